@@ -1,0 +1,76 @@
+# make serve: the server with a small model.  make test, make check: what a change must pass.
+
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3,$(shell command -v $(name))))
+MODEL  ?= SmolLM2-135M-Instruct-GGUF
+HOST   ?= 127.0.0.1
+PORT   ?= 13305
+# More flags for `lemonbus serve`, more for pytest.
+ARGS   ?=
+TESTS  ?=
+JOBS   ?= 4
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+RECIPE := setup.cfg setup.py pyproject.toml protocol/__init__.py
+FOUND  := import sys; sys.exit(sys.version_info < (3, 11))
+
+.PHONY: help serve test check format bench clean tools
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make serve   install into $(VENV), then serve $(MODEL) on http://$(HOST):$(PORT)'
+	@echo 'make test    all tests'
+	@echo 'make check   ruff, ruff format, mypy --strict'
+	@echo 'make format  ruff format, and what ruff can mend'
+	@echo 'make bench   measure against the engine alone'
+	@echo 'make clean   remove what the others made'
+
+serve: $(VENV)/.serve
+	@exec $(BIN)/lemonbus serve --host $(HOST) --port $(PORT) --load $(MODEL) $(ARGS)
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+
+check: $(VENV)/.check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.check
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.test
+	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info deploy/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One line for what is missing. A Python without ensurepip will do if it has pip.
+tools:
+	@command -v git >/dev/null || { echo 'lemonbus needs git: sudo apt-get install git' >&2; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) -c '$(FOUND)' \
+	  || { echo 'lemonbus needs Python 3.11 or newer: sudo apt-get install python3.11 python3.11-venv' >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || $(PYTHON) -c 'import venv, pip' 2>/dev/null \
+	  || { echo 'lemonbus needs venv: sudo apt-get install python3-venv' >&2; exit 1; }
+
+$(BIN)/python: | tools
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null \
+	  || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $@ install -q pip; }
+
+# Stamps: the second time there is nothing to do.
+$(VENV)/.serve: $(RECIPE) | $(BIN)/python
+	@echo 'Installing lemonbus and its engine into $(VENV); this happens once.'
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[llamacpp]'
+	@touch $@
+
+$(VENV)/.test: $(RECIPE) | $(BIN)/python
+	@echo 'Installing lemonbus and what its tests need into $(VENV); this happens once.'
+	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[llamacpp,test]'
+	@touch $@
+
+$(VENV)/.check: $(RECIPE) | $(BIN)/python
+	@echo 'Installing lemonbus and the checkers into $(VENV); this happens once.'
+	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[llamacpp,test,dev]'
+	@touch $@

@@ -1,0 +1,137 @@
+"""Reads and decodes request bodies: bounded, and every mistake in them is a 4xx that says where it is."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+import falcon
+import msgspec
+from gunicorn.http.errors import NoMoreData, ParseException
+
+from gateway.visit import of
+from protocol.failures import Code, Failure, LemonbusError, invalid
+
+T = TypeVar("T")
+_STEP: Final = 256 * 1024
+_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
+_AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
+_AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
+_JSON_TYPES: Final = ("application/json", "application/x-www-form-urlencoded", "application/octet-stream")
+"""What JSON may be sent as; the second one is what ``curl -d`` says unless told otherwise."""
+
+
+def read(req: falcon.Request, limit: int) -> bytes:
+    """Return the whole body.
+
+    Raises ``body_too_large`` (413) as soon as more than ``limit`` bytes are announced or have come, ``400`` for
+    broken chunks, ``cancelled`` if the client leaves in the middle of it.
+    """
+    length = req.content_length
+    if length is not None and length > limit:
+        raise _too_large(req, limit)
+    source = req.env["wsgi.input"]
+    try:
+        if length is not None:
+            data: bytes = source.read(length)
+            if len(data) < length:
+                raise Failure(Code.CANCELLED, "the client hung up").raised()
+            return data
+        if req.env.get("HTTP_TRANSFER_ENCODING") is None:
+            return b""
+        return _read_chunks(req, source, limit)
+    except NoMoreData:
+        raise Failure(Code.CANCELLED, "the client hung up").raised() from None
+    except ParseException as problem:
+        of(req.env).close_after()
+        raise invalid(f"the body's framing is broken: {problem}") from None
+
+
+def _read_chunks(req: falcon.Request, source: Any, limit: int) -> bytes:
+    pieces = []
+    size = 0
+    while piece := source.read(_STEP):
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise _too_large(req, limit)
+    return b"".join(pieces)
+
+
+def _too_large(req: falcon.Request, limit: int) -> LemonbusError:
+    # What was not read must not be taken for the next request.
+    of(req.env).close_after()
+    return Failure(Code.TOO_LARGE, f"the body is larger than {limit} bytes").raised()
+
+
+def read_json(req: falcon.Request, limit: int) -> bytes:
+    """Return the whole body of a route that takes JSON; another content type or a compressed one is 415."""
+    kind = (req.content_type or "application/json").partition(";")[0].strip().lower()
+    if kind not in _JSON_TYPES and not kind.endswith("+json") and not kind.startswith("text/"):
+        of(req.env).close_after()
+        raise Failure(Code.MEDIA_TYPE, f"this route takes application/json, not {kind[:80]}").raised()
+    if req.env.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
+        of(req.env).close_after()
+        raise Failure(Code.MEDIA_TYPE, "compressed bodies are not supported").raised()
+    return read(req, limit)
+
+
+@lru_cache(maxsize=64)
+def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(cls)
+
+
+def decode(data: bytes, cls: type[T]) -> T:
+    """Return the JSON object in ``data`` as ``cls`` (a ``msgspec.Struct``; unknown fields are passed over).
+
+    Raises ``invalid_json`` with line and column, or ``invalid_request`` naming the field in ``param``.
+    """
+    try:
+        value: T = _decoder(cls).decode(data)
+        data.decode()  # what a Struct passes over was not looked at
+        if _SURROGATE.search(data):
+            _decoder(dict).decode(data)
+        return value
+    except msgspec.ValidationError as problem:
+        raise _wrong_field(str(problem)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise _bad_json(data, problem) from None
+    except RecursionError:
+        raise Failure(Code.INVALID_JSON, "the JSON is nested too deeply").raised() from None
+
+
+def document(data: bytes) -> dict[str, Any]:
+    """Return the JSON object in ``data`` as a dictionary; raises like :func:`decode`."""
+    return decode(data, dict)
+
+
+def _wrong_field(text: str) -> LemonbusError:
+    field = _AT_FIELD.search(text)
+    if field is None:
+        missing = re.search(r"missing required field `([^`]+)`", text)
+        name = missing.group(1) if missing else ""
+        message = f"`{name}` is required" if missing else f"the body must be a JSON object: {text}"
+        return invalid(message, name)
+    name = field.group(1)
+    missing = re.search(r"missing required field `([^`]+)`", text)
+    if missing:
+        name = f"{name}.{missing.group(1)}"
+        return invalid(f"`{name}` is required", name)
+    what = text[: field.start()]
+    return invalid(f"`{name}`: {what[0].lower()}{what[1:]}", name)
+
+
+def _bad_json(data: bytes, problem: Exception) -> LemonbusError:
+    if isinstance(problem, UnicodeDecodeError):
+        position, what = problem.start, "invalid UTF-8"
+    else:
+        text = str(problem)
+        at = _AT_BYTE.search(text)
+        position = int(at.group(1)) if at else len(data)
+        what = _AT_BYTE.sub("", text).removeprefix("JSON is malformed: ").rstrip(".")
+        what = what[:1].lower() + what[1:]
+    before = data[:position]
+    line = before.count(b"\n") + 1
+    column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1
+    return Failure(Code.INVALID_JSON, f"bad JSON at line {line} column {column}: {what}").raised()

@@ -1,0 +1,207 @@
+"""The gateway's sockets: control (DEALER), events (SUB) and logs (PUSH), read from gevent's loop.
+
+Plain ZeroMQ sockets, not the green ones: a socket's file descriptor only signals edges, so a watcher drains it
+until there is nothing, every send looks whether it swallowed an edge, and a watchdog looks once a second.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import Any, Final
+
+import gevent
+import msgspec
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from gateway.house import House
+from protocol import endpoints, ids, logs, wire
+from protocol.events import unpack_batch
+from protocol.failures import Code, Failure
+from protocol.staff import Hello
+from protocol.surroundings import Surroundings
+
+_READ: Final = 1
+OUTBOX: Final = 10_000
+"""Control messages that may wait for a supervisor that does not read."""
+HIGH_WATER: Final = 100_000
+"""Event messages that may wait for us; one is a turn of a worker's loop."""
+WATCHDOG: Final = 0.5
+
+
+class Bus:
+    """Owns the sockets of one gunicorn worker. Open it after the fork."""
+
+    def __init__(self, house: House, surroundings: Surroundings) -> None:
+        """Connect, say Hello, and start to read."""
+        self._house = house
+        self._log = logs.get()
+        self._outbox: deque[list[bytes]] = deque()
+        self._connected: dict[str, bool] = {}
+        self._scheduled = False
+        self._lost_lines = 0
+        self._watchers: list[Any] = []
+        self._context = zmq.Context()
+        self._logs = self._socket(zmq.PUSH)
+        self._logs.linger = 200
+        self._logs.sndhwm = OUTBOX
+        self._logs.connect(endpoints.logs(surroundings.runtime, surroundings.boot))
+        logs.attach(self.log)
+        self._events = self._socket(zmq.SUB)
+        self._events.rcvhwm = HIGH_WATER
+        # A worker that comes back does so under another name; a slow reconnect only costs the dead ones.
+        self._events.reconnect_ivl = 100
+        self._events.subscribe(ids.topic(house.id))
+        self._monitor = self._events.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._control = self._socket(zmq.DEALER)
+        self._control.routing_id = house.id.encode()
+        self._control.sndhwm = OUTBOX
+        self._control.rcvhwm = OUTBOX
+        self._control.connect(endpoints.bus(surroundings.runtime))
+        house.open(self)
+        for socket in (self._control, self._events, self._monitor):
+            self._watch(socket)
+        self._timer = gevent.get_hub().loop.timer(WATCHDOG, WATCHDOG)
+        self._timer.start(self._turn)
+        self.send(Hello("gateway", house.id, os.getpid(), surroundings.boot))
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        socket.linger = 0
+        return socket
+
+    def _watch(self, socket: zmq.Socket[bytes]) -> None:
+        watcher = gevent.get_hub().loop.io(socket.getsockopt(zmq.FD), _READ)
+        watcher.start(self._turn)
+        self._watchers.append(watcher)
+
+    # Sending
+
+    def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
+        """Send to the supervisor. Raises ``overloaded`` if too many messages wait for it already."""
+        frames = wire.encode(message, payload)
+        if self._outbox or not self._try(frames):
+            if len(self._outbox) >= OUTBOX:
+                raise Failure(Code.OVERLOADED, "the supervisor does not keep up", retry_after=1).raised()
+            self._outbox.append(frames)
+        self._look(self._control)
+
+    def _try(self, frames: list[bytes]) -> bool:
+        try:
+            self._control.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def _look(self, socket: zmq.Socket[bytes]) -> None:
+        """After anything that may have swallowed the edge of a socket: read it soon if there is something."""
+        if not self._scheduled and int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            self._scheduled = True
+            gevent.get_hub().loop.run_callback(self._turn)
+
+    def log(self, line: bytes) -> None:
+        """Send one record of the log; what does not fit is counted in the next one that does."""
+        if self._lost_lines:
+            line = b'%b,"dropped":%d}' % (line[:-1], self._lost_lines)
+        try:
+            self._logs.send(line, zmq.NOBLOCK)
+            self._lost_lines = 0
+        except zmq.ZMQError:
+            self._lost_lines += 1
+
+    # Reading
+
+    def _turn(self) -> None:
+        """Read everything there is, then wake those it concerns. Runs in the hub."""
+        self._scheduled = False
+        try:
+            self._drain_control()
+            self._read_events()
+            self._drain_monitor()
+            while self._outbox and self._try(self._outbox[0]):
+                self._outbox.popleft()
+            # Sending and reading may have swallowed each other's edges.
+            self._look(self._control)
+            self._look(self._events)
+        except Exception as problem:  # noqa: BLE001 - the loop must go on
+            self._log.error("the bus stumbled", exc_info=problem)
+        self._house.wake()
+
+    def _drain_control(self) -> None:
+        while True:
+            try:
+                frames = self._control.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                message, payload = wire.decode(frames)
+            except wire.MalformedError as problem:
+                self._log.warning("malformed message from the supervisor", problem=str(problem))
+                continue
+            self._house.on_message(message, payload)
+
+    def _read_events(self) -> None:
+        receive = self._events.recv_multipart
+        while True:
+            try:
+                frames = receive(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                batch = unpack_batch(frames[1])
+            except (msgspec.MsgspecError, RecursionError, IndexError) as problem:
+                self._log.warning("malformed events", problem=str(problem))
+                continue
+            self._house.on_events(batch)
+
+    def drain_events(self) -> None:
+        """Deliver every event that is already here."""
+        self._read_events()
+
+    def _drain_monitor(self) -> None:
+        while True:
+            try:
+                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+            endpoint = event["endpoint"].decode()
+            if endpoint in self._connected:
+                self._connected[endpoint] = False
+                self._read_events()
+                self._house.on_disconnected(endpoint)
+
+    # Workers
+
+    def connect(self, endpoint: str) -> None:
+        """Read this worker's events."""
+        if endpoint not in self._connected:
+            self._connected[endpoint] = True
+            self._events.connect(endpoint)
+            self._look(self._events)
+
+    def disconnect(self, endpoint: str) -> None:
+        """Read them no more."""
+        if self._connected.pop(endpoint, None) is not None:
+            try:
+                self._events.disconnect(endpoint)
+            except zmq.ZMQError as problem:
+                self._log.debug("was not connected", endpoint=endpoint, problem=str(problem))
+            self._look(self._events)
+
+    def ended(self, endpoint: str) -> bool:
+        """Return whether the connection to ``endpoint`` has ended."""
+        return not self._connected.get(endpoint, False)
+
+    def close(self) -> None:
+        """Give everything back."""
+        logs.attach(None)
+        self._timer.stop()
+        self._timer.close()
+        for watcher in self._watchers:
+            watcher.stop()
+            watcher.close()
+        self._events.disable_monitor()
+        for socket in (self._monitor, self._control, self._events, self._logs):
+            socket.close()
+        self._context.term()

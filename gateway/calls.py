@@ -1,0 +1,120 @@
+"""Calls to the supervisor beside inference: one report, or messages until the client has had enough."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, Self
+
+import gevent
+import msgspec
+
+from gateway.bell import Bell
+from gateway.hangup import Watch
+from protocol.admin import Answer, Forget, LogBatch, Progress
+from protocol.failures import Code, Failure
+
+Build = Callable[[int], msgspec.Struct]
+"""Makes the call's message with the number that the house gives it: ``lambda n: LoadModel(n, "name")``."""
+
+MOST_WAITING = 1000
+"""Messages that may wait for a follower that does not read."""
+
+
+class Counter(Protocol):
+    """What a call needs of the house."""
+
+    def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
+        """Send to the supervisor; raises ``LemonbusError`` if that is impossible."""
+
+    def end_call(self, number: int) -> None:
+        """Deliver nothing to this number any more."""
+
+
+class Follower:
+    """What comes back under one number. A context manager; leaving it sends ``Forget`` if the call still runs.
+
+    Iterate: each item is :class:`Progress`, :class:`LogBatch`, or :class:`Answer` whose report is then in
+    :attr:`report` (still packed).  After the answer the iteration ends, unless the call was made ``endless``
+    (log followers).  Raises ``LemonbusError`` if the supervisor refuses, is lost, or the client hangs up.
+    """
+
+    def __init__(self, counter: Counter, number: int, env: dict[str, Any], endless: bool) -> None:
+        """Wait for what comes under ``number``."""
+        self.number = number
+        self.report = b""
+        """The payload of the answer, once it is there: ``protocol.wire.unpack(report, cls)``."""
+        self._counter = counter
+        self.endless = endless
+        self._arrived: deque[Answer | Progress | LogBatch] = deque()
+        self._failure: Failure | None = None
+        self._answered = False
+        self._open = True
+        self._bell = Bell()
+        self._watch = Watch(env, self._hung_up)
+
+    def deliver(self, message: Answer | Progress | LogBatch, payload: bytes) -> None:
+        """Take what arrived (in the hub)."""
+        if isinstance(message, Answer):
+            self._answered = True
+            self.report = payload
+        elif len(self._arrived) >= MOST_WAITING:
+            self.fail(Failure(Code.CLIENT_TOO_SLOW, "the client does not read fast enough"))
+            return
+        self._arrived.append(message)
+        self._bell.ring()
+
+    def fail(self, failure: Failure) -> None:
+        """End it (in the hub)."""
+        if self._failure is None:
+            self._failure = failure
+        self._bell.ring()
+
+    def _hung_up(self) -> None:
+        self.fail(Failure(Code.CANCELLED, "the client hung up"))
+
+    def next(self, seconds: float | None = None) -> Answer | Progress | LogBatch | None:
+        """Return the next message, or ``None`` after ``seconds`` without one."""
+        while True:
+            if self._arrived:
+                return self._arrived.popleft()
+            if self._failure is not None:
+                raise self._failure.raised()
+            if not self._bell.wait(seconds):
+                return None
+
+    def __iter__(self) -> Iterator[Answer | Progress | LogBatch]:
+        while True:
+            message = self.next()
+            if message is None:
+                return
+            yield message
+            if isinstance(message, Answer) and not self.endless:
+                return
+
+    def stop_watching(self) -> None:
+        """Leave the connection to the caller, who reads it now (WebSocket) and notices a hang-up so."""
+        self._watch.close()
+
+    def stop(self) -> None:
+        """End the iteration from another greenlet, as if the client had hung up."""
+        gevent.get_hub().loop.run_callback(self._hung_up)
+
+    def close(self) -> None:
+        """End it; idempotent."""
+        if not self._open:
+            return
+        self._open = False
+        self._watch.close()
+        self._counter.end_call(self.number)
+        if self.endless or not (self._answered or self._failure_of_theirs()):
+            self._counter.send(Forget(self.number))
+
+    def _failure_of_theirs(self) -> bool:
+        return self._failure is not None and self._failure.code not in (Code.CANCELLED, Code.CLIENT_TOO_SLOW)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,92 @@
+"""The command line ``lemonbus``: finds the verb, runs it, and turns what it raises into an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Final
+
+import click
+
+from gateway.cli import exits
+
+VERBS: Final = {
+    "serve": "Start the server.",
+    "status": "Show what the server is doing.",
+    "list": "List the models.",
+    "pull": "Download a model.",
+    "load": "Load a model, or load it again with other options.",
+    "unload": "Unload a model, or all of them.",
+    "run": "Chat with a model.",
+    "logs": "Show the logs of all processes.",
+    "config": "Show every setting and where its value comes from.",
+    "version": "Show the version.",
+    "completion": "Print the completion script of a shell.",
+}
+
+
+class Verbs(click.Group):
+    """A group whose verbs live in modules of their own, imported one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the verbs, in the order a newcomer needs them."""
+        del ctx
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the verb's module."""
+        del ctx
+        if cmd_name not in VERBS:
+            return None
+        verb: click.Command = importlib.import_module(f"gateway.cli.{cmd_name}").verb
+        return verb
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; say which one was probably meant."""
+        import difflib  # noqa: PLC0415 - only after a typing error
+
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], VERBS, 1)
+            hint = f" Did you mean {close[0]}?" if close else " See lemonbus --help."
+            ctx.fail(f"There is no verb {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs without importing them."""
+        del ctx
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(
+    cls=Verbs,
+    epilog="\b\n" + exits.TABLE,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+def cli() -> None:
+    """Serve many local models over one HTTP address, and look after them.
+
+    The server's address is --url, LEMONBUS_URL, or what this machine's configuration says; the key is LEMONBUS_API_KEY.
+    """
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        ended = cli.main(args=arguments, prog_name="lemonbus", standalone_mode=False)
+    except click.ClickException as problem:
+        problem.show()
+        return problem.exit_code
+    except exits.Trouble as trouble:
+        click.echo(f"lemonbus: {trouble}", err=True)
+        return trouble.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python must not complain about it at its own end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.FAILED
+    return ended if isinstance(ended, int) else exits.OK

@@ -1,0 +1,60 @@
+"""What verbs print: tables, sizes, JSON, and text that came from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def is_terminal() -> bool:
+    """Return whether somebody looks at our output."""
+    return sys.stdout.isatty()
+
+
+def plain(text: str) -> str:
+    """Return the text without control characters: what a model or a log says must not steer the terminal."""
+    return _CONTROL.sub("", text)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value: indented for a person, one line for a program."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2 if is_terminal() else None))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], indent: str = "") -> None:
+    """Print aligned columns; on a terminal the last one is cut at the edge."""
+    cells = [[plain(str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max(len(line[column]) for line in [head, *cells]) for column in range(len(head))]
+    edge = shutil.get_terminal_size().columns if is_terminal() else None
+    for number, line in enumerate([head, *cells]):
+        text = indent + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        click.secho(text[:edge], bold=number == 0)
+
+
+def size(number: float) -> str:
+    """Return bytes for people: ``98 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if number >= 10 or unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people: ``3 h 12 min``."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"

@@ -1,0 +1,74 @@
+"""Settings on the command line: the flags made from them, and the configuration they resolve to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from gateway.cli.exits import USAGE, Trouble
+from protocol import configuration
+from protocol.configuration import Resolved
+from protocol.failures import LemonbusError
+from protocol.fields import SECRET, Field, fields
+
+
+def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--config``, passed as ``config``."""
+    return click.option(
+        "--config",
+        type=click.Path(dir_okay=False),
+        metavar="FILE.toml",
+        default="",
+        help="Configuration file. Without it: LEMONBUS_CONFIG, the user's lemonbus/lemonbus.toml, /etc/lemonbus.",
+    )(command)
+
+
+def setting_options() -> list[click.Option]:
+    """Return a flag for every setting that is no secret. What is not given is not passed as a flag."""
+    return [_option(field) for field in fields().values() if field.name not in SECRET]
+
+
+def _option(field: Field) -> click.Option:
+    if field.is_switch:
+        off = f"--no-{field.flag[2:]}"
+        return click.Option([field.name, f"{field.flag}/{off}"], default=None, help=field.help)
+    kind = click.Path(file_okay=False) if field.is_directory else None
+    return click.Option(
+        [field.name, field.flag],
+        type=kind,
+        multiple=field.is_list,
+        default=None,
+        metavar="|".join(field.choices) or _metavar(field),
+        help=field.help + (" Repeatable." if field.is_list else ""),
+        shell_complete=_completer(field.choices) if field.choices else None,
+    )
+
+
+def _metavar(field: Field) -> str:
+    if field.is_directory:
+        return "DIR"
+    return "NAME" if field.is_list else "N" if "number" in field.expected else "TEXT"
+
+
+def _completer(choices: list[str]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem | str]]:
+    return lambda _context, _parameter, incomplete: [word for word in choices if word.startswith(incomplete)]
+
+
+def resolved(flags: dict[str, Any] | None = None, config: str = "") -> Resolved:
+    """Return the settings that these flags, the environment and the files make; wrong ones end with exit code 2."""
+    given = {
+        name: ("true" if value else "false") if isinstance(value, bool) else list(value) if _many(value) else value
+        for name, value in (flags or {}).items()
+        if value is not None and value != ()
+    }
+    try:
+        return configuration.load(given, config)
+    except LemonbusError as problem:
+        raise Trouble(str(problem), USAGE) from problem
+
+
+def _many(value: object) -> bool:
+    return isinstance(value, tuple)

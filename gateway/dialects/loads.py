@@ -1,0 +1,130 @@
+"""``load`` and ``unload``: lemonade's and the preview's requests and answers."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import falcon
+import msgspec
+
+from gateway.dialects.naming import Body, check_cache_dir, flag_of, model_of, optional_body, text_of
+from gateway.house import House
+from gateway.visit import of
+from protocol.admin import Loaded, LoadModel, OptionValue, UnloadModel
+from protocol.failures import Code, Failure, LemonbusError, invalid
+
+DEVICES: Final = ("hybrid", "cpu", "gpu", "igpu", "dgpu", "npu")
+DTYPES: Final = ("int4", "int8", "float16", "bfloat16", "float32")
+_OURS: Final = frozenset(
+    {"model_name", "model", "save_options", "pinned", "cache_dir", "device", "dtype", "checkpoint", "recipe"}
+)
+"""Everything else in a load request is an option of the model's recipe."""
+_VERBS: Final = ["GET", "POST", "OPTIONS"]
+
+
+def load_call(number: int, body: Body) -> LoadModel:
+    """Return the call that a load request means; raises ``invalid_request`` naming what is wrong.
+
+    Options are only checked to be numbers or strings: their recipe knows the rest.
+    """
+    model = model_of(body)
+    for key, known in (("device", DEVICES), ("dtype", DTYPES)):
+        given = text_of(body, key)
+        if given and given.lower() not in known:
+            raise invalid(f"`{key}` must be one of {', '.join(known)}", key)
+    options: dict[str, OptionValue] = {}
+    for key, value in body.items():
+        if key in _OURS or value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise invalid(f"`{key}` must be a number or a string", key)
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise invalid(f"`{key}` is out of range", key)
+        options[key] = value
+    pinned = flag_of(body, "pinned") if body.get("pinned") is not None else None
+    return LoadModel(number, model, options, flag_of(body, "save_options"), pinned)
+
+
+class Load:
+    """Load a model, fetching it first if need be."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
+
+    def __init__(self, house: House) -> None:
+        """Ask ``house``."""
+        self._house = house
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer when it is ready."""
+        self._load(req, resp, optional_body(req, self._house.settings))
+
+    def _load(self, req: falcon.Request, resp: falcon.Response, body: Body) -> None:
+        check_cache_dir(text_of(body, "cache_dir"), self._house.settings)
+        of(req.env).model = load_call(0, body).model
+        loaded = self._house.call(req.env, lambda number: load_call(number, body), Loaded)
+        of(req.env).model = loaded.model
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(
+            {
+                "status": "success",
+                "message": f"Loaded model: {loaded.model}",
+                "model_name": loaded.model,
+                "checkpoint": loaded.checkpoint,
+                "recipe": loaded.recipe,
+            }
+        )
+
+
+class PreviewLoad(Load):
+    """The preview's load: GET acts too."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST"})
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """The same as POST; the model may also be named in the query."""
+        body = optional_body(req, self._house.settings)
+        named = {key: name for key in ("model_name", "model") if (name := req.get_param(key))}
+        self._load(req, resp, {**named, **body})
+
+    def on_head(self, _req: falcon.Request, _resp: falcon.Response) -> None:
+        """Never loads anything."""
+        raise falcon.HTTPMethodNotAllowed(_VERBS)
+
+
+class Unload:
+    """Unload one model, or all."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
+
+    def __init__(self, house: House) -> None:
+        """Ask ``house``."""
+        self._house = house
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer when it is gone; a model that is not loaded is 404 in the document's words."""
+        name = model_of(optional_body(req, self._house.settings), required=False)
+        of(req.env).model = name
+        try:
+            gone = self._house.call(req.env, lambda number: UnloadModel(number, name), list[str])
+        except LemonbusError as problem:
+            if problem.failure.code not in (Code.NOT_LOADED, Code.MODEL_NOT_FOUND):
+                raise
+            raise Failure(Code.MODEL_NOT_FOUND, f"Model not found: {name}", model=name).raised() from None
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(
+            {"status": "success", "message": "Model unloaded successfully", "model_name": name, "unloaded": gone}
+        )
+
+
+class PreviewUnload(Unload):
+    """The preview's unload: its example asks with GET."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST"})
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """The same as POST."""
+        self.on_post(req, resp)
+
+    def on_head(self, _req: falcon.Request, _resp: falcon.Response) -> None:
+        """Never unloads anything."""
+        raise falcon.HTTPMethodNotAllowed(_VERBS)

@@ -1,0 +1,60 @@
+"""Server-sent events to an OpenAI client: what comes from the house untouched, pings, and how it ends."""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+from gateway import faults
+from gateway.answers import Stream
+from gateway.visit import Visit
+from protocol.failures import Code, LemonbusError
+
+DONE: Final = b"data: [DONE]\n\n"
+PING: Final = b": still here\n\n"
+NOBODY: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
+"""After these there is nobody to write to."""
+
+
+class Events:
+    """``resp.stream``: ends with ``[DONE]`` if and only if the generation really ended."""
+
+    __slots__ = ("_answer", "_over", "_visit")
+
+    def __init__(self, answer: Stream, visit: Visit) -> None:
+        """Write out ``answer``."""
+        self._answer = answer
+        self._visit = visit
+        self._over = False
+
+    def __iter__(self) -> Events:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._over:
+            raise StopIteration
+        try:
+            piece = next(self._answer)
+        except StopIteration:
+            return self._end(DONE)
+        except LemonbusError as problem:
+            failure = problem.failure
+            self._visit.code = failure.code.value
+            self._visit.close_after()
+            if failure.code in NOBODY:
+                raise ConnectionResetError(errno.ECONNRESET, failure.message) from None
+            return self._end(b"data: " + faults.in_band(failure, self._visit.label) + b"\n\n")
+        if not piece:
+            return PING
+        # The end mostly comes with the last token: one write.
+        return self._end(piece + DONE) if self._answer.finished else piece
+
+    def _end(self, last: bytes) -> bytes:
+        self._over = True
+        self._visit.model = self._answer.model
+        return last
+
+    def close(self) -> None:
+        """Stop the generation if it still runs. gunicorn calls it however the response ended."""
+        self._visit.model = self._answer.model
+        self._answer.close()

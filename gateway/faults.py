@@ -1,0 +1,130 @@
+"""Turns failures into answers: one JSON error body for everything that can go wrong."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import falcon
+import msgspec
+
+from gateway.visit import of
+from protocol import logs
+from protocol.failures import MEANING, Code, Failure, LemonbusError
+
+_CODES: Final = {
+    400: Code.INVALID_REQUEST,
+    401: Code.UNAUTHORIZED,
+    403: Code.FORBIDDEN,
+    404: Code.NOT_FOUND,
+    405: Code.METHOD_NOT_ALLOWED,
+    409: Code.CONFLICT,
+    413: Code.TOO_LARGE,
+    414: Code.URI_TOO_LONG,
+    415: Code.MEDIA_TYPE,
+    431: Code.HEADERS_TOO_LARGE,
+    500: Code.INTERNAL,
+    501: Code.UNSUPPORTED,
+    503: Code.OVERLOADED,
+}
+
+
+def code_of(status: int) -> Code:
+    """Return the code for an HTTP status that somebody else chose."""
+    return _CODES.get(status, Code.INVALID_REQUEST if status < 500 else Code.INTERNAL)
+
+
+def described(failure: Failure, label: str) -> dict[str, Any]:
+    """Return the ``error`` object: message, type, code, param, request id, and the model if one is known."""
+    error: dict[str, Any] = {
+        "message": failure.message,
+        "type": failure.type,
+        "code": failure.code.value,
+        "param": failure.param or None,
+        "request_id": label,
+    }
+    if failure.model:
+        error["model"] = failure.model
+    return error
+
+
+def body(failure: Failure, label: str) -> bytes:
+    """Return the JSON body of an error response."""
+    return msgspec.json.encode({"status": "error", "message": failure.message, "error": described(failure, label)})
+
+
+def in_band(failure: Failure, label: str) -> bytes:
+    """Return the JSON of an error inside a stream, with the number of tokens that were sent before it."""
+    return msgspec.json.encode({"error": {**described(failure, label), "tokens_sent": failure.tokens_sent}})
+
+
+def retry_after(failure: Failure) -> str | None:
+    """Return the value of ``Retry-After``, where waiting cures."""
+    return str(max(1, math.ceil(failure.retry_after))) if failure.retry_after > 0 else None
+
+
+def answer(req: falcon.Request, resp: falcon.Response, failure: Failure) -> None:
+    """Make ``resp`` the error response for ``failure``."""
+    visit = of(req.env)
+    visit.code = failure.code.value
+    if failure.model and not visit.model:
+        visit.model = failure.model
+    resp.status = falcon.code_to_http_status(failure.http_status)
+    resp.content_type = falcon.MEDIA_JSON
+    resp.stream = None
+    resp.data = body(failure, visit.label)
+    resp.text = None
+    wait = retry_after(failure)
+    if wait:
+        resp.set_header("Retry-After", wait)
+    if failure.code in (Code.DRAINING, Code.SUPERVISOR_LOST, Code.CANCELLED):
+        resp.set_header("Connection", "close")
+        visit.close_after()
+    if failure.http_status >= 500 or failure.detail:
+        logs.get().warning(
+            "request failed",
+            request_id=visit.label,
+            code=failure.code.value,
+            model=failure.model,
+            message=failure.message,
+            detail=failure.detail,
+        )
+
+
+def _known(req: falcon.Request, resp: falcon.Response, problem: LemonbusError, _params: object) -> None:
+    answer(req, resp, problem.failure)
+
+
+def _http(req: falcon.Request, resp: falcon.Response, problem: falcon.HTTPError, _params: object) -> None:
+    status = problem.status_code
+    code = code_of(status)
+    if code == Code.METHOD_NOT_ALLOWED:
+        message = f"{req.method} is not allowed here"
+    elif code == Code.NOT_FOUND:
+        message = "there is no such route"
+    else:
+        message = problem.description or problem.title or "bad request"
+    answer(req, resp, Failure(code, message, status=status if MEANING[code].status != status else 0))
+    resp.set_headers(problem.headers or {})
+
+
+def _status(_req: falcon.Request, resp: falcon.Response, problem: falcon.HTTPStatus, _params: object) -> None:
+    resp.status = problem.status
+    resp.set_headers(problem.headers or {})
+    resp.text = problem.text
+
+
+def _unknown(req: falcon.Request, resp: falcon.Response, problem: Exception, _params: object) -> None:
+    if isinstance(problem, ConnectionError):
+        # The client is gone; gunicorn ends the connection.
+        raise problem
+    logs.get().error("unexpected error", request_id=of(req.env).label, path=req.path, exc_info=problem)
+    answer(req, resp, Failure(Code.INTERNAL, "an internal error; the log has it under this request id"))
+
+
+def install(app: falcon.App[Any, Any]) -> None:
+    """Make ``app`` answer every exception with the JSON error body."""
+    app.add_error_handler(Exception, _unknown)
+    app.add_error_handler(falcon.HTTPError, _http)
+    app.add_error_handler(falcon.HTTPStatus, _status)
+    app.add_error_handler(LemonbusError, _known)

@@ -1,0 +1,75 @@
+"""Notices a client that hangs up, while its request waits or streams.
+
+A WSGI handler that waits for something else never learns of it.  Bytes of a pipelined request are no hang-up;
+after them only the connection's state can tell, so that is looked at once a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+import gevent
+
+_READ: Final = 1
+_CLOSED_BY_PEER: Final = frozenset({7, 8, 9, 11})
+"""TCP states CLOSE, CLOSE_WAIT, LAST_ACK and CLOSING."""
+
+
+class Watch:
+    """Calls back once, in the hub, when the client of a request hangs up. Close it before the request ends."""
+
+    __slots__ = ("_callback", "_socket", "_timer", "_watcher")
+
+    def __init__(self, env: dict[str, Any], callback: Callable[[], None]) -> None:
+        """Watch the connection of ``env`` (``req.env``)."""
+        self._callback = callback
+        self._socket: Any = env.get("gunicorn.socket")
+        self._timer: Any = None
+        self._watcher: Any = None
+        if self._socket is not None:
+            self._watcher = gevent.get_hub().loop.io(self._socket.fileno(), _READ)
+            self._watcher.start(self._readable)
+
+    def _readable(self) -> None:
+        try:
+            # Not gevent's recv, which would wait: we are in the hub.
+            pipelined = self._socket._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)  # noqa: SLF001
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            pipelined = b""
+        self._stop()
+        if not pipelined:
+            self._callback()
+            return
+        self._timer = gevent.get_hub().loop.timer(1.0, 1.0)
+        self._timer.start(self._look)
+
+    def _look(self) -> None:
+        try:
+            state = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        except OSError:
+            state = 7
+        if state in _CLOSED_BY_PEER:
+            self._stop()
+            self._callback()
+
+    def cut(self) -> None:
+        """Break the connection: a write that is stuck in it fails at once."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket._sock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001
+
+    def _stop(self) -> None:
+        for watcher in (self._watcher, self._timer):
+            if watcher is not None:
+                watcher.stop()
+                watcher.close()
+        self._watcher = self._timer = None
+
+    def close(self) -> None:
+        """Stop watching. Idempotent; call it before the connection is read for its next request."""
+        self._stop()

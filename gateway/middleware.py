@@ -1,0 +1,155 @@
+"""What every request passes: its id, CORS, keys, foreign pages, draining."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import falcon
+import structlog
+
+from gateway.house import House
+from gateway.visit import of
+from protocol.failures import Code, Failure
+
+OPEN_PATHS: Final = frozenset({"/live", "/health"})
+"""Answered without a key, and while the server starts or stops."""
+_METHODS: Final = "GET, POST, DELETE, OPTIONS"
+_EXPOSED: Final = "X-Request-ID, Retry-After"
+
+
+class Label:
+    """Puts the request id into the log context and the response."""
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Before anything else."""
+        label = of(req.env).label
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=label)
+        resp.set_header("X-Request-ID", label)
+
+
+class Cors:
+    """Lets web pages in, and answers their preflights."""
+
+    def __init__(self, origins: list[str]) -> None:
+        """Allow ``origins``; ``*`` allows all."""
+        self._any = "*" in origins
+        self._origins = frozenset(origins)
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Set the headers; end here for a preflight."""
+        origin = req.get_header("Origin")
+        if self._any:
+            resp.set_header("Access-Control-Allow-Origin", "*")
+        elif origin:
+            resp.append_header("Vary", "Origin")
+            if origin in self._origins:
+                resp.set_header("Access-Control-Allow-Origin", origin)
+        resp.set_header("Access-Control-Expose-Headers", _EXPOSED)
+        if req.method != "OPTIONS":
+            return
+        resp.set_header("Access-Control-Allow-Methods", _METHODS)
+        # Echoed, because "*" does not cover Authorization.
+        resp.set_header(
+            "Access-Control-Allow-Headers",
+            req.get_header("Access-Control-Request-Headers") or "Authorization, Content-Type, X-Request-ID",
+        )
+        resp.set_header("Access-Control-Max-Age", "600")
+        resp.set_header("Allow", _METHODS)
+        resp.status = falcon.HTTP_204
+        resp.complete = True
+
+
+class Key:
+    """Wants the API key, if one is set."""
+
+    def __init__(self, key: str) -> None:
+        """Compare with ``key``."""
+        self._key = key.encode()
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Refuse who does not have it."""
+        if not self._key or req.path in OPEN_PATHS:
+            return
+        given = req.get_header("x-api-key") or ""
+        scheme, _, token = (req.get_header("Authorization") or "").partition(" ")
+        if scheme.lower() == "bearer":
+            given = token.strip()
+        if not given:
+            raise Failure(Code.UNAUTHORIZED, "an API key is required: Authorization: Bearer KEY, or x-api-key").raised()
+        # Headers are latin-1 on their way through WSGI.
+        if not hmac.compare_digest(given.encode("latin-1", "replace"), self._key):
+            raise Failure(Code.UNAUTHORIZED, "this API key is not valid").raised()
+
+
+class Foreign:
+    """Without a key: no web page from elsewhere may change the server's state.
+
+    A resource names its methods that do in the class attribute ``changes`` (``frozenset({"POST"})``).
+    """
+
+    def __init__(self, host: str, origins: list[str], key: str) -> None:
+        """Accept this machine's names, and ``origins`` that were configured one by one."""
+        self._active = not key
+        self._names = {"localhost", host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+        self._origins = frozenset(origins) - {"*"}
+
+    def process_resource(
+        self, req: falcon.Request, _resp: falcon.Response, resource: object, _params: dict[str, Any]
+    ) -> None:
+        """Refuse what comes from a foreign page or under a foreign name."""
+        if not self._active or req.method not in getattr(resource, "changes", ()):
+            return
+        if not self._ours(urlsplit(f"//{req.get_header('Host') or ''}").hostname):
+            raise Failure(Code.FORBIDDEN, "this Host may not change the server; set an API key to allow it").raised()
+        origin = req.get_header("Origin")
+        if origin is None or origin in self._origins:
+            return
+        if not self._local(urlsplit(origin).hostname):
+            raise Failure(Code.FORBIDDEN, "pages of this origin may not change the server").raised()
+
+    def _ours(self, name: str | None) -> bool:
+        # A page can only make a browser send us a name it has rebound, never an address.
+        return name is None or name in self._names or _address(name) is not None
+
+    def _local(self, name: str | None) -> bool:
+        if name is None:
+            return False
+        address = _address(name)
+        return name in self._names or (address is not None and address.is_loopback)
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+class Door:
+    """Turns new requests away while the server starts or stops."""
+
+    def __init__(self, house: House) -> None:
+        """Ask ``house``."""
+        self._house = house
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Raise the failure that says why."""
+        if req.path not in OPEN_PATHS:
+            self._house.admit()
+
+
+def every(house: House) -> list[Any]:
+    """Return all of them in their order."""
+    settings = house.settings
+    return [
+        Label(),
+        Cors(settings.cors_origins),
+        Key(settings.api_key),
+        Door(house),
+        Foreign(settings.host, settings.cors_origins, settings.api_key),
+    ]

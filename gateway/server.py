@@ -1,0 +1,148 @@
+"""gunicorn, configured in code: one master, several workers, on a listener that the supervisor bound."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import select
+import signal
+from typing import Any, Final
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+from gunicorn.config import Config
+
+from gateway import journal
+from gateway.door import Door
+from gateway.journal import Journal
+from protocol import endpoints, ids, logs
+from protocol.settings import Settings
+from protocol.surroundings import Surroundings
+
+STOPPED: Final = 6
+"""A worker that did not say for this many seconds that it lives is replaced within about three more."""
+KEEP_ALIVE: Final = 75
+CONNECTIONS: Final = 10_000
+_MARGIN: Final = 5
+
+
+class Master(Arbiter):  # type: ignore[misc]
+    """The gunicorn master; ends when the supervisor does."""
+
+    def __init__(self, app: Gateway) -> None:
+        """Hold on to the supervisor."""
+        super().__init__(app)
+        self._supervisor = os.pidfd_open(app.surroundings.supervisor)
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self._supervisor, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
+
+    def init_signals(self) -> None:
+        """Let signals wake the wait below."""
+        super().init_signals()
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+
+    def wait_for_signals(self, timeout: float = 1.0) -> list[int]:
+        """Wait for a signal, or for the supervisor's death, which is one."""
+        for descriptor, _ in self._poll.poll(timeout * 1000):
+            if descriptor == self._woken:
+                os.read(self._woken, 512)
+            else:
+                logs.get().error("the supervisor is gone")
+                return [signal.SIGTERM]
+        arrived: list[int] = super().wait_for_signals(0.001)
+        return arrived
+
+    def forget(self) -> None:
+        """In a worker: these are the master's."""
+        for descriptor in (self._supervisor, self._woken, self._wake):
+            os.close(descriptor)
+
+
+class Gateway(BaseApplication):  # type: ignore[misc]
+    """The application as gunicorn sees it."""
+
+    cfg: Config
+
+    def __init__(self, surroundings: Surroundings, listener: int) -> None:
+        """Serve on the file descriptor ``listener``."""
+        self.surroundings = surroundings
+        self.settings: Settings = surroundings.settings()
+        self.listener = listener
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Set what differs from gunicorn's defaults."""
+        chosen: dict[str, Any] = {
+            "bind": f"fd://{self.listener}",
+            "worker_class": Door,
+            "workers": self.settings.gateway_workers,
+            "worker_connections": CONNECTIONS,
+            "timeout": STOPPED,
+            "graceful_timeout": math.ceil(self.settings.grace) + _MARGIN,
+            "keepalive": KEEP_ALIVE,
+            "logger_class": Journal,
+            "control_socket_disable": True,
+            "worker_tmp_dir": str(self.surroundings.runtime),
+            "proc_name": "lemonbus-gateway",
+            "limit_request_line": 8190,
+            "limit_request_fields": 100,
+            "post_fork": post_fork,
+            "post_worker_init": self.post_worker_init,
+            "worker_exit": worker_exit,
+        }
+        for name, value in chosen.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        """Return the WSGI application (in the worker, after the fork)."""
+        from gateway.app import create_app  # noqa: PLC0415 - the master stays small
+        from gateway.house import House  # noqa: PLC0415
+        from gateway.spool import Spool  # noqa: PLC0415
+
+        gateway = ids.peer_id("gateway")
+        spool = Spool(endpoints.spool(self.surroundings.runtime), gateway, self.settings.spool_limit)
+        self.house = House(gateway, self.settings, spool)
+        return create_app(self.house)
+
+    def post_worker_init(self, worker: Door) -> None:
+        """Open the bus and hold on to those whose death ends us."""
+        from gateway.bus import Bus  # noqa: PLC0415
+
+        house = worker.house = self.house
+        house.on_leave = worker.leave
+        worker.bus = Bus(house, self.surroundings)
+        worker.watch_process(self.surroundings.supervisor, house.lose_supervisor)
+        worker.watch_process(worker.ppid, worker.master_died)
+        gc.collect()
+        gc.freeze()
+        logs.get().info("gateway worker is up", gateway=house.id)
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        Master(self).run()
+
+
+def post_fork(master: Master, _worker: Door) -> None:
+    """Leave the master's descriptors alone."""
+    signal.set_wakeup_fd(-1)
+    master.forget()
+
+
+def worker_exit(_master: Master, worker: Door) -> None:
+    """Give the bus and the spool back."""
+    bus = getattr(worker, "bus", None)
+    if bus is not None:
+        worker.house.spool.sweep()
+        bus.close()
+
+
+def main() -> None:
+    """Serve on the listener in ``LEMONBUS_LISTEN_FD``."""
+    surroundings = Surroundings.of_environment()
+    settings = surroundings.settings()
+    logs.configure("gateway", settings.log_level, settings.log_format)
+    journal.install()
+    Gateway(surroundings, int(os.environ["LEMONBUS_LISTEN_FD"])).run()

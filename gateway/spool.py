@@ -1,0 +1,55 @@
+"""Bodies that are too large for the bus: files of the private runtime directory, bounded in total."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from protocol.failures import Code, Failure
+
+
+class Spool:
+    """The spool files of this gateway. They are gone when their request is."""
+
+    def __init__(self, folder: Path, gateway: str, limit: int) -> None:
+        """Keep files in ``folder``; at most ``limit`` bytes of all gateways together lie there."""
+        self._folder = folder
+        self._gateway = gateway
+        self._limit = limit
+        self._count = 0
+
+    def keep(self, body: bytes) -> str:
+        """Write a body down; return the file's name inside the spool. Raises ``spool_full``."""
+        if self._used() + len(body) > self._limit:
+            raise Failure(Code.SPOOL_FULL, "too many large requests wait; try again", retry_after=5).raised()
+        self._count += 1
+        name = f"{self._gateway}-{self._count}"
+        path = self._folder / name
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(body)
+        except OSError as problem:
+            path.unlink(missing_ok=True)
+            raise Failure(
+                Code.SPOOL_FULL, "a large request cannot be kept now; try again", retry_after=5, detail=str(problem)
+            ).raised() from problem
+        return name
+
+    def _used(self) -> int:
+        total = 0
+        for entry in os.scandir(self._folder):
+            try:
+                total += entry.stat().st_size
+            except FileNotFoundError:
+                continue
+        return total
+
+    def drop(self, name: str) -> None:
+        """Remove a file that :meth:`keep` made."""
+        (self._folder / name).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove what is left of this gateway."""
+        for entry in self._folder.glob(f"{self._gateway}-*"):
+            entry.unlink(missing_ok=True)

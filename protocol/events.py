@@ -1,0 +1,83 @@
+"""The data plane: what a worker publishes for a gateway. Tokens travel here and nowhere else.
+
+One message is two frames: the gateway's topic, and a msgpack list of events: everything one turn of the
+worker's loop had for that gateway.  An attempt's events are numbered from 0; a gap means loss.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from protocol.failures import Failure
+
+
+class Kind(enum.IntEnum):
+    """What an event says about its attempt."""
+
+    DELTA = 0
+    """``data``: whole server-sent events of an OpenAI stream (``data: {…}\\n\\n``…), or, for a request that is
+    not streamed, the whole JSON body.  ``count``: tokens in it."""
+    ALIVE = 1
+    """The engine makes progress without output (prefill).  ``data`` is empty."""
+    DONE = 2
+    """The generation really ended.  ``data``: :class:`Outcome`."""
+    FAILED = 3
+    """The attempt ended otherwise.  ``data``: :class:`~protocol.failures.Failure`."""
+
+
+class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One event of one attempt."""
+
+    number: int
+    attempt: int
+    seq: int
+    kind: int
+    count: int = 0
+    data: bytes = b""
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a finished generation cost. Times in seconds, tokens as the engine counted them.
+
+    ``prompt_tokens`` is the whole prompt, ``cached_tokens`` the part found in the prompt cache.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    first_token_s: float = 0.0
+    decode_s: float = 0.0
+    total_s: float = 0.0
+    token_times: list[float] = []
+
+
+_decode = msgspec.msgpack.Decoder(list[Event]).decode
+_encode = msgspec.msgpack.Encoder().encode
+_failure = msgspec.msgpack.Decoder(Failure).decode
+_outcome = msgspec.msgpack.Decoder(Outcome).decode
+
+MOST_TOKEN_TIMES: Final = 512
+"""``token_times`` is cut here: it is a statistic, not a transcript."""
+
+
+def pack_batch(events: list[Event]) -> bytes:
+    """Return the second frame of a message."""
+    return _encode(events)
+
+
+def unpack_batch(frame: bytes) -> list[Event]:
+    """Return the events of a second frame; raises ``msgspec.MsgspecError``."""
+    return _decode(frame)
+
+
+def failure_of(event: Event) -> Failure:
+    """Return what a FAILED event carries."""
+    return _failure(event.data)
+
+
+def outcome_of(event: Event) -> Outcome:
+    """Return what a DONE event carries."""
+    return _outcome(event.data)

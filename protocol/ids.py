@@ -1,0 +1,43 @@
+"""Names of peers and requests on the bus. Keys are ours; what a client sends is only a label."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import NamedTuple
+
+LABEL = re.compile(r"[A-Za-z0-9._-]{1,128}")
+"""What an ``X-Request-ID`` may look like; anything else is replaced by a new label."""
+
+
+class RequestKey(NamedTuple):
+    """One attempt at one request: unique for the lifetime of the house."""
+
+    gateway: str
+    number: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.gateway}:{self.number}.{self.attempt}"
+
+
+def boot_id() -> str:
+    """Return the id of one life of the supervisor (12 hexadecimal digits)."""
+    return secrets.token_hex(6)
+
+
+def peer_id(role: str) -> str:
+    """Return a fresh id for a gateway, worker or job: its role's letter and 8 hexadecimal digits."""
+    return f"{role[0]}{secrets.token_hex(4)}"
+
+
+def topic(gateway: str) -> bytes:
+    """Return the topic of a gateway. The dot ends it, because SUB matches by prefix."""
+    return gateway.encode() + b"."
+
+
+def label(given: str | None) -> str:
+    """Return the caller's request id if it is well formed, else a new one."""
+    if given and LABEL.fullmatch(given):
+        return given
+    return f"req-{secrets.token_hex(8)}"

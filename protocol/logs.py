@@ -1,0 +1,192 @@
+"""Structured logs: one JSON line an event on stderr from every process, and the same record on the bus.
+
+A line is one write of at most 4,096 bytes, because longer ones of several writers on one pipe break each
+other (measured); longer fields are cut and marked.  Nothing here blocks or raises: a line that its reader
+has no room for is dropped, and the next one says how many were.
+
+A record's keys: ``ts``, ``level``, ``process``, ``pid``, ``event``; where they are known ``model``, ``worker``,
+``request_id``; ``exception`` (a traceback); ``dropped`` (records of this process lost just before this one);
+and whatever the event adds.  Prompts are in :data:`PROMPT_FIELDS` of ``trace`` records and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+# structlog imports rich if it is installed: 5 MB and 0.1 s in every process, for tracebacks that we never render.
+_hidden = "rich" not in sys.modules
+if _hidden:
+    sys.modules["rich"] = None  # type: ignore[assignment]
+import structlog  # noqa: E402
+
+if _hidden:
+    del sys.modules["rich"]
+
+from protocol.records import CUT, LONGEST_LINE, Dropper, fit  # noqa: E402
+
+RANK: Final = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+SEVERITY: Final = {
+    "trace": "Trace",
+    "debug": "Debug",
+    "info": "Info",
+    "warning": "Warning",
+    "error": "Error",
+    "critical": "Fatal",
+}
+"""The severities of the log stream's document."""
+PROMPT_FIELDS: Final = frozenset({"prompt", "messages", "input", "body"})
+"""What a client wrote: taken out of every record that is not ``trace``."""
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160)) if code not in (9, 10)}
+
+Sink = Callable[[bytes], object]
+Record = MutableMapping[str, Any]
+
+
+class Logger(structlog.typing.FilteringBoundLogger, Protocol):
+    """A structlog logger that knows ``trace`` too."""
+
+    def trace(self, event: str, *args: Any, **fields: Any) -> Any:
+        """Log at level 5."""
+
+    def bind(self, **new_values: Any) -> Logger:
+        """Return a logger that adds these fields."""
+
+    def new(self, **new_values: Any) -> Logger:
+        """Return a logger with these fields and no others."""
+
+
+_sink: Sink | None = None
+_process = "?"
+_tracing = False
+
+
+def attach(sink: Sink | None) -> None:
+    """Send every record, as a JSON object, to ``sink`` too. It must neither block nor raise."""
+    global _sink  # noqa: PLW0603 - one process, one stderr, one sink
+    _sink = sink
+
+
+def _without_prompts(_logger: object, method: str, record: Record) -> Record:
+    if method != "trace":
+        for key in PROMPT_FIELDS & record.keys():
+            del record[key]
+    return record
+
+
+def _stamp(_logger: object, _method: str, record: Record) -> Record:
+    now = datetime.fromtimestamp(time.time(), UTC)
+    first: Record = {"ts": now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z"}
+    first["level"] = record.pop("level", "info")
+    first["process"] = record.pop("process", _process)
+    first["pid"] = record.pop("pid", None) or os.getpid()
+    first["event"] = record.pop("event", "")
+    first.update(record)
+    return first
+
+
+class _Output:
+    """Last processor: hands the record to the sink and writes the line."""
+
+    def __init__(self, console: bool) -> None:
+        self._stderr = Dropper(lambda line: _write(line + b"\n"))
+        self._owed = 0
+        self._render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if console else None
+
+    def __call__(self, logger: object, method: str, record: Record) -> str:
+        fitted, line = fit(record)
+        if _sink is not None:
+            _sink(line)
+        if self._render is None:
+            self._stderr(line)
+        else:
+            self._show(self._render, logger, method, fitted)
+        raise structlog.DropEvent
+
+    def _show(
+        self, render: structlog.dev.ConsoleRenderer, logger: object, method: str, record: Mapping[str, Any]
+    ) -> None:
+        shown: Record = {
+            key: value.translate(_CONTROLS) if isinstance(value, str) else value for key, value in record.items()
+        }
+        shown["timestamp"] = shown.pop("ts", "")
+        shown.pop("pid", None)
+        if self._owed:
+            shown["dropped"] = self._owed
+        line = str(render(logger, method, shown)).encode("utf-8", "replace")
+        if len(line) >= LONGEST_LINE:
+            end = b"\x1b[0m" + CUT.encode() if sys.stderr.isatty() else CUT.encode()
+            line = line[: LONGEST_LINE - 1 - len(end)].decode("utf-8", "ignore").encode() + end
+        self._owed = 0 if _write(line + b"\n") else self._owed + 1
+
+
+def _write(line: bytes) -> bool:
+    """Write one line if that cannot block: a pipe that polls writable has room for 4,096 bytes."""
+    ready = select.poll()
+    ready.register(2, select.POLLOUT)
+    try:
+        if not ready.poll(0):
+            return False
+        os.write(2, line)
+    except OSError:
+        return False  # a reader of our stderr that went away must not take the house with it
+    return True
+
+
+def _bound_class(level: str) -> type[structlog.typing.FilteringBoundLogger]:
+    def trace(self: Any, event: str, *args: Any, **fields: Any) -> Any:
+        return self._proxy_to_logger("trace", event % args if args else event, **fields)
+
+    def silent(_self: Any, _event: str, *_args: Any, **_fields: Any) -> None:
+        return None
+
+    everything = level == "trace"
+    base = structlog.make_filtering_bound_logger(0 if everything else RANK[level])
+    return type(f"LoggerAt{level.capitalize()}", (base,), {"trace": trace if everything else silent})
+
+
+def configure(process: str, level: str, style: str = "auto") -> None:
+    """Set this process's logging up: its name in every line, the least level, ``json``/``console``/``auto``.
+
+    ``auto`` renders for people if stderr is a terminal.  An exception that ends the process is one line too.
+    """
+    global _process, _tracing
+    _process, _tracing = process, level == "trace"
+    console = style == "console" or (style == "auto" and os.isatty(2))
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            _without_prompts,
+            _stamp,
+            _Output(console),
+        ],
+        wrapper_class=_bound_class(level),
+        logger_factory=structlog.ReturnLoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    sys.excepthook = _uncaught
+
+
+def _uncaught(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        return
+    get().critical("uncaught exception", exc_info=(kind, problem, trace))
+
+
+def tracing() -> bool:
+    """Return whether ``trace`` records are written: prompts need not be decoded for nothing otherwise."""
+    return _tracing
+
+
+def get(**fields: object) -> Logger:
+    """Return a logger that puts ``fields`` into every line."""
+    logger: Logger = structlog.get_logger(**fields)
+    return logger

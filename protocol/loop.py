@@ -1,0 +1,198 @@
+"""The one loop that the supervisor, the workers and the jobs run in: sockets, deaths, timers, signals.
+
+One thread, ``zmq.Poller`` (level-triggered for ZeroMQ sockets and file descriptors alike), no framework.  A
+callback never blocks and never raises by design; one that does raise ends the process, because a house whose
+state is unknown must not go on promising things.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import Final
+
+import zmq
+
+Callback = Callable[[], None]
+Source = zmq.Socket[bytes] | int
+
+READ: Final = zmq.POLLIN
+WRITE: Final = zmq.POLLOUT
+
+
+class Timer:
+    """A callback at a time; :meth:`cancel` is idempotent."""
+
+    __slots__ = ("callback", "when")
+
+    def __init__(self, when: float, callback: Callback) -> None:
+        """Fire ``callback`` at ``when`` (monotonic seconds)."""
+        self.when = when
+        self.callback: Callback | None = callback
+
+    def cancel(self) -> None:
+        """Do not fire."""
+        self.callback = None
+
+
+class Loop:
+    """Calls back when a source is ready, a process died, a time has come or a signal arrived."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with nothing to wait for."""
+        self.now: Callable[[], float] = clock
+        self._poller = zmq.Poller()
+        self._readers: dict[Source, Callback] = {}
+        self._writers: dict[Source, Callback] = {}
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self._turn_end: list[Callback] = []
+        self._deaths: dict[int, int] = {}
+        self._signals: dict[int, Callback] = {}
+        self._wake_read, self._wake_write = -1, -1
+        self._running = False
+
+    def on_readable(self, source: Source, callback: Callback | None) -> None:
+        """Call back while ``source`` has something to read; ``None`` takes the callback away."""
+        self._set(self._readers, source, callback)
+
+    def on_writable(self, source: Source, callback: Callback | None) -> None:
+        """Call back while ``source`` can be written to; ``None`` takes the callback away."""
+        self._set(self._writers, source, callback)
+
+    def _set(self, table: dict[Source, Callback], source: Source, callback: Callback | None) -> None:
+        if callback is None:
+            table.pop(source, None)
+        else:
+            table[source] = callback
+        flags = (READ if source in self._readers else 0) | (WRITE if source in self._writers else 0)
+        if flags:
+            self._poller.register(source, flags)
+        elif source in self._poller:
+            self._poller.unregister(source)
+
+    def call_later(self, seconds: float, callback: Callback) -> Timer:
+        """Call back once, not before ``seconds`` have passed."""
+        timer = Timer(self.now() + seconds, callback)
+        heapq.heappush(self._timers, (timer.when, next(self._order), timer))
+        return timer
+
+    def every(self, seconds: float, callback: Callback) -> None:
+        """Call back every ``seconds`` until the loop stops."""
+
+        def again() -> None:
+            callback()
+            self.call_later(seconds, again)
+
+        self.call_later(seconds, again)
+
+    def at_turn_end(self, callback: Callback) -> None:
+        """Call back at the end of every turn: the place to flush what the turn collected."""
+        self._turn_end.append(callback)
+
+    def on_death(self, pid: int, callback: Callback) -> None:
+        """Call back once when the process ``pid`` ends, at once if it already has."""
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self.call_later(0.0, callback)
+            return
+
+        def died() -> None:
+            self.forget_death(pid)
+            callback()
+
+        self._deaths[pid] = fd
+        self.on_readable(fd, died)
+
+    def forget_death(self, pid: int) -> None:
+        """Do not call back for ``pid`` any more."""
+        fd = self._deaths.pop(pid, -1)
+        if fd >= 0:
+            self.on_readable(fd, None)
+            os.close(fd)
+
+    def on_signal(self, number: signal.Signals, callback: Callback) -> None:
+        """Call back (outside the signal handler) when the signal arrives."""
+        if self._wake_read < 0:
+            self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+            self.on_readable(self._wake_read, self._woken)
+        self._signals[number] = callback
+        signal.signal(number, lambda *_: None)
+
+    def _woken(self) -> None:
+        for number in dict.fromkeys(os.read(self._wake_read, 512)):
+            callback = self._signals.get(number)
+            if callback:
+                callback()
+
+    def stop(self) -> None:
+        """End :meth:`run` after this turn."""
+        self._running = False
+
+    def run(self) -> None:
+        """Turn until :meth:`stop`."""
+        self._running = True
+        while self._running:
+            self.turn(60.0)
+
+    def turn(self, longest: float) -> None:
+        """Wait at most ``longest`` seconds for something, then call back for all that is ready."""
+        if self._timers:
+            longest = min(longest, max(0.0, self._timers[0][0] - self.now()))
+        for source, flags in self._poll(longest):
+            if flags & ~WRITE:
+                callback = self._readers.get(source)
+                if callback:
+                    callback()
+            if flags & ~READ:
+                callback = self._writers.get(source)
+                if callback:
+                    callback()
+        self._fire()
+        for callback in self._turn_end:
+            callback()
+
+    def _poll(self, longest: float) -> list[tuple[Source, int]]:
+        try:
+            # Rounded up: a timer that is 0.4 ms away must not become a busy loop.
+            return self._poller.poll(math.ceil(longest * 1000))
+        except InterruptedError:
+            return []
+
+    def _fire(self) -> None:
+        now = self.now()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            callback, timer.callback = timer.callback, None
+            if callback:
+                callback()
+
+    def close(self) -> None:
+        """Give the loop's own file descriptors back."""
+        for pid in list(self._deaths):
+            self.forget_death(pid)
+        if self._wake_read >= 0:
+            signal.set_wakeup_fd(-1)
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_read = self._wake_write = -1
+
+
+def alive(pid: int) -> bool:
+    """Return whether the process runs (a zombie does not)."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        return not select.select([fd], [], [], 0)[0]
+    finally:
+        os.close(fd)

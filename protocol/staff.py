@@ -1,0 +1,132 @@
+"""Messages between the supervisor and its peers about the peers themselves: hello, load, ready, gone."""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.failures import Failure
+from protocol.recipes import ModelSpec
+from protocol.wire import control
+
+
+@control
+class Hello(msgspec.Struct, frozen=True):
+    """Any peer → supervisor, first message of a DEALER whose routing id is ``id``."""
+
+    role: str
+    """``gateway``, ``worker`` or ``job``."""
+    id: str
+    pid: int
+    boot: str
+    """The boot the peer was started for; another one is turned away with :class:`Leave`."""
+
+
+@control
+class Welcome(msgspec.Struct, frozen=True):
+    """Supervisor → any peer, the answer to :class:`Hello`."""
+
+    boot: str
+    pid: int
+    """The supervisor's pid, to hold a pidfd on."""
+
+
+@control
+class Ping(msgspec.Struct, frozen=True):
+    """Supervisor → any peer, every second: a peer that lives but does not turn (SIGSTOP) shows by silence."""
+
+    number: int
+
+
+@control
+class Pong(msgspec.Struct, frozen=True):
+    """Any peer → supervisor, at once: the answer to :class:`Ping`."""
+
+    number: int
+
+
+@control
+class Leave(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → any peer: finish what runs within ``grace`` seconds, then exit."""
+
+    grace: float = 0.0
+    reason: str = ""
+
+
+@control
+class Check(msgspec.Struct, frozen=True):
+    """Supervisor → spare worker: find out all that can be told without starting the engine."""
+
+    spec: ModelSpec
+
+
+@control
+class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Worker → supervisor: the model can be tried. ``need`` and ``available``: bytes of memory."""
+
+    need: int = 0
+    available: int = 0
+
+
+@control
+class Load(msgspec.Struct, frozen=True):
+    """Supervisor → worker: start the engine; after an engine's death: start it again."""
+
+    spec: ModelSpec
+
+
+@control
+class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Worker → supervisor: the engine answers. What the load found out."""
+
+    slots: int
+    context: int
+    """Tokens each request may use."""
+    engine_pid: int
+    backend_url: str
+    seconds: float
+    version: str = ""
+    rss: int = 0
+    """Resident bytes of the engine after its warm-up."""
+
+
+@control
+class LoadFailed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Worker → supervisor: Check or Load did not succeed. ``started``: an engine had been started."""
+
+    failure: Failure
+    started: bool = False
+
+
+@control
+class EngineDied(msgspec.Struct, frozen=True):
+    """Worker → supervisor: the engine of a ready model is gone.
+
+    The worker has told the gateways of the requests that were in it, holds no grant any more, and waits for
+    :class:`Load` or :class:`Leave`.
+    """
+
+    failure: Failure
+
+
+@control
+class WorkerUp(msgspec.Struct, frozen=True):
+    """Supervisor → gateways: connect to this worker's events."""
+
+    worker: str
+    endpoint: str
+
+
+@control
+class WorkerGone(msgspec.Struct, frozen=True):
+    """Supervisor → gateways: this process is gone. Read what it still sent, then settle what it left."""
+
+    worker: str
+    endpoint: str
+    failure: Failure
+
+
+@control
+class Draining(msgspec.Struct, frozen=True):
+    """Supervisor → gateways: take no new requests; running ones have ``grace`` seconds."""
+
+    grace: float

@@ -1,0 +1,96 @@
+"""Messages about inference requests on the control plane: ask, run, cancel, idle."""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.events import Outcome
+from protocol.failures import Failure
+from protocol.wire import control
+
+
+@control
+class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Gateway → supervisor: run this. The payload is the body, unless ``spool`` names a file that holds it.
+
+    The body is a request in the middle language (OpenAI's), with what the client called the model in it.
+    """
+
+    number: int
+    attempt: int
+    model: str
+    """What the client called it; empty: the model used last that serves the endpoint."""
+    endpoint: str
+    """``chat/completions``, ``completions``, ``embeddings``, ``rerank``, ``slots``."""
+    label: str
+    weight: int = 1
+    """Slots it uses; 0 for reads, which take no grant."""
+    size: int = 0
+    """Bytes of the body."""
+    stream: bool = False
+    suspect: bool = False
+    """It was in an engine when that died: it runs alone."""
+    spool: str = ""
+    query: str = ""
+    """What an endpoint needs beside the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
+
+
+@control
+class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → gateway: the attempt was sent to this worker."""
+
+    number: int
+    attempt: int
+    worker: str
+    model: str
+    """The registered name."""
+
+
+@control
+class Refused(msgspec.Struct, frozen=True):
+    """Supervisor → gateway: the attempt (or, with ``attempt`` 0, the call) ends here."""
+
+    number: int
+    attempt: int
+    failure: Failure
+
+
+@control
+class Cancel(msgspec.Struct, frozen=True):
+    """Gateway → supervisor → worker: nobody wants the answer any more. Unknown ones are ignored."""
+
+    gateway: str
+    number: int
+    attempt: int
+    reason: str
+
+
+@control
+class Run(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → worker: the grant. Payload and ``spool`` as in :class:`Ask`."""
+
+    gateway: str
+    number: int
+    attempt: int
+    model: str
+    """What the client called the model: answers carry this name."""
+    endpoint: str
+    label: str
+    stream: bool = False
+    spool: str = ""
+    query: str = ""
+    deadline: float = 0.0
+
+
+@control
+class Idle(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Worker → supervisor: the engine has stopped working on this attempt; its grant is free.
+
+    ``code`` is empty for a generation that ended, else the failure's code.
+    """
+
+    gateway: str
+    number: int
+    attempt: int
+    code: str = ""
+    outcome: Outcome | None = None

@@ -1,0 +1,116 @@
+"""``python -m supervisor``: the life of one house, from the lock to the last child's end.
+
+The settings come as JSON in ``LEMONBUS_SETTINGS`` (``lemonbus serve`` resolves them and hands over).  Exits 0
+after an orderly end, 1 when the house cannot be opened, 2 for bad settings; one clear line each.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from protocol import RELEASE, ids, logs
+from protocol.admin import Loaded
+from protocol.endpoints import RuntimeDirectory
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.loop import Loop
+from protocol.settings import Settings, store
+from protocol.surroundings import Surroundings
+from supervisor import calls, fetching, requests, staffing
+from supervisor.closing import Closing
+from supervisor.house import House
+
+log = logs.get()
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Bind the gateway's listener; raises a ``conflict`` failure if somebody else has the port."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(4096)
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise Failure(
+            Code.CONFLICT,
+            f"cannot listen on {settings.host}:{settings.port}: {reason}; stop what listens there, or choose another --port",
+        ).raised() from problem
+    listener.set_inheritable(True)
+    return listener
+
+
+def load_at_start(house: House) -> None:
+    """Load the models that the settings name, and say how to talk to the first of them."""
+    for name in house.settings.load:
+        number = house.call_self(partial(_loaded, house, name))
+        try:
+            house.scheduler.load_asked("", number, requests.target_of(house, name), house.loop.now())
+        except LemonbusError as problem:
+            _loaded(house, name, problem.failure)
+    house.go_on()
+
+
+def _loaded(house: House, name: str, result: object) -> None:
+    if isinstance(result, Loaded):
+        body = f'{{"model":"{result.model}","messages":[{{"role":"user","content":"What is the capital of France?"}}]}}'
+        log.info("ready", model=result.model, url=house.settings.base_url)
+        if os.isatty(2):
+            line = f"\n  Try:  curl {house.settings.base_url}/v1/chat/completions -d '{body}'\n\n"
+            os.write(2, line.encode())
+    elif isinstance(result, Failure):
+        log.error("cannot load at start", model=name, reason=result.message)
+
+
+def _say(line: str, code: int) -> int:
+    os.write(2, f"lemonbus: {line}\n".encode())
+    return code
+
+
+def main() -> int:
+    """Open the house, turn, and close it."""
+    try:
+        settings = msgspec.json.decode(os.environ.pop("LEMONBUS_SETTINGS", "{}"), type=Settings)
+    except msgspec.ValidationError as problem:
+        return _say(f"bad settings: {problem}", 2)
+    logs.configure("supervisor", settings.log_level, settings.log_format)
+    try:
+        runtime = RuntimeDirectory(Path(settings.runtime_dir))
+        try:
+            listener = listen(settings)
+        except LemonbusError:
+            runtime.release()
+            raise
+    except (LemonbusError, OSError) as problem:
+        return _say(str(problem), 1)
+    store(settings, runtime.path)
+    loop = Loop()
+    surroundings = Surroundings(runtime.path, ids.boot_id(), os.getpid())
+    house = House(settings, surroundings, loop, listener.fileno())
+    house.fetch = partial(fetching.fetch_for_scheduler, house)
+    closing = Closing(house)
+    loop.on_signal(signal.SIGTERM, closing.begin)
+    loop.on_signal(signal.SIGINT, closing.begin)
+    log.info("starting", version=RELEASE, url=settings.base_url, boot=surroundings.boot, runtime=str(runtime.path))
+    house.open({**staffing.HANDLERS, **requests.HANDLERS, **fetching.HANDLERS, **calls.HANDLERS})
+    load_at_start(house)
+    gc.collect()
+    gc.freeze()
+    loop.run()
+    log.info("stopped")
+    logs.attach(None)
+    house.bus.close()
+    runtime.release()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""State files: written whole or not at all, and moved aside, not overwritten, if they are broken."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class Mark(NamedTuple):
+    """What tells that a file is another one than before."""
+
+    inode: int
+    size: int
+    modified: int
+
+
+def mark(path: Path) -> Mark | None:
+    """Return the mark of a file, or None if there is none."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return Mark(facts.st_ino, facts.st_size, facts.st_mtime_ns)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replace a file by ``data``: a reader sees the old or the new one, also after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    with suppress(OSError):
+        # Some file systems cannot sync a directory; the rename is whole there, only perhaps not yet durable.
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def aside(path: Path) -> str:
+    """Move a broken file to ``NAME.broken-TIME``; return the new name, or why it could not be moved."""
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    for number in range(100):
+        target = path.with_name(f"{path.name}.broken-{stamp}" + (f"-{number}" if number else ""))
+        if not target.exists():
+            break
+    try:
+        path.rename(target)
+    except OSError as problem:
+        return f"could not be moved aside: {problem.strerror}"
+    return f"moved aside to {target.name}"
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one if there is no file.
+
+    Raises ValueError saying what is wrong with its content, and OSError if it cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    try:
+        value = msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise ValueError(f"{path.name}: {problem}") from None
+    return value

@@ -1,0 +1,152 @@
+"""The scheduler's board: all that is loaded, running and waiting, and the few acts that change it. No I/O."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from protocol.admin import Loaded
+from protocol.failures import Failure
+from protocol.ids import RequestKey
+from protocol.recipes import ModelSpec
+from protocol.staff import Leave
+from protocol.work import Granted, Refused, Run
+from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send
+from supervisor.lifecycle import Step
+from supervisor.places import Caller, Grant, Place, Seat, Waiting, refusal_for
+from supervisor.restarts import Policy, Record
+
+
+class Limits(NamedTuple):
+    """How much may be loaded and may wait. Sizes in bytes, times in seconds."""
+
+    places: int = 4
+    queue_requests: int = 64
+    queue_bytes: int = 64 * 1024 * 1024
+    grace: float = 30.0
+    restarts: Policy = Policy()
+    spares: int = 1
+
+
+class Target(NamedTuple):
+    """What a request's model name came to: ``spec`` is None while the model is not on this machine."""
+
+    name: str
+    type: str
+    spec: ModelSpec | None
+    pinned: bool = False
+
+
+class Board:
+    """What the scheduler knows, and what it wants done: :meth:`effects` hands that out, once."""
+
+    def __init__(self, limits: Limits, new_worker: Callable[[], str]) -> None:
+        """``new_worker`` names the next worker process."""
+        self.limits = limits
+        self.new_worker = new_worker
+        self.places: dict[str, Place] = {}
+        self.seats: dict[str, Seat] = {}
+        self.closing = False
+        self.memory = 0
+        """Bytes of memory free at the last check, 0 if unknown."""
+        self.counters: dict[str, int] = {}
+        self.nursery = Record(limits.restarts)
+        """How well worker processes start at all."""
+        self.order = itertools.count(1)
+        """The order of arrival of everything that may have to wait."""
+        self._out: list[Effect] = []
+
+    def place(self, target: Target) -> Place:
+        """Return the place of a model, made if need be; a new spec only counts while nothing is loaded."""
+        place = self.places.get(target.name)
+        if place is None:
+            place = self.places[target.name] = Place(target.name, target.type, self.limits.restarts)
+        if place.seat is None and target.spec is not None:
+            place.spec = target.spec
+            place.pinned = place.pinned or target.spec.pinned
+        return place
+
+    @property
+    def granted(self) -> int:
+        """Slots granted in the whole house."""
+        return sum(place.busy for place in self.places.values())
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait in the whole house."""
+        return sum(len(place.queue) for place in self.places.values())
+
+    def latest(self, serves: Callable[[Place], bool]) -> Place | None:
+        """Return the place used last, among those that have an engine and pass ``serves``."""
+        loaded = [place for place in self.places.values() if place.seat and place.seat.serves and serves(place)]
+        return max(loaded, key=lambda place: place.last_use, default=None)
+
+    def effects(self) -> list[Effect]:
+        """Hand out what is to be done, in order, and forget it."""
+        out, self._out = self._out, []
+        return out
+
+    def emit(self, *effects: Effect) -> None:
+        """Want something done."""
+        self._out.extend(effects)
+
+    def count(self, what: str) -> None:
+        """Count something that an operator may ask about."""
+        self.counters[what] = self.counters.get(what, 0) + 1
+
+    def refuse(self, key: RequestKey, failure: Failure) -> None:
+        """End an attempt (or a call, with attempt 0) before it reached a worker."""
+        self.count(f"refused_{failure.code}")
+        self.emit(Send(key.gateway, Refused(key.number, key.attempt, failure)))
+
+    def grant(self, place: Place, seat: Seat, waiting: Waiting, weight: int, now: float) -> None:
+        """Give ``weight`` slots of a seat to a request and send it there."""
+        place.grants[waiting.key] = Grant(weight, now, waiting.order)
+        place.last_use = now
+        self.run(place, seat, waiting)
+
+    def run(self, place: Place, seat: Seat, waiting: Waiting) -> None:
+        """Send a request to a seat, and tell its gateway where it is."""
+        gateway, number, attempt = waiting.key
+        ask = waiting.ask
+        run = Run(
+            gateway, number, attempt, ask.model or place.name, ask.endpoint, ask.label, ask.stream, ask.spool, ask.query
+        )
+        self.emit(
+            Send(seat.worker, run, waiting.payload),
+            Send(gateway, Granted(number, attempt, seat.worker, place.name)),
+        )
+
+    def fetch(self, place: Place) -> None:
+        """Want the model's files."""
+        if not place.fetching:
+            place.fetching = True
+            self.emit(Fetch(place.name))
+
+    def give_up(self, place: Place, failure: Failure) -> None:
+        """Refuse everybody who waits for this model."""
+        failure = refusal_for(place, failure)
+        for waiting in place.take_all():
+            self.refuse(waiting.key, failure)
+        for caller in place.loaders:
+            self.refuse(RequestKey(caller.peer, caller.number, 0), failure)
+        place.loaders.clear()
+        place.respec = None
+
+    def answer_loaded(self, place: Place, callers: list[Caller]) -> None:
+        """Tell those who asked for the load that it is there."""
+        spec = place.spec
+        if spec is not None:
+            for caller in callers:
+                self.emit(Report(caller.peer, caller.number, Loaded(place.name, spec.checkpoint, spec.recipe)))
+
+    def leave(self, seat: Seat, *, reason: str = "") -> None:
+        """Tell a worker to leave; it is killed if it does not."""
+        seat.step(Step.STOP)
+        self.emit(Send(seat.worker, Leave(0.0, reason)), Expect(seat.worker, 5.0))
+
+    def kill(self, worker: str, reason: str) -> None:
+        """End a worker that does not do its part."""
+        if worker in self.seats:
+            self.emit(Note("warning", "worker killed", {"worker": worker, "reason": reason}), Kill(worker))

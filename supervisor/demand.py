@@ -1,0 +1,161 @@
+"""What gateways want of the scheduler: requests, loads, unloads, and that they are gone."""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
+from protocol.recipes import ModelSpec
+from protocol.work import Ask, Cancel
+from supervisor.board import Board, Target
+from supervisor.effects import Send
+from supervisor.lifecycle import State
+from supervisor.places import Caller, Place, Waiting
+
+
+class Demand(Board):
+    """Events of gateways and downloads."""
+
+    def asked(self, key: RequestKey, ask: Ask, payload: bytes, target: Target, now: float) -> None:
+        """A gateway wants a request run."""
+        place = self.place(target)
+        failure = self._refusal(place, ask, now)
+        if failure:
+            self.refuse(key, failure)
+            return
+        order = place.returning.pop((key.gateway, key.number), None) or next(self.order)
+        place.enqueue(Waiting(key, ask, payload, order, now))
+        if place.spec is None:
+            self.fetch(place)
+
+    def _refusal(self, place: Place, ask: Ask, now: float) -> Failure | None:
+        if self.closing:
+            return Failure(Code.DRAINING, "The server is shutting down", retry_after=self.limits.grace)
+        if place.record.pause(now) and not (place.seat and place.seat.serves):
+            return place.record.refusal(place.name, now)
+        if ask.attempt > 1:
+            return None
+        if len(place.queue) >= self.limits.queue_requests:
+            what = f"{len(place.queue)} requests"
+        elif place.queue and place.queued_bytes + ask.size > self.limits.queue_bytes:
+            what = f"{place.queued_bytes} bytes"
+        else:
+            return None
+        return Failure(
+            Code.OVERLOADED,
+            f"The queue of model {place.name} is full ({what} wait)",
+            model=place.name,
+            retry_after=place.wait_s(),
+        )
+
+    def read(self, key: RequestKey, ask: Ask, payload: bytes, place: Place) -> None:
+        """A gateway wants to read an engine's state: no grant, no queue."""
+        if place.seat is None or not place.seat.serves:
+            self.refuse(key, Failure(Code.NOT_LOADED, f"Model {place.name} is not loaded", model=place.name))
+            return
+        self.run(place, place.seat, Waiting(key, ask, payload, 0, 0.0))
+
+    def cancelled(self, key: RequestKey, reason: str) -> None:
+        """Nobody wants this answer any more. Its grant ends with the worker's Idle, not now."""
+        for place in self.places.values():
+            if key in place.grants:
+                if place.seat:
+                    self.emit(Send(place.seat.worker, Cancel(*key, reason)))
+                return
+            if place.dequeue(key):
+                return
+
+    def idle(self, key: RequestKey, code: str, now: float) -> Place | None:
+        """The engine has stopped working on an attempt. Returns its place if the grant was known."""
+        for place in self.places.values():
+            grant = place.grants.pop(key, None)
+            if grant is None:
+                continue
+            place.last_use = now
+            if not code:
+                place.served(now - grant.began)
+            elif code == Code.RETURNED:
+                place.returning[key.gateway, key.number] = grant.order
+                self.refuse(key, Failure(Code.RETURNED, "The worker never saw the gateway", model=place.name))
+            return place
+        return None
+
+    def load_asked(self, peer: str, number: int, target: Target, now: float) -> None:
+        """Somebody wants the model loaded with just these options (an explicit wish forgives a backoff)."""
+        place = self.place(target)
+        caller = Caller(peer, number, next(self.order))
+        if self.closing:
+            self.refuse(RequestKey(peer, number, 0), Failure(Code.DRAINING, "The server is shutting down"))
+            return
+        if target.spec is not None and place.spec is not None:
+            place.pinned = target.spec.pinned
+            if place.seat and differs(target.spec, place.spec):
+                place.respec = target.spec
+        place.record.ready()
+        if place.seat and place.seat.state is State.READY and not place.respec:
+            self.answer_loaded(place, [caller])
+            place.last_use = now
+            return
+        place.loaders.append(caller)
+        if place.spec is None:
+            self.fetch(place)
+
+    def unload_asked(self, peer: str, number: int, name: str) -> bool:
+        """Somebody wants the model gone; return False if it is not loaded. Running requests end first."""
+        place = self.places.get(name)
+        if place is None or place.seat is None or not place.seat.holds_place:
+            return False
+        place.wanted = False
+        place.respec = None
+        place.unloaders.append(Caller(peer, number, 0))
+        if place.seat.state in (State.LOADING, State.FAILED):
+            self.leave(place.seat)
+            self.give_up(place, Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading"))
+        return True
+
+    def forget(self, peer: str, number: int) -> None:
+        """A caller hung up: what it began goes on, but nobody waits for it."""
+        for place in self.places.values():
+            place.loaders = [c for c in place.loaders if (c.peer, c.number) != (peer, number)]
+            place.unloaders = [c for c in place.unloaders if (c.peer, c.number) != (peer, number)]
+
+    def fetched(self, name: str, spec: ModelSpec | None, failure: Failure | None) -> None:
+        """The download ended, one way or the other."""
+        place = self.places.get(name)
+        if place is None:
+            return
+        place.fetching = False
+        if spec is not None:
+            if place.seat is None:
+                place.spec = spec
+        elif failure is not None:
+            self.give_up(place, failure)
+
+    def peer_gone(self, gateway: str) -> None:
+        """A gateway is gone: nothing of it waits, and what runs for it is stopped."""
+        for place in self.places.values():
+            for waiting in [waiting for waiting in place.queue if waiting.key.gateway == gateway]:
+                place.dequeue(waiting.key)
+            place.loaders = [caller for caller in place.loaders if caller.peer != gateway]
+            place.unloaders = [caller for caller in place.unloaders if caller.peer != gateway]
+            place.returning = {who: order for who, order in place.returning.items() if who[0] != gateway}
+            for key in place.grants:
+                if key.gateway == gateway and place.seat:
+                    self.emit(Send(place.seat.worker, Cancel(*key, "gateway gone")))
+
+    def close(self) -> None:
+        """Take nothing new, refuse who waits; what runs goes on."""
+        self.closing = True
+        for place in self.places.values():
+            place.wanted = False
+            self.give_up(place, Failure(Code.DRAINING, "The server is shutting down", retry_after=self.limits.grace))
+
+
+def differs(one: ModelSpec, other: ModelSpec) -> bool:
+    """Return whether two specs of a model need different engines."""
+    return _engine(one) != _engine(other)
+
+
+def _engine(spec: ModelSpec) -> Struct:
+    return structs.replace(spec, pinned=False, size=0, labels=[])

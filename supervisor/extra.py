@@ -1,0 +1,113 @@
+"""The extra models directory: every GGUF file in it can be named ``extra.STEM`` without being registered.
+
+A folder with one model (shards count as one) gives it the folder's name, and a ``mmproj*.gguf`` beside it makes
+it a vision model.  Folders are looked through four deep, and again only when one of them was changed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from protocol import checkpoints
+from supervisor.catalogue import LONGEST_NAME, Entry
+
+PREFIX: Final = "extra."
+_DEEPEST: Final = 4
+_MOST_FOLDERS: Final = 2000
+_SETTLED: Final = 2.0
+"""A folder changed less than this many seconds before it was read may change again under the same time stamp."""
+
+
+class ExtraModels:
+    """The models found in one directory."""
+
+    def __init__(self, directory: str, recipe: str = "llamacpp") -> None:
+        """Look nowhere if ``directory`` is empty."""
+        self._root = Path(directory) if directory else None
+        self._recipe = recipe
+        self._seen: dict[Path, int] = {}
+        self._trusted = False
+        self.entries: dict[str, Entry] = {}
+        self.problems: list[str] = []
+        """What is wrong, as of the last time the directory was read."""
+
+    def refresh(self) -> bool:
+        """Read the directory again if it was changed; return whether it was read."""
+        if self._root is None or (self._trusted and all(_modified(path) == when for path, when in self._seen.items())):
+            return False
+        self._seen, self.entries, self.problems = {}, {}, []
+        began = time.time_ns()
+        self._read(self._root, 0)
+        self._trusted = all(began - when > _SETTLED * 1e9 for when in self._seen.values())
+        return True
+
+    def _read(self, folder: Path, depth: int) -> None:
+        self._seen[folder] = _modified(folder)
+        try:
+            with os.scandir(folder) as found:
+                items = sorted(found, key=lambda item: item.name)
+        except OSError as problem:
+            self.problems.append(f"extra models directory: {folder}: {problem.strerror}")
+            return
+        files = [item.name for item in items if item.name.lower().endswith(".gguf") and item.is_file()]
+        self._add(folder, files, depth)
+        for item in items:
+            if item.name.startswith(".") or not item.is_dir():
+                continue
+            if depth == _DEEPEST or len(self._seen) >= _MOST_FOLDERS:
+                self.problems.append(f"extra models directory: {item.path} and what is in it are too deep or too many")
+                return
+            self._read(Path(item.path), depth + 1)
+
+    def _add(self, folder: Path, files: list[str], depth: int) -> None:
+        models = {checkpoints.stem(file): file for file in reversed(files) if not checkpoints.is_projector(file)}
+        projectors = [file for file in files if checkpoints.is_projector(file)]
+        for stem, file in sorted(models.items()):
+            alone = len(models) == 1
+            name = PREFIX + (folder.name if alone and depth else stem)
+            mmproj = str(folder / projectors[0]) if projectors and (alone or depth) else ""
+            problem = self._problem(name, file, files)
+            if problem:
+                self.problems.append(f"extra models directory: {folder / file} {problem}")
+                continue
+            self.entries[name] = Entry(
+                name=name,
+                checkpoint=file,
+                recipe=self._recipe,
+                labels=_labels(name, bool(mmproj)),
+                registered=self._seen[folder] // 10**9,
+                path=str(folder / file),
+                mmproj=mmproj,
+            )
+
+    def _problem(self, name: str, file: str, files: list[str]) -> str:
+        if len(name) > LONGEST_NAME or not name.isprintable():
+            return "has a name that cannot be shown"
+        if name in self.entries:
+            return f"is not used: {name} is another file already"
+        if not checkpoints.whole(file, files):
+            return "is one of several shards, and not all of them are there"
+        return ""
+
+
+def _modified(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _labels(name: str, vision: bool) -> list[str]:
+    """Return what a name tells about its model, by the rule that the variants of a repository follow."""
+    lowered = name.lower()
+    found = ["custom"]
+    if vision:
+        found.append("vision")
+    if "rerank" in lowered:
+        found.append("reranking")
+    elif "embed" in lowered:
+        found.append("embeddings")
+    return found

@@ -1,0 +1,101 @@
+"""Which files of this machine an entry means, if they are there: read from the disk at every question.
+
+The hub's cache is read as its documentation lays it out (``models--OWNER--REPO/snapshots/REVISION/…``); its
+library is not imported, because the supervisor must not pay for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol import checkpoints
+from protocol.admin import Source
+from protocol.checkpoints import HubPlace
+from supervisor.catalogue import Entry
+
+
+class Files(NamedTuple):
+    """The files of a model that is there. ``size`` in bytes, all of them together; ``modified`` in Unix seconds."""
+
+    path: str
+    mmproj: str
+    size: int
+    modified: int
+
+
+def locate(entry: Entry, cache_dir: str) -> Files | None:
+    """Return the files of an entry, or None if one of them is missing."""
+    if entry.path:
+        return _local(entry)
+    return next((files for source in entry.sources if (files := _of_source(source, cache_dir))), None)
+
+
+def _local(entry: Entry) -> Files | None:
+    path = Path(entry.path)
+    try:
+        beside = [item.name for item in path.parent.iterdir()]
+    except OSError:
+        return None
+    shards = checkpoints.whole(path.name, beside)
+    return _measured([path.with_name(shard) for shard in shards], Path(entry.mmproj or path.parent))
+
+
+def _of_source(source: Source, cache_dir: str) -> Files | None:
+    place = checkpoints.parse(source.checkpoint)
+    if not isinstance(place, HubPlace):
+        file = place.file(cache_dir)
+        return _measured([file], file.parent)
+    for snapshot in _snapshots(checkpoints.hub_cache() / place.folder):
+        names = list(_walk(snapshot, ""))
+        chosen = checkpoints.choose(names, place.variant)
+        projector = checkpoints.projector(names, source.mmproj)
+        if chosen and (projector or not source.mmproj):
+            files = _measured([snapshot / name for name in chosen], snapshot / projector)
+            if files:
+                return files
+    return None
+
+
+def _snapshots(repo: Path) -> Iterator[Path]:
+    """Yield the snapshots of a cached repository, the one that ``main`` points to first."""
+    try:
+        main = (repo / "refs" / "main").read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        main = ""
+    try:
+        revisions = list((repo / "snapshots").iterdir())
+    except OSError:
+        return
+    yield from sorted(revisions, key=lambda folder: (folder.name != main, folder))
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    yield from _walk(Path(item.path), f"{prefix}{item.name}/")
+                else:
+                    yield prefix + item.name
+    except OSError:
+        return
+
+
+def _measured(paths: list[Path], mmproj: Path) -> Files | None:
+    """Return the files with their size; ``mmproj`` is a folder where there is no projector."""
+    size = modified = 0
+    try:
+        for path in paths:
+            facts = path.stat()
+            size += facts.st_size
+            modified = max(modified, int(facts.st_mtime))
+        beside = mmproj.is_file()
+        size += mmproj.stat().st_size if beside else 0
+    except OSError:
+        return None
+    if not size:
+        return None
+    return Files(str(paths[0]), str(mmproj) if beside else "", size, modified)

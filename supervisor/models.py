@@ -1,0 +1,246 @@
+"""All models that can be named here: built-in, registered by users, found in the extra models directory.
+
+The supervisor's loop asks; nothing is answered from memory that the disk could know better, and every look at
+the disk is a few ``stat`` calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from protocol import checkpoints
+from protocol.admin import ModelEntry, OptionValue, Source
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.recipes import Backend, Descriptor, ModelSpec
+from protocol.settings import Settings
+from supervisor import atomic, catalogue, files, names, options
+from supervisor.catalogue import Entry
+from supervisor.extra import ExtraModels
+from workers.backends import DESCRIPTORS
+
+USER_FILE: Final = "user_models.json"
+USER_PREFIX: Final = "user."
+MOST_ADOPTED: Final = 256
+"""Checkpoints that have an entry without being registered; the oldest gives way."""
+
+
+class Models:
+    """Names in, entries and specs out."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read all three kinds once, so that what is wrong is known at the start (``problems``)."""
+        self._settings = settings
+        self._built_in = catalogue.built_in()
+        self._user_path = Path(settings.state_dir) / USER_FILE
+        self._user_mark: atomic.Mark | None = None
+        self._user: dict[str, Entry] = {}
+        self._implicit: dict[str, Entry] = {}
+        self._extra = ExtraModels(settings.extra_models_dir)
+        self.options = options.ModelOptions(Path(settings.state_dir) / options.FILE, self._descriptor)
+        """The options saved for models, by registered name."""
+        self._all: dict[str, Entry] = {}
+        self._by_checkpoint: dict[str, Entry] = {}
+        self._reported: set[str] = set()
+        self.problems: list[str] = []
+        """Lines for the log: what is wrong in a file or directory, once each. The reader empties the list."""
+        self._index()
+        self._refresh(starting=True)
+
+    # what is there
+
+    def _refresh(self, starting: bool = False) -> None:
+        changed = self._read_user(starting)
+        if self._extra.refresh():
+            changed = True
+            self._report(self._extra.problems)
+        if changed:
+            self._index()
+        self.options.refresh()
+        self._collect()
+
+    def _index(self) -> None:
+        self._all = {**self._built_in, **self._user, **self._extra.entries, **self._implicit}
+        self._by_checkpoint = names.checkpoints_of(self._all)
+
+    def _report(self, problems: list[str]) -> None:
+        fresh = [problem for problem in problems if problem not in self._reported]
+        self._reported.update(fresh)
+        self.problems += fresh
+
+    def _collect(self) -> None:
+        self._report(self.options.problems)
+        self.options.problems.clear()
+
+    def _read_user(self, starting: bool) -> bool:
+        """Read ``user_models.json`` if it was changed.
+
+        A broken file is moved aside at the start; later the entries of before stay, because somebody may be
+        editing it.
+        """
+        mark = atomic.mark(self._user_path)
+        if mark == self._user_mark:
+            return False
+        self._user_mark = mark
+        try:
+            items = atomic.read_object(self._user_path)
+        except (ValueError, OSError) as problem:
+            said = f"{USER_FILE} cannot be read: {problem.strerror}" if isinstance(problem, OSError) else str(problem)
+            if starting and isinstance(problem, ValueError):
+                said += f"; {atomic.aside(self._user_path)}"
+            self._report([said])
+            return False
+        self._user = self._entries_of(items, mark.modified // 10**9 if mark else 0)
+        return True
+
+    def _entries_of(self, items: Mapping[str, Any], registered: int) -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        for key, item in items.items():
+            name = USER_PREFIX + key.removeprefix(USER_PREFIX)
+            try:
+                found[name] = catalogue.entry(name, item, registered)
+            except ValueError as problem:
+                self._report([f"{USER_FILE}: {checkpoints.printable(key)}: {problem}; the entry is skipped"])
+        return found
+
+    # names
+
+    def find(self, name: str) -> Entry | None:
+        """Return the entry a name means, or None."""
+        found = names.find(name, self._all, self._by_checkpoint)
+        if found is None or found.name in self._user or found.path:
+            self._refresh()
+            found = names.find(name, self._all, self._by_checkpoint)
+        return found
+
+    def resolve(self, name: str) -> Entry:
+        """Return the entry a name means; raises ``model_not_found`` with the most similar names."""
+        found = self.find(name)
+        if found is None:
+            raise names.not_found(name, self._all).raised()
+        return found
+
+    def resolve_or_adopt(self, name: str) -> Entry:
+        """Return the entry a name means; a checkpoint that nobody registered gets one of its own name.
+
+        Such an entry is forgotten at the end of the house.
+        """
+        try:
+            return self.resolve(name)
+        except LemonbusError:
+            if "/" not in name:
+                raise
+        checkpoint = name.removeprefix("hf:")
+        try:
+            adopted = catalogue.entry(checkpoint, {"checkpoint": checkpoint, "recipe": "llamacpp"})
+        except ValueError as problem:
+            raise invalid(str(problem), "model") from None
+        while len(self._implicit) >= MOST_ADOPTED:
+            del self._implicit[next(iter(self._implicit))]
+        self._implicit[checkpoint] = adopted
+        self._index()
+        return adopted
+
+    # what the APIs show
+
+    def entries(self, show_all: bool) -> list[ModelEntry]:
+        """Return the downloaded models, or with ``show_all`` every model, in the order of the catalogues."""
+        self._refresh()
+        shown = [self._shown(entry) for entry in self._all.values()]
+        return [entry for entry in shown if show_all or entry.downloaded]
+
+    def entry(self, name: str) -> ModelEntry:
+        """Return one model as the APIs show it; raises ``model_not_found``."""
+        return self._shown(self.resolve(name))
+
+    def _shown(self, entry: Entry) -> ModelEntry:
+        found = files.locate(entry, self._settings.cache_dir)
+        descriptor = DESCRIPTORS.get(entry.recipe)
+        backend = _backend(descriptor, options.defaults(descriptor, self._settings)) if descriptor else None
+        return ModelEntry(
+            id=entry.name,
+            created=found.modified if found else entry.registered,
+            checkpoint=entry.checkpoint,
+            recipe=entry.recipe,
+            type=entry.type.value,
+            downloaded=found is not None,
+            device=" ".join(backend.devices) if backend else "cpu",
+            dtype=checkpoints.quantization(found.path if found else entry.checkpoint),
+            labels=entry.labels,
+            size=round(found.size / 1e9, 4) if found else entry.size,
+            suggested=entry.suggested,
+        )
+
+    # loading and downloading
+
+    def downloaded(self, name: str) -> bool:
+        """Return whether all files of a model are there; raises ``model_not_found``."""
+        return files.locate(self.resolve(name), self._settings.cache_dir) is not None
+
+    def sources(self, name: str) -> list[Source]:
+        """Return where the files of a model can be had, in the order to try; raises ``model_not_found``."""
+        return self.resolve(name).sources
+
+    def serves(self, model: str | Entry | ModelSpec, endpoint: str) -> bool:
+        """Return whether a model of this type and recipe answers an endpoint of the middle language."""
+        known = self.resolve(model) if isinstance(model, str) else model
+        descriptor = DESCRIPTORS.get(known.recipe)
+        return descriptor is not None and endpoint in descriptor.serves.get(known.type, [])
+
+    def spec(self, name: str, asked: Mapping[str, OptionValue]) -> ModelSpec:
+        """Return what a worker needs to load a model with the options that were asked for.
+
+        Raises ``model_not_found``, ``invalid_request`` for an option, ``unsupported_operation`` for the recipe,
+        and ``not_loaded`` if the files are not there (ask :meth:`downloaded` first).
+        """
+        entry = self.resolve(name)
+        descriptor = self._descriptor(entry.name)
+        chosen = {
+            **options.defaults(descriptor, self._settings),
+            **self.options.of(entry.name),
+            **options.check(descriptor, asked),
+        }
+        self._collect()
+        found = files.locate(entry, self._settings.cache_dir)
+        if found is None:
+            raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
+        return ModelSpec(
+            name=entry.name,
+            checkpoint=entry.checkpoint,
+            recipe=entry.recipe,
+            backend=_backend(descriptor, chosen).name,
+            type=entry.type.value,
+            path=found.path,
+            mmproj=found.mmproj,
+            options=chosen,
+            labels=entry.labels,
+            size=found.size,
+            pinned=any(self._is(entry, pinned) for pinned in self._settings.pin),
+        )
+
+    def _is(self, entry: Entry, name: str) -> bool:
+        found = names.find(name, self._all, self._by_checkpoint)
+        return found is not None and found.name == entry.name
+
+    def _descriptor(self, name: str) -> Descriptor:
+        entry = self.resolve(name)
+        descriptor = DESCRIPTORS.get(entry.recipe)
+        if descriptor is None:
+            raise Failure(
+                Code.UNSUPPORTED,
+                f"model {entry.name} needs recipe {checkpoints.printable(entry.recipe)}, which cannot be run here",
+                model=entry.name,
+            ).raised()
+        return descriptor
+
+
+def _backend(descriptor: Descriptor, chosen: options.Options) -> Backend:
+    wanted = str(chosen.get(f"{descriptor.recipe}_backend", ""))
+    found = descriptor.backend(wanted)
+    if found is None:
+        known = ", ".join(backend.name for backend in descriptor.backends)
+        raise invalid(
+            f"{descriptor.recipe}_backend must be one of {known}, not {wanted!r}", f"{descriptor.recipe}_backend"
+        )
+    return found

@@ -1,0 +1,65 @@
+"""Which entry a name means. Pure.
+
+In this order: the registered name itself, the name before ``:latest``, and the checkpoint of an entry (built-in
+ones first).  What is unknown is a ``model_not_found`` failure that tells the most similar names.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Final
+
+from protocol.checkpoints import printable
+from protocol.failures import Code, Failure
+from supervisor.catalogue import LONGEST_NAME, Entry
+
+LATEST: Final = ":latest"
+_MOST_MATCHES: Final = 3
+
+
+def find(name: str, entries: Mapping[str, Entry], by_checkpoint: Mapping[str, Entry]) -> Entry | None:
+    """Return the entry that a name means, or None."""
+    for meant in (name, name.removesuffix(LATEST)):
+        found = entries.get(meant) or by_checkpoint.get(meant.removeprefix("hf:"))
+        if found:
+            return found
+    return None
+
+
+def checkpoints_of(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Return the entries by each of their checkpoints; the first entry keeps a checkpoint."""
+    found: dict[str, Entry] = {}
+    for entry in entries.values():
+        for checkpoint in (entry.checkpoint, *(source.checkpoint for source in entry.sources)):
+            if not entry.path:
+                found.setdefault(checkpoint.removeprefix("hf:"), entry)
+    return found
+
+
+def similar(name: str, entries: Mapping[str, Entry]) -> list[str]:
+    """Return the names that somebody who wrote ``name`` may have meant, the best first."""
+    if len(name) > LONGEST_NAME:
+        return []
+    wanted = _bare(name)
+    bare: dict[str, list[str]] = {}
+    for known in entries:
+        bare.setdefault(_bare(known), []).append(known)
+    close = difflib.get_close_matches(wanted, bare, n=_MOST_MATCHES, cutoff=0.6)
+    close += [key for key in bare if len(wanted) >= 3 and wanted in key and key not in close]
+    return [known for key in close for known in bare[key]][:_MOST_MATCHES]
+
+
+def _bare(name: str) -> str:
+    """Return a name without what people leave out: prefix, ``-GGUF``, ``:latest``, case."""
+    lowered = name.lower().removesuffix(LATEST).removesuffix("-gguf")
+    return lowered.removeprefix("user.").removeprefix("extra.").rsplit("/", 1)[-1]
+
+
+def not_found(name: str, entries: Mapping[str, Entry]) -> Failure:
+    """Return the failure for a name that means nothing."""
+    message = f"there is no model {printable(name)!r}"
+    close = similar(name, entries)
+    if close:
+        message += f"; did you mean {' or '.join(close)}?"
+    return Failure(Code.MODEL_NOT_FOUND, message, model=printable(name), param="model")

@@ -1,0 +1,192 @@
+"""What the scheduler knows: seats (worker processes), places (models somebody wants) and who waits there."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from typing import Final
+
+from protocol.failures import Failure
+from protocol.ids import RequestKey
+from protocol.recipes import ModelSpec
+from protocol.staff import Ready
+from protocol.work import Ask
+from supervisor.lifecycle import HOLDS_PLACE, SERVES, State, Step, step
+from supervisor.restarts import Policy, Record
+
+_SMOOTHING: Final = 0.2
+_FIRST_GUESS_S: Final = 1.0
+
+
+class Waiting:
+    """A request that waits for a slot, with its place in the order of arrival."""
+
+    __slots__ = ("ask", "key", "order", "payload", "since")
+
+    def __init__(self, key: RequestKey, ask: Ask, payload: bytes, order: int, since: float) -> None:
+        """Remember what to run, and since when it waits (monotonic seconds)."""
+        self.key = key
+        self.ask = ask
+        self.payload = payload
+        self.order = order
+        self.since = since
+
+
+class Caller:
+    """A call (load, unload) that waits for its answer."""
+
+    __slots__ = ("number", "order", "peer")
+
+    def __init__(self, peer: str, number: int, order: int) -> None:
+        """``peer`` waits under its ``number``."""
+        self.peer = peer
+        self.number = number
+        self.order = order
+
+
+class Seat:
+    """One worker process."""
+
+    __slots__ = ("born", "facts", "memory", "place", "state", "worker")
+
+    def __init__(self, worker: str, born: float) -> None:
+        """A process that was just spawned."""
+        self.worker = worker
+        self.state = State.SPAWNED
+        self.born = born
+        self.place: Place | None = None
+        self.facts: Ready | None = None
+        self.memory = 0
+
+    def step(self, event: Step) -> None:
+        """Go on in the lifecycle; an illegal step raises."""
+        self.state = step(self.state, event)
+
+    @property
+    def holds_place(self) -> bool:
+        """Whether it counts against the loaded places."""
+        return self.place is not None and self.state in HOLDS_PLACE
+
+    @property
+    def serves(self) -> bool:
+        """Whether its engine answers."""
+        return self.state in SERVES
+
+
+class Grant:
+    """Slots that one attempt holds at a seat."""
+
+    __slots__ = ("began", "order", "weight")
+
+    def __init__(self, weight: int, began: float, order: int) -> None:
+        """``weight`` slots since ``began``."""
+        self.weight = weight
+        self.began = began
+        self.order = order
+
+
+class Place:
+    """A model that somebody uses or wants: its seat, its grants, its queue."""
+
+    def __init__(self, name: str, model_type: str, policy: Policy) -> None:
+        """Nothing loaded, nobody waiting."""
+        self.name = name
+        self.type = model_type
+        self.spec: ModelSpec | None = None
+        self.seat: Seat | None = None
+        self.grants: dict[RequestKey, Grant] = {}
+        self.queue: list[Waiting] = []
+        self.queued_bytes = 0
+        self.loaders: list[Caller] = []
+        self.unloaders: list[Caller] = []
+        self.pinned = False
+        self.wanted = False
+        """It was ready and died: it comes back without anybody's request."""
+        self.fetching = False
+        self.respec: ModelSpec | None = None
+        """Load again with these options as soon as the running requests are done."""
+        self.last_use = 0.0
+        self.cutoff = 0
+        """Whoever came before this order waited for the load, and is served before the model makes room."""
+        self.returning: dict[tuple[str, int], int] = {}
+        """Order of requests whose engine died under them, so that their retry keeps its turn."""
+        self.record = Record(policy)
+        self.service_s = _FIRST_GUESS_S
+        self.memory = 0
+        """Measured resident bytes of its last load, 0 if unknown."""
+
+    @property
+    def busy(self) -> int:
+        """Slots in use."""
+        return sum(grant.weight for grant in self.grants.values())
+
+    @property
+    def slots(self) -> int:
+        """Slots its engine has, 0 while there is none."""
+        return self.seat.facts.slots if self.seat and self.seat.facts and self.seat.serves else 0
+
+    @property
+    def order(self) -> int | None:
+        """The earliest arrival that waits for this model to be loaded, None if nobody does."""
+        orders = [caller.order for caller in self.loaders]
+        if self.queue:
+            orders.append(self.queue[0].order)
+        return min(orders, default=None)
+
+    def enqueue(self, waiting: Waiting) -> None:
+        """Let a request wait in the order of arrival."""
+        bisect.insort(self.queue, waiting, key=lambda other: other.order)
+        self.queued_bytes += waiting.ask.size
+
+    def dequeue(self, key: RequestKey) -> bool:
+        """Take a request out of the queue; return whether it was there."""
+        for index, waiting in enumerate(self.queue):
+            if waiting.key == key:
+                del self.queue[index]
+                self.queued_bytes -= waiting.ask.size
+                return True
+        return False
+
+    def take_all(self) -> list[Waiting]:
+        """Empty the queue and return it."""
+        queue, self.queue, self.queued_bytes = self.queue, [], 0
+        return queue
+
+    def served(self, seconds: float) -> None:
+        """Learn how long a request holds its slots."""
+        self.service_s += _SMOOTHING * (seconds - self.service_s)
+
+    def wait_s(self) -> float:
+        """Estimate how long the end of the queue waits, from measured service time."""
+        slots = max(1, self.slots)
+        return max(1.0, self.service_s * (len(self.queue) + len(self.grants)) / slots)
+
+    def idle(self) -> bool:
+        """Return whether nothing runs and nobody waits."""
+        return not self.grants and not self.queue and not self.loaders and not self.unloaders
+
+    def forgettable(self) -> bool:
+        """Return whether nothing about it is worth remembering."""
+        return self.idle() and self.seat is None and not self.wanted and not self.fetching and not self.record.failure
+
+
+def waiters_of(peer: str, places: Iterator[Place]) -> Iterator[tuple[Place, Waiting]]:
+    """Yield every queued request of a gateway."""
+    for place in places:
+        for waiting in [waiting for waiting in place.queue if waiting.key.gateway == peer]:
+            yield place, waiting
+
+
+def refusal_for(place: Place, failure: Failure) -> Failure:
+    """Return ``failure`` with the model's name in it."""
+    if failure.model:
+        return failure
+    return Failure(
+        failure.code,
+        failure.message,
+        model=place.name,
+        param=failure.param,
+        retry_after=failure.retry_after,
+        detail=failure.detail,
+        status=failure.status,
+    )

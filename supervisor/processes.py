@@ -1,0 +1,97 @@
+"""Child processes: started from the main thread, in sessions of their own, ended as whole groups.
+
+A child is started by module name with the house's surroundings in its environment.  When it dies, whatever
+is left in its process group is killed before its pid is given back, so that no engine outlives its worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from protocol.loop import Loop
+from protocol.surroundings import Surroundings
+
+Died = Callable[[str], None]
+
+
+class Child:
+    """One process of ours."""
+
+    def __init__(self, process: subprocess.Popen[bytes], role: str) -> None:
+        """``role``: gateway, worker or job."""
+        self.process = process
+        self.role = role
+
+    @property
+    def pid(self) -> int:
+        """Its pid, which is also its group's and its session's."""
+        return self.process.pid
+
+
+class Processes:
+    """Starts, watches and ends the processes of a house."""
+
+    def __init__(self, loop: Loop, surroundings: Surroundings) -> None:
+        """Nothing is running yet."""
+        self._loop = loop
+        self._surroundings = surroundings
+        self._children: dict[int, Child] = {}
+
+    def __len__(self) -> int:
+        """Return the number of children that run."""
+        return len(self._children)
+
+    def start(
+        self,
+        role: str,
+        module: str,
+        died: Died,
+        extra: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> Child:
+        """Start ``python -m module``; ``died(why)`` is called once when it ended (``exit 1``, ``SIGKILL``…)."""
+        environment = {**os.environ, **self._surroundings.environment(), **(extra or {})}
+        process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            stderr=2,
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
+        child = Child(process, role)
+        self._children[process.pid] = child
+        self._loop.on_death(process.pid, lambda: self._ended(child, died))
+        return child
+
+    def _ended(self, child: Child, died: Died) -> None:
+        _signal_group(child.pid, signal.SIGKILL)
+        code = child.process.wait()
+        del self._children[child.pid]
+        died(f"exit {code}" if code >= 0 else signal.Signals(-code).name)
+
+    def terminate(self, child: Child) -> None:
+        """Ask a child (not its group) to end."""
+        if child.pid in self._children:
+            child.process.send_signal(signal.SIGTERM)
+
+    def kill(self, child: Child) -> None:
+        """End a child and all that is in its group, now."""
+        if child.pid in self._children:
+            _signal_group(child.pid, signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        """End every child and its group, now."""
+        for pid in self._children:
+            _signal_group(pid, signal.SIGKILL)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

@@ -1,0 +1,102 @@
+"""Messages about inference: which model a request means, and what becomes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from protocol.admin import Stats
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.ids import RequestKey
+from protocol.recipes import ModelSpec
+from protocol.work import Ask, Cancel, Idle
+from supervisor.board import Target
+from supervisor.catalogue import Entry
+from supervisor.house import Handler, House
+from supervisor.places import Place
+
+MOST_NAMES: Final = 1024
+"""Names of running models that are remembered without looking them up again."""
+
+
+def target_of(house: House, name: str, options: Mapping[str, int | float | str] | None = None) -> Target:
+    """Return what a model's name comes to; raises ``model_not_found``, and what is wrong with the options."""
+    entry = house.models.resolve(name)
+    place = house.scheduler.places.get(entry.name)
+    if place and place.seat and place.spec and not options:
+        return Target(entry.name, place.type, place.spec)
+    if not house.models.downloaded(entry.name):
+        return Target(entry.name, entry.type.value, None)
+    spec = house.models.spec(entry.name, options or {})
+    return Target(entry.name, spec.type, spec)
+
+
+def ask(house: House, peer: str, message: Ask, payload: bytes) -> None:
+    """A gateway wants something run."""
+    key = RequestKey(peer, message.number, message.attempt)
+    now = house.loop.now()
+    try:
+        if message.endpoint == "slots":
+            house.scheduler.read(key, message, payload, _slots_place(house, message.model))
+        else:
+            house.scheduler.asked(key, message, payload, _target(house, message), now)
+    except LemonbusError as problem:
+        house.scheduler.refuse(key, problem.failure)
+
+
+def _target(house: House, message: Ask) -> Target:
+    """Return what a request is for; the name of a model that runs is not looked up on the disk."""
+    if not message.model:
+        return _latest(house, message.endpoint)
+    place = house.scheduler.places.get(house.running_names.get(message.model, ""))
+    if place and place.seat and place.seat.serves and place.spec:
+        model: Entry | ModelSpec = place.spec
+        target = Target(place.name, place.type, place.spec)
+    else:
+        model = house.models.resolve(message.model)
+        target = target_of(house, message.model)
+        if len(house.running_names) >= MOST_NAMES:
+            house.running_names.clear()
+        house.running_names[message.model] = target.name
+    if not house.models.serves(model, message.endpoint):
+        reason = f"Model {target.name} is of type {target.type} and does not serve {message.endpoint}"
+        raise Failure(Code.INVALID_REQUEST, reason, model=target.name, param="model").raised()
+    return target
+
+
+def _latest(house: House, endpoint: str) -> Target:
+    place = house.scheduler.latest(lambda place: bool(place.spec and house.models.serves(place.spec, endpoint)))
+    if place is None or place.spec is None:
+        reason = f"No model was named, and none that serves {endpoint} is loaded"
+        raise Failure(Code.INVALID_REQUEST, reason, param="model").raised()
+    return Target(place.name, place.type, place.spec)
+
+
+def _slots_place(house: House, model: str) -> Place:
+    if model:
+        place = house.scheduler.places.get(house.models.resolve(model).name)
+    else:
+        place = house.scheduler.latest(lambda place: place.spec is not None and place.spec.recipe == "llamacpp")
+    if place is None or place.spec is None or not place.slots or place.spec.recipe != "llamacpp":
+        which = f"Model {model} is not a loaded llamacpp model" if model else "No llamacpp model is loaded"
+        raise Failure(Code.INVALID_REQUEST, which, param="model").raised()
+    return place
+
+
+def idle(house: House, _peer: str, message: Idle, _payload: bytes) -> None:
+    """An engine has stopped working on an attempt."""
+    key = RequestKey(message.gateway, message.number, message.attempt)
+    place = house.scheduler.idle(key, message.code, house.loop.now())
+    if place is not None:
+        house.last_use[place.name] = time.time()
+        if message.outcome is not None:
+            house.stats = house.stats_by_model[place.name] = Stats(place.name, message.outcome)
+
+
+def cancel(house: House, peer: str, message: Cancel, _payload: bytes) -> None:
+    """A gateway's client is gone."""
+    house.scheduler.cancelled(RequestKey(peer, message.number, message.attempt), message.reason)
+
+
+HANDLERS: Final[dict[type, Handler]] = {Ask: ask, Idle: idle, Cancel: cancel}

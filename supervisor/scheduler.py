@@ -1,0 +1,27 @@
+"""The scheduler: events in, effects out. No clock but the one handed in, no I/O.
+
+Its decisions, in the order in which they are tried for a request:
+
+1. the house is closing → refuse (503 draining)
+2. the model's last load failed a moment ago, or its breaker is open → refuse (503, reason, Retry-After)
+3. its queue is full, in requests or bytes → refuse (503 overloaded, Retry-After from measured service time)
+4. otherwise it waits in its model's queue, in the order of arrival, and :mod:`supervisor.turns` goes on:
+   ready with free slots → grant; not on this machine → fetch; not loaded → check, make room, load.
+
+Whatever happens, :meth:`Scheduler.effects` hands out what is to be done, once.  The events of gateways are in
+:mod:`supervisor.demand`, those of workers in :mod:`supervisor.supply`, the state in :mod:`supervisor.board`.
+"""
+
+from __future__ import annotations
+
+from supervisor import turns
+from supervisor.demand import Demand
+from supervisor.supply import Supply
+
+
+class Scheduler(Demand, Supply):
+    """All events in, :meth:`go_on`, effects out."""
+
+    def go_on(self, now: float) -> None:
+        """Do all that the present state allows; to be called after every event and every now and then."""
+        turns.go_on(self, now)

@@ -1,0 +1,142 @@
+"""What workers tell the scheduler: that they are there, what they found, that they or their engines are gone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import structs
+
+from protocol.failures import Code, Failure
+from protocol.staff import Ready
+from supervisor.board import Board
+from supervisor.effects import Note, Report
+from supervisor.lifecycle import State, Step
+from supervisor.places import Place, refusal_for
+
+_STILLBORN: Final = 3
+"""Worker processes in a row that ended before Hello, until those who wait are told."""
+
+
+class Supply(Board):
+    """Events of workers."""
+
+    def hello(self, worker: str) -> None:
+        """A worker process is there and knows nothing yet."""
+        self.seats[worker].step(Step.HELLO)
+        self.nursery.ready()
+
+    def checked(self, worker: str, need: int, available: int) -> None:
+        """Nothing speaks against trying to load."""
+        seat = self.seats[worker]
+        if seat.state is not State.CHECKING:
+            return
+        seat.step(Step.CHECKED)
+        if seat.place is not None:
+            seat.memory = max(need, seat.place.memory)
+        self.memory = available
+
+    def ready(self, worker: str, facts: Ready, now: float) -> None:
+        """The engine answers."""
+        seat = self.seats[worker]
+        if seat.state is not State.LOADING or seat.place is None:
+            return
+        place = seat.place
+        seat.step(Step.READY)
+        seat.facts = facts
+        seat.memory = place.memory = max(facts.rss, 0) or seat.memory
+        place.record.ready()
+        self.memory = max(1, self.memory - seat.memory) if self.memory else 0
+        place.wanted = True
+        place.last_use = now
+        place.cutoff = next(self.order)
+        self.count("loads")
+        if place.respec is None:
+            self.answer_loaded(place, place.loaders)
+            place.loaders.clear()
+        self.emit(Note("info", "model ready", {"model": place.name, "worker": worker, "seconds": facts.seconds}))
+
+    def load_failed(self, worker: str, failure: Failure, started: bool, now: float) -> None:
+        """The check or the start did not succeed: everybody who waited is told why."""
+        seat = self.seats[worker]
+        place = seat.place
+        if place is None or seat.state not in (State.CHECKING, State.LOADING):
+            return
+        failure = refusal_for(place, failure)
+        self.count("load_failures")
+        if started or seat.state is State.LOADING:
+            seat.step(Step.LOAD_FAILED)
+            place.record.load_failed(failure, now)
+            pause = place.record.pause(now)
+            self.leave(seat)
+        else:
+            seat.step(Step.CHECK_FAILED)
+            pause = self.limits.restarts.first
+            place.wanted = False
+        seat.place = None
+        place.seat = None
+        fields = {"model": place.name, "worker": worker, "reason": failure.message, "retry_in": pause}
+        self.emit(Note("error", "load failed", fields))
+        self.give_up(place, structs.replace(failure, retry_after=pause) if failure.http_status == 503 else failure)
+
+    def engine_died(self, worker: str, failure: Failure, now: float) -> None:
+        """The engine of a ready model is gone; the worker told the gateways and holds no grant any more."""
+        seat = self.seats[worker]
+        if seat.place is None or not seat.serves:
+            return
+        draining = seat.state is State.DRAINING
+        seat.step(Step.DIED)
+        self._lost(seat.place, failure, now)
+        if draining or not seat.place.wanted:
+            self.leave(seat)
+
+    def _lost(self, place: Place, failure: Failure, now: float) -> None:
+        self.count("engine_deaths")
+        place.returning = {(key.gateway, key.number): grant.order for key, grant in place.grants.items()}
+        place.grants.clear()
+        failure = refusal_for(place, failure)
+        may_restart = place.record.died(failure, now)
+        self.emit(
+            Note("error", "engine lost", {"model": place.name, "reason": failure.message, "restart": may_restart})
+        )
+        if not may_restart:
+            place.wanted = False
+            self.give_up(place, place.record.refusal(place.name, now))
+
+    def worker_gone(self, worker: str, failure: Failure, now: float) -> None:
+        """The process is gone, whatever it was doing."""
+        seat = self.seats.pop(worker, None)
+        if seat is None:
+            return
+        before = seat.state
+        seat.step(Step.GONE)
+        place = seat.place
+        if before is State.SPAWNED and not self.closing:
+            self._stillborn(failure, now)
+        if place is None or place.seat is not seat:
+            return
+        place.seat = None
+        self.memory += seat.memory if self.memory else 0
+        if before in (State.READY, State.DRAINING):
+            self._lost(place, failure, now)
+            place.wanted = place.wanted and before is State.READY
+        elif before is State.LOADING:
+            place.record.load_failed(refusal_for(place, failure), now)
+            self.give_up(place, structs.replace(failure, code=Code.LOAD_FAILED, retry_after=place.record.pause(now)))
+        elif before is State.STOPPING:
+            place.grants.clear()
+        for caller in place.unloaders:
+            self.emit(Report(caller.peer, caller.number, [place.name]))
+        place.unloaders.clear()
+        if place.forgettable():
+            self.places.pop(place.name, None)
+
+    def _stillborn(self, failure: Failure, now: float) -> None:
+        """Not even a worker process starts: pause, and do not let anybody wait for one that never comes."""
+        self.nursery.load_failed(failure, now)
+        if self.nursery.failures < _STILLBORN:
+            return
+        reason = "Worker processes do not start; see the log"
+        for place in self.places.values():
+            if place.seat is None:
+                pause = self.nursery.pause(now)
+                self.give_up(place, Failure(Code.LOAD_FAILED, reason, retry_after=pause, detail=failure.message))

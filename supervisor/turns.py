@@ -1,0 +1,217 @@
+"""Whose turn it is: drains, grants, checks and loads that the present state allows. Pure.
+
+Called after every event.  It derives everything from the state, so that there is nothing to undo: a drain
+that nobody needs any more is simply not asked for again.
+
+A model that must make room stops taking whoever came after the one that waits for its place, from the moment
+that one asked; it is only stopped once the other has passed all checks that need no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from protocol.failures import Code, Failure
+from protocol.staff import Check, Load
+from supervisor.board import Board
+from supervisor.effects import Note, Send, Spawn
+from supervisor.eviction import Blocked, Budget, Evict, Fits, Tenant, Wish, decide
+from supervisor.lifecycle import State, Step
+from supervisor.places import Place, Seat
+
+_NOBODY: Final = 1 << 62
+
+
+class Claim(NamedTuple):
+    """Somebody must make room for a request of this order; ``sure``: the one who comes has been checked."""
+
+    order: int
+    sure: bool
+
+
+def go_on(board: Board, now: float) -> None:
+    """Do all that can be done now."""
+    places = board.places.values()
+    for place in list(places):
+        _restart(board, place, now)
+    claims = {} if board.closing else _claims(board, now)
+    for place in list(places):
+        _drain_or_resume(board, place, claims.get(place.name))
+        _grant(board, place, claims.get(place.name), now)
+        _finish_drain(board, place, claims.get(place.name))
+    _keep_spares(board, now)
+
+
+def _restart(board: Board, place: Place, now: float) -> None:
+    """Start the engine again in a worker that survived its death."""
+    seat = place.seat
+    if seat is None or seat.state is not State.FAILED:
+        return
+    if not place.wanted or place.unloaders or place.respec or place.spec is None or board.closing:
+        board.leave(seat)
+    elif place.record.pause(now) == 0.0:
+        seat.step(Step.LOAD)
+        board.count("restarts")
+        board.emit(Send(seat.worker, Load(place.spec)))
+
+
+def claimants(places: Iterable[Place], now: float) -> list[Place]:
+    """Return the models that want to be loaded and are not, whoever waits longest first."""
+    claiming = [
+        place
+        for place in places
+        if place.spec is not None
+        and (place.seat is None or place.seat.state in (State.CHECKING, State.CHECKED))
+        and (place.order is not None or place.wanted)
+        and (place.loaders or place.record.pause(now) == 0.0)
+    ]
+    return sorted(claiming, key=lambda place: place.order if place.order is not None else _NOBODY)
+
+
+def _claims(board: Board, now: float) -> dict[str, Claim]:
+    """Seat those who want to be loaded, and return who must leave for them."""
+    spares = [seat for seat in board.seats.values() if seat.state is State.SPARE]
+    claims: dict[str, Claim] = {}
+    ahead: list[Tenant] = []
+    for place in claimants(board.places.values(), now):
+        seat = place.seat
+        memory = seat.memory if seat else place.memory
+        tenants = [*(_tenant(other, place_of, claims) for other, place_of in _tenancies(board)), *ahead]
+        verdict = decide(Wish(place.name, place.type, memory), tenants, Budget(board.limits.places, board.memory))
+        if isinstance(verdict, Blocked):
+            _blocked(board, place, verdict)
+            continue
+        if not isinstance(verdict, Fits) and not _may_displace(place, now):
+            _stand_back(board, place, now)
+            continue
+        ahead.append(Tenant(place.name, place.type, now, busy=True, movable=False, memory=memory))
+        if isinstance(verdict, Evict):
+            sure = seat is not None and seat.state is State.CHECKED
+            claims |= dict.fromkeys(verdict.models, Claim(place.order or 0, sure))
+        if place.spec is None:
+            continue
+        if seat is None and spares:
+            seat = place.seat = spares.pop()
+            seat.place = place
+            seat.step(Step.CHECK)
+            board.emit(Send(seat.worker, Check(place.spec)))
+        elif seat is not None and seat.state is State.CHECKED and isinstance(verdict, Fits):
+            seat.step(Step.LOAD)
+            board.emit(Send(seat.worker, Load(place.spec)))
+    return claims
+
+
+def _may_displace(place: Place, now: float) -> bool:
+    """Whether others must make room: somebody waits for it, and it is not known to fail."""
+    return place.order is not None and (bool(place.loaders) or not place.record.suspect(now))
+
+
+def _blocked(board: Board, place: Place, verdict: Blocked) -> None:
+    _let_go(place)
+    place.wanted = False
+    reason = f"No place for model {place.name}: pinned are {', '.join(verdict.pins)}"
+    board.give_up(place, Failure(Code.ALL_PINNED, reason, model=place.name))
+
+
+def _stand_back(board: Board, place: Place, now: float) -> None:
+    """It died or failed while others are well: it displaces nobody."""
+    _let_go(place)
+    place.wanted = False
+    known = place.record.failure
+    if known is None:
+        return
+    reason = (
+        f"Model {place.name} could not be loaded last time, so it displaces no other model "
+        f"until it is loaded explicitly: {known.message}"
+    )
+    pause = max(board.limits.restarts.first, place.record.pause(now))
+    board.give_up(place, Failure(Code.BACKING_OFF, reason, model=place.name, retry_after=pause, detail=known.detail))
+
+
+def _let_go(place: Place) -> None:
+    """Give a seat that was only being checked back to the spares."""
+    seat = place.seat
+    if seat is not None and seat.state is State.CHECKED:
+        seat.step(Step.LET_GO)
+        seat.place = None
+        place.seat = None
+
+
+def _tenancies(board: Board) -> Iterable[tuple[Seat, Place]]:
+    for seat in board.seats.values():
+        if seat.place is not None and seat.holds_place:
+            yield seat, seat.place
+
+
+def _tenant(seat: Seat, place: Place, claims: dict[str, Claim]) -> Tenant:
+    return Tenant(
+        place.name,
+        place.type,
+        place.last_use,
+        busy=bool(place.grants),
+        pinned=place.pinned,
+        movable=seat.serves,
+        leaving=seat.state is State.STOPPING or place.name in claims,
+        draining=seat.state is State.DRAINING,
+        memory=seat.memory,
+    )
+
+
+def _drain_or_resume(board: Board, place: Place, claim: Claim | None) -> None:
+    seat = place.seat
+    if seat is None or not seat.serves:
+        return
+    must = claim is not None or bool(place.unloaders) or place.respec is not None or board.closing
+    if must and seat.state is State.READY:
+        seat.step(Step.DRAIN)
+        why = "makes room" if claim else "asked"
+        board.emit(Note("info", "draining", {"model": place.name, "worker": seat.worker, "why": why}))
+    elif not must and seat.state is State.DRAINING:
+        seat.step(Step.RESUME)
+
+
+def _grant(board: Board, place: Place, claim: Claim | None, now: float) -> None:
+    """Grant from the head of the queue while slots are free; nobody overtakes, so nobody starves."""
+    seat = place.seat
+    if seat is None or not seat.serves or seat.facts is None or place.unloaders or place.respec:
+        return
+    before = max(place.cutoff, claim.order) if claim else _NOBODY
+    slots = seat.facts.slots
+    while place.queue:
+        waiting = place.queue[0]
+        weight = slots if waiting.ask.suspect else min(max(1, waiting.ask.weight), slots)
+        if waiting.order >= before or place.busy + weight > slots:
+            return
+        place.dequeue(waiting.key)
+        board.grant(place, seat, waiting, weight, now)
+
+
+def _finish_drain(board: Board, place: Place, claim: Claim | None) -> None:
+    seat = place.seat
+    if seat is None or seat.state is not State.DRAINING or place.grants:
+        return
+    asked = bool(place.unloaders) or place.respec is not None or board.closing
+    if not asked and (claim is None or not claim.sure):
+        return
+    if not asked:
+        board.count("evictions")
+        place.wanted = False
+    if place.respec:
+        place.spec, place.respec = place.respec, None
+    board.leave(seat)
+
+
+def _keep_spares(board: Board, now: float) -> None:
+    """Have spare workers ready; not while something loads, because it would take that its processor."""
+    if board.closing or board.nursery.pause(now):
+        return
+    seats = board.seats.values()
+    coming = sum(seat.state in (State.SPAWNED, State.SPARE) for seat in seats)
+    unseated = sum(place.seat is None for place in claimants(board.places.values(), now))
+    loading = any(seat.state is State.LOADING for seat in seats)
+    wanted = max(unseated, 0 if loading else board.limits.spares)
+    for _ in range(wanted - coming):
+        worker = board.new_worker()
+        board.seats[worker] = Seat(worker, now)
+        board.emit(Spawn(worker))

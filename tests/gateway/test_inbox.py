@@ -1,0 +1,117 @@
+"""The inbox keeps order, notices gaps, stays bounded."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.inbox import Inbox
+from protocol.events import Event, Kind, Outcome
+from protocol.failures import Code, Failure
+from protocol.wire import pack
+
+LIMIT = 1000
+
+
+def delta(seq: int, data: bytes = b"x", attempt: int = 1) -> Event:
+    return Event(7, attempt, seq, Kind.DELTA, 1, data)
+
+
+def done(seq: int) -> Event:
+    return Event(7, 1, seq, Kind.DONE, 0, pack(Outcome(output_tokens=3)))
+
+
+def test_pieces_are_joined_in_order_and_counted() -> None:
+    inbox = Inbox(1, LIMIT)
+    for seq, data in enumerate((b"a", b"b", b"c")):
+        assert inbox.put(delta(seq, data)) is None
+    assert not inbox.taken
+    assert inbox.take() == b"abc"
+    assert inbox.tokens == 3
+    assert inbox.taken
+    assert inbox.take() == b""
+
+
+def test_the_end_keeps_what_waits() -> None:
+    inbox = Inbox(1, LIMIT)
+    inbox.put(delta(0))
+    inbox.put(done(1))
+    assert inbox.outcome == Outcome(output_tokens=3)
+    assert not inbox.empty
+    assert inbox.take() == b"x"
+    assert inbox.empty
+
+
+def test_a_gap_is_loss() -> None:
+    inbox = Inbox(1, LIMIT)
+    inbox.put(delta(0))
+    failure = inbox.put(delta(2))
+    assert failure is not None
+    assert failure.code == Code.LOST
+
+
+def test_a_first_event_that_is_not_number_zero_is_loss() -> None:
+    failure = Inbox(1, LIMIT).put(delta(1))
+    assert failure is not None
+    assert failure.code == Code.LOST
+
+
+def test_events_of_other_attempts_and_repeated_ones_are_dropped() -> None:
+    inbox = Inbox(2, LIMIT)
+    assert inbox.put(delta(5, attempt=1)) is None
+    assert inbox.put(delta(0, b"a", attempt=2)) is None
+    assert inbox.put(delta(0, b"a", attempt=2)) is None
+    assert inbox.take() == b"a"
+
+
+def test_a_failure_is_handed_back() -> None:
+    told = Failure(Code.BACKEND_DIED, "killed by SIGKILL")
+    assert Inbox(1, LIMIT).put(Event(7, 1, 0, Kind.FAILED, 0, pack(told))) == told
+
+
+def test_an_unreadable_end_is_loss() -> None:
+    failure = Inbox(1, LIMIT).put(Event(7, 1, 0, Kind.DONE, 0, b"\xc1"))
+    assert failure is not None
+    assert failure.code == Code.LOST
+
+
+def test_progress_without_output_is_nothing_to_write() -> None:
+    inbox = Inbox(1, LIMIT)
+    assert inbox.put(Event(7, 1, 0, Kind.ALIVE)) is None
+    assert inbox.empty
+    assert inbox.put(delta(1)) is None
+
+
+def test_a_client_that_does_not_read_is_cut_off_at_the_limit() -> None:
+    inbox = Inbox(1, LIMIT)
+    assert inbox.put(delta(0, b"x" * LIMIT)) is None
+    failure = inbox.put(delta(1))
+    assert failure is not None
+    assert failure.code == Code.CLIENT_TOO_SLOW
+
+
+def test_one_whole_answer_may_be_larger_than_the_limit() -> None:
+    inbox = Inbox(1, LIMIT)
+    assert inbox.put(delta(0, b"x" * 5 * LIMIT)) is None
+    assert len(inbox.take()) == 5 * LIMIT
+
+
+@given(st.lists(st.binary(max_size=30), max_size=40), st.sets(st.integers(0, 40)))
+def test_whatever_the_rhythm_of_reading_the_bytes_are_the_same(pieces: list[bytes], reads: set[int]) -> None:
+    inbox = Inbox(1, 10_000)
+    read = b""
+    for seq, piece in enumerate(pieces):
+        assert inbox.put(delta(seq, piece)) is None
+        if seq in reads:
+            read += inbox.take()
+    assert read + inbox.take() == b"".join(pieces)
+
+
+@given(st.lists(st.integers(0, 12), max_size=30))
+def test_no_order_of_numbers_makes_a_hole_look_whole(seqs: list[int]) -> None:
+    inbox = Inbox(1, 10_000)
+    for seq in seqs:
+        if inbox.put(delta(seq, b"%d," % seq)) is not None:
+            break
+    numbers = [int(number) for number in inbox.take().split(b",") if number]
+    assert numbers == list(range(len(numbers)))

@@ -1,0 +1,194 @@
+"""The real thing under test: ``python -m supervisor`` with everything it starts, in a world of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from protocol.settings import Settings
+from tests.house import processes
+from tests.house.client import Client
+from tests.house.models import link_models
+from tests.house.ports import free_port
+from tests.house.processes import Process
+from tests.house.waiting import wait_for
+
+ROOT: Final = Path(__file__).parents[2]
+START: Final = 20.0
+"""Seconds until it must answer; generous, because other tests share the machine."""
+
+
+class Server:
+    """One house. Use it as a context manager: leaving it stops it and checks that nothing is left.
+
+    ``settings`` are fields of :class:`Settings`; ``models`` the tiny models it offers (all, if none is named),
+    each as ``extra.NAME``.
+    """
+
+    def __init__(self, *models: str, wait: bool = True, runtime: Path | None = None, **settings: Any) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="lb-", dir="/tmp"))
+        self.runtime = runtime or self.home / "r"
+        self.models = self.home / "models"
+        link_models(self.models, *models)
+        self.port: int = settings.pop("port", 0) or free_port()
+        self.settings = msgspec.convert({**self._defaults(), **settings}, Settings)
+        self.client = Client(self.port)
+        self.lines: list[dict[str, Any]] = []
+        self.unread: list[str] = []
+        """What came on stderr and is no JSON line."""
+        self._process = self._spawn()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if wait:
+            try:
+                self.wait_ready()
+            except BaseException:
+                self.kill()
+                self.clean()
+                raise
+
+    def _defaults(self) -> dict[str, Any]:
+        return {
+            "port": self.port,
+            "state_dir": str(self.home / "state"),
+            "cache_dir": str(self.home / "cache"),
+            "runtime_dir": str(self.runtime),
+            "extra_models_dir": str(self.models),
+            "log_level": "debug",
+            "log_format": "json",
+            "offline": True,
+            "ctx_size": 8192,
+            "threads": 1,
+        }
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("LEMON")}
+        environment["LEMONBUS_SETTINGS"] = msgspec.json.encode(self.settings).decode()
+        return subprocess.Popen(
+            [sys.executable, "-m", "supervisor"],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            try:
+                self.lines.append(json.loads(line))
+            except ValueError:
+                self.unread.append(line.decode("utf-8", "replace"))
+
+    def wait_ready(self) -> None:
+        """Wait until ``/health`` says 200."""
+        wait_for(self._answers, f"the server is ready; it said {self.unread[-5:]} {self.lines[-5:]}", START)
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, f"it ended with {self._process.poll()}: {self.unread} {self.lines[-9:]}"
+        with contextlib.suppress(OSError):
+            return self.client.get("/health", patience=1.0).status == 200
+        return False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def health(self) -> Any:
+        return self.client.get("/v1/health").json()
+
+    def process_tree(self) -> list[Process]:
+        """Every living process of this house, the supervisor included."""
+        return processes.of_house(self.runtime)
+
+    def workers(self) -> list[Process]:
+        """The workers, spare ones included."""
+        return [process for process in self.process_tree() if process.runs("workers")]
+
+    def engine(self, model: str) -> Process:
+        """The engine that serves a model, waited for."""
+        return wait_for(lambda: self.engine_now(model), f"an engine of {model}")
+
+    def engine_now(self, model: str) -> Process | None:
+        """The engine that serves a model at this moment."""
+        pids = {worker.pid for worker in self.workers()}
+        found = [
+            process
+            for process in self.process_tree()
+            if process.parent in pids and process.mentions(f"/{model.removeprefix('extra.')}.gguf")
+        ]
+        return found[0] if found else None
+
+    def engine_pid(self, model: str) -> int:
+        return self.engine(model).pid
+
+    def worker_pid(self, model: str) -> int:
+        """The worker that owns a model's engine."""
+        return self.engine(model).parent
+
+    def gateway_master(self) -> int:
+        """gunicorn's master; 0 while there is none."""
+        gateways = {process.pid: process for process in self.process_tree() if process.runs("gateway")}
+        return next((pid for pid, process in gateways.items() if process.parent not in gateways), 0)
+
+    def gateway_pids(self) -> list[int]:
+        """gunicorn's workers."""
+        master = self.gateway_master()
+        return [process.pid for process in processes.children(master)] if master else []
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def wait_exit(self, deadline: float = 10.0) -> int:
+        """Wait for the supervisor's end; return its exit status."""
+        status = self._process.wait(deadline)
+        self._reader.join(deadline)
+        return status
+
+    def stop(self, deadline: float = 10.0) -> None:
+        """SIGTERM; it must end with 0 and leave no process behind."""
+        if self._process.poll() is None:
+            self.signal(signal.SIGTERM)
+        status = self.wait_exit(deadline)
+        assert status == 0, f"exit {status}: {self.unread} {self.lines[-9:]}"
+        self.assert_nothing_left()
+
+    def assert_nothing_left(self) -> None:
+        wait_for(lambda: not self.process_tree(), f"no process of {self.runtime} is left: {self.process_tree()}")
+
+    def kill(self) -> None:
+        """End everything at once, whatever state it is in: for tests that failed."""
+        for process in self.process_tree():
+            with contextlib.suppress(ProcessLookupError):
+                processes.kill(process.pid)
+        self._process.wait()
+
+    def clean(self) -> None:
+        """Remove its folders."""
+        if not self._reader.is_alive() and self._process.stderr is not None:
+            self._process.stderr.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.stop()
+        finally:
+            self.kill()
+            self._reader.join(5.0)
+            self.clean()

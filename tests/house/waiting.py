@@ -1,0 +1,39 @@
+"""Waiting for a condition with a deadline. The only place in the tests that sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+DEADLINE: Final = 5.0
+"""Seconds within which a promise must come true in a test; ``make bench`` judges the milliseconds."""
+_PAUSE: Final = 0.01
+
+
+def wait_for(condition: Callable[[], T | None], what: str, deadline: float = DEADLINE) -> T:
+    """Return the first truthy value of ``condition``; fail naming ``what`` after ``deadline`` seconds."""
+    end = time.monotonic() + deadline
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {deadline:g} s: {what} (last seen: {value!r})")
+        time.sleep(_PAUSE)
+
+
+def stays(condition: Callable[[], object], what: str, seconds: float) -> None:
+    """Fail if ``condition`` is ever false within ``seconds``: for what must not happen."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not condition():
+            raise AssertionError(f"did not last {seconds:g} s: {what}")
+        time.sleep(_PAUSE)
+
+
+def pause(seconds: float) -> None:
+    """Let time pass where the passing itself is what is tested: a slow reader, a stopped process."""
+    time.sleep(seconds)

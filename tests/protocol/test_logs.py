@@ -1,0 +1,256 @@
+"""Log lines: their keys, levels, bounds and what happens when nobody reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol import logs
+from protocol.records import CUT, LONGEST_LINE, LONGEST_RECORD, Dropper, encoded
+
+ROOT = Path(logs.__file__).parents[1]
+
+
+@pytest.fixture
+def records() -> Iterator[list[dict[str, Any]]]:
+    """What the sink gets."""
+    got: list[dict[str, Any]] = []
+    logs.attach(lambda line: got.append(json.loads(line)))
+    hook = sys.excepthook
+    yield got
+    logs.attach(None)
+    sys.excepthook = hook
+    structlog.reset_defaults()
+
+
+def stderr_of(script: str, *, stderr: int = subprocess.PIPE) -> tuple[int, bytes]:
+    run = subprocess.run(
+        [sys.executable, "-c", f"from protocol import logs\n{script}"],
+        cwd=ROOT,
+        stderr=stderr,
+        stdout=subprocess.PIPE,
+        timeout=20,
+        check=False,
+    )
+    return run.returncode, run.stderr or b""
+
+
+def test_a_line_has_the_documented_keys_in_order(records: list[dict[str, Any]]) -> None:
+    logs.configure("worker", "info", "json")
+    logs.get(model="m", worker="w1").info("ready", request_id="r", seconds=0.5)
+    (record,) = records
+    assert list(record)[:5] == ["ts", "level", "process", "pid", "event"]
+    assert record["process"] == "worker"
+    assert record["pid"] == os.getpid()
+    assert {key: record[key] for key in ("model", "worker", "request_id", "seconds")} == {
+        "model": "m",
+        "worker": "w1",
+        "request_id": "r",
+        "seconds": 0.5,
+    }
+
+
+def test_a_field_may_speak_for_another_process(records: list[dict[str, Any]]) -> None:
+    logs.configure("worker", "info", "json")
+    logs.get().warning("50% of the engine's words", process="engine", pid=7)
+    assert (records[0]["process"], records[0]["pid"]) == ("engine", 7)
+    assert records[0]["event"] == "50% of the engine's words"
+
+
+@pytest.mark.parametrize("least", logs.RANK)
+def test_each_of_the_six_levels_shows_itself_and_what_is_graver(least: str, records: list[dict[str, Any]]) -> None:
+    logs.configure("gateway", least, "json")
+    log = logs.get()
+    for level in logs.RANK:
+        getattr(log, level)("said")
+    assert [record["level"] for record in records] == [
+        level for level, rank in logs.RANK.items() if rank >= logs.RANK[least]
+    ]
+    assert logs.tracing() == (least == "trace")
+
+
+def test_only_trace_shows_prompts(records: list[dict[str, Any]]) -> None:
+    logs.configure("gateway", "trace", "json")
+    log = logs.get()
+    for level in logs.RANK:
+        getattr(log, level)("asked", prompt="secret", messages=["secret"], input="secret", body="secret", model="m")
+    shown = {record["level"] for record in records if "secret" in json.dumps(record)}
+    assert shown == {"trace"}
+    assert all(record["model"] == "m" for record in records)
+
+
+def test_trace_survives_bind_and_formats_arguments(records: list[dict[str, Any]]) -> None:
+    logs.configure("gateway", "trace", "json")
+    logs.get().bind(request_id="r").trace("%d tokens", 3)
+    assert (records[0]["event"], records[0]["request_id"]) == ("3 tokens", "r")
+
+
+def test_an_exception_is_one_field_and_its_end_survives(records: list[dict[str, Any]]) -> None:
+    logs.configure("gateway", "info", "json")
+    problem = ValueError("x" * 9000 + "the end")
+    logs.get().error("failed", exc_info=problem)
+    assert records[0]["level"] == "error"
+    assert records[0]["exception"].startswith(CUT)
+    assert records[0]["exception"].endswith("the end")
+
+
+def test_an_uncaught_exception_is_a_line_too() -> None:
+    code, stderr = stderr_of("logs.configure('worker', 'info', 'json'); raise OSError('lost')")
+    record = json.loads(stderr)
+    assert code == 1
+    assert (record["level"], record["event"]) == ("critical", "uncaught exception")
+    assert "OSError: lost" in record["exception"]
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(max_size=50) | st.builds(object),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text() | st.integers(), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.text(), anything))
+def test_anything_becomes_one_bounded_json_line(record: dict[str, Any]) -> None:
+    line = encoded(record)
+    assert len(line) <= LONGEST_RECORD
+    assert b"\n" not in line
+    assert isinstance(json.loads(line), dict)
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def nested(depth: int) -> Any:
+    value: Any = "bottom"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\ud800",
+        "\x00" * 5000,
+        "ü" * 5000,
+        "\\" * 5000,
+        10**30,
+        10**4200,
+        10**5000,
+        float("nan"),
+        list(range(5000)),
+        {"a": "b" * 9000},
+        {("a", "b"): 1},
+        nested(100_000),
+        Unspeakable(),
+        b"\xff" * 9000,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_no_value_is_too_long_or_too_strange(value: Any) -> None:
+    line = encoded({"ts": "t", "level": "info", "process": "p", "pid": value, "event": value, "more": value})
+    assert len(line) <= LONGEST_RECORD
+    assert json.loads(line)["level"] == "info"
+
+
+def test_a_thousand_fields_leave_the_first_and_a_mark() -> None:
+    record = {"ts": "t", "level": "info", "model": "m"} | {f"field{number}": number for number in range(1000)}
+    assert json.loads(encoded(record)) == {"ts": "t", "level": "info", "model": "m", "cut": "1003 fields"}
+
+
+def test_short_fields_are_not_cut_and_long_ones_are_marked() -> None:
+    record = json.loads(encoded({"event": "short", "detail": "y" * 10_000}))
+    assert record["event"] == "short"
+    assert record["detail"].endswith(CUT)
+    assert len(record["detail"]) > 1000
+
+
+def test_a_full_sink_costs_records_and_the_next_one_says_how_many() -> None:
+    room = [True, False, False, True, True, False, True]
+    got: list[dict[str, Any]] = []
+
+    def send(record: bytes) -> bool:
+        free = room.pop(0)
+        if free:
+            assert len(record) < LONGEST_LINE
+            got.append(json.loads(record))
+        return free
+
+    sink = Dropper(send)
+    for number in range(7):
+        sink(encoded({"event": str(number), "filler": "z" * 9000}))
+    assert [(record["event"], record.get("dropped", 0)) for record in got] == [("0", 0), ("3", 2), ("4", 0), ("6", 1)]
+    assert sink.dropped == 3
+
+
+def test_a_reader_of_stderr_that_stopped_does_not_stop_us() -> None:
+    read, write = os.pipe()
+    script = (
+        "logs.configure('worker', 'info', 'json'); log = logs.get()\n"
+        "for number in range(2000): log.info('line', number=number, filler='f' * 1000)\n"
+        "import os, sys; print(len(os.read(int(sys.argv[1]), 1 << 20))); log.info('again')"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", f"from protocol import logs\n{script}", str(read)],
+        cwd=ROOT,
+        stderr=write,
+        stdout=subprocess.PIPE,
+        pass_fds=[read],
+        timeout=20,
+        check=True,
+    )
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        last = json.loads(pipe.read())
+    assert int(run.stdout) > LONGEST_LINE
+    assert last["event"] == "again"
+    assert last["dropped"] > 1000
+
+
+def test_a_closed_stderr_does_no_harm() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    code, _ = stderr_of("logs.configure('worker', 'info', 'json'); logs.get().info('x')", stderr=write)
+    os.close(write)
+    assert code == 0
+
+
+def test_a_terminal_gets_lines_for_people_without_escape_sequences_of_strangers() -> None:
+    ours, theirs = pty.openpty()
+    code, _ = stderr_of("logs.configure('worker', 'info'); logs.get().info('ready', model='m\\x1b[2J')", stderr=theirs)
+    os.close(theirs)
+    shown = os.read(ours, 65_536).decode()
+    os.close(ours)
+    assert code == 0
+    assert "ready" in shown
+    assert not shown.startswith("{")
+    assert "\x1b[2J" not in shown
+    assert "\\x1b[2J" in shown
+
+
+def test_a_console_line_is_bounded_and_marked() -> None:
+    script = (
+        "logs.configure('worker', 'info', 'console'); logs.get().info('x', **{f'k{n}': 'ü' * 90 for n in range(40)})"
+    )
+    _, shown = stderr_of(script)
+    assert len(shown) <= LONGEST_LINE
+    assert CUT in shown.decode()
+
+
+def test_rich_is_not_imported_for_us_but_still_can_be() -> None:
+    code, stderr = stderr_of("import sys; assert 'rich' not in sys.modules; sys.exit(5)")
+    assert (code, stderr) == (5, b"")

@@ -1,0 +1,108 @@
+"""Random histories for the scheduler: whatever happens in whatever order, the world's promises hold."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from world import World
+
+from supervisor.lifecycle import State
+
+MODELS = st.sampled_from("abc")
+GATEWAYS = st.sampled_from(["g1", "g2"])
+
+
+class House(RuleBasedStateMachine):
+    @initialize(places=st.integers(1, 2))
+    def open(self, places: int) -> None:
+        self.world = World(places, queue_requests=5)
+        self.calls = 1000
+
+    def pick(self, data: st.DataObject, what: list[object]) -> object:
+        return data.draw(st.sampled_from(what))
+
+    def running(self) -> list[object]:
+        return [key for worker in self.world.workers.values() for key in worker.running]
+
+    def workers(self, *states: State) -> list[str]:
+        return self.world.of_state(*states)
+
+    @rule(model=MODELS, gateway=GATEWAYS, weight=st.integers(1, 3), suspect=st.booleans())
+    def ask(self, model: str, gateway: str, weight: int, suspect: bool) -> None:
+        self.world.ask(model, gateway, weight=weight, suspect=suspect)
+
+    @precondition(lambda self: self.world.live)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.world.cancel(self.pick(data, list(self.world.live)))
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data(), code=st.sampled_from(["", "", "", "returned", "backend_error"]))
+    def finish(self, data: st.DataObject, code: str) -> None:
+        key = self.pick(data, self.running())
+        if code == "returned":
+            self.world.ended[key] -= 1  # the refusal that follows ends it
+        self.world.finish(key, code)
+
+    @rule()
+    def advance(self) -> None:
+        self.world.advance()
+
+    @precondition(lambda self: self.workers(State.CHECKING, State.LOADING))
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        worker = self.pick(data, self.workers(State.CHECKING, State.LOADING))
+        started = self.world.scheduler.seats[worker].state is State.LOADING
+        self.world.load_fails(worker, started=started)
+
+    @precondition(lambda self: self.workers(State.READY, State.DRAINING))
+    @rule(data=st.data())
+    def engine_dies(self, data: st.DataObject) -> None:
+        self.world.engine_dies(self.pick(data, self.workers(State.READY, State.DRAINING)))
+
+    @precondition(lambda self: self.world.scheduler.seats)
+    @rule(data=st.data())
+    def worker_dies(self, data: st.DataObject) -> None:
+        self.world.worker_dies(self.pick(data, list(self.world.scheduler.seats)))
+
+    @rule(gateway=GATEWAYS)
+    def gateway_dies(self, gateway: str) -> None:
+        self.world.gateway_dies(gateway)
+
+    @rule(model=MODELS, ctx=st.sampled_from([1024, 2048]), pinned=st.just(False))
+    def load(self, model: str, ctx: int, pinned: bool) -> None:
+        self.calls += 1
+        self.world.load(model, self.calls, options={"ctx_size": ctx}, pinned=pinned)
+
+    @rule(model=MODELS)
+    def unload(self, model: str) -> None:
+        self.calls += 1
+        self.world.unload(model, self.calls)
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 30.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.world.pass_time(seconds)
+
+    def teardown(self) -> None:
+        """Whatever happened: when the world turns benign, everybody gets an answer."""
+        if not hasattr(self, "world"):
+            return
+        for _ in range(400):
+            if self.world.advance():
+                continue
+            running = self.running()
+            if running:
+                self.world.finish(running[0])
+            elif self.world.live:
+                self.world.pass_time(61.0)
+            else:
+                break
+        assert not self.world.live, "somebody waits for ever"
+        assert self.world.scheduler.granted == 0
+
+
+TestHistories = House.TestCase
+TestHistories.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)

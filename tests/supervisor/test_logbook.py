@@ -1,0 +1,239 @@
+"""The retained log: numbers, filters, followers, and what is told about what was lost."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.admin import FollowLogs, LogEntry, LogSnapshot
+from protocol.failures import Code, LemonbusError
+from protocol.records import LONGEST_LINE
+from supervisor import logbook
+from supervisor.logbook import BACKLOG, BATCH, MOST_FOLLOWERS, MOST_RETAINED, LogBook
+
+
+def record(event: str = "e", **fields: Any) -> bytes:
+    return json.dumps(
+        {"ts": "2026-01-02T03:04:05.678Z", "level": "info", "process": "worker", "event": event, **fields}
+    ).encode()
+
+
+def filled(count: int, retained: int = MOST_RETAINED) -> LogBook:
+    book = LogBook("boot", retained)
+    for number in range(1, count + 1):
+        book.append(record(str(number)))
+    return book
+
+
+def seqs(entries: list[LogEntry]) -> list[int]:
+    return [entry.seq for entry in entries]
+
+
+def test_records_are_numbered_from_one_and_kept_as_they_are() -> None:
+    book = LogBook("boot")
+    assert book.append(record("a")) == LogEntry(1, record("a"))
+    assert book.append(record("b")) == LogEntry(2, record("b"))
+    assert book.snapshot(FollowLogs(0)) == LogSnapshot("boot", [LogEntry(1, record("a")), LogEntry(2, record("b"))])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"nonsense",
+        b"[]",
+        b'"text"',
+        b"\xff\xfe",
+        b'{"level":3}',
+        b'{"dropped":"many"}',
+        b'{"event":"\xff"}',
+        b'{"a":' * 1300,
+        b"[" * 4000,
+        record("x" * LONGEST_LINE),
+    ],
+)
+def test_what_is_no_log_record_or_too_long_is_refused_and_counted(bad: bytes) -> None:
+    book = filled(1)
+    assert book.append(bad) is None
+    assert (book.refused, book.lost, book.last_seq) == (1, 1, 1)
+    assert book.snapshot(FollowLogs(0)).dropped == 1
+
+
+def test_only_the_last_records_are_retained_never_more_than_5000() -> None:
+    assert seqs(filled(10, retained=3).snapshot(FollowLogs(0)).entries) == [8, 9, 10]
+    assert len(filled(MOST_RETAINED + 10, retained=10_000).snapshot(FollowLogs(0)).entries) == MOST_RETAINED
+
+
+@pytest.mark.parametrize(
+    ("after", "boot", "expected", "dropped"),
+    [
+        (None, "", [4, 5, 6], 0),
+        (5, "", [6], 0),
+        (5, "boot", [6], 0),
+        (6, "boot", [], 0),
+        (5, "an earlier one", [4, 5, 6], 0),
+        (7, "", [4, 5, 6], 0),  # beyond the newest: it cannot be of this boot
+        (-1, "", [4, 5, 6], 0),
+        (0, "boot", [4, 5, 6], 3),  # 1, 2, 3 were asked for and are gone
+        (2, "boot", [4, 5, 6], 1),
+        (3, "boot", [4, 5, 6], 0),
+    ],
+)
+def test_a_reader_resumes_where_it_was_in_this_boot(
+    after: int | None, boot: str, expected: list[int], dropped: int
+) -> None:
+    got = filled(6, retained=3).snapshot(FollowLogs(0, after_seq=after, boot=boot))
+    assert (seqs(got.entries), got.dropped) == (expected, dropped)
+
+
+VARIED = [
+    record(level="trace", model="a", request_id="r1"),
+    record(level="debug", model="a", process="engine"),
+    record(level="info", model="b", request_id="r1"),
+    record(level="warning", process="gateway", request_id="r2"),
+    record(level="error", model=None),
+    record(level="critical", process="supervisor"),
+    record(level="strange"),
+]
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        ({}, [1, 2, 3, 4, 5, 6, 7]),
+        ({"level": "trace"}, [1, 2, 3, 4, 5, 6, 7]),
+        ({"level": "info"}, [3, 4, 5, 6, 7]),
+        ({"level": "critical"}, [6]),
+        ({"model": "a"}, [1, 2]),
+        ({"model": "a", "level": "debug"}, [2]),
+        ({"request_id": "r1"}, [1, 3]),
+        ({"process": "gateway"}, [4]),
+        ({"process": "nobody"}, []),
+    ],
+)
+def test_filters_hold_for_the_snapshot_and_for_what_follows(wish: dict[str, Any], expected: list[int]) -> None:
+    before, after = LogBook("boot"), LogBook("boot")
+    after.follow("g1", FollowLogs(9, **wish))
+    for each in VARIED:
+        before.append(each)
+        after.append(each)
+    assert seqs(before.snapshot(FollowLogs(9, **wish)).entries) == expected
+    assert [entry.seq for _, batch in after.batches() for entry in batch.entries] == expected
+
+
+def test_an_unknown_level_is_the_callers_mistake() -> None:
+    book = LogBook("boot")
+    for call in (book.snapshot, lambda wish: book.follow("g1", wish)):
+        with pytest.raises(LemonbusError) as caught:
+            call(FollowLogs(0, level="loud"))
+        assert caught.value.failure.code == Code.INVALID_REQUEST
+        assert caught.value.failure.param == "level"
+
+
+def test_followers_get_what_comes_after_them_in_bounded_batches() -> None:
+    book = filled(3)
+    book.follow("g1", FollowLogs(1))
+    for number in range(BATCH + 5):
+        book.append(record(str(number)))
+    (peer, first), (_, second) = book.batches()
+    assert (peer, first.number, len(first.entries), first.entries[0].seq) == ("g1", 1, BATCH, 4)
+    assert seqs(second.entries) == list(range(4 + BATCH, 9 + BATCH))
+    assert book.batches() == []
+
+
+def test_a_gateway_that_falls_behind_loses_the_oldest_and_is_told_how_many() -> None:
+    book = LogBook("boot")
+    book.follow("slow", FollowLogs(1))
+    book.follow("quick", FollowLogs(1))
+    got = 0
+    for _ in range(BACKLOG + 100):
+        book.append(record())
+        got += sum(len(batch.entries) for peer, batch in book.batches(lambda peer: peer == "quick"))
+    assert got == BACKLOG + 100
+    rest = book.batches()
+    assert {peer for peer, _ in rest} == {"slow"}
+    assert rest[0][1].entries[0].seq == 101
+    assert [batch.dropped for _, batch in rest] == [100] + [0] * (len(rest) - 1)
+    assert sum(len(batch.entries) for _, batch in rest) == BACKLOG
+
+
+def test_what_senders_lost_is_summed_up() -> None:
+    book = LogBook("boot")
+    book.append(record(dropped=3))
+    book.append(record(dropped=-5))
+    assert book.snapshot(FollowLogs(0)).dropped == 3
+
+
+def test_a_snapshot_is_bounded_in_bytes_and_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logbook, "LARGEST_SNAPSHOT", 3 * len(record("1")))
+    got = filled(5).snapshot(FollowLogs(0))
+    assert (seqs(got.entries), got.dropped) == ([3, 4, 5], 2)
+
+
+def test_readers_and_gateways_are_forgotten() -> None:
+    book = LogBook("boot")
+    for peer in ("g1", "g2"):
+        for number in (1, 2):
+            book.follow(peer, FollowLogs(number))
+    book.forget("g1", 1)
+    book.forget("g1", 77)
+    book.forget("nobody", 1)
+    book.forget_peer("g2")
+    book.append(record())
+    assert [(peer, batch.number) for peer, batch in book.batches()] == [("g1", 2)]
+    book.forget("g1", 2)
+    book.append(record())
+    assert book.batches() == []
+
+
+def test_readers_of_one_gateway_are_bounded_and_one_may_ask_again() -> None:
+    book = LogBook("boot")
+    for number in range(MOST_FOLLOWERS):
+        book.follow("g1", FollowLogs(number))
+    book.follow("g1", FollowLogs(0, level="error"))
+    book.follow("g2", FollowLogs(0))
+    with pytest.raises(LemonbusError) as caught:
+        book.follow("g1", FollowLogs(MOST_FOLLOWERS))
+    assert caught.value.failure.code == Code.OVERLOADED
+    assert caught.value.failure.retry_after > 0
+
+
+def everybody(_peer: str) -> bool:
+    return True
+
+
+def nobody(_peer: str) -> bool:
+    return False
+
+
+step = st.one_of(
+    st.tuples(st.just("append"), st.sampled_from([*VARIED, b"bad"])),
+    st.tuples(st.just("batches"), st.booleans()),
+    st.tuples(st.just("append many"), st.integers(1, 700)),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(step, max_size=30))
+def test_snapshot_and_batches_are_whole_or_say_what_is_missing(steps: list[tuple[str, Any]]) -> None:
+    book = filled(5)
+    seen = seqs(book.snapshot(FollowLogs(1)).entries)
+    book.follow("g", FollowLogs(1))
+    missed = 0
+    for what, value in [*steps, *[("batches", True)] * 10]:
+        if what == "append":
+            book.append(value)
+        elif what == "append many":
+            for _ in range(value):
+                book.append(VARIED[0])
+        else:
+            for _, batch in book.batches(everybody if value else nobody):
+                assert len(batch.entries) <= BATCH
+                seen += seqs(batch.entries)
+                missed += batch.dropped
+    assert seen == sorted(set(seen))
+    assert len(seen) + missed == book.last_seq

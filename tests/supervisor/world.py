@@ -1,0 +1,236 @@
+"""A world for the scheduler: plays its effects with workers that do as they are told, and checks every promise.
+
+No process, no socket, no clock: a history of events goes in, and after each one the world compares what the
+scheduler believes with what its workers are really doing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
+from protocol.recipes import ModelSpec
+from protocol.staff import Check, Leave, Load, Ready
+from protocol.work import Ask, Cancel, Granted, Refused, Run
+from supervisor.board import Limits, Target
+from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send, Spawn
+from supervisor.lifecycle import State
+from supervisor.scheduler import Scheduler
+
+SLOTS = 2
+
+
+def spec(name: str, **more: object) -> ModelSpec:
+    return ModelSpec(name, f"checkpoint/{name}", "llamacpp", "cpu", "llm", f"/models/{name}.gguf", **more)
+
+
+class Worker:
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.running: list[RequestKey] = []
+
+
+class World:
+    def __init__(self, places: int = 1, **limits: object) -> None:
+        self.now = 0.0
+        names = itertools.count(1)
+        self.scheduler = Scheduler(Limits(places=places, **limits), lambda: f"w{next(names)}")
+        self.workers: dict[str, Worker] = {}
+        self.ended: Counter[RequestKey] = Counter()
+        self.refusals: dict[RequestKey, Failure] = {}
+        self.reports: dict[tuple[str, int], object] = {}
+        self.live: dict[RequestKey, str] = {}
+        self.order: list[RequestKey] = []
+        """The order in which requests reached a worker."""
+        self.fetches: list[str] = []
+        self.notes: list[Note] = []
+        self._numbers = itertools.count(1)
+        self.settle()
+
+    # ---- what happens ----------------------------------------------------------------------------------------
+
+    def ask(
+        self, model: str, gateway: str = "g1", *, weight: int = 1, suspect: bool = False, size: int = 10
+    ) -> RequestKey:
+        key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
+        self.live[key] = model
+        ask = Ask(key.number, key.attempt, model, "chat/completions", "label", weight, size, suspect=suspect)
+        self.scheduler.asked(key, ask, b"", Target(model, "llm", spec(model)), self.now)
+        self.settle()
+        return key
+
+    def retry(self, key: RequestKey) -> RequestKey:
+        again = RequestKey(key.gateway, key.number, key.attempt + 1)
+        model = self.live[again] = "a"
+        ask = Ask(key.number, again.attempt, model, "chat/completions", "label", suspect=True)
+        self.scheduler.asked(again, ask, b"", Target(model, "llm", spec(model)), self.now)
+        self.settle()
+        return again
+
+    def cancel(self, key: RequestKey) -> None:
+        self.scheduler.cancelled(key, "client gone")
+        waiting = any(w.key == key for place in self.scheduler.places.values() for w in place.queue)
+        assert not waiting
+        if not any(key in worker.running for worker in self.workers.values()):
+            self._end(key)
+        self.settle()
+
+    def finish(self, key: RequestKey, code: str = "") -> None:
+        worker = next(worker for worker in self.workers.values() if key in worker.running)
+        worker.running.remove(key)
+        self._end(key)
+        self.scheduler.idle(key, code, self.now)
+        self.settle()
+
+    def load(self, model: str, number: int = 900, **more: object) -> None:
+        self.scheduler.load_asked("g1", number, Target(model, "llm", spec(model, **more)), self.now)
+        self.settle()
+
+    def unload(self, model: str, number: int = 901) -> bool:
+        done = self.scheduler.unload_asked("g1", number, model)
+        self.settle()
+        return done
+
+    def hello(self, worker: str) -> None:
+        self.scheduler.hello(worker)
+        self.settle()
+
+    def checked(self, worker: str, need: int = 0, available: int = 0) -> None:
+        self.scheduler.checked(worker, need, available)
+        self.settle()
+
+    def ready(self, worker: str) -> None:
+        self.scheduler.ready(worker, Ready(SLOTS, 4096, 1, "http://127.0.0.1:1", 0.1), self.now)
+        self.settle()
+
+    def load_fails(self, worker: str, *, started: bool = True) -> None:
+        self.scheduler.load_failed(worker, Failure(Code.LOAD_FAILED, "no"), started, self.now)
+        self.settle()
+
+    def engine_dies(self, worker: str) -> list[RequestKey]:
+        lost = self.workers[worker].running
+        self.workers[worker].running = []
+        for key in lost:
+            self._end(key)
+        self.scheduler.engine_died(worker, Failure(Code.BACKEND_DIED, "SIGKILL"), self.now)
+        self.settle()
+        return lost
+
+    def worker_dies(self, worker: str) -> list[RequestKey]:
+        lost = self.workers.pop(worker).running
+        for key in lost:
+            self._end(key)
+        self.scheduler.worker_gone(worker, Failure(Code.WORKER_GONE, "SIGKILL"), self.now)
+        self.settle()
+        return lost
+
+    def gateway_dies(self, gateway: str) -> None:
+        self.scheduler.peer_gone(gateway)
+        for key in [key for key in self.live if key.gateway == gateway]:
+            if not any(key in worker.running for worker in self.workers.values()):
+                self._end(key)
+        self.settle()
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.settle()
+
+    # ---- what the scheduler wants ----------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        self.scheduler.go_on(self.now)
+        for effect in self.scheduler.effects():
+            self._play(effect)
+        self.check()
+
+    def _play(self, effect: Effect) -> None:
+        match effect:
+            case Spawn(worker):
+                self.workers[worker] = Worker()
+            case Send(peer, message, _):
+                self._deliver(peer, message)
+            case Report(peer, number, report):
+                assert (peer, number) not in self.reports, "answered twice"
+                self.reports[peer, number] = report
+            case Fetch(model):
+                self.fetches.append(model)
+            case Note():
+                self.notes.append(effect)
+            case Expect() | Kill():
+                pass
+
+    def _deliver(self, peer: str, message: object) -> None:
+        match message:
+            case Run(gateway, number, attempt):
+                key = RequestKey(gateway, number, attempt)
+                assert key in self.live, "an ended request was started"
+                self.workers[peer].running.append(key)
+                self.order.append(key)
+            case Check() | Load() | Cancel() | Leave():
+                self.workers[peer].told.append(message)
+            case Refused(number, attempt, failure):
+                key = RequestKey(peer, number, attempt)
+                self.refusals[key] = failure
+                if attempt:
+                    self._end(key)
+            case Granted():
+                pass
+            case _:
+                raise AssertionError(message)
+
+    def _end(self, key: RequestKey) -> None:
+        self.ended[key] += 1
+        self.live.pop(key, None)
+
+    # ---- what must always hold -------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        scheduler = self.scheduler
+        for place in scheduler.places.values():
+            seat = place.seat
+            really = set(self.workers[seat.worker].running) if seat and seat.worker in self.workers else set()
+            assert set(place.grants) == really, f"{place.name}: grants differ from what the engine does"
+            assert place.busy <= SLOTS
+            assert place.queued_bytes == sum(waiting.ask.size for waiting in place.queue)
+            orders = [waiting.order for waiting in place.queue]
+            assert orders == sorted(orders)
+        holding = [seat for seat in scheduler.seats.values() if seat.holds_place]
+        assert len(holding) <= scheduler.limits.places
+        assert all(count == 1 for count in self.ended.values()), "ended twice"
+        queued = {waiting.key for place in scheduler.places.values() for waiting in place.queue}
+        running = {key for worker in self.workers.values() for key in worker.running}
+        assert set(self.live) == queued | running, "a request is in no hand"
+
+    def of_state(self, *states: State) -> list[str]:
+        return [seat.worker for seat in self.scheduler.seats.values() if seat.state in states]
+
+    def serving(self, model: str) -> str:
+        seat = self.scheduler.places[model].seat
+        assert seat is not None
+        return seat.worker
+
+    def advance(self) -> bool:
+        """Let every worker do the next thing it was told, benignly; return whether anything happened."""
+        for seat in list(self.scheduler.seats.values()):
+            match seat.state:
+                case State.SPAWNED:
+                    self.hello(seat.worker)
+                case State.CHECKING:
+                    self.checked(seat.worker)
+                case State.LOADING:
+                    self.ready(seat.worker)
+                case State.STOPPING if not self.workers[seat.worker].running:
+                    self.worker_dies(seat.worker)
+                case _:
+                    continue
+            return True
+        return False
+
+    def calm(self) -> None:
+        """Let the workers go on until nothing moves, without ending any request."""
+        for _ in range(1000):
+            if not self.advance():
+                return
+        raise AssertionError("the house does not come to rest")

@@ -1,0 +1,161 @@
+"""Installed beside PyPI's ``supervisor``, in either order, both work; so do editable installs and plain checkouts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("protocol", "supervisor", "workers", "gateway")
+THEIRS = "supervisor==4.3.0"
+MODULES = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+
+Run = Callable[..., str]
+
+
+def run(*command: str | Path, check: bool = True, **environment: str) -> str:
+    """Run a command away from the checkout and return its output."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LEMON", "VIRTUAL"))}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd="/",
+        env={**clean, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    if check:
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what a release contains: building leaves files in the tree it builds from."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in (*ROOMS, "deploy"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """PyPI's supervisor; without an index, a wheel that installs the same top-level package."""
+    folder = tmp_path_factory.mktemp("theirs")
+    run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--retries=1", "-d", folder, THEIRS, check=False)
+    for found in folder.glob("supervisor-*"):
+        return found
+    made = folder / "supervisor-4.3.0-py3-none-any.whl"
+    info = "supervisor-4.3.0.dist-info"
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("supervisor/__init__.py", "")
+        archive.writestr("supervisor/scheduler.py", "theirs = True")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: supervisor\nVersion: 4.3.0\n")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    return made
+
+
+class Environment:
+    """A virtual environment that sees the dependencies of this one, and nothing else of it."""
+
+    def __init__(self, path: Path) -> None:
+        run(sys.executable, "-m", "venv", "--without-pip", path)
+        self.python = path / "bin" / "python"
+        self.lemonbus = path / "bin" / "lemonbus"
+        self.packages = path / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+    def pip(self, *arguments: str | Path) -> None:
+        run(sys.executable, "-m", "pip", "--python", self.python, *arguments)
+
+    def install(self, *arguments: str | Path) -> None:
+        self.pip("install", "-q", "--no-deps", "--no-build-isolation", *arguments)
+
+    def borrow_dependencies(self) -> None:
+        (self.packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    def lend_setuptools(self) -> None:
+        """What builds runs in this environment, and needs no more than setuptools there."""
+        self.borrow_dependencies()
+
+    def module(self, name: str, **environment: str) -> Path:
+        where = run(self.python, "-c", f"import {name}; print({name}.__file__)", **environment)
+        return Path(where.strip())
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    return Environment(tmp_path / "venv")
+
+
+def test_a_wheel_holds_one_package_with_all_rooms(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name.split("/")[0] for name in names} == {"lemonbus", f"lemonbus-{wheel.name.split('-')[1]}.dist-info"}
+    assert {f"lemonbus/house/{path}" for path in MODULES} <= names
+    data = [path.relative_to(ROOT) for path in (ROOT / "supervisor" / "data").glob("*.json")]
+    assert {f"lemonbus/house/{path}" for path in data} <= names
+
+
+@pytest.mark.parametrize("ours_first", [True, False], ids=["ours first", "theirs first"])
+def test_beside_their_supervisor(ours_first: bool, wheel: Path, theirs: Path, environment: Environment) -> None:
+    for package in (wheel, theirs) if ours_first else (theirs, wheel):
+        environment.install(package)
+    environment.borrow_dependencies()
+    house = environment.packages / "lemonbus" / "house"
+
+    assert environment.module("supervisor") == environment.packages / "supervisor" / "__init__.py"
+    assert environment.module("supervisor.scheduler", PYTHONPATH=str(house)) == house / "supervisor" / "scheduler.py"
+    assert run(environment.lemonbus, "version").startswith("lemonbus ")
+
+    environment.pip("uninstall", "-q", "-y", "supervisor")
+    assert environment.module("supervisor.scheduler", PYTHONPATH=str(house)) == house / "supervisor" / "scheduler.py"
+    assert run(environment.lemonbus, "version").startswith("lemonbus ")
+
+
+def test_serve_starts_our_supervisor_from_any_folder(
+    wheel: Path, theirs: Path, environment: Environment, tmp_path: Path
+) -> None:
+    """A runtime directory that is too long for a socket ends our supervisor with its own line; theirs has none."""
+    environment.install(theirs)
+    environment.install(wheel)
+    environment.borrow_dependencies()
+    (tmp_path / "supervisor.py").write_text("raise SystemExit('the folder we were started in')")
+    said = run(
+        *("env", "-C", tmp_path, environment.lemonbus, "serve", "--runtime-dir", tmp_path / ("x" * 100)), check=False
+    )
+    assert "too long for a socket" in said, said
+
+
+def test_pip_install_dot_and_editable(source: Path, environment: Environment) -> None:
+    environment.lend_setuptools()
+    environment.install(source)
+    assert run(environment.lemonbus, "version").startswith("lemonbus ")
+    environment.install("-e", source)
+    assert not (environment.packages / "lemonbus").exists()
+    assert run(environment.lemonbus, "version").startswith("lemonbus ")
+    assert run(environment.lemonbus, "config", "--json", HOME="/").startswith("{")
+
+
+def test_a_plain_checkout(source: Path) -> None:
+    assert run(sys.executable, source / "deploy" / "launch", "version").startswith("lemonbus ")

@@ -1,0 +1,1 @@
+"""A worker: one process that owns one engine, and carries its tokens to the gateways."""

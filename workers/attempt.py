@@ -1,0 +1,215 @@
+"""One attempt at one request, from the grant to its end: reads the engine's answer, tells its owner."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Final, Protocol
+
+import msgspec
+
+from protocol.events import MOST_TOKEN_TIMES, Outcome
+from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
+from protocol.work import Run
+from workers.assemble import Assembler
+from workers.backends.backend import EngineRequest
+from workers.client import Exchange
+from workers.stream import Stream, Tail, tails_of
+
+LARGEST_ERROR: Final = 65_536
+LARGEST_ANSWER: Final = 256 * 1024 * 1024
+_PATH: Final = re.compile(r"(?<![\w/])/(?:[^\s/'\":,]+/)+[^\s'\":,]*")
+
+
+class Phase(enum.Enum):
+    """How far an attempt is."""
+
+    WAITING = enum.auto()
+    """For its gateway's subscription; the engine knows nothing of it."""
+    RUNNING = enum.auto()
+    STOPPING = enum.auto()
+    """Nobody wants it any more, but the engine may still work on it."""
+
+
+class Owner(Protocol):
+    """Who is told what happens to an attempt."""
+
+    def advanced(self, attempt: Attempt, data: bytes, tokens: int) -> None:
+        """The engine said something; ``data`` (may be empty) is for the client."""
+
+    def completed(self, attempt: Attempt, answer: bytes) -> None:
+        """The generation really ended; ``answer`` is the whole body of one that is not streamed."""
+
+    def failed(self, attempt: Attempt, failure: Failure, stopped: bool) -> None:
+        """It ended otherwise; ``stopped``: the engine is known to have ended its work on it."""
+
+    def broken(self, attempt: Attempt, failure: Failure) -> None:
+        """The connection broke, and ``failure`` says so, unless the engine's death explains it."""
+
+    def discarded(self, attempt: Attempt) -> None:
+        """The answer of one that is stopping was read to its end."""
+
+
+class Attempt:
+    """One attempt. It is the :class:`~workers.client.Answer` of its exchange."""
+
+    def __init__(self, run: Run, body: bytes, program: str, ours: str, owner: Owner) -> None:
+        """Wait; ``program`` and ``ours`` are the engine's name, and what it calls the model."""
+        self.run = run
+        self.key = RequestKey(run.gateway, run.number, run.attempt)
+        self.body = body
+        self.phase = Phase.WAITING
+        self.code = ""
+        """Why it is stopping."""
+        self.tokens = 0
+        self.request = EngineRequest("", "")
+        self.exchange: Exchange | None = None
+        self._program, self._ours, self._owner = program, ours, owner
+        self._status = 0
+        self._stream: Stream | None = None
+        self._assembler: Assembler | None = None
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._begun = self._first = self._latest = 0.0
+        self._times: list[float] = []
+        self._tails: list[Tail] = []
+        self.now = 0.0
+        """The turn's time, kept up to date by the owner."""
+
+    def started(self, request: EngineRequest, now: float) -> None:
+        """The request goes to the engine."""
+        self.phase = Phase.RUNNING
+        self.request = request
+        self.body = b""
+        self._begun = self._latest = self.now = now
+        if request.streamed:
+            whole = not self.run.stream
+            self._stream = Stream(request.usage or whole, request.progress and not whole, self._ours, self.run.model)
+            if whole:
+                self._assembler = Assembler(chat=self.run.endpoint == "chat/completions")
+
+    @property
+    def answering(self) -> bool:
+        """Whether the engine has taken the request up."""
+        return self._status != 0
+
+    def began(self, status: int) -> None:
+        """See :class:`~workers.client.Answer`."""
+        self._status = status
+        self._owner.advanced(self, b"", 0)
+
+    def data(self, piece: bytes) -> None:
+        """See :class:`~workers.client.Answer`."""
+        if self.phase is not Phase.RUNNING:
+            return
+        if self._status >= 400 or self._stream is None:
+            self._size += len(piece)
+            if self._size <= (LARGEST_ERROR if self._status >= 400 else LARGEST_ANSWER):
+                self._parts.append(piece)
+            self._owner.advanced(self, b"", 0)
+            return
+        try:
+            got = self._stream.feed(piece)
+            if self._assembler is not None and got.data:
+                self._assembler.feed(got.data)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as problem:
+            self._owner.failed(self, self._error(f"{self._program} sent a broken stream", str(problem)), stopped=False)
+            return
+        if got.tokens:
+            self._count(got.tokens)
+        self._owner.advanced(self, b"" if self._assembler is not None else got.data, got.tokens)
+
+    def _count(self, tokens: int) -> None:
+        self.tokens += tokens
+        if not self._first:
+            self._first = self.now
+            tokens -= 1
+        if tokens and len(self._times) < MOST_TOKEN_TIMES:
+            self._times += [(self.now - self._latest) / tokens] * min(tokens, MOST_TOKEN_TIMES - len(self._times))
+        self._latest = self.now
+
+    def ended(self) -> None:
+        """See :class:`~workers.client.Answer`."""
+        if self.phase is not Phase.RUNNING:
+            self._owner.discarded(self)
+        elif self._status >= 400:
+            self._owner.failed(self, failure_of(self._status, b"".join(self._parts), self._program), stopped=True)
+        elif self._size > LARGEST_ANSWER:
+            self._owner.failed(self, self._error(f"{self._program} sent too large an answer"), stopped=True)
+        elif self._stream is None:
+            self._owner.completed(self, self._whole(b"".join(self._parts)))
+        elif self._stream.error is not None:
+            self._owner.failed(self, failure_of(500, self._stream.error, self._program), stopped=True)
+        elif not self._stream.finished:
+            self._owner.failed(self, self._error(f"{self._program} ended its answer early"), stopped=True)
+        else:
+            self._owner.completed(self, b"" if self._assembler is None else self._assembler.answer())
+
+    def broke(self, reason: str) -> None:
+        """See :class:`~workers.client.Answer`."""
+        if self.phase is not Phase.RUNNING:
+            self._owner.discarded(self)
+        else:
+            self._owner.broken(self, self._error(f"the connection to {self._program} broke", reason))
+
+    def _whole(self, answer: bytes) -> bytes:
+        self._tails = tails_of([answer])
+        old, new = (b'"model":' + msgspec.json.encode(name) for name in (self._ours, self.run.model))
+        return answer.replace(old, new, 1)
+
+    def _error(self, message: str, detail: str = "") -> Failure:
+        return Failure(Code.BACKEND_ERROR, message, model=self.run.model, detail=detail, tokens_sent=self.tokens_sent)
+
+    @property
+    def tokens_sent(self) -> int:
+        """Tokens that the client was sent."""
+        return self.tokens if self.run.stream else 0
+
+    def outcome(self) -> Outcome:
+        """Return what the finished generation cost."""
+        tails = self._stream.tails() if self._stream is not None else self._tails
+        usages = [tail.usage for tail in tails if tail.usage is not None]
+        timings = [tail.timings for tail in tails if tail.timings is not None]
+        # Each choice reports its whole prompt; a prompt is paid for once, however many choices it has.
+        choices = max(1, self.request.choices)
+        return Outcome(
+            prompt_tokens=sum(usage.prompt_tokens for usage in usages) // choices,
+            cached_tokens=sum(timing.cache_n for timing in timings) // choices,
+            output_tokens=sum(usage.completion_tokens for usage in usages) or self.tokens,
+            first_token_s=self._first - self._begun if self._first else 0.0,
+            decode_s=self._latest - self._first if self._first else 0.0,
+            total_s=self.now - self._begun,
+            token_times=self._times,
+        )
+
+
+class _Error(msgspec.Struct):
+    message: str = ""
+    type: str = ""
+    code: int = 0
+
+
+class _ErrorBody(msgspec.Struct):
+    error: _Error
+
+
+_error_body = msgspec.json.Decoder(_ErrorBody).decode
+
+
+def failure_of(status: int, body: bytes, program: str) -> Failure:
+    """Return the failure that an engine's error answer means. Its message loses what looks like a path."""
+    try:
+        error = _error_body(body).error
+    except (msgspec.MsgspecError, RecursionError):
+        error = _Error(message=f"{program} answered with status {status}")
+    message = _PATH.sub("…", error.message) or f"{program} answered with status {status}"
+    status = error.code if 400 <= error.code < 600 else status
+    if error.type == "exceed_context_size_error" or "is too large to process" in message:
+        return Failure(Code.CONTEXT_EXCEEDED, message, status=400)
+    if status == 501:
+        return Failure(Code.UNSUPPORTED, message)
+    if status >= 500:
+        return Failure(Code.BACKEND_ERROR, f"{program}: {message}")
+    code = {401: Code.UNAUTHORIZED, 404: Code.NOT_FOUND, 413: Code.TOO_LARGE}.get(status, Code.INVALID_REQUEST)
+    return Failure(code, message, status=status)

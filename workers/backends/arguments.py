@@ -1,0 +1,89 @@
+"""What a user may hand through to ``llama-server``, and what it means for the scheduler. Pure.
+
+llama-server reads ``--ctx_size`` as ``--ctx-size``, so names are compared in that form.  ``-np`` is legal, and
+then the number of slots that the scheduler grants: asking for slots that nobody grants would be no use.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+from protocol.failures import invalid
+
+PARALLEL: Final = ("-np", "--parallel")
+SLOT_SAVE_PATH: Final = ("--slot-save-path",)
+BATCH: Final = ("-b", "--batch-size")
+CACHE_RAM: Final = ("-cram", "--cache-ram")
+MOST_SLOTS: Final = 256
+
+FORBIDDEN: Final[dict[str, str]] = {
+    **dict.fromkeys(("-m", "--model", "-mu", "--model-url", "-dr", "--docker-repo"), "-m"),
+    **dict.fromkeys(("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token"), "-hf"),
+    **dict.fromkeys(("-hfv", "-hfrv", "--hf-repo-v", "-hffv", "--hf-file-v"), "-hf"),
+    **dict.fromkeys(("--models-dir", "--models-preset", "--models-max", "--models-autoload"), "-m"),
+    **dict.fromkeys(("-c", "--ctx-size"), "--ctx-size"),
+    **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers"), "-ngl"),
+    **dict.fromkeys(("--jinja", "--no-jinja"), "--jinja"),
+    **dict.fromkeys(
+        ("-mm", "--mmproj", "-mmu", "--mmproj-url", "--mmproj-auto", "--no-mmproj", "--no-mmproj-auto"), "--mmproj"
+    ),
+    **dict.fromkeys(("--embedding", "--embeddings"), "--embeddings"),
+    **dict.fromkeys(("--rerank", "--reranking"), "--reranking"),
+    **dict.fromkeys(("--host", "--port", "--reuse-port", "--api-prefix", "--path", "--no-slots"), ""),
+    **dict.fromkeys(("-a", "--alias", "--api-key", "--api-key-file", "--ssl-key-file", "--ssl-cert-file"), ""),
+}
+"""Flag → the name under which the documents forbid it (empty: it is lemonbus itself that sets it)."""
+
+
+def words_of(args: str) -> list[str]:
+    """Split a command line as a shell does; raises ``invalid_request`` for an open quote or a NUL."""
+    if "\0" in args:
+        raise invalid("llamacpp_args must not contain NUL", "llamacpp_args")
+    try:
+        return shlex.split(args)
+    except ValueError as problem:
+        raise invalid(f"llamacpp_args cannot be split into words: {problem}", "llamacpp_args") from None
+
+
+def flag_of(word: str) -> str:
+    """Return the flag that llama-server would see in a word: without ``=value``, ``_`` as ``-``."""
+    name = word.split("=", 1)[0]
+    return name.replace("_", "-") if name.startswith("--") else name
+
+
+def check_args(args: str) -> list[str]:
+    """Return the words of ``llamacpp_args``; raises ``invalid_request`` that names a flag which is ours to set."""
+    words = words_of(args)
+    for word in words:
+        flag = flag_of(word)
+        if flag in FORBIDDEN:
+            ours = FORBIDDEN[flag]
+            alias = f" (the same as {ours})" if ours and ours != flag else ""
+            raise invalid(f"llamacpp_args must not contain {flag}{alias}: lemonbus sets it", "llamacpp_args")
+    _parallel(words)
+    return words
+
+
+def value_of(words: list[str], names: tuple[str, ...]) -> str | None:
+    """Return the value of the last of ``names`` in the words, as llama-server would take it; None if absent."""
+    found: str | None = None
+    for place, word in enumerate(words):
+        if flag_of(word) in names:
+            found = words[place + 1] if place + 1 < len(words) else ""
+    return found
+
+
+def _parallel(words: list[str]) -> int | None:
+    given = value_of(words, PARALLEL)
+    if given is None:
+        return None
+    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:6]) <= MOST_SLOTS:
+        raise invalid(f"llamacpp_args: -np needs a number from 1 to {MOST_SLOTS}, not {given!r}", "llamacpp_args")
+    return int(given)
+
+
+def slots_of(options: dict[str, int | float | str], default: int) -> int:
+    """Return how many requests run at once: ``-np`` of the arguments, else the option, else ``default``."""
+    inside = _parallel(words_of(str(options.get("llamacpp_args", ""))))
+    return inside or int(options.get("slots", 0)) or default

@@ -1,0 +1,111 @@
+"""What a recipe's class does for its worker: a command line, a readiness question, requests and their answers.
+
+A backend never owns a process or a socket: it says what to start and what to send, the worker does it.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar, NamedTuple
+
+from protocol.recipes import Descriptor, ModelSpec
+from protocol.settings import Settings
+
+
+class EngineRequest(NamedTuple):
+    """One HTTP request for an engine, and what its client asked to see of the answer."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    streamed: bool = False
+    """The engine answers with server-sent events."""
+    usage: bool = False
+    """The client asked for the usage chunk of a stream."""
+    progress: bool = False
+    """The client asked for the progress events of a stream."""
+    prompts: int = 1
+    choices: int = 1
+    """Completions of each prompt."""
+
+    @property
+    def weight(self) -> int:
+        """Slots of the engine that it works in."""
+        return self.prompts * self.choices
+
+
+class EngineFacts(NamedTuple):
+    """What a ready engine says about itself."""
+
+    slots: int
+    context: int
+    """Tokens each request may use."""
+    version: str = ""
+
+
+class Backend(abc.ABC):
+    """One model as one recipe runs it."""
+
+    descriptor: ClassVar[Descriptor]
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        """Keep the model and the house's settings."""
+        self.spec = spec
+        self.settings = settings
+        self.trained_context = 0
+        """Tokens the model was trained for, once the header of its file was read."""
+
+    @property
+    @abc.abstractmethod
+    def program(self) -> str:
+        """The engine's name in messages (``llama-server``)."""
+
+    @property
+    @abc.abstractmethod
+    def alias(self) -> str:
+        """What the engine calls the model in its answers."""
+
+    @property
+    @abc.abstractmethod
+    def slots(self) -> int:
+        """Requests that run at once."""
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raise a failure for what can be told before starting: options, flags, the executable."""
+
+    @abc.abstractmethod
+    def command(self, port: int) -> list[str]:
+        """Return the command line of an engine on 127.0.0.1:``port``."""
+
+    @abc.abstractmethod
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """Return the engine's environment, made from the worker's."""
+
+    @abc.abstractmethod
+    def prepare(self) -> None:
+        """Make the directories that the engine needs."""
+
+    @abc.abstractmethod
+    def warm_up(self) -> EngineRequest | None:
+        """Return a cheap request that makes the engine compute once before it is called ready."""
+
+    @abc.abstractmethod
+    def about(self) -> EngineRequest:
+        """Return the request whose answer :meth:`facts` reads."""
+
+    @abc.abstractmethod
+    def facts(self, answer: bytes) -> EngineFacts:
+        """Read the engine's answer to :meth:`about`; raises ValueError if it makes no sense."""
+
+    @abc.abstractmethod
+    def request(self, endpoint: str, query: str, body: bytes) -> EngineRequest:
+        """Translate a request of the middle language; raises a failure for what the engine cannot do."""
+
+    @abc.abstractmethod
+    def busy(self) -> EngineRequest:
+        """Return the request whose answer :meth:`processing` reads."""
+
+    @abc.abstractmethod
+    def processing(self, answer: bytes) -> int:
+        """Return how many slots of the engine are working; raises ValueError if the answer makes no sense."""

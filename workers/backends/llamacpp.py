@@ -1,0 +1,307 @@
+"""llama.cpp: GGUF models through its own HTTP server, ours over xllamacpp or the user's ``llama-server``."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from typing import ClassVar, Final
+
+import msgspec
+
+from protocol.failures import Code, Failure, invalid
+from protocol.recipes import Backend as Program
+from protocol.recipes import Descriptor, IdleCheck, ModelSpec, ModelType, Option
+from protocol.settings import Settings
+from workers.backends import arguments
+from workers.backends.arguments import check_args
+from workers.backends.backend import Backend, EngineFacts, EngineRequest
+from workers.engines import flags
+
+__all__ = ["DESCRIPTOR", "LlamaCpp", "check_args"]
+
+_TEXT: Final = ["chat/completions", "completions", "slots"]
+
+DESCRIPTOR: Final = Descriptor(
+    recipe="llamacpp",
+    title="llama.cpp",
+    backends=[
+        Program(
+            name="cpu",
+            devices=["cpu"],
+            executable="module:workers.engines.llama_server",
+            requires="xllamacpp",
+            slots=4,
+            help="llama.cpp's server from the xllamacpp wheel, on the processor",
+        ),
+        Program(
+            name="system",
+            devices=["cpu"],
+            executable="llama-server",
+            slots=4,
+            help="the llama-server on PATH, or the one that the setting llama_server names",
+        ),
+    ],
+    options=[
+        Option(
+            "ctx_size", "int", "tokens that each request may use; 0: what the model was trained for", 4096, 0, 2**24
+        ),
+        Option("llamacpp_backend", "string", "which llama.cpp runs the model", "cpu", choices=["cpu", "system"]),
+        Option("llamacpp_args", "args", "further arguments for llama-server", ""),
+        Option("slots", "int", "requests that run at once; 0: the backend's default", 0, 0, arguments.MOST_SLOTS),
+        Option("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
+    ],
+    forbidden_flags=sorted(arguments.FORBIDDEN),
+    serves={
+        ModelType.LLM: _TEXT,
+        ModelType.EMBEDDING: ["embeddings", "slots"],
+        ModelType.RERANKING: ["rerank", "slots"],
+    },
+    idle_check={
+        "chat/completions": IdleCheck.SLOTS,
+        "completions": IdleCheck.SLOTS,
+        "embeddings": IdleCheck.ANSWER,
+        "rerank": IdleCheck.ANSWER,
+        "slots": IdleCheck.ANSWER,
+    },
+)
+
+
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_TRUE: Final = msgspec.Raw(b"true")
+_NULL: Final = msgspec.Raw(b"null")
+_READERS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
+
+BATCH: Final = 64
+"""Prompt tokens at a time on a processor: a cancelled prefill frees its slot within half a second; costs 3 %."""
+PROMPT_CACHE_MIB: Final = 256
+"""Host memory for prompt caches of past requests; llama-server's own 8 GiB would push a small machine into swap."""
+LARGEST_INPUT: Final = 8192
+"""Embedding and reranking models read an input in one batch, whose buffers grow with it: more is refused."""
+
+
+class _Slot(msgspec.Struct):
+    is_processing: bool = False
+
+
+class _Generation(msgspec.Struct):
+    n_ctx: int
+
+
+class _Props(msgspec.Struct):
+    total_slots: int
+    default_generation_settings: _Generation
+    build_info: str = ""
+
+
+_SLOTS: Final = msgspec.json.Decoder(list[_Slot])
+_PROPS: Final = msgspec.json.Decoder(_Props)
+
+
+class LlamaCpp(Backend):
+    """One GGUF model behind one llama-server."""
+
+    descriptor: ClassVar[Descriptor] = DESCRIPTOR
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        """Resolve the backend and the options; raises ``invalid_request`` for what cannot be."""
+        super().__init__(spec, settings)
+        named = DESCRIPTOR.backend(spec.backend)
+        if named is None:
+            raise invalid(f"llamacpp has no backend {spec.backend!r}", "llamacpp_backend")
+        self._program = named
+        self._words = check_args(str(self._option("llamacpp_args")))
+
+    def _option(self, name: str) -> int | float | str:
+        declared = DESCRIPTOR.option(name)
+        fallback = declared.default if declared and declared.default is not None else ""
+        return self.spec.options.get(name, getattr(self.settings, name, fallback))
+
+    @property
+    def program(self) -> str:
+        """Both backends run llama.cpp's server."""
+        return "llama-server"
+
+    @property
+    def alias(self) -> str:
+        """The name the engine puts into its chunks. llama-server takes a comma for the end of a name."""
+        return self.spec.name.replace(",", "_")
+
+    @property
+    def slots(self) -> int:
+        """As many as ``-np`` of the arguments says, else the option, else the backend's default."""
+        options = {name: self._option(name) for name in ("llamacpp_args", "slots")}
+        return arguments.slots_of(options, self._program.slots)
+
+    @property
+    def context(self) -> int:
+        """Tokens each request may use; 0 if that is left to the engine."""
+        return int(self._option("ctx_size")) or self.trained_context
+
+    def _executable(self) -> list[str] | None:
+        if self._program.executable.startswith("module:"):
+            if importlib.util.find_spec(self._program.requires) is None:
+                return None
+            return [sys.executable, "-m", self._program.executable.removeprefix("module:")]
+        found = shutil.which(self.settings.llama_server)
+        return [found] if found else None
+
+    def check(self) -> None:
+        """See :meth:`Backend.check`."""
+        if self._executable() is None:
+            wanted = self._program.requires or Path(self.settings.llama_server).name
+            raise Failure(
+                Code.LOAD_FAILED,
+                f"the llamacpp backend {self._program.name!r} is not installed: {wanted} was not found",
+                model=self.spec.name,
+            ).raised()
+        if self._program.requires:
+            try:
+                flags.parse(self._words)
+            except flags.FlagError as problem:
+                raise invalid(f"llamacpp_args: {problem}", "llamacpp_args") from None
+
+    def command(self, port: int) -> list[str]:
+        """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
+        words = self._executable()
+        if words is None:
+            self.check()
+            raise AssertionError
+        spec = self.spec
+        words += ["-m", spec.path, "--host", "127.0.0.1", "--port", str(port), "-a", self.alias]
+        words += ["--ctx-size", str(self.context * self.slots), "-np", str(self.slots)]
+        words += ["--jinja", "--metrics", "--slots"]
+        threads = int(self._option("threads"))
+        if threads:
+            words += ["-t", str(threads)]
+        if spec.type in _READERS:
+            words += [_READERS[spec.type]]
+            whole = str(max(512, min(self.context or LARGEST_INPUT, LARGEST_INPUT)))
+            words += ["-b", whole, "-ub", whole]
+        else:
+            words += ["-b", str(BATCH)]
+            if spec.mmproj:
+                words += ["--mmproj", spec.mmproj]
+        if arguments.value_of(self._words, arguments.CACHE_RAM) is None:
+            words += ["--cache-ram", str(PROMPT_CACHE_MIB)]
+        if arguments.value_of(self._words, arguments.SLOT_SAVE_PATH) is None:
+            words += ["--slot-save-path", f"{self.saved}/"]
+        return words + self._words
+
+    @property
+    def saved(self) -> Path:
+        """Where saved prompt caches of this model are, unless the user named another place."""
+        folder = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.spec.name)
+        return Path(self.settings.cache_dir) / "slots" / folder.lstrip(".")
+
+    def prepare(self) -> None:
+        """Make the directory for saved prompt caches, private to this user."""
+        self.saved.parent.mkdir(parents=True, exist_ok=True)
+        self.saved.mkdir(mode=0o700, exist_ok=True)
+
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """See :meth:`Backend.environment`: no option of llama-server's by the back door, and no spinning threads."""
+        kept = {
+            name: value
+            for name, value in inherited.items()
+            if not name.startswith(("LLAMA_", "LEMONBUS_", "LEMONADE_")) and name not in ("HF_TOKEN", "PYTHONSTARTUP")
+        }
+        if not self._program.requires:
+            kept.pop("PYTHONPATH", None)
+        kept["GOMP_SPINCOUNT"] = "300"
+        return kept
+
+    def warm_up(self) -> EngineRequest:
+        """One token, one vector or one score: an engine built for another processor dies here, not in a request."""
+        if self.spec.type == ModelType.EMBEDDING:
+            return EngineRequest("POST", "/v1/embeddings", b'{"input":"a"}')
+        if self.spec.type == ModelType.RERANKING:
+            return EngineRequest("POST", "/v1/rerank", b'{"query":"a","documents":["a"]}')
+        return EngineRequest("POST", "/v1/completions", b'{"prompt":"a","max_tokens":1,"cache_prompt":false}')
+
+    def about(self) -> EngineRequest:
+        """See :meth:`Backend.about`."""
+        return EngineRequest("GET", "/props")
+
+    def facts(self, answer: bytes) -> EngineFacts:
+        """See :meth:`Backend.facts`."""
+        try:
+            props = _PROPS.decode(answer)
+        except msgspec.MsgspecError as problem:
+            raise ValueError(str(problem)) from problem
+        return EngineFacts(props.total_slots, props.default_generation_settings.n_ctx, props.build_info)
+
+    def busy(self) -> EngineRequest:
+        """See :meth:`Backend.busy`."""
+        return EngineRequest("GET", "/slots")
+
+    def processing(self, answer: bytes) -> int:
+        """See :meth:`Backend.processing`."""
+        try:
+            return sum(slot.is_processing for slot in _SLOTS.decode(answer))
+        except msgspec.MsgspecError as problem:
+            raise ValueError(str(problem)) from problem
+
+    def request(self, endpoint: str, query: str, body: bytes) -> EngineRequest:
+        """See :meth:`Backend.request`."""
+        if endpoint not in DESCRIPTOR.serves.get(self.spec.type, []):
+            raise Failure(
+                Code.UNSUPPORTED, f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
+            ).raised()
+        if endpoint == "slots":
+            return self._slots(query, body)
+        if endpoint in ("embeddings", "rerank"):
+            return EngineRequest("POST", f"/v1/{endpoint}", body)
+        return _streamed(endpoint, body)
+
+    def _slots(self, query: str, body: bytes) -> EngineRequest:
+        if query == "GET":
+            return EngineRequest("GET", "/slots")
+        action, _, slot = query.partition("/")
+        if action not in ("save", "restore", "erase") or not (slot.isascii() and slot.isdigit()):
+            raise invalid(f"unknown slot action {query!r}")
+        if int(slot[:9]) >= self.slots:
+            raise Failure(Code.NOT_FOUND, f"{self.spec.name} has no slot {slot}", param="id").raised()
+        return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}")
+
+
+def _streamed(endpoint: str, body: bytes) -> EngineRequest:
+    """Ask for a stream whatever the client wants: only a stream's client can hang up on llama-server."""
+    try:
+        fields = _OBJECT.decode(body)
+        options = _OBJECT.decode(fields["stream_options"]) if fields.get("stream_options", _NULL) != _NULL else {}
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
+    usage, progress = options.get("include_usage") == _TRUE, fields.get("return_progress") == _TRUE
+    prompts = _prompts(fields.get("prompt")) if endpoint == "completions" else 1
+    choices = _number(fields.get("n"))
+    fields["stream"] = fields["return_progress"] = options["include_usage"] = _TRUE
+    fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
+    return EngineRequest(
+        "POST",
+        f"/v1/{endpoint}",
+        msgspec.json.encode(fields),
+        streamed=True,
+        usage=usage,
+        progress=progress,
+        prompts=prompts,
+        choices=choices,
+    )
+
+
+def _number(raw: msgspec.Raw | None) -> int:
+    digits = bytes(raw or b"")
+    return max(1, int(digits)) if digits.isdigit() and len(digits) < 6 else 1
+
+
+def _prompts(raw: msgspec.Raw | None) -> int:
+    """Count the prompts of a request: a list of strings or lists is several, a list of tokens is one."""
+    if raw is None or bytes(raw[:1]) != b"[":
+        return 1
+    try:
+        items = _LIST.decode(raw)
+    except msgspec.MsgspecError:
+        return 1
+    return max(1, sum(bytes(item)[:1] in (b'"', b"[", b"{") for item in items))

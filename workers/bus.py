@@ -1,0 +1,107 @@
+"""The worker's three sockets: control (DEALER), events (XPUB), logs (PUSH). The only file here that knows ZeroMQ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import zmq
+
+from protocol import endpoints, wire
+from protocol.loop import Loop
+from protocol.surroundings import Surroundings
+
+EVENTS_HIGH_WATER: Final = 10_000
+LOGS_HIGH_WATER: Final = 10_000
+LINGER_MS: Final = 500
+"""How long the last messages of a leaving worker may take."""
+
+OnMessage = Callable[[object, bytes], None]
+OnSubscription = Callable[[bool, bytes], None]
+
+
+class Bus:
+    """Sends and receives; decides nothing. Nothing here ever blocks."""
+
+    def __init__(self, loop: Loop, house: Surroundings, name: str) -> None:
+        """Open the sockets: connect control and logs, bind the events."""
+        self._loop = loop
+        self._context = zmq.Context()
+        self.on_message: OnMessage = lambda _message, _payload: None
+        self.on_subscription: OnSubscription = lambda _joined, _topic: None
+        self.malformed = 0
+        self._lost_lines = 0
+        self._control = self._open(zmq.DEALER)
+        # A worker has as many messages under way as it has requests: no bound is needed, and nothing is lost.
+        self._control.set_hwm(0)
+        self._control.setsockopt(zmq.ROUTING_ID, name.encode())
+        self._control.connect(endpoints.bus(house.runtime))
+        self._events = self._open(zmq.XPUB)
+        self._events.setsockopt(zmq.XPUB_NODROP, 1)
+        self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
+        self._events.bind(endpoints.events(house.runtime, house.boot, name))
+        self._logs = self._open(zmq.PUSH)
+        self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
+        self._logs.setsockopt(zmq.LINGER, 200)
+        self._logs.connect(endpoints.logs(house.runtime, house.boot))
+        loop.on_readable(self._control, self._read_control)
+        loop.on_readable(self._events, self._read_subscriptions)
+
+    def _open(self, kind: int) -> zmq.Socket[bytes]:
+        opened: zmq.Socket[bytes] = self._context.socket(kind)
+        opened.setsockopt(zmq.LINGER, 0)
+        return opened
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a control message to the supervisor."""
+        self._control.send_multipart(wire.encode(message), zmq.NOBLOCK)
+
+    def publish(self, topic: bytes, batch: bytes) -> bool:
+        """Send one turn's events to a gateway; False if its queue is full."""
+        try:
+            self._events.send_multipart((topic, batch), zmq.NOBLOCK, copy=True)
+        except zmq.Again:
+            return False
+        return True
+
+    def log(self, line: bytes) -> None:
+        """Send a log record, or count that it was dropped and tell so in the next one that gets through."""
+        if self._lost_lines:
+            line = line[:-1] + b',"dropped":%d}' % self._lost_lines
+        try:
+            self._logs.send(line, zmq.NOBLOCK)
+        except zmq.Again:
+            self._lost_lines += 1
+        else:
+            self._lost_lines = 0
+
+    def _read_control(self) -> None:
+        while True:
+            try:
+                frames = self._control.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                message, payload = wire.decode(frames)
+            except wire.MalformedError:
+                self.malformed += 1
+                continue
+            self.on_message(message, payload)
+
+    def _read_subscriptions(self) -> None:
+        while True:
+            try:
+                frame = self._events.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self.on_subscription(frame[:1] == b"\x01", frame[1:])
+
+    def close(self, supervisor_lives: bool) -> None:
+        """Close the sockets; what was sent last may still go out for a moment."""
+        for source in (self._control, self._events):
+            self._loop.on_readable(source, None)
+        self._control.close(LINGER_MS if supervisor_lives else 0)
+        self._events.close(LINGER_MS)
+        self._logs.close(200 if supervisor_lives else 0)
+        self._context.term()

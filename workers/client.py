@@ -1,0 +1,252 @@
+"""HTTP/1.1 to the engine: non-blocking connections on the loop, kept alive, one request at a time each.
+
+llama-server closes a connection after about a hundred requests: a kept one that closes before any byte of an
+answer came is no failure, the request goes out again on a fresh one.  To cancel is to close.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Final, Protocol
+
+import httptools
+
+from protocol.loop import Loop
+from workers.backends.backend import EngineRequest
+
+CHUNK: Final = 262_144
+_IN_PROGRESS: Final = (0, errno.EINPROGRESS)
+
+
+class Answer(Protocol):
+    """Who is told about an answer. After ``ended`` or ``broke`` nothing more comes."""
+
+    def began(self, status: int) -> None:
+        """The headers are there."""
+
+    def data(self, piece: bytes) -> None:
+        """A part of the body."""
+
+    def ended(self) -> None:
+        """The answer is complete."""
+
+    def broke(self, reason: str) -> None:
+        """The connection ended before the answer did."""
+
+
+class Exchange:
+    """One request under way."""
+
+    def __init__(self, client: Client, request: EngineRequest, answer: Answer) -> None:
+        """Made by :meth:`Client.send`."""
+        self.client = client
+        self.request = request
+        self.answer = answer
+        self.connection: Connection | None = None
+
+    def cancel(self) -> None:
+        """Hang up: the answer is told nothing more."""
+        if self.connection is not None:
+            self.connection.close()
+
+
+class Connection:
+    """One socket to the engine."""
+
+    def __init__(self, client: Client) -> None:
+        """Begin to connect; a refusal is told like any other break."""
+        self._client = client
+        self._loop = client.loop
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._fd = self._socket.fileno()
+        self._exchange: Exchange | None = None
+        self._unsent = memoryview(b"")
+        self._parser: httptools.HttpResponseParser | None = None
+        self._answered = self._complete = self._keep = False
+        self._reused = False
+        self._problem = self._socket.connect_ex(("127.0.0.1", client.port))
+        self._loop.on_readable(self._fd, self.read)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open."""
+        return self._fd >= 0
+
+    def send(self, exchange: Exchange) -> None:
+        """Start an exchange; there is none at the moment."""
+        self._reused = self._parser is not None
+        self._exchange, exchange.connection = exchange, self
+        self._parser = httptools.HttpResponseParser(self)
+        self._answered = self._complete = False
+        request = exchange.request
+        head = f"{request.method} {request.path} HTTP/1.1\r\nHost: 127.0.0.1:{self._client.port}\r\n"
+        if request.method == "POST":
+            head += f"Content-Type: application/json\r\nContent-Length: {len(request.body)}\r\n"
+        self._unsent = memoryview(head.encode() + b"\r\n" + request.body)
+        if self._problem in _IN_PROGRESS:
+            self._write()
+        else:
+            # Told from the loop, not from inside the caller's own call.
+            self._loop.call_later(0.0, lambda: self._break(errno.errorcode.get(self._problem, "connect")))
+
+    def _write(self) -> None:
+        if self._fd < 0:
+            return
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            self._loop.on_writable(self._fd, self._write)
+            return
+        except OSError:
+            # The engine may have answered before it hung up: reading tells.
+            self._unsent = memoryview(b"")
+        self._loop.on_writable(self._fd, None)
+
+    def read(self) -> None:
+        """Read what there is; at most one large piece a turn."""
+        try:
+            data = self._socket.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as problem:
+            self._break(problem.strerror or "connection lost")
+            return
+        if not data:
+            self._break("the engine closed the connection")
+            return
+        if self._parser is None or self._exchange is None:
+            self.close()
+            return
+        self._answered = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as problem:
+            self._break(f"not HTTP: {problem}")
+            return
+        if self._complete:
+            self._finish()
+
+    def drain(self) -> None:
+        """Read all that a dead engine still sent."""
+        for _ in range(100_000):
+            if self._fd < 0 or self._exchange is None:
+                return
+            before = self._fd
+            try:
+                self._socket.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                return
+            except OSError:
+                pass
+            self.read()
+            if before != self._fd:
+                return
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser."""
+        if self._exchange is not None and self._parser is not None:
+            self._exchange.answer.began(self._parser.get_status_code())
+
+    def on_body(self, body: bytes) -> None:
+        """Called by the parser."""
+        if self._exchange is not None:
+            self._exchange.answer.data(body)
+
+    def on_message_complete(self) -> None:
+        """Called by the parser."""
+        self._complete = True
+        self._keep = self._parser is not None and self._parser.should_keep_alive()
+
+    def _finish(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is None:
+            return
+        exchange.connection = None
+        if self._keep and not self._unsent:
+            self._client.keep(self)
+        else:
+            self.close()
+        exchange.answer.ended()
+
+    def _break(self, reason: str) -> None:
+        exchange = self._exchange
+        fresh = self._reused and not self._answered
+        self.close()
+        if exchange is None:
+            return
+        if fresh and self._client.open:
+            self._client.send_fresh(exchange)
+        else:
+            exchange.answer.broke(reason)
+
+    def close(self) -> None:
+        """Close the socket; nobody is told."""
+        if self._fd < 0:
+            return
+        self._loop.on_readable(self._fd, None)
+        self._loop.on_writable(self._fd, None)
+        self._fd = -1
+        self._socket.close()
+        if self._exchange is not None:
+            self._exchange.connection = None
+            self._exchange = None
+        self._client.forget(self)
+
+
+class Client:
+    """The connections to one engine."""
+
+    def __init__(self, loop: Loop, port: int, most_kept: int) -> None:
+        """Connect to 127.0.0.1:``port`` when there is something to send.
+
+        Keep at most ``most_kept`` idle connections: each holds a thread of the engine's HTTP server.
+        """
+        self.loop = loop
+        self._most_kept = most_kept
+        self.port = port
+        self.open = True
+        self._kept: list[Connection] = []
+        self._all: set[Connection] = set()
+
+    def send(self, request: EngineRequest, answer: Answer) -> Exchange:
+        """Send a request on a kept connection or a fresh one; the answer is told from the loop."""
+        exchange = Exchange(self, request, answer)
+        if self._kept:
+            self._kept.pop().send(exchange)
+        else:
+            self.send_fresh(exchange)
+        return exchange
+
+    def send_fresh(self, exchange: Exchange) -> None:
+        """Send on a fresh connection."""
+        connection = Connection(self)
+        self._all.add(connection)
+        connection.send(exchange)
+
+    def keep(self, connection: Connection) -> None:
+        """Keep a connection for later."""
+        if self.open and len(self._kept) < self._most_kept:
+            self._kept.append(connection)
+        else:
+            connection.close()
+
+    def forget(self, connection: Connection) -> None:
+        """A connection was closed."""
+        self._all.discard(connection)
+        if connection in self._kept:
+            self._kept.remove(connection)
+
+    def drain(self) -> None:
+        """The engine is dead: read what it had sent, tell the ends, and send nothing any more."""
+        self.open = False
+        for connection in list(self._all):
+            connection.drain()
+
+    def close(self) -> None:
+        """Close all connections; nobody is told."""
+        self.open = False
+        for connection in list(self._all):
+            connection.close()

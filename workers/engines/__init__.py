@@ -1,0 +1,1 @@
+"""Engine servers of our own: small programs that put an HTTP server in front of a library."""

@@ -1,0 +1,1 @@
+"""Jobs: processes that fetch something once, tell how far they are on the bus, and end."""

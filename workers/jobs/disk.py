@@ -1,0 +1,64 @@
+"""What every download needs of the disk: room, a lock that two jobs share, and a digest of what came."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from workers.jobs.trouble import SourceError
+
+BLOCK: Final = 1 << 20
+MARGIN: Final = 64 << 20
+"""Bytes that must stay free beside what is fetched."""
+_LOCK_TURN: Final = 0.2
+
+
+def need(folder: Path, size: int) -> None:
+    """Raise a :class:`SourceError` if ``size`` more bytes do not fit beside ``folder``."""
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if size + MARGIN > free:
+        raise SourceError(
+            f"not enough disk space: {(size + MARGIN) / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free",
+            str(folder),
+        )
+
+
+@contextmanager
+def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock file; while another process holds it, call ``waiting`` five times a second."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waiting()
+                time.sleep(_LOCK_TURN)
+        yield
+    finally:
+        os.close(lock)
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file, 0 if there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def sha256(path: Path) -> str:
+    """Return the digest of a whole file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

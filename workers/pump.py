@@ -1,0 +1,93 @@
+"""An engine's output: pumped line by line into the log, with its level, and the last lines kept for the failure."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from protocol import logs
+from protocol.loop import Callback, Loop
+
+KEPT_LINES: Final = 50
+LONGEST_LINE: Final = 8192
+_PREFIX: Final = re.compile(rb"\d+\.\d\d\.\d{3}\.\d{3} ([DIWE]) ")
+_LEVELS: Final = {b"D": "debug", b"I": "info", b"W": "warning", b"E": "error"}
+
+
+def parse(line: bytes) -> tuple[str, str]:
+    """Return the level and text of a line: llama.cpp's prefix taken off, ``info`` where there is none."""
+    found = _PREFIX.match(line)
+    if found is None:
+        return "info", line.decode("utf-8", "replace")
+    text = line[found.end() :]
+    level = _LEVELS[found[1]]
+    if level in ("info", "warning") and text.startswith((b"slot ", b"srv  params_from_", b"srv  log_server_r")):
+        level = "debug"
+    return level, text.decode("utf-8", "replace")
+
+
+class Pump:
+    """Reads the output of one engine."""
+
+    def __init__(self, loop: Loop, log: logs.Logger, pid: int, label: Callable[[], str], fds: list[int]) -> None:
+        """Read ``fds`` (non-blocking from here on); ``label`` tells the running request where it can be known."""
+        self._loop = loop
+        self._log = log.bind(process="engine", pid=pid)
+        self._label = label
+        self._rest: dict[int, bytes] = {}
+        self.last: deque[str] = deque(maxlen=KEPT_LINES)
+        for fd in fds:
+            os.set_blocking(fd, False)
+            self._rest[fd] = b""
+            loop.on_readable(fd, self._reader(fd))
+
+    def _reader(self, fd: int) -> Callback:
+        def read() -> None:
+            self._read(fd)
+
+        return read
+
+    def _read(self, fd: int) -> bool:
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._end(fd)
+            return False
+        *lines, rest = (self._rest[fd] + data).split(b"\n")
+        if len(rest) > LONGEST_LINE:
+            lines.append(rest)
+            rest = b""
+        self._rest[fd] = rest
+        for line in lines:
+            self._line(line)
+        return True
+
+    def _line(self, line: bytes) -> None:
+        line = line.rstrip(b"\r")[:LONGEST_LINE]
+        if not line.strip():
+            return
+        level, text = parse(line)
+        self.last.append(text)
+        fields = {"request_id": label} if (label := self._label()) else {}
+        getattr(self._log, level)(text, **fields)
+
+    def _end(self, fd: int) -> None:
+        self._loop.on_readable(fd, None)
+        rest = self._rest.pop(fd)
+        self._line(rest)
+
+    def drain(self) -> None:
+        """Read what a dead engine still wrote, and stop reading."""
+        for fd in list(self._rest):
+            for _ in range(1000):
+                if not self._read(fd):
+                    break
+            if fd in self._rest:
+                self._end(fd)
