@@ -87,8 +87,9 @@ def decode(data: bytes, cls: type[T]) -> T:
 
     Raises ``invalid_json`` with line and column, or ``invalid_request`` naming the field in ``param``.
     """
+    wanted: Any = cls
     try:
-        value: T = _decoder(cls).decode(data)
+        value: T = _decoder(wanted).decode(data)
         data.decode()  # what a Struct passes over was not looked at
         if _SURROGATE.search(data):
             _decoder(dict).decode(data)
@@ -122,9 +123,18 @@ def _wrong_field(text: str) -> LemonbusError:
     return invalid(f"`{name}`: {what[0].lower()}{what[1:]}", name)
 
 
+def _first_bad_byte(data: bytes) -> int:
+    try:
+        data.decode()
+    except UnicodeDecodeError as problem:
+        return problem.start
+    return len(data)
+
+
 def _bad_json(data: bytes, problem: Exception) -> LemonbusError:
     if isinstance(problem, UnicodeDecodeError):
-        position, what = problem.start, "invalid UTF-8"
+        # msgspec counts from the start of the string, we from the start of the body.
+        position, what = _first_bad_byte(data), "invalid UTF-8"
     else:
         text = str(problem)
         at = _AT_BYTE.search(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import gevent
@@ -19,6 +20,7 @@ from gateway.house import House
 from protocol import endpoints, ids, logs, wire
 from protocol.events import unpack_batch
 from protocol.failures import Code, Failure
+from protocol.records import Dropper
 from protocol.staff import Hello
 from protocol.surroundings import Surroundings
 
@@ -39,15 +41,14 @@ class Bus:
         self._log = logs.get()
         self._outbox: deque[list[bytes]] = deque()
         self._connected: dict[str, bool] = {}
-        self._scheduled = False
-        self._lost_lines = 0
+        self._scheduled: set[Callable[[], None]] = set()
         self._watchers: list[Any] = []
         self._context = zmq.Context()
         self._logs = self._socket(zmq.PUSH)
         self._logs.linger = 200
         self._logs.sndhwm = OUTBOX
         self._logs.connect(endpoints.logs(surroundings.runtime, surroundings.boot))
-        logs.attach(self.log)
+        logs.attach(Dropper(self._send_record))
         self._events = self._socket(zmq.SUB)
         self._events.rcvhwm = HIGH_WATER
         # A worker that comes back does so under another name; a slow reconnect only costs the dead ones.
@@ -60,10 +61,11 @@ class Bus:
         self._control.rcvhwm = OUTBOX
         self._control.connect(endpoints.bus(surroundings.runtime))
         house.open(self)
-        for socket in (self._control, self._events, self._monitor):
-            self._watch(socket)
+        self._watch(self._control, self._control_turn)
+        self._watch(self._events, self._event_turn)
+        self._watch(self._monitor, self._monitor_turn)
         self._timer = gevent.get_hub().loop.timer(WATCHDOG, WATCHDOG)
-        self._timer.start(self._turn)
+        self._timer.start(self._watchdog)
         self.send(Hello("gateway", house.id, os.getpid(), surroundings.boot))
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
@@ -71,9 +73,9 @@ class Bus:
         socket.linger = 0
         return socket
 
-    def _watch(self, socket: zmq.Socket[bytes]) -> None:
+    def _watch(self, socket: zmq.Socket[bytes], turn: Callable[[], None]) -> None:
         watcher = gevent.get_hub().loop.io(socket.getsockopt(zmq.FD), _READ)
-        watcher.start(self._turn)
+        watcher.start(turn)
         self._watchers.append(watcher)
 
     # Sending
@@ -85,7 +87,7 @@ class Bus:
             if len(self._outbox) >= OUTBOX:
                 raise Failure(Code.OVERLOADED, "the supervisor does not keep up", retry_after=1).raised()
             self._outbox.append(frames)
-        self._look(self._control)
+        self._look(self._control, self._control_turn)
 
     def _try(self, frames: list[bytes]) -> bool:
         try:
@@ -94,39 +96,50 @@ class Bus:
             return False
         return True
 
-    def _look(self, socket: zmq.Socket[bytes]) -> None:
+    def _look(self, socket: zmq.Socket[bytes], turn: Callable[[], None]) -> None:
         """After anything that may have swallowed the edge of a socket: read it soon if there is something."""
-        if not self._scheduled and int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            self._scheduled = True
-            gevent.get_hub().loop.run_callback(self._turn)
+        if turn not in self._scheduled and int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            self._scheduled.add(turn)
+            gevent.get_hub().loop.run_callback(turn)
 
-    def log(self, line: bytes) -> None:
-        """Send one record of the log; what does not fit is counted in the next one that does."""
-        if self._lost_lines:
-            line = b'%b,"dropped":%d}' % (line[:-1], self._lost_lines)
+    def _send_record(self, record: bytes) -> bool:
         try:
-            self._logs.send(line, zmq.NOBLOCK)
-            self._lost_lines = 0
+            self._logs.send(record, zmq.NOBLOCK)
         except zmq.ZMQError:
-            self._lost_lines += 1
+            return False
+        return True
 
     # Reading
 
-    def _turn(self) -> None:
-        """Read everything there is, then wake those it concerns. Runs in the hub."""
-        self._scheduled = False
-        try:
-            self._drain_control()
-            self._read_events()
-            self._drain_monitor()
-            while self._outbox and self._try(self._outbox[0]):
-                self._outbox.popleft()
-            # Sending and reading may have swallowed each other's edges.
-            self._look(self._control)
-            self._look(self._events)
-        except Exception as problem:  # noqa: BLE001 - the loop must go on
-            self._log.error("the bus stumbled", exc_info=problem)
+    def _control_turn(self) -> None:
+        self._scheduled.discard(self._control_turn)
+        self._drain_control()
+        while self._outbox and self._try(self._outbox[0]):
+            self._outbox.popleft()
+        # The flush may have swallowed the edge of what came meanwhile.
+        self._look(self._control, self._control_turn)
         self._house.wake()
+
+    def _event_turn(self) -> None:
+        self._scheduled.discard(self._event_turn)
+        self.drain_events()
+        self._house.wake()
+
+    def _monitor_turn(self) -> None:
+        self._drain_monitor()
+        self._house.wake()
+
+    def _watchdog(self) -> None:
+        self._control_turn()
+        self._event_turn()
+        self._monitor_turn()
+
+    def _hand_on(self, handler: Callable[..., None], *arguments: Any) -> None:
+        """Call the house; what goes wrong there must not stop the reading."""
+        try:
+            handler(*arguments)
+        except Exception as problem:  # noqa: BLE001 - logged, and the loop must go on
+            self._log.error("a message made the gateway stumble", exc_info=problem)
 
     def _drain_control(self) -> None:
         while True:
@@ -139,9 +152,10 @@ class Bus:
             except wire.MalformedError as problem:
                 self._log.warning("malformed message from the supervisor", problem=str(problem))
                 continue
-            self._house.on_message(message, payload)
+            self._hand_on(self._house.on_message, message, payload)
 
-    def _read_events(self) -> None:
+    def drain_events(self) -> None:
+        """Deliver every event that is already here."""
         receive = self._events.recv_multipart
         while True:
             try:
@@ -153,11 +167,7 @@ class Bus:
             except (msgspec.MsgspecError, RecursionError, IndexError) as problem:
                 self._log.warning("malformed events", problem=str(problem))
                 continue
-            self._house.on_events(batch)
-
-    def drain_events(self) -> None:
-        """Deliver every event that is already here."""
-        self._read_events()
+            self._hand_on(self._house.on_events, batch)
 
     def _drain_monitor(self) -> None:
         while True:
@@ -168,8 +178,8 @@ class Bus:
             endpoint = event["endpoint"].decode()
             if endpoint in self._connected:
                 self._connected[endpoint] = False
-                self._read_events()
-                self._house.on_disconnected(endpoint)
+                self.drain_events()
+                self._hand_on(self._house.on_disconnected, endpoint)
 
     # Workers
 
@@ -178,7 +188,7 @@ class Bus:
         if endpoint not in self._connected:
             self._connected[endpoint] = True
             self._events.connect(endpoint)
-            self._look(self._events)
+            self._look(self._events, self._event_turn)
 
     def disconnect(self, endpoint: str) -> None:
         """Read them no more."""
@@ -187,7 +197,7 @@ class Bus:
                 self._events.disconnect(endpoint)
             except zmq.ZMQError as problem:
                 self._log.debug("was not connected", endpoint=endpoint, problem=str(problem))
-            self._look(self._events)
+            self._look(self._events, self._event_turn)
 
     def ended(self, endpoint: str) -> bool:
         """Return whether the connection to ``endpoint`` has ended."""

@@ -25,7 +25,7 @@ class Counter(Protocol):
     """What a call needs of the house."""
 
     def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
-        """Send to the supervisor; raises ``LemonbusError`` if that is impossible."""
+        """Send to the supervisor, if there is one that reads."""
 
     def end_call(self, number: int) -> None:
         """Deliver nothing to this number any more."""

@@ -29,7 +29,7 @@ from protocol.failures import Code, Failure
 
 _READ: Final = 1
 _WELCOME_WAIT: Final = 1.0
-_LINGER: Final = 2.0
+_LINGER: Final = 1.0
 _LINGER_BYTES: Final = 64 * 1024 * 1024
 _QUIET_PATHS: Final = frozenset({"/live", "/health"})
 
@@ -95,7 +95,7 @@ class Door(GeventWorker):  # type: ignore[misc]
             pieces = self.wsgi(environ, response.start_response)
             try:
                 for piece in pieces:
-                    response.write(piece)
+                    response.write(piece, last=visit.last)
                 response.close()
                 complete = True
             finally:

@@ -97,6 +97,10 @@ def _known(req: falcon.Request, resp: falcon.Response, problem: LemonbusError, _
 
 def _http(req: falcon.Request, resp: falcon.Response, problem: falcon.HTTPError, _params: object) -> None:
     status = problem.status_code
+    if req.method not in falcon.COMBINED_METHODS:
+        # Falcon's 400 for a method it never heard of.
+        status = 405
+        resp.set_header("Allow", "GET, HEAD, POST, DELETE, OPTIONS")
     code = code_of(status)
     if code == Code.METHOD_NOT_ALLOWED:
         message = f"{req.method} is not allowed here"

@@ -20,7 +20,7 @@ from gateway.spool import Spool
 from gateway.state import REFUSALS, State
 from protocol import admin, logs, staff, wire, work
 from protocol.events import Event
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, LemonbusError
 from protocol.settings import Settings
 
 __all__ = ["REFUSALS", "House", "State"]
@@ -59,6 +59,7 @@ class House:
             staff.WorkerUp: self._worker_up,
             staff.WorkerGone: self._worker_gone,
             staff.Welcome: self._welcome,
+            staff.Ping: self._ping,
             staff.Draining: self._draining,
             staff.Leave: self._draining,
         }
@@ -107,6 +108,9 @@ class House:
         """Send a question; raises ``LemonbusError`` if nobody may come in, or its body has no room."""
         self.admit()
         exchange = Exchange(self, question, next(self._numbers))
+        if logs.tracing():
+            asked = {"request_id": question.label, "endpoint": question.endpoint, "model": question.model}
+            logs.get().trace("question", **asked, body=question.body.decode("utf-8", "replace"))
         if len(question.body) > self.settings.spool_over:
             exchange.spool = self.spool.keep(question.body)
         self._exchanges[exchange.number] = exchange
@@ -148,8 +152,7 @@ class House:
 
     def cancel(self, exchange: Exchange, reason: str) -> None:
         """Tell the supervisor that nobody wants the present attempt."""
-        if self.state is not State.LOST:
-            self.line.send(work.Cancel(self.id, exchange.number, exchange.attempt, reason))
+        self.send(work.Cancel(self.id, exchange.number, exchange.attempt, reason))
 
     def forget(self, exchange: Exchange) -> None:
         """Deliver nothing to it any more."""
@@ -160,9 +163,13 @@ class House:
         return self.state is not State.LOST
 
     def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
-        """Send to the supervisor, if there is one."""
-        if self.state is not State.LOST:
+        """Send to the supervisor, if there is one that reads; never raises."""
+        if self.state is State.LOST:
+            return
+        try:
             self.line.send(message, payload)
+        except LemonbusError as problem:
+            logs.get().error("could not be sent", message=type(message).__name__, problem=problem.failure.message)
 
     def end_call(self, number: int) -> None:
         """Deliver nothing to this call any more."""
@@ -202,6 +209,9 @@ class House:
         if self.state is State.STARTING:
             self.state = State.OPEN
             self.welcomed.set()
+
+    def _ping(self, message: staff.Ping, _: bytes) -> None:
+        self.line.send(staff.Pong(message.number))
 
     def _draining(self, message: staff.Draining | staff.Leave, _: bytes) -> None:
         self._leave(State.DRAINING, message.grace)

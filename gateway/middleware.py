@@ -95,7 +95,7 @@ class Foreign:
     def __init__(self, host: str, origins: list[str], key: str) -> None:
         """Accept this machine's names, and ``origins`` that were configured one by one."""
         self._active = not key
-        self._names = {"localhost", host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+        self._names = {"localhost", host.lower(), socket.gethostname().lower()}
         self._origins = frozenset(origins) - {"*"}
 
     def process_resource(

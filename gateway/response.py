@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from gunicorn.http.wsgi import Response as GunicornResponse
 from gunicorn.util import to_bytestring
+
+_LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class Response(GunicornResponse):  # type: ignore[misc]
     """Writes one HTTP response."""
 
     status_code: int
+    _ended = False
 
     def process_headers(self, headers: list[tuple[str, str]]) -> None:
         """Notice ``Connection: close``, which gunicorn drops from an application's headers."""
@@ -33,8 +36,8 @@ class Response(GunicornResponse):  # type: ignore[misc]
         if not self.headers_sent:
             self.sock.sendall(self._head())
 
-    def write(self, data: bytes) -> None:
-        """Send a piece of the body; the head goes with the first one in one segment."""
+    def write(self, data: bytes, last: bool = False) -> None:
+        """Send a piece of the body; the head goes with the first one in one segment, the end with the last one."""
         if self._omits_body:
             self.send_headers()
             return
@@ -44,7 +47,16 @@ class Response(GunicornResponse):  # type: ignore[misc]
             return
         self.sent += len(data)
         framed = b"%X\r\n%b\r\n" % (len(data), data) if self.chunked else data
+        if last and self.chunked:
+            framed += _LAST_CHUNK
+            self._ended = True
         self.sock.sendall(framed if self.headers_sent else self._head() + framed)
+
+    def close(self) -> None:
+        """Send what is missing at the end."""
+        self.send_headers()
+        if self.chunked and not self._ended:
+            self.sock.sendall(_LAST_CHUNK)
 
     def hand_over(self) -> None:
         """Write nothing any more: the socket speaks another protocol now. It is closed afterwards."""

@@ -122,7 +122,12 @@ class Gateway(BaseApplication):  # type: ignore[misc]
 
     def run(self) -> None:
         """Serve until told to stop."""
-        Master(self).run()
+        try:
+            master = Master(self)
+        except ProcessLookupError:
+            logs.get().error("the supervisor is gone")
+            return
+        master.run()
 
 
 def post_fork(master: Master, _worker: Door) -> None:

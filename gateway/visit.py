@@ -18,7 +18,7 @@ def _nothing() -> None:
 class Visit:
     """Kept in the WSGI environment; get it with :func:`of`."""
 
-    __slots__ = ("close_after", "code", "hand_over", "label", "model", "started")
+    __slots__ = ("close_after", "code", "hand_over", "label", "last", "model", "started")
 
     def __init__(self, given: str | None) -> None:
         """Begin now; ``given``: the caller's ``X-Request-ID``."""
@@ -29,6 +29,8 @@ class Visit:
         self.code = ""
         """The code of the failure it was answered with."""
         self.started = time.monotonic()
+        self.last = False
+        """Set by a streaming body before it hands out its last piece: the end of the response goes with it."""
         self.close_after: Callable[[], None] = _nothing
         """Makes the connection close after this response, whatever its header said."""
         self.hand_over: Callable[[], None] = _nothing

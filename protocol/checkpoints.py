@@ -91,7 +91,7 @@ def is_projector(file: str) -> bool:
 
 def quantization(name: str) -> str:
     """Return the quantization that a variant or a file's name tells (``Q4_K_M``), or nothing."""
-    found = _QUANTIZATION.findall(name.removesuffix(".gguf"))
+    found = _QUANTIZATION.findall(_bare(name))
     return found[-1].upper() if found else ""
 
 
@@ -108,7 +108,11 @@ def whole(file: str, files: list[str]) -> list[str]:
 def stem(file: str) -> str:
     """Return the name of a model that a file, or the shards beside it, hold."""
     shard = _SHARD.fullmatch(file)
-    return shard[1] if shard else file.removesuffix(".gguf")
+    return shard[1] if shard else _bare(file)
+
+
+def _bare(file: str) -> str:
+    return file[: -len(".gguf")] if file.lower().endswith(".gguf") else file
 
 
 def choose(files: list[str], variant: str) -> list[str]:

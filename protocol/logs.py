@@ -12,11 +12,11 @@ and whatever the event adds.  Prompts are in :data:`PROMPT_FIELDS` of ``trace`` 
 from __future__ import annotations
 
 import os
-import select
 import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
+from select import POLLOUT, poll  # by name: gevent's replacement would block in its event loop
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -128,8 +128,8 @@ class _Output:
 
 def _write(line: bytes) -> bool:
     """Write one line if that cannot block: a pipe that polls writable has room for 4,096 bytes."""
-    ready = select.poll()
-    ready.register(2, select.POLLOUT)
+    ready = poll()
+    ready.register(2, POLLOUT)
     try:
         if not ready.poll(0):
             return False

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from protocol import checkpoints
 from protocol.admin import ModelEntry, OptionValue, Source
-from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.failures import Code, Failure, invalid
 from protocol.recipes import Backend, Descriptor, ModelSpec
 from protocol.settings import Settings
 from supervisor import atomic, catalogue, files, names, options
@@ -24,6 +24,8 @@ USER_FILE: Final = "user_models.json"
 USER_PREFIX: Final = "user."
 MOST_ADOPTED: Final = 256
 """Checkpoints that have an entry without being registered; the oldest gives way."""
+MOST_REPORTED: Final = 1000
+"""Problems that are remembered, so that each is told once."""
 
 
 class Models:
@@ -66,6 +68,8 @@ class Models:
 
     def _report(self, problems: list[str]) -> None:
         fresh = [problem for problem in problems if problem not in self._reported]
+        if len(self._reported) > MOST_REPORTED:
+            self._reported.clear()
         self._reported.update(fresh)
         self.problems += fresh
 
@@ -126,11 +130,9 @@ class Models:
 
         Such an entry is forgotten at the end of the house.
         """
-        try:
-            return self.resolve(name)
-        except LemonbusError:
-            if "/" not in name:
-                raise
+        known = self.find(name)
+        if known or "/" not in name:
+            return known or self.resolve(name)
         checkpoint = name.removeprefix("hf:")
         try:
             adopted = catalogue.entry(checkpoint, {"checkpoint": checkpoint, "recipe": "llamacpp"})

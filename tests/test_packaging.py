@@ -8,7 +8,6 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,16 +17,14 @@ ROOMS = ("protocol", "supervisor", "workers", "gateway")
 THEIRS = "supervisor==4.3.0"
 MODULES = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py")]
 
-Run = Callable[..., str]
 
-
-def run(*command: str | Path, check: bool = True, **environment: str) -> str:
+def run(*command: str | Path, check: bool = True, environment: dict[str, str] | None = None) -> str:
     """Run a command away from the checkout and return its output."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LEMON", "VIRTUAL"))}
     done = subprocess.run(
         [str(part) for part in command],
         cwd="/",
-        env={**clean, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **environment},
+        env={**clean, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **(environment or {})},
         capture_output=True,
         text=True,
         timeout=90,
@@ -95,12 +92,8 @@ class Environment:
     def borrow_dependencies(self) -> None:
         (self.packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
-    def lend_setuptools(self) -> None:
-        """What builds runs in this environment, and needs no more than setuptools there."""
-        self.borrow_dependencies()
-
     def module(self, name: str, **environment: str) -> Path:
-        where = run(self.python, "-c", f"import {name}; print({name}.__file__)", **environment)
+        where = run(self.python, "-c", f"import {name}; print({name}.__file__)", environment=environment)
         return Path(where.strip())
 
 
@@ -148,13 +141,13 @@ def test_serve_starts_our_supervisor_from_any_folder(
 
 
 def test_pip_install_dot_and_editable(source: Path, environment: Environment) -> None:
-    environment.lend_setuptools()
+    environment.borrow_dependencies()
     environment.install(source)
     assert run(environment.lemonbus, "version").startswith("lemonbus ")
     environment.install("-e", source)
     assert not (environment.packages / "lemonbus").exists()
     assert run(environment.lemonbus, "version").startswith("lemonbus ")
-    assert run(environment.lemonbus, "config", "--json", HOME="/").startswith("{")
+    assert run(environment.lemonbus, "config", "--json", environment={"HOME": "/"}).startswith("{")
 
 
 def test_a_plain_checkout(source: Path) -> None:

@@ -19,7 +19,8 @@ from protocol.events import Kind
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("protocol", "supervisor", "workers", "gateway")
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
-OTHERS = sorted([*(ROOT / "deploy").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), ROOT / "setup.py"])
+DEPLOYED = [*sorted((ROOT / "deploy").rglob("*.py")), ROOT / "setup.py"]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 NEIGHBOURS = {
     "protocol": set(),
@@ -140,13 +141,13 @@ def test_the_terminal_knows_nothing_of_the_server_but_its_addresses() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("path", [*FILES, *OTHERS], ids=name)
+@pytest.mark.parametrize("path", [*FILES, *DEPLOYED], ids=name)
 def test_every_file_says_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(tree(path)), f"{name(path)} has no docstring"
 
 
 def test_files_are_of_a_size_to_be_read() -> None:
-    lengths = {name(path): path.read_text().count("\n") for path in [*FILES, *OTHERS]}
+    lengths = {name(path): path.read_text().count("\n") for path in [*FILES, *DEPLOYED, *TESTS]}
     for path, lines in sorted(lengths.items(), key=lambda item: -item[1])[:10]:
         print(f"{lines:5} {path}{'  a room is missing?' if lines > LONG else ''}")
     assert [path for path, lines in lengths.items() if lines > TOO_LONG and not path.startswith("tests/")] == []

@@ -1,7 +1,8 @@
 """The answer to a request that is not streamed, put together from the chunks of a stream. Pure.
 
 Field by field what the engine itself would have answered: its usage and timings are those of the first choice,
-a message without text has an empty one, and log probabilities are copied as they are.
+a message without text has an empty one, and log probabilities are copied as they are.  One difference is the
+engine's: cut off right after ``<think>``, its stream shows nothing, its whole answer shows the tag.
 """
 
 from __future__ import annotations

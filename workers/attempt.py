@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -20,6 +21,9 @@ from workers.stream import Stream, Tail, tails_of
 LARGEST_ERROR: Final = 65_536
 LARGEST_ANSWER: Final = 256 * 1024 * 1024
 _PATH: Final = re.compile(r"(?<![\w/])/(?:[^\s/'\":,]+/)+[^\s'\":,]*")
+
+
+Clock = Callable[[], float]
 
 
 class Phase(enum.Enum):
@@ -54,7 +58,7 @@ class Owner(Protocol):
 class Attempt:
     """One attempt. It is the :class:`~workers.client.Answer` of its exchange."""
 
-    def __init__(self, run: Run, body: bytes, program: str, ours: str, owner: Owner) -> None:
+    def __init__(self, run: Run, body: bytes, program: str, ours: str, owner: Owner, clock: Clock) -> None:
         """Wait; ``program`` and ``ours`` are the engine's name, and what it calls the model."""
         self.run = run
         self.key = RequestKey(run.gateway, run.number, run.attempt)
@@ -71,18 +75,17 @@ class Attempt:
         self._assembler: Assembler | None = None
         self._parts: list[bytes] = []
         self._size = 0
-        self._begun = self._first = self._latest = 0.0
+        self._begun = self._first = self._latest = self._told = 0.0
         self._times: list[float] = []
         self._tails: list[Tail] = []
-        self.now = 0.0
-        """The turn's time, kept up to date by the owner."""
+        self._clock = clock
 
-    def started(self, request: EngineRequest, now: float) -> None:
+    def started(self, request: EngineRequest) -> None:
         """The request goes to the engine."""
         self.phase = Phase.RUNNING
         self.request = request
         self.body = b""
-        self._begun = self._latest = self.now = now
+        self._begun = self._latest = self._told = self._clock()
         if request.streamed:
             whole = not self.run.stream
             self._stream = Stream(request.usage or whole, request.progress and not whole, self._ours, self.run.model)
@@ -120,14 +123,23 @@ class Attempt:
             self._count(got.tokens)
         self._owner.advanced(self, b"" if self._assembler is not None else got.data, got.tokens)
 
+    def silent_for(self, seconds: float) -> bool:
+        """Return whether nothing was told for this long, and take it that something is told now."""
+        now = self._clock()
+        if now - self._told < seconds:
+            return False
+        self._told = now
+        return True
+
     def _count(self, tokens: int) -> None:
+        now = self._clock()
         self.tokens += tokens
         if not self._first:
-            self._first = self.now
+            self._first = now
             tokens -= 1
         if tokens and len(self._times) < MOST_TOKEN_TIMES:
-            self._times += [(self.now - self._latest) / tokens] * min(tokens, MOST_TOKEN_TIMES - len(self._times))
-        self._latest = self.now
+            self._times += [(now - self._latest) / tokens] * min(tokens, MOST_TOKEN_TIMES - len(self._times))
+        self._latest = now
 
     def ended(self) -> None:
         """See :class:`~workers.client.Answer`."""
@@ -179,7 +191,7 @@ class Attempt:
             output_tokens=sum(usage.completion_tokens for usage in usages) or self.tokens,
             first_token_s=self._first - self._begun if self._first else 0.0,
             decode_s=self._latest - self._first if self._first else 0.0,
-            total_s=self.now - self._begun,
+            total_s=self._clock() - self._begun,
             token_times=self._times,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import signal
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from protocol.ids import RequestKey
 from protocol.loop import Loop, Timer
 from protocol.recipes import IdleCheck, ModelSpec
 from protocol.settings import Settings
-from protocol.staff import Check, EngineDied, Hello, Leave, Load, LoadFailed, Ready
+from protocol.staff import Check, EngineDied, Hello, Leave, Load, LoadFailed, Ping, Pong, Ready
 from protocol.surroundings import Surroundings
 from protocol.work import Cancel, Idle, Run
 from workers import backends
@@ -34,6 +35,7 @@ HANG_UP_AFTER_S: Final = 0.25
 """An engine that has not yet taken a request up is given this long, so that its hanging up is noticed at once."""
 
 DEATH_SHOWS_S: Final = 1.0
+ALIVE_EVERY_S: Final = 1.0
 
 
 class State(enum.Enum):
@@ -103,6 +105,8 @@ class Boss:
                 self._load(message.spec)
             case Leave():
                 self.leave(message.grace, message.reason)
+            case Ping():
+                self._bus.send(Pong(message.number))
             case _:
                 pass
 
@@ -193,10 +197,13 @@ class Boss:
         key = RequestKey(run.gateway, run.number, run.attempt)
         if self._backend is None or key in self._attempts:
             return
-        attempt = Attempt(run, body, self._backend.program, self._backend.alias, self)
+        attempt = Attempt(run, body, self._backend.program, self._backend.alias, self, self._loop.now)
         self._attempts[key] = attempt
         if self._audience.hears(run.gateway):
             self._start(attempt)
+            return
+        if self._state is not State.READY:
+            self._audience.wait(key, math.inf)
             return
         self._audience.wait(key, self._loop.now())
         self._loop.call_later(self._settings.subscribe_timeout, self._give_back)
@@ -219,7 +226,7 @@ class Boss:
             body = attempt.body
             if attempt.run.spool:
                 body = (endpoints.spool(self._house.runtime) / Path(attempt.run.spool).name).read_bytes()
-            request = self._backend.request(attempt.run.endpoint, attempt.run.query, body)
+            request = self._backend.request(attempt.run.endpoint, attempt.run.query, body, attempt.run.stream)
         except LemonbusError as problem:
             self.failed(attempt, problem.failure, stopped=True)
             return
@@ -227,7 +234,7 @@ class Boss:
             failure = Failure(Code.INTERNAL, "the request's body is not there any more", detail=str(problem))
             self.failed(attempt, failure, stopped=True)
             return
-        attempt.started(request, self._loop.now())
+        attempt.started(request)
         attempt.exchange = self._client.send(request, attempt)
         self._watch()
 
@@ -259,7 +266,7 @@ class Boss:
         backend, exchange = self._backend, attempt.exchange
         if backend is None or exchange is None:
             self._idle(attempt, code)
-        elif backend.descriptor.idle_check.get(attempt.run.endpoint) == IdleCheck.SLOTS:
+        elif attempt.request.streamed and backend.descriptor.idle_check.get(attempt.run.endpoint) == IdleCheck.SLOTS:
             if attempt.answering or exchange.connection is None:
                 self._hang_up(attempt)
             else:
@@ -292,7 +299,7 @@ class Boss:
         allowed = sum(
             attempt.request.weight
             for attempt in self._attempts.values()
-            if attempt.request.streamed and (attempt.phase is Phase.RUNNING or attempt.exchange is not None)
+            if attempt.phase is Phase.RUNNING or attempt.exchange is not None
         )
         try:
             idle = status == 200 and self._backend.processing(body) <= allowed
@@ -320,12 +327,11 @@ class Boss:
                 self._hang_up(attempt)
         elif data:
             self._desk.delta(attempt.key, data, tokens)
-        else:
+        elif attempt.silent_for(ALIVE_EVERY_S):
             self._desk.alive(attempt.key)
 
     def completed(self, attempt: Attempt, answer: bytes) -> None:
         """See :class:`~workers.attempt.Owner`."""
-        attempt.now = self._loop.now()
         outcome = attempt.outcome()
         if answer:
             self._desk.delta(attempt.key, answer, attempt.tokens)

@@ -10,6 +10,7 @@ import zmq
 
 from protocol import endpoints, wire
 from protocol.loop import Loop
+from protocol.staff import Ping, Pong
 from protocol.surroundings import Surroundings
 
 EVENTS_HIGH_WATER: Final = 10_000
@@ -87,7 +88,10 @@ class Bus:
             except wire.MalformedError:
                 self.malformed += 1
                 continue
-            self.on_message(message, payload)
+            if isinstance(message, Ping):
+                self.send(Pong(message.number))
+            else:
+                self.on_message(message, payload)
 
     def _read_subscriptions(self) -> None:
         while True:

@@ -1,12 +1,7 @@
 """``python -m lemonbus``, or ``python deploy/launch`` in a checkout that was never installed."""
 
+import runpy
 import sys
 from pathlib import Path
 
-if not __package__:
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    from launch import main
-else:
-    from . import main
-
-sys.exit(main())
+sys.exit(runpy.run_path(str(Path(__file__).with_name("__init__.py")))["main"]())

@@ -107,12 +107,16 @@ def _troubled(model: TroubledModel) -> dict[str, Any]:
 def stats_body(stats: admin.Stats) -> dict[str, Any]:
     """Return what the last request cost: ``input_tokens`` were processed, ``prompt_tokens`` are all of the prompt."""
     outcome = stats.outcome
+    times = outcome.token_times
+    if len(times) == outcome.output_tokens - 1:
+        # The engine's clock starts with the first token; the document has a time for each.
+        times = [outcome.first_token_s, *times]
     return {
         "time_to_first_token": outcome.first_token_s,
         "tokens_per_second": outcome.output_tokens / outcome.decode_s if outcome.decode_s > 0 else 0.0,
         "input_tokens": max(0, outcome.prompt_tokens - outcome.cached_tokens),
         "output_tokens": outcome.output_tokens,
-        "decode_token_times": outcome.token_times,
+        "decode_token_times": times,
         "prompt_tokens": outcome.prompt_tokens,
         "model": stats.model or None,
         "total_seconds": outcome.total_s,

@@ -50,7 +50,7 @@ class Events:
         return self._end(piece + DONE) if self._answer.finished else piece
 
     def _end(self, last: bytes) -> bytes:
-        self._over = True
+        self._over = self._visit.last = True
         self._visit.model = self._answer.model
         return last
 

@@ -97,7 +97,7 @@ class StandIn:
         self.on_ask: Callable[[Asked], None] = self.asked.put
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
-        self.supervisor = subprocess.Popen(["sleep", "600"])
+        self.supervisor = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         self.gateway: subprocess.Popen[bytes] | None = None
         self._loop = Loop()
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()

@@ -20,7 +20,6 @@ import pytest
 import simple_websocket
 from click import Command, Context, Option
 
-from gateway.cli import serve
 from gateway.cli.load import pair
 from gateway.cli.main import VERBS, main
 from gateway.dialects.health import health_body
@@ -259,7 +258,7 @@ def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def become(program: str, command: list[str]) -> None:
         seen.extend([program, command, json.loads(os.environ.pop("LEMONBUS_SETTINGS"))])
 
-    monkeypatch.setattr(serve.os, "execv", become)
+    monkeypatch.setattr(os, "execv", become)
     return seen
 
 
@@ -596,7 +595,7 @@ def test_logs_refused(server: WebServer, lemonbus: Ends) -> None:
 
 def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: WebServer) -> None:
     """Three lives: the first breaks off, the second goes on, the third is another boot, which starts anew."""
-    lives: list[Callable[[simple_websocket.Server], None]] = [
+    lives: list[Callable[[simple_websocket.Server], object]] = [
         lambda peer: peer.send(snapshot(1, 2)),  # the snapshot that is printed first
         lambda peer: (
             peer.send(snapshot(2)),

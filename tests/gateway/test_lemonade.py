@@ -521,6 +521,15 @@ def test_stats_tells_processed_and_all_prompt_tokens(ask: Answering, prefix: str
     }
 
 
+def test_stats_has_a_time_for_each_token_even_if_only_the_gaps_were_measured() -> None:
+    assert stats_body(admin.Stats("m", Outcome(9, 0, 3, 0.5, 0.2, 0.7, [0.1, 0.1])))["decode_token_times"] == [
+        0.5,
+        0.1,
+        0.1,
+    ]
+    assert stats_body(admin.Stats("m", Outcome(9, 0, 0)))["decode_token_times"] == []
+
+
 def test_stats_of_one_model_and_of_none(ask: Answering) -> None:
     ask.reports[admin.GetStats] = admin.Stats()
     body = ask("GET", "/v1/stats?model=m").json

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.app import PREFIXES
 from gateway.dialects.llamacpp import check_filename, documented_slots, in_input_order
-from protocol import work
+from protocol import logs, work
 from protocol.failures import Code, Failure, LemonbusError
+from protocol.logs import RANK
 from tests.gateway.answering import Answering
 
 DOCUMENTS = ["Paris is the capital of France.", "Berlin is the capital of Germany.", "Madrid is the capital of Spain."]
 RERANK = {"model": "bge-reranker-v2-m3-GGUF", "query": "What is the capital of France?", "documents": DOCUMENTS}
-SCORES = {
+SCORES: dict[str, Any] = {
     "model": "bge-reranker-v2-m3-GGUF",
     "object": "list",
     "usage": {"prompt_tokens": 51, "total_tokens": 51},
@@ -69,7 +72,7 @@ def refused(
 def test_results_come_in_the_order_of_the_documents(ask: Answering, prefix: str, route: str) -> None:
     ask.answers["rerank"] = SCORES
     body = ask("POST", f"{prefix}/{route}", RERANK).json
-    assert body == {**SCORES, "results": sorted(SCORES["results"], key=lambda result: result["index"])}  # type: ignore[arg-type, index, call-overload]
+    assert body == {**SCORES, "results": sorted(SCORES["results"], key=lambda result: result["index"])}
     (question,) = ask.asked(work.Ask)
     assert (question.endpoint, question.model, question.weight) == ("rerank", "bge-reranker-v2-m3-GGUF", 3)
     assert json.loads(ask.line.bodies[0]) == RERANK
@@ -252,3 +255,27 @@ def test_a_foreign_page_may_not_touch_slots(ask: Answering) -> None:
     result = ask("POST", "/v1/slots/0?action=erase", headers={"Origin": "http://evil.example"})
     refused(ask, result, None, 403, "forbidden")
     assert not ask.line.sent
+
+
+@pytest.mark.parametrize("level", RANK)
+def test_a_clients_words_are_in_the_log_at_trace_and_at_no_other_level(ask: Answering, level: str) -> None:
+    lines: list[bytes] = []
+    hook = sys.excepthook
+    logs.configure("gateway", level, "json")
+    logs.attach(lines.append)
+    try:
+        ask.answers["rerank"] = SCORES
+        ask("POST", "/v1/rerank", RERANK, headers={"X-Request-ID": "r1"})
+        ask.answers["rerank"] = Failure(Code.BACKEND_DIED, "the engine died", detail="last lines")
+        ask("POST", "/v1/rerank", RERANK)
+    finally:
+        logs.attach(None)
+        sys.excepthook = hook
+        structlog.reset_defaults()
+    telling = [json.loads(line) for line in lines if b"capital of France" in line]
+    if level != "trace":
+        assert not telling
+        return
+    assert {record["level"] for record in telling} == {"trace"}
+    assert (telling[0]["request_id"], telling[0]["endpoint"]) == ("r1", "rerank")
+    assert json.loads(telling[0]["body"]) == RERANK

@@ -75,6 +75,7 @@ class Server:
     def _spawn(self) -> subprocess.Popen[bytes]:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("LEMON")}
         environment["LEMONBUS_SETTINGS"] = msgspec.json.encode(self.settings).decode()
+        environment["HOUSE_UNDER_TEST"] = str(self.runtime)  # engines keep it: how leftovers are found
         return subprocess.Popen(
             [sys.executable, "-m", "supervisor"],
             cwd=ROOT,

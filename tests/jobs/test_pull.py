@@ -87,6 +87,17 @@ def test_a_model_and_its_projector_come_from_the_hub_and_are_found(hub: Hub, des
     assert (last.file_index, last.total_files, last.percent) == (2, 2, 100)
 
 
+def test_all_shards_come(hub: Hub, desk: Desk) -> None:
+    shards = {f"Q4_0/big-0000{number}-of-00003.gguf": b"GGUF" * number for number in (1, 2, 3)}
+    hub.repositories["shop/big"] = {**shards, "Q8_0/big.gguf": b"other"}
+    source = Source("shop/big:q4_0")
+    assert desk.pull(source) == Pulled("m", 3)
+    there = found(desk, source)
+    assert there is not None
+    assert there.path.endswith("big-00001-of-00003.gguf")
+    assert there.size == 24
+
+
 def test_what_is_there_is_not_fetched_again(hub: Hub, desk: Desk) -> None:
     source = Source(f"{SHOP}:Q4_0")
     desk.pull(source)

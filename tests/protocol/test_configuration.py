@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -216,6 +217,15 @@ def test_secrets_are_masked_and_everything_else_shown() -> None:
 
 def test_every_setting_says_what_it_is_for() -> None:
     assert [name for name, field in fields().items() if not field.help] == []
+
+
+def test_the_readme_tells_the_truth_about_defaults() -> None:
+    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `([^`$]+)` \|", text, re.MULTILINE)
+    assert len(rows) > 15
+    assert {name: tomllib.loads(f"x = {value}")["x"] for name, value in rows} == {
+        name: getattr(Settings(), name) for name, _ in rows
+    }
 
 
 values = st.one_of(

@@ -99,8 +99,11 @@ class Backend(abc.ABC):
         """Read the engine's answer to :meth:`about`; raises ValueError if it makes no sense."""
 
     @abc.abstractmethod
-    def request(self, endpoint: str, query: str, body: bytes) -> EngineRequest:
-        """Translate a request of the middle language; raises a failure for what the engine cannot do."""
+    def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
+        """Translate a request of the middle language; raises a failure for what the engine cannot do.
+
+        ``stream``: the client wants a stream. The engine's answer may be one although the client wants none.
+        """
 
     @abc.abstractmethod
     def busy(self) -> EngineRequest:

@@ -244,7 +244,7 @@ class LlamaCpp(Backend):
         except msgspec.MsgspecError as problem:
             raise ValueError(str(problem)) from problem
 
-    def request(self, endpoint: str, query: str, body: bytes) -> EngineRequest:
+    def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
         """See :meth:`Backend.request`."""
         if endpoint not in DESCRIPTOR.serves.get(self.spec.type, []):
             raise Failure(
@@ -254,21 +254,26 @@ class LlamaCpp(Backend):
             return self._slots(query, body)
         if endpoint in ("embeddings", "rerank"):
             return EngineRequest("POST", f"/v1/{endpoint}", body)
-        return _streamed(endpoint, body)
+        return _generation(endpoint, body, stream)
 
     def _slots(self, query: str, body: bytes) -> EngineRequest:
         if query == "GET":
-            return EngineRequest("GET", "/slots")
+            return EngineRequest("GET", "/slots", prompts=0)
         action, _, slot = query.partition("/")
         if action not in ("save", "restore", "erase") or not (slot.isascii() and slot.isdigit()):
             raise invalid(f"unknown slot action {query!r}")
         if int(slot[:9]) >= self.slots:
             raise Failure(Code.NOT_FOUND, f"{self.spec.name} has no slot {slot}", param="id").raised()
-        return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}")
+        return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)
 
 
-def _streamed(endpoint: str, body: bytes) -> EngineRequest:
-    """Ask for a stream whatever the client wants: only a stream's client can hang up on llama-server."""
+def _generation(endpoint: str, body: bytes, stream: bool) -> EngineRequest:
+    """Ask for a stream whatever the client wants: only a stream's client can hang up on llama-server.
+
+    The exception: a chat's stream leaves out the log probabilities of tokens that show nothing by themselves
+    (``<think>``, a tool call's syntax, the beginning of a stop word), so who wants them whole gets the engine's
+    own answer, and hanging up does not end its generation.
+    """
     try:
         fields = _OBJECT.decode(body)
         options = _OBJECT.decode(fields["stream_options"]) if fields.get("stream_options", _NULL) != _NULL else {}
@@ -277,6 +282,8 @@ def _streamed(endpoint: str, body: bytes) -> EngineRequest:
     usage, progress = options.get("include_usage") == _TRUE, fields.get("return_progress") == _TRUE
     prompts = _prompts(fields.get("prompt")) if endpoint == "completions" else 1
     choices = _number(fields.get("n"))
+    if endpoint == "chat/completions" and not stream and fields.get("logprobs") == _TRUE:
+        return EngineRequest("POST", f"/v1/{endpoint}", body, choices=choices)
     fields["stream"] = fields["return_progress"] = options["include_usage"] = _TRUE
     fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
     return EngineRequest(
@@ -298,10 +305,10 @@ def _number(raw: msgspec.Raw | None) -> int:
 
 def _prompts(raw: msgspec.Raw | None) -> int:
     """Count the prompts of a request: a list of strings or lists is several, a list of tokens is one."""
-    if raw is None or bytes(raw[:1]) != b"[":
+    if raw is None or memoryview(raw)[:1] != b"[":
         return 1
     try:
         items = _LIST.decode(raw)
     except msgspec.MsgspecError:
         return 1
-    return max(1, sum(bytes(item)[:1] in (b'"', b"[", b"{") for item in items))
+    return max(1, sum(memoryview(item)[:1] in (b'"', b"[", b"{") for item in items))

@@ -134,18 +134,33 @@ def _transfer(url: str, remote: _Remote, blobs: Path, gauge: Gauge) -> None:
         if disk.size_of(partial) > remote.size:
             partial.unlink()
         with _Partial(partial, gauge) as file:
-            file_download.http_get(
-                url,
-                file,  # type: ignore[arg-type]
-                resume_size=file.tell(),
-                headers=build_hf_headers(),
-                expected_size=remote.size,
-            )
+            _receive(url, remote, file)
             digest = file.sha256()
         if remote.sha256 and digest != remote.sha256:
             partial.unlink()
             raise SourceError(f"{remote.name} came damaged (sha256 differs); it was thrown away")
         partial.replace(blob)
+
+
+def _receive(url: str, remote: _Remote, file: _Partial) -> None:
+    """Let the library write what is missing of a file, again as long as each transfer brings something."""
+    while True:
+        before = file.tell()
+        try:
+            file_download.http_get(
+                url,
+                file,  # type: ignore[arg-type]
+                resume_size=before,
+                headers=build_hf_headers(),
+                expected_size=remote.size,
+            )
+            return
+        except (HfHubHTTPError, OfflineModeIsEnabled):
+            raise
+        except Exception:
+            # The versions of the library differ in which broken transfers they take up again themselves.
+            if file.failed or file.tell() <= before:
+                raise
 
 
 class _Partial:
@@ -157,6 +172,8 @@ class _Partial:
         self._file = path.open("ab+", buffering=0)
         self._digest = hashlib.sha256()
         self._in_order = True
+        self.failed = False
+        """Whether the disk, not the hub, broke the transfer off."""
         self._file.seek(0)
         while block := self._file.read(disk.BLOCK):
             self._digest.update(block)
@@ -173,8 +190,10 @@ class _Partial:
 
     def write(self, data: bytes) -> int:
         rest = memoryview(data)
+        self.failed = True
         while rest:
             rest = rest[self._file.write(rest) :]
+        self.failed = False
         self._digest.update(data)
         self._gauge.at(self.tell())
         return len(data)

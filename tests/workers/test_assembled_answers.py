@@ -1,0 +1,115 @@
+"""An answer assembled from a stream equals the engine's own, field by field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers.engines import Direct, engine
+from workers.assemble import Assembler
+from workers.backends.llamacpp import LlamaCpp
+from workers.stream import Stream
+
+SAY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0, "seed": 1}
+TEXT: dict[str, Any] = {"prompt": "hi", "max_tokens": 12, "temperature": 0, "seed": 1}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("tiny-chat", "chat/completions", SAY),
+    ("tiny-chat", "chat/completions", {**SAY, "max_tokens": 500}),
+    ("tiny-chat", "chat/completions", {**SAY, "n": 2}),
+    ("tiny-chat", "chat/completions", {**SAY, "logprobs": True, "top_logprobs": 2}),
+    ("tiny-chat", "chat/completions", {**SAY, "n": 2, "logprobs": True, "top_logprobs": 2}),
+    ("tiny-chat", "chat/completions", {**SAY, "stop": ["time"]}),
+    ("tiny-chat", "chat/completions", {**SAY, "stop": ["time"], "logprobs": True, "top_logprobs": 2}),
+    ("tiny-chat", "chat/completions", {**SAY, "max_tokens": 1}),
+    ("tiny-chat", "chat/completions", {**SAY, "stream_options": {"include_usage": True}}),
+    ("tiny-chat", "completions", TEXT),
+    ("tiny-chat", "completions", {**TEXT, "logprobs": 2}),
+    ("tiny-chat", "completions", {**TEXT, "n": 2}),
+    ("tiny-chat", "completions", {**TEXT, "stop": ["time"]}),
+    ("tiny-chat", "completions", {**TEXT, "stop": ["time"], "logprobs": 2}),
+    ("tiny-chat", "completions", {**TEXT, "prompt": ["hi", "yo"]}),
+    ("tiny-chat", "completions", {**TEXT, "prompt": ["hi", "yo"], "n": 2, "logprobs": 1}),
+    ("tiny-chat", "completions", {**TEXT, "prompt": [1, 2, 3]}),
+    ("tiny-chat", "completions", {**TEXT, "prompt": ""}),
+    ("tiny-tool", "chat/completions", {**SAY, "tools": [WEATHER], "max_tokens": 60}),
+    ("tiny-tool", "chat/completions", {**SAY, "tools": [WEATHER], "max_tokens": 60, "n": 2}),
+    ("tiny-tool", "chat/completions", {**SAY, "tools": [WEATHER], "max_tokens": 4}),
+    (
+        "tiny-tool",
+        "chat/completions",
+        {**SAY, "tools": [WEATHER], "max_tokens": 60, "logprobs": True, "top_logprobs": 2},
+    ),
+    ("tiny-tool", "chat/completions", {**SAY, "max_tokens": 60}),
+    ("tiny-think", "chat/completions", {**SAY, "max_tokens": 60}),
+    ("tiny-think", "chat/completions", {**SAY, "max_tokens": 3}),
+    ("tiny-think", "chat/completions", {**SAY, "max_tokens": 60, "logprobs": True, "top_logprobs": 2}),
+    ("tiny-think", "chat/completions", {**SAY, "max_tokens": 60, "n": 2}),
+]
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Direct, LlamaCpp]]]:
+    cache = str(tmp_path_factory.mktemp("cache"))
+    with (
+        engine("tiny-chat", cache) as chat,
+        engine("tiny-tool", cache) as tool,
+        engine("tiny-think", cache) as think,
+    ):
+        yield {"tiny-chat": chat, "tiny-tool": tool, "tiny-think": think}
+
+
+def assembled(direct: Direct, backend: LlamaCpp, endpoint: str, body: dict[str, Any], pieces: int) -> Any:
+    request = backend.request(endpoint, "", json.dumps(body).encode(), stream=False)
+    status, answer = direct.post(request.path, request.body)
+    assert status == 200, answer
+    if not request.streamed:
+        assert "logprobs" in body
+        return json.loads(answer)
+    stream = Stream(usage=True, progress=False)
+    assembler = Assembler(chat=endpoint == "chat/completions")
+    for start in range(0, len(answer), pieces):
+        assembler.feed(stream.feed(answer[start : start + pieces]).data)
+    assert stream.finished
+    return json.loads(assembler.answer())
+
+
+def comparable(answer: Any) -> Any:
+    """What differs between two runs is only checked for its kind."""
+    for name, kind in (("id", str), ("created", int)):
+        answer[name] = kind.__name__ if isinstance(answer[name], kind) else answer[name]
+    answer["timings"] = sorted(answer["timings"])
+    for choice in answer["choices"]:
+        for call in choice.get("message", {}).get("tool_calls", []):
+            call["id"] = len(call["id"])
+    return answer
+
+
+@pytest.mark.parametrize(("model", "endpoint", "body"), CASES, ids=str)
+def test_equals_the_engines_own(
+    engines: dict[str, tuple[Direct, LlamaCpp]], model: str, endpoint: str, body: dict[str, Any]
+) -> None:
+    direct, backend = engines[model]
+    direct.post(f"/v1/{endpoint}", json.dumps(body).encode())  # both of the next find the same prompt cache
+    status, answer = direct.post(f"/v1/{endpoint}", json.dumps(body).encode())
+    assert status == 200, answer
+    whole = json.loads(answer)
+    ours = assembled(direct, backend, endpoint, body, 333)
+    assert list(ours) == list(whole)
+    assert comparable(ours) == comparable(whole)
+
+
+def test_saved_caches_are_private(tmp_path: Path) -> None:
+    with engine("tiny-chat", str(tmp_path)) as (_, backend):
+        assert backend.saved.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,300 @@
+"""A real worker process with a real engine, driven over real ZeroMQ."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from protocol.events import Kind
+from protocol.failures import Code
+from protocol.staff import Check, Checked, EngineDied, Load, LoadFailed, Ping, Pong, Ready
+from protocol.work import Idle
+from tests.house.models import STORY
+from tests.house.processes import alive
+from tests.house.waiting import wait_for
+from tests.workers.engines import Direct, spec_of
+from tests.workers.stand import Stand, stand
+
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
+ENDLESS = {**CHAT, "max_tokens": 100_000}
+
+
+@pytest.fixture
+def spare(tmp_path: Path) -> Iterator[Stand]:
+    with stand(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def chat(spare: Stand) -> Stand:
+    spare.ready = spare.load(spec_of("tiny-chat"))  # type: ignore[attr-defined]
+    spare.subscribe()
+    return spare
+
+
+@pytest.fixture
+def loop(spare: Stand) -> Stand:
+    spare.ready = spare.load(spec_of("tiny-loop", ctx_size=100_000))  # type: ignore[attr-defined]
+    spare.subscribe()
+    return spare
+
+
+def idle_slots(ready: Ready) -> bool:
+    import http.client  # noqa: PLC0415
+
+    connection = http.client.HTTPConnection("127.0.0.1", int(ready.backend_url.rpartition(":")[2]), timeout=5)
+    connection.request("GET", "/slots")
+    slots = json.loads(connection.getresponse().read())
+    connection.close()
+    return not any(slot["is_processing"] for slot in slots)
+
+
+def test_a_whole_life(chat: Stand) -> None:
+    chat.run(1, "chat/completions", CHAT, stream=True)
+    streamed = chat.ended(1)
+    assert streamed.text == STORY
+    assert b"[DONE]" not in streamed.data
+    assert b'"usage"' not in streamed.data
+    assert b"prompt_progress" not in streamed.data
+    assert streamed.data.count(b'"timings"') == 1
+    assert streamed.data.count(b'"model":"asked-for"') == streamed.data.count(b"data: ")
+    outcome = streamed.done
+    assert outcome.output_tokens > 10
+    assert outcome.prompt_tokens > 10
+    assert len(outcome.token_times) > 5
+    idle = chat.expect(Idle)
+    assert (idle.number, idle.code, idle.outcome) == (1, "", outcome)
+
+    chat.run(2, "chat/completions", {**CHAT, "stream_options": {"include_usage": True}}, stream=True)
+    assert chat.ended(2).data.count(b'"usage":{') == 1
+
+    chat.run(3, "chat/completions", CHAT)
+    whole = chat.ended(3)
+    assert [event.kind for event in whole.events] == [Kind.DELTA, Kind.DONE]
+    answer = json.loads(whole.data)
+    assert answer["choices"][0]["message"]["content"] == STORY
+    assert answer["model"] == "asked-for"
+    chat.run(4, "completions", {"prompt": ["a", "b"], "max_tokens": 3})
+    assert [choice["index"] for choice in json.loads(chat.ended(4).data)["choices"]] == [0, 1]
+    chat.send(Ping(7))
+    assert chat.expect(Pong).number == 7
+    engine = chat.ready.engine_pid  # type: ignore[attr-defined]
+    assert chat.leave() == 0
+    assert not alive(engine)
+
+
+def test_failures_of_the_engine_reach_the_client(chat: Stand) -> None:
+    chat.run(1, "chat/completions", {"messages": [{"role": "user", "content": "a" * 20_000}]})
+    failure = chat.ended(1).failure
+    assert (failure.code, failure.http_status) == (Code.CONTEXT_EXCEEDED, 400)
+    assert "4096" in failure.message
+    assert chat.expect(Idle).code == Code.CONTEXT_EXCEEDED
+    chat.run(2, "chat/completions", {"messages": 7})
+    assert chat.ended(2).failure.http_status == 400
+    chat.run(3, "embeddings", {"input": "a"})
+    assert chat.ended(3).failure.code == Code.UNSUPPORTED
+
+
+def test_slots(chat: Stand) -> None:
+    chat.run(1, "slots", {}, query="GET")
+    assert [slot["id"] for slot in json.loads(chat.ended(1).data)] == [0, 1, 2, 3]
+    chat.run(2, "slots", {"filename": "kept"}, query="save/0")
+    assert json.loads(chat.ended(2).data)["filename"] == "kept"
+    chat.run(3, "slots", {"filename": "kept"}, query="restore/1")
+    assert json.loads(chat.ended(3).data)["id_slot"] == 1
+    chat.run(4, "slots", {"filename": "other"}, query="restore/1")
+    assert chat.ended(4).failure.http_status == 400
+    chat.run(5, "slots", {}, query="erase/4")
+    assert chat.ended(5).failure.code == Code.NOT_FOUND
+    chat.run(6, "slots", {}, query="erase/0")
+    assert json.loads(chat.ended(6).data)["id_slot"] == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "endpoint", "body"),
+    [
+        ("tiny-embed", "embedding", "embeddings", {"input": ["a", "b"]}),
+        ("tiny-rerank", "reranking", "rerank", {"query": "a", "documents": ["b", "c"]}),
+    ],
+)
+def test_readers(spare: Stand, model: str, kind: str, endpoint: str, body: Any) -> None:
+    spare.load(spec_of(model, kind))
+    spare.subscribe()
+    spare.run(1, endpoint, body)
+    heard = spare.ended(1)
+    answer = json.loads(heard.data)
+    assert len(answer["data" if endpoint == "embeddings" else "results"]) == 2
+    assert answer["model"] == "asked-for"
+    assert heard.done.prompt_tokens > 0
+    spare.run(2, endpoint, {"input": "a " * 9000, "query": "a " * 9000, "documents": ["b"]})
+    assert spare.ended(2).failure.http_status == 400
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_cancelled_request_is_idle_when_its_slot_is(loop: Stand, stream: bool) -> None:
+    loop.run(1, "chat/completions", ENDLESS, stream=stream)
+    if stream:
+        loop.begun(1)
+    else:
+        wait_for(lambda: not idle_slots(loop.ready), "the engine works")  # type: ignore[attr-defined]
+    loop.cancel(1)
+    idle = loop.expect(Idle)
+    assert (idle.number, idle.code) == (1, "cancelled")
+    assert idle_slots(loop.ready)  # type: ignore[attr-defined]
+    assert 1 not in loop.heard or loop.heard[1].end is None
+
+
+def test_cancelling_one_leaves_its_neighbour_alone(loop: Stand) -> None:
+    loop.run(1, "chat/completions", ENDLESS, stream=True)
+    loop.run(2, "chat/completions", {**CHAT, "max_tokens": 3000}, stream=True)
+    loop.begun(1)
+    loop.cancel(1)
+    assert loop.expect(Idle).number == 1
+    assert loop.ended(2).done.output_tokens == 3000
+
+
+def test_a_gateway_that_leaves_cancels(loop: Stand) -> None:
+    loop.run(1, "chat/completions", ENDLESS, stream=True)
+    loop.begun(1)
+    assert loop.sub is not None
+    loop.sub.close(0)
+    loop.sub = None
+    assert loop.expect(Idle).code == "cancelled"
+    assert idle_slots(loop.ready)  # type: ignore[attr-defined]
+
+
+def test_nothing_is_published_before_the_subscription(chat: Stand) -> None:
+    assert chat.sub is not None
+    chat.sub.close(0)
+    chat.sub = None
+    chat.run(1, "chat/completions", CHAT, stream=True)
+    chat.turn(0.3)
+    chat.subscribe()
+    assert chat.ended(1).text == STORY
+
+
+def test_who_never_subscribes_gets_it_back(tmp_path: Path) -> None:
+    with stand(tmp_path, subscribe_timeout=0.2) as one:
+        one.load(spec_of("tiny-chat"))
+        one.run(1, "chat/completions", CHAT)
+        assert one.expect(Idle).code == Code.RETURNED
+
+
+def test_the_engines_death_is_told_and_survived(loop: Stand) -> None:
+    for number in (1, 2):
+        loop.run(number, "chat/completions", ENDLESS, stream=True)
+    loop.begun(1)
+    os.kill(loop.ready.engine_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    for number in (1, 2):
+        failure = loop.ended(number).failure
+        assert failure.code == Code.BACKEND_DIED
+        assert failure.message == "llama-server was killed by SIGKILL"
+        assert failure.tokens_sent or number == 2
+    assert loop.expect(EngineDied).failure.code == Code.BACKEND_DIED
+    again = loop.load(spec_of("tiny-loop"))
+    assert again.engine_pid != loop.ready.engine_pid  # type: ignore[attr-defined]
+    loop.run(3, "chat/completions", {**CHAT, "max_tokens": 5})
+    assert loop.ended(3).done.output_tokens == 5
+
+
+def test_a_hung_engine_is_killed(tmp_path: Path) -> None:
+    with stand(tmp_path, silence=0.5) as one:
+        ready = one.load(spec_of("tiny-loop", ctx_size=100_000))
+        one.subscribe()
+        one.run(1, "chat/completions", ENDLESS, stream=True)
+        one.begun(1)
+        os.kill(ready.engine_pid, signal.SIGSTOP)
+        assert one.ended(1).failure.code == Code.HUNG
+        assert one.expect(EngineDied).failure.code == Code.HUNG
+        assert not alive(ready.engine_pid)
+
+
+def test_what_can_be_told_before_starting(spare: Stand, tmp_path: Path) -> None:
+    good = spec_of("tiny-chat")
+    spare.send(Check(good))
+    report = spare.expect(Checked)
+    assert 0 < report.need < report.available
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(Path(good.path).read_bytes()[:-1000])
+    text = tmp_path / "text.gguf"
+    text.write_bytes(b"no model at all")
+    for path, reason in ((cut, "truncated"), (text, "not a GGUF"), (tmp_path / "gone.gguf", "missing")):
+        spare.send(Check(spec_of("tiny-chat").__class__("x", "x", "llamacpp", "cpu", "llm", str(path))))
+        failed = spare.expect(LoadFailed)
+        assert not failed.started
+        assert reason in failed.failure.message
+        assert str(tmp_path) not in failed.failure.message
+    for args, named in (("--frobnicate 3", "--frobnicate"), ("-c 5", "-c"), ("-np 0", "-np")):
+        spare.send(Check(spec_of("tiny-chat", llamacpp_args=args)))
+        failed = spare.expect(LoadFailed)
+        assert failed.failure.code == Code.INVALID_REQUEST
+        assert named in failed.failure.message
+
+
+def test_a_load_that_only_starting_can_refuse(spare: Stand) -> None:
+    spare.send(Load(spec_of("tiny-chat", llamacpp_args="--lora nowhere.gguf")))
+    failed = spare.expect(LoadFailed, 20)
+    assert failed.started
+    assert failed.failure.code == Code.LOAD_FAILED
+    assert "exited with code 1" in failed.failure.message
+    assert "nowhere.gguf" in failed.failure.detail
+    spare.load(spec_of("tiny-chat"))
+
+
+def test_sigterm_ends_it_at_once(loop: Stand) -> None:
+    loop.run(1, "chat/completions", ENDLESS, stream=True)
+    loop.begun(1)
+    loop.process.terminate()
+    assert loop.ended(1).failure.code == Code.UNLOADED
+    assert loop.process.wait(5) == 0
+    assert not alive(loop.ready.engine_pid)  # type: ignore[attr-defined]
+
+
+def test_a_killed_worker_takes_its_engine_along(loop: Stand) -> None:
+    loop.process.kill()
+    wait_for(lambda: not alive(loop.ready.engine_pid), "the engine is gone")  # type: ignore[attr-defined]
+
+
+def test_a_dead_supervisor_lets_running_requests_end(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss:
+        with stand(tmp_path, boss.pid) as one:
+            one.load(spec_of("tiny-loop"))
+            one.subscribe()
+            one.run(1, "chat/completions", {**CHAT, "max_tokens": 2000}, stream=True)
+            one.begun(1)
+            boss.kill()
+            assert one.ended(1).done.output_tokens == 2000
+            assert one.process.wait(5) == 0
+
+
+def test_a_dead_supervisor_and_the_end_of_the_grace(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss:
+        with stand(tmp_path, boss.pid, grace=0.3) as one:
+            one.load(spec_of("tiny-loop", ctx_size=100_000))
+            one.subscribe()
+            one.run(1, "chat/completions", ENDLESS, stream=True)
+            one.begun(1)
+            boss.kill()
+            assert one.ended(1).failure.code == Code.SUPERVISOR_LOST
+            assert one.process.wait(5) == 0
+
+
+def test_a_gateway_that_does_not_read_is_cut_off_alone(loop: Stand) -> None:
+    """The neighbour is another gateway: it notices nothing."""
+    loop.run(1, "chat/completions", {**ENDLESS, "logprobs": True, "top_logprobs": 20}, stream=True)
+    loop.begun(1)
+    other = Direct(int(loop.ready.backend_url.rpartition(":")[2]))  # type: ignore[attr-defined]
+    assert other.healthy()
+    assert loop.sub is not None
+    assert loop.router.poll(20_000, zmq.POLLIN), "the worker never gave up on the reader"
+    assert loop.expect(Idle).code == Code.CLIENT_TOO_SLOW
+    assert loop.ended(1).failure.code == Code.CLIENT_TOO_SLOW
