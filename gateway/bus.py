@@ -53,7 +53,9 @@ class Bus:
         self._events.rcvhwm = HIGH_WATER
         # A worker that comes back does so under another name; a slow reconnect only costs the dead ones.
         self._events.reconnect_ivl = 100
-        self._events.subscribe(ids.topic(house.id))
+        topic = ids.topic(house.id)
+        self._topic_length = len(topic)
+        self._events.subscribe(topic)
         self._monitor = self._events.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._control = self._socket(zmq.DEALER)
         self._control.routing_id = house.id.encode()
@@ -164,10 +166,11 @@ class Bus:
                 return
             try:
                 batch = unpack_batch(frames[1])
-            except (msgspec.MsgspecError, RecursionError, IndexError) as problem:
+                worker = frames[0][self._topic_length :].decode()
+            except (msgspec.MsgspecError, RecursionError, IndexError, UnicodeDecodeError) as problem:
                 self._log.warning("malformed events", problem=str(problem))
                 continue
-            self._hand_on(self._house.on_events, batch)
+            self._hand_on(self._house.on_events, batch, worker)
 
     def _drain_monitor(self) -> None:
         while True:

@@ -112,8 +112,10 @@ class Exchange:
         if attempt == self.attempt:
             self.fail(failure)
 
-    def take_event(self, event: Event) -> None:
-        """Put the event where it belongs; the caller rings when its batch is through."""
+    def take_event(self, event: Event, worker: str) -> None:
+        """Put an event of ``worker`` where it belongs; the caller rings when its batch is through."""
+        if event.attempt == self.attempt:
+            self.worker = worker
         failure = self.inbox.put(event)
         if failure is not None:
             self._end(failure)

@@ -186,9 +186,10 @@ class House:
             handler(message, payload)
 
     def _granted(self, message: work.Granted, _: bytes) -> None:
-        exchange = self._exchanges.get(message.number)
-        if exchange is not None:
-            exchange.granted(message.worker, message.model, message.attempt)
+        for grant in message.grants:
+            exchange = self._exchanges.get(grant.number)
+            if exchange is not None:
+                exchange.granted(grant.worker, grant.model, grant.attempt)
 
     def _refused(self, message: work.Refused, _: bytes) -> None:
         if message.attempt:
@@ -222,12 +223,12 @@ class House:
     def _worker_gone(self, message: staff.WorkerGone, _: bytes) -> None:
         self._roster.gone(message)
 
-    def on_events(self, batch: list[Event]) -> None:
+    def on_events(self, batch: list[Event], worker: str) -> None:
         """Take one message of events; :meth:`wake` tells those concerned when all that is here was read."""
         for event in batch:
             exchange = self._exchanges.get(event.number)
             if exchange is not None:
-                exchange.take_event(event)
+                exchange.take_event(event, worker)
                 self._touched[event.number] = exchange
 
     def wake(self) -> None:

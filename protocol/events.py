@@ -1,6 +1,6 @@
 """The data plane: what a worker publishes for a gateway. Tokens travel here and nowhere else.
 
-One message is two frames: the gateway's topic, and a msgpack list of events: everything one turn of the
+One message is two frames: the gateway's topic with the worker's id behind it, and a msgpack list of events: everything one turn of the
 worker's loop had for that gateway.  An attempt's events are numbered from 0; a gap means loss.
 """
 

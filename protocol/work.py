@@ -35,15 +35,24 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an endpoint needs beside the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
 
 
-@control
-class Granted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Supervisor → gateway: the attempt was sent to this worker."""
+class Grant(msgspec.Struct, frozen=True, array_like=True):
+    """One attempt was sent to this worker; ``model`` is the registered name."""
 
     number: int
     attempt: int
     worker: str
     model: str
-    """The registered name."""
+
+
+@control
+class Granted(msgspec.Struct, frozen=True):
+    """Supervisor → gateway: where attempts run.
+
+    It comes up to 10 ms after the fact and with others, because the events that a worker sends say so too: it
+    is for those of which nothing is heard.  It is always sent before a :class:`~protocol.staff.WorkerGone`.
+    """
+
+    grants: list[Grant]
 
 
 @control

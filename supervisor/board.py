@@ -11,8 +11,9 @@ from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.recipes import ModelSpec
 from protocol.staff import Leave
-from protocol.work import Granted, Refused, Run
-from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send
+from protocol.work import Grant as Told
+from protocol.work import Refused, Run
+from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send, Tell
 from supervisor.lifecycle import Step
 from supervisor.places import Caller, Grant, Place, Seat, Waiting, refusal_for
 from supervisor.restarts import Policy, Record
@@ -115,7 +116,7 @@ class Board:
         )
         self.emit(
             Send(seat.worker, run, waiting.payload),
-            Send(gateway, Granted(number, attempt, seat.worker, place.name)),
+            Tell(gateway, Told(number, attempt, seat.worker, place.name)),
         )
 
     def fetch(self, place: Place) -> None:

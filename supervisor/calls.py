@@ -39,11 +39,13 @@ def _with_state(house: House, entry: admin.ModelEntry) -> admin.ModelEntry:
 
 def load_model(house: House, peer: str, call: admin.LoadModel, _payload: bytes) -> None:
     """Load a model, fetching it first if need be; the scheduler answers when it is ready."""
-    name = house.models.resolve(call.model).name
-    options = dict(call.options)
+    name = house.models.resolve_or_adopt(call.model).name
+    options = house.models.options.check(name, call.options)
     target = target_of(house, name, options)
     if call.save_options:
         house.models.options.save(name, options)
+    if target.spec is None and options:
+        house.options_after_fetch[name] = options
     if call.pinned is not None and target.spec is not None:
         target = target._replace(spec=structs.replace(target.spec, pinned=call.pinned))
     house.scheduler.load_asked(peer, call.number, target, house.loop.now())

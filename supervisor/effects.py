@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from protocol.work import Grant
+
 
 class Send(NamedTuple):
     """Send a control message to a peer."""
@@ -13,6 +15,13 @@ class Send(NamedTuple):
     peer: str
     message: Struct
     payload: bytes | None = None
+
+
+class Tell(NamedTuple):
+    """Let a gateway know where an attempt runs, soon."""
+
+    gateway: str
+    grant: Grant
 
 
 class Report(NamedTuple):
@@ -56,4 +65,4 @@ class Note(NamedTuple):
     fields: dict[str, Any]
 
 
-Effect = Send | Report | Spawn | Kill | Expect | Fetch | Note
+Effect = Send | Tell | Report | Spawn | Kill | Expect | Fetch | Note

@@ -51,6 +51,9 @@ def progress(house: House, job: str, message: Progress, _payload: bytes) -> None
     """A job has got further: tell who wants to know."""
     download = house.downloads.of_job(job)
     if download is not None:
+        last = download.last
+        if last is None or last.file != message.file or message.percent // 10 > last.percent // 10:
+            log.info("downloading", model=download.model, file=message.file, percent=message.percent)
         download.last = message
         for waiter in download.waiters:
             if waiter.progress:
@@ -71,9 +74,10 @@ def _ended(house: House, job: str, why: str) -> None:
     if download is not None and download.result is not None:
         outcome: Pulled | Failure = download.result
         spec = None
+        options = house.options_after_fetch.pop(download.model, None)
         if isinstance(outcome, Pulled):
             try:
-                spec = target_of(house, download.model).spec
+                spec = target_of(house, download.model, options).spec
             except LemonbusError as problem:
                 outcome = problem.failure
         if isinstance(outcome, Failure):

@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from protocol import ids, logs, wire
-from protocol.admin import Answer, Stats
+from protocol.admin import Answer, OptionValue, Stats
 from protocol.endpoints import events
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.loop import Loop
 from protocol.settings import Settings
 from protocol.staff import Hello, Ping, WorkerGone
 from protocol.surroundings import Surroundings
-from protocol.work import Refused
+from protocol.work import Grant, Granted, Refused
 from supervisor.board import Limits
 from supervisor.bus import Bus
 from supervisor.downloads import Downloads
-from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send, Spawn
+from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send, Spawn, Tell
 from supervisor.logbook import LogBook
 from supervisor.models import Models
 from supervisor.peers import Peers
@@ -39,6 +39,7 @@ from supervisor.scheduler import Scheduler
 
 TICK_S: Final = 0.25
 PING_S: Final = 1.0
+TELL_S: Final = 0.01
 
 log = logs.get()
 Handler = Callable[["House", str, Any, bytes], None]
@@ -70,12 +71,16 @@ class House:
         self.gateway: Child | None = None
         self.running_names: dict[str, str] = {}
         """What clients call a model that runs → its name: not looked up on the disk again."""
+        self.options_after_fetch: dict[str, dict[str, OptionValue]] = {}
+        """What a load request asked for while the model was still to be downloaded."""
         self.last_use: dict[str, float] = {}
         self.stats = Stats()
         self.stats_by_model: dict[str, Stats] = {}
         self.on_quiet: Callable[[], None] = lambda: None
         """Called when a process has ended: the house may be empty now."""
         self.fetch: Callable[[str], None] = lambda _model: None
+        self._grants: dict[str, list[Grant]] = {}
+        """What gateways are still to be told, by gateway."""
         self._handlers: dict[type, Handler] = {}
         self._gateway_record = Record(Policy(0.1, 5.0, 10**6, 60.0))
         self._pings = itertools.count()
@@ -189,6 +194,8 @@ class House:
             match effect:
                 case Send(peer, message, payload):
                     self._send(peer, message, payload)
+                case Tell(gateway, grant):
+                    self._tell(gateway, grant)
                 case Report(peer, number, report):
                     self._report(peer, number, report)
                 case Spawn(worker):
@@ -207,6 +214,17 @@ class House:
             self.bus.send(peer, message, payload)
         elif isinstance(message, Refused):
             self._own_result(message.number, message.failure)
+
+    def _tell(self, gateway: str, grant: Grant) -> None:
+        """Off the path of the first token: what a worker sends says where it runs, too."""
+        if not self._grants:
+            self.loop.call_later(TELL_S, self._tell_all)
+        self._grants.setdefault(gateway, []).append(grant)
+
+    def _tell_all(self) -> None:
+        grants, self._grants = self._grants, {}
+        for gateway, its in grants.items():
+            self.bus.send(gateway, Granted(its))
 
     def _report(self, peer: str, number: int, report: object) -> None:
         if peer:
@@ -236,6 +254,7 @@ class House:
         expected = seat is not None and seat.state == "stopping"
         (log.info if expected else log.error)("worker gone", worker=worker, model=model, why=why)
         failure = Failure(Code.WORKER_GONE, f"The worker of model {model} is gone ({why})", model=model)
+        self._tell_all()
         for gateway in self.peers.of("gateway"):
             self.bus.send(gateway, WorkerGone(worker, self.endpoint(worker), failure))
         Path(self.endpoint(worker).removeprefix("ipc://")).unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 from protocol import logs
 from protocol.admin import Peer
+from protocol.endpoints import spool
 from protocol.staff import Checked, EngineDied, Hello, Leave, LoadFailed, Pong, Ready, Welcome, WorkerUp
 from supervisor import fetching
 from supervisor.house import Handler, House
@@ -43,6 +44,8 @@ def _gateway_gone(house: House, peer: str) -> None:
     house.logbook.forget_peer(peer)
     house.downloads.forget(peer)
     house.scheduler.peer_gone(peer)
+    for body in spool(house.surroundings.runtime).glob(f"{peer}-*"):
+        body.unlink(missing_ok=True)
     (log.info if house.scheduler.closing else log.warning)("gateway process gone", peer=peer)
     house.go_on()
 

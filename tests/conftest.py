@@ -2,8 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
 from hypothesis import settings
+
+from tests.house import processes
+from tests.house.server import Server
 
 # A property is not wrong because the machine was busy; the timeout of pytest bounds all tests.
 settings.register_profile("lemonbus", deadline=None, print_blob=True)
 settings.load_profile("lemonbus")
+
+OpenHouse = Callable[..., Server]
+_opened: list[Server] = []
+
+
+def _open(stack: ExitStack) -> OpenHouse:
+    def opened(*models: str, **settings: Any) -> Server:
+        server = Server(*models, **settings)
+        _opened.append(server)
+        return stack.enter_context(server)
+
+    return opened
+
+
+@pytest.fixture
+def open_house() -> Iterator[OpenHouse]:
+    """Starts servers (as :class:`Server` does) that end with the test, in good order."""
+    with ExitStack() as stack:
+        yield _open(stack)
+
+
+@pytest.fixture(scope="module")
+def open_shared() -> Iterator[OpenHouse]:
+    """Starts servers that end with the module."""
+    with ExitStack() as stack:
+        yield _open(stack)
+
+
+@pytest.fixture(scope="session")
+def house() -> Iterator[Server]:
+    """The server that all harmless tests of one test process share: every tiny model, room for all of them."""
+    with ExitStack() as stack:
+        yield _open(stack)(max_loaded_models=12)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_granted() -> Iterator[None]:
+    """After every test the sum of grants is zero, in every server that still runs."""
+    yield
+    for server in _opened:
+        if server.alive:
+            server.assert_idle()
+
+
+def pytest_sessionfinish() -> None:
+    """No process of any server may outlive the tests."""
+    left = [process for server in _opened for process in processes.of_house(server.runtime)]
+    for process in left:
+        processes.kill(process.pid)
+    assert not left, f"left running: {left}"

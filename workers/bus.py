@@ -28,6 +28,7 @@ class Bus:
     def __init__(self, loop: Loop, house: Surroundings, name: str) -> None:
         """Open the sockets: connect control and logs, bind the events."""
         self._loop = loop
+        self._name = name.encode()
         self._context = zmq.Context()
         self.on_message: OnMessage = lambda _message, _payload: None
         self.on_subscription: OnSubscription = lambda _joined, _topic: None
@@ -36,7 +37,7 @@ class Bus:
         self._control = self._open(zmq.DEALER)
         # A worker has as many messages under way as it has requests: no bound is needed, and nothing is lost.
         self._control.set_hwm(0)
-        self._control.setsockopt(zmq.ROUTING_ID, name.encode())
+        self._control.setsockopt(zmq.ROUTING_ID, self._name)
         self._control.connect(endpoints.bus(house.runtime))
         self._events = self._open(zmq.XPUB)
         self._events.setsockopt(zmq.XPUB_NODROP, 1)
@@ -61,7 +62,7 @@ class Bus:
     def publish(self, topic: bytes, batch: bytes) -> bool:
         """Send one turn's events to a gateway; False if its queue is full."""
         try:
-            self._events.send_multipart((topic, batch), zmq.NOBLOCK, copy=True)
+            self._events.send_multipart((topic + self._name, batch), zmq.NOBLOCK, copy=True)
         except zmq.Again:
             return False
         return True

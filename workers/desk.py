@@ -55,6 +55,8 @@ class Desk:
         self._most_bytes = most_bytes
         self._pending: dict[str, dict[RequestKey, _Pending]] = {}
         self._numbers: dict[RequestKey, int] = {}
+        self.stalled: set[str] = set()
+        """Gateways whose queue is full: left alone until the owner, a moment later, empties this set."""
         self.overflowed: list[RequestKey] = []
         """Attempts whose reader is too slow: told so, and to be ended by the owner, who empties this list."""
 
@@ -114,13 +116,15 @@ class Desk:
 
     def gateway_left(self, gateway: str) -> None:
         """Nobody is there to hear anything of a whole gateway."""
+        self.stalled.discard(gateway)
         for key in self._pending.pop(gateway, {}):
             self._numbers.pop(key, None)
 
     def flush(self) -> bool:
-        """Send what there is; return whether all of it was taken."""
+        """Send what there is, but not to the stalled; return whether nothing is left."""
         for gateway in list(self._pending):
-            self._flush(gateway, self._pending[gateway])
+            if gateway not in self.stalled:
+                self._flush(gateway, self._pending[gateway])
         return not self._pending
 
     def _flush(self, gateway: str, attempts: dict[RequestKey, _Pending]) -> None:
@@ -132,6 +136,7 @@ class Desk:
                 for place, (kind, count, data) in enumerate(pending.drafts())
             ]
         if events and not self._publish(topic(gateway), pack_batch(events)):
+            self.stalled.add(gateway)
             return
         del self._pending[gateway]
         for key, pending in attempts.items():

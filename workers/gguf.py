@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 MAGIC: Final = b"GGUF"
 MOST_ITEMS: Final = 4_000_000
 """Strings and tensors looked at: a vocabulary has some 100,000; a file that claims more is not believed."""
+MOST_DIMENSIONS: Final = 8
 _STRING, _ARRAY = 8, 9
 _SIZES: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _INTEGERS: Final = {0: "<B", 2: "<H", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
@@ -45,7 +46,7 @@ def read(path: Path) -> Header:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _Reader(data).header()
-            except (struct.error, IndexError):
+            except (struct.error, IndexError, OverflowError, RecursionError):
                 raise BrokenError("it is truncated inside its header") from None
 
 
@@ -127,8 +128,10 @@ class _Reader:
         end = 0
         for _ in range(tensors):
             self._string()
-            elements = 1
-            for _ in range(self._number("<I")):
+            elements, dimensions = 1, self._number("<I")
+            if dimensions > MOST_DIMENSIONS:
+                raise BrokenError("its header makes no sense")
+            for _ in range(dimensions):
                 elements *= self._number("<Q")
             kind, offset = self._number("<I"), self._number("<Q")
             block, size = _BLOCKS.get(kind, (1, 0))

@@ -56,13 +56,14 @@ class Line:
         if isinstance(said, Failure):
             self.house.on_message(work.Refused(ask.number, ask.attempt, said), b"")
             return
-        self.house.on_message(work.Granted(ask.number, ask.attempt, "w1", ask.model or "latest"), b"")
+        self.house.on_message(work.Granted([work.Grant(ask.number, ask.attempt, "w1", ask.model or "latest")]), b"")
         data = msgspec.json.encode(said)
         self.house.on_events(
             [
                 Event(ask.number, ask.attempt, 0, Kind.DELTA, 1, data),
                 Event(ask.number, ask.attempt, 1, Kind.DONE, 0, wire.pack(Outcome())),
-            ]
+            ],
+            "w1",
         )
         self.house.wake()
 

@@ -68,7 +68,7 @@ class Worker:
             assert self.socket.poll(int(1000 * max(0, deadline - time.monotonic()))), "the gateway did not subscribe"
             news = self.socket.recv()
             (self.topics.add if news[0] == 1 else self.topics.discard)(news[1:])
-        self.socket.send_multipart([topic, events.pack_batch(batch)])
+        self.socket.send_multipart([topic + self.name.encode(), events.pack_batch(batch)])
 
 
 class StandIn:
@@ -145,7 +145,7 @@ class StandIn:
         self.bus.send_multipart([gateway.encode(), *wire.encode(message, payload)])
 
     def grant(self, asked: Asked, worker: str = "w1", model: str = "tiny") -> None:
-        self.send(asked.gateway, work.Granted(asked.ask.number, asked.ask.attempt, worker, model))
+        self.send(asked.gateway, work.Granted([work.Grant(asked.ask.number, asked.ask.attempt, worker, model)]))
 
     def publish(self, asked: Asked, batch: list[Event], worker: str = "w1") -> None:
         self.workers[worker].publish(asked.gateway, batch)

@@ -21,6 +21,7 @@ class Client:
     def __init__(self, port: int, headers: Mapping[str, str] | None = None) -> None:
         self.port = port
         self.headers = dict(headers or {})
+        self._connections: list[socket.socket] = []
 
     def connect(self, receive_buffer: int = 0) -> socket.socket:
         """Return a fresh connection; a small ``receive_buffer`` lets a slow reader be felt at once."""
@@ -28,9 +29,19 @@ class Client:
         if receive_buffer:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         connection.settimeout(PATIENCE)
-        connection.connect(("127.0.0.1", self.port))
+        try:
+            connection.connect(("127.0.0.1", self.port))
+        except OSError:
+            connection.close()
+            raise
+        self._connections = [*(each for each in self._connections if each.fileno() >= 0), connection]
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
+
+    def close(self) -> None:
+        """Close what a test that failed left open."""
+        for connection in self._connections:
+            connection.close()
 
     def raw(self, data: bytes, connection: socket.socket | None = None) -> Exchange:
         """Send exactly these bytes."""

@@ -102,10 +102,12 @@ class Exchange:
     def finish(self, patience: float = PATIENCE) -> Exchange:
         """Read to the end of the response, or of the connection, and close it."""
         end = time.monotonic() + patience
-        while not self.over:
-            assert time.monotonic() < end, f"did not end within {patience:g} s: {self}"
-            self.read(patience=patience)
-        self.connection.close()
+        try:
+            while not self.over:
+                assert time.monotonic() < end, f"did not end within {patience:g} s: {self}"
+                self.read(patience=patience)
+        finally:
+            self.connection.close()
         return self
 
     def read_to_close(self, patience: float = PATIENCE) -> bool:

@@ -11,14 +11,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
+import psutil
 
 from protocol.settings import Settings
 from tests.house import processes
 from tests.house.client import Client
+from tests.house.exchange import Exchange
 from tests.house.models import link_models
 from tests.house.ports import free_port
 from tests.house.processes import Process
@@ -107,8 +110,57 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        """Whether the supervisor runs."""
+        return self._process.poll() is None
+
     def health(self) -> Any:
         return self.client.get("/v1/health").json()
+
+    def state(self) -> Any:
+        """What the house says of itself: ``granted``, ``queued``, ``models`` …"""
+        return self.health()["lemonbus"]
+
+    def model_state(self, model: str) -> str:
+        """A model's state in the lifecycle; empty if it has no worker."""
+        return next((str(each["state"]) for each in self.state()["models"] if each["model_name"] == model), "")
+
+    def wait_loaded(self, *models: str) -> None:
+        """Wait until the models are ready, however they came to be loaded."""
+        for model in models:
+            wait_for(partial(self._is_ready, model), f"{model} is ready", 10.0)
+
+    def _is_ready(self, model: str) -> bool:
+        return self.model_state(model) == "ready"
+
+    def assert_idle(self) -> None:
+        """No grant is held and nobody waits."""
+        wait_for(lambda: self.state()["granted"] == 0 and self.state()["queued"] == 0, "no grant is left")
+
+    def busy_slots(self, model: str) -> int:
+        """How many slots work, by the engine's own word; -1 if it does not answer."""
+        engine = self.engine_now(model)
+        if engine is None:
+            return -1
+        try:
+            slots = Client(int(engine.option("--port"))).get("/slots", patience=2.0).json()
+            return sum(slot["is_processing"] for slot in slots)
+        except (OSError, ValueError, TypeError):
+            return -1
+
+    def gateway_of(self, exchange: Exchange) -> int:
+        """The gunicorn worker that holds the other end of a connection, waited for."""
+        port = exchange.connection.getsockname()[1]
+
+        def holder() -> int:
+            for pid in self.gateway_pids():
+                for connection in psutil.Process(pid).net_connections("tcp"):
+                    if connection.raddr and connection.raddr.port == port:
+                        return pid
+            return 0
+
+        return wait_for(holder, f"a gateway has the connection of port {port}")
 
     def process_tree(self) -> list[Process]:
         """Every living process of this house, the supervisor included."""
@@ -175,9 +227,11 @@ class Server:
             with contextlib.suppress(ProcessLookupError):
                 processes.kill(process.pid)
         self._process.wait()
+        self._reader.join(5.0)
 
     def clean(self) -> None:
-        """Remove its folders."""
+        """Remove its folders, and close what a test left open."""
+        self.client.close()
         if not self._reader.is_alive() and self._process.stderr is not None:
             self._process.stderr.close()
         shutil.rmtree(self.home, ignore_errors=True)
@@ -191,5 +245,4 @@ class Server:
                 self.stop()
         finally:
             self.kill()
-            self._reader.join(5.0)
             self.clean()

@@ -13,9 +13,9 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.recipes import ModelSpec
 from protocol.staff import Check, Leave, Load, Ready
-from protocol.work import Ask, Cancel, Granted, Refused, Run
+from protocol.work import Ask, Cancel, Refused, Run
 from supervisor.board import Limits, Target
-from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send, Spawn
+from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send, Spawn, Tell
 from supervisor.lifecycle import State
 from supervisor.scheduler import Scheduler
 
@@ -158,7 +158,7 @@ class World:
                 self.fetches.append(model)
             case Note():
                 self.notes.append(effect)
-            case Expect() | Kill():
+            case Expect() | Kill() | Tell():
                 pass
 
     def _deliver(self, peer: str, message: object) -> None:
@@ -175,8 +175,6 @@ class World:
                 self.refusals[key] = failure
                 if attempt:
                     self._end(key)
-            case Granted():
-                pass
             case _:
                 raise AssertionError(message)
 

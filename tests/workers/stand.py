@@ -81,6 +81,7 @@ class Stand:
         self.house = Surroundings(self.runtime.path, self.boot, boot_pid)
         self.said: list[Any] = []
         self.heard: dict[int, Heard] = {}
+        self.ready = Ready(0, 0, 0, "", 0.0)
         self.sub: zmq.Socket[bytes] | None = None
         self.process = subprocess.Popen(
             [sys.executable, "-m", "workers"],
@@ -100,7 +101,7 @@ class Stand:
             if one is self.router:
                 self.said.append(wire.decode(frames[1:])[0])
                 continue
-            assert frames[0] == ids.topic(self.gateway)
+            assert frames[0].startswith(ids.topic(self.gateway))
             for event in unpack_batch(frames[1]):
                 heard = self.heard.setdefault(event.number, Heard())
                 assert event.seq == len(heard.events), "a gap"
@@ -133,7 +134,8 @@ class Stand:
 
     def load(self, spec: ModelSpec) -> Ready:
         self.send(Load(spec))
-        return self.expect(Ready, 20)
+        self.ready = self.expect(Ready, 20)
+        return self.ready
 
     def subscribe(self) -> None:
         self.sub = self.context.socket(zmq.SUB)
@@ -149,13 +151,15 @@ class Stand:
 
     def ended(self, number: int) -> Heard:
         """Return what was heard of a request once it has ended."""
-        return self.until(lambda: (heard := self.heard.get(number)) and heard.end and heard, f"request {number} ends")
+        heard = self.heard.setdefault(number, Heard())
+        self.until(lambda: heard.end, f"request {number} ends")
+        return heard
 
     def begun(self, number: int) -> Heard:
         """Return what was heard of a request once something was."""
-        return self.until(
-            lambda: (heard := self.heard.get(number)) and heard.data and heard, f"request {number} begins"
-        )
+        heard = self.heard.setdefault(number, Heard())
+        self.until(lambda: heard.data, f"request {number} begins")
+        return heard
 
     def leave(self) -> int:
         self.send(Leave(5.0))

@@ -17,7 +17,7 @@ from protocol.settings import Settings
 from workers.backends import arguments
 from workers.backends.arguments import check_args
 from workers.backends.backend import Backend, EngineFacts, EngineRequest
-from workers.engines import flags
+from workers.engines import flags, llama_server
 
 __all__ = ["DESCRIPTOR", "LlamaCpp", "check_args"]
 
@@ -231,7 +231,8 @@ class LlamaCpp(Backend):
             props = _PROPS.decode(answer)
         except msgspec.MsgspecError as problem:
             raise ValueError(str(problem)) from problem
-        return EngineFacts(props.total_slots, props.default_generation_settings.n_ctx, props.build_info)
+        version = llama_server.build() if self._program.requires else props.build_info
+        return EngineFacts(props.total_slots, props.default_generation_settings.n_ctx, version)
 
     def busy(self) -> EngineRequest:
         """See :meth:`Backend.busy`."""
@@ -305,10 +306,10 @@ def _number(raw: msgspec.Raw | None) -> int:
 
 def _prompts(raw: msgspec.Raw | None) -> int:
     """Count the prompts of a request: a list of strings or lists is several, a list of tokens is one."""
-    if raw is None or memoryview(raw)[:1] != b"[":
+    if raw is None or memoryview(raw)[:1].tobytes() != b"[":
         return 1
     try:
         items = _LIST.decode(raw)
     except msgspec.MsgspecError:
         return 1
-    return max(1, sum(memoryview(item)[:1] in (b'"', b"[", b"{") for item in items))
+    return max(1, sum(memoryview(item)[:1].tobytes() in (b'"', b"[", b"{") for item in items))

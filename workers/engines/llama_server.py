@@ -41,6 +41,15 @@ def load_library() -> Any:
     raise ImportError("xllamacpp is not installed")
 
 
+def build() -> str:
+    """Return llama.cpp's build (``b11549``), which the wheel only tells in its own version; empty if it is not there."""
+    package = importlib.util.find_spec("xllamacpp")
+    for folder in (package.submodule_search_locations or []) if package else []:
+        for facts in Path(folder).parent.glob("xllamacpp-*.dist-info"):
+            return "b" + facts.name.removesuffix(".dist-info").rpartition(".")[2]
+    return ""
+
+
 def _lora(library: Any, parameters: Any, text: str, scaled: bool) -> None:
     adapters = list(parameters.lora_adapters)
     for item in text.split(","):
@@ -131,7 +140,7 @@ def main(words: list[str]) -> int:
             return 2
         library = load_library()
         if ("<version>", True) in given:
-            sys.stdout.write(f"llama-server over xllamacpp, llama.cpp {library.BUILD_INFO['build_number']}\n")
+            sys.stdout.write(f"llama-server over xllamacpp, llama.cpp {build()}\n")
             return 0
         parameters = library.CommonParams()
         apply(library, parameters, given)

@@ -1,0 +1,60 @@
+"""SIGKILL of a gunicorn worker, and of the master: what nobody reads is not generated, and the door comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tests.conftest import OpenHouse
+from tests.house import processes
+from tests.house.waiting import wait_for
+
+LOOP = "extra.tiny-loop"
+
+
+def test_a_killed_gateway_stops_its_generations_and_nobody_elses(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", slots=8, load=[LOOP])
+    streams = [server.client.start_chat(LOOP, stream=True, max_tokens=1500) for _ in range(8)]
+    for stream in streams:
+        stream.until(lambda it: len(it.events) > 1)
+    gateways = {id(stream): server.gateway_of(stream) for stream in streams}
+    dead = gateways[id(streams[0])]
+    os.kill(dead, signal.SIGKILL)
+    survivors = [stream for stream in streams if gateways[id(stream)] != dead]
+    wait_for(lambda: server.busy_slots(LOOP) <= len(survivors), "its generations stopped at the engine")
+    for stream in streams:
+        stream.finish()
+        assert stream.done == (stream in survivors)
+        assert stream.complete == (stream in survivors)
+    wait_for(lambda: len(server.gateway_pids()) == 2, "it was replaced")
+
+
+def test_what_had_not_subscribed_yet_is_stopped_too(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", "tiny-chat", gateway_workers=1)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    wait_for(lambda: server.state()["models"], "its model is being loaded")
+    os.kill(server.gateway_of(stream), signal.SIGKILL)
+    stream.finish(10)
+    assert not stream.complete
+    wait_for(lambda: server.client.get("/health").status == 200, "the gateway is back", 10)
+    server.wait_loaded(LOOP)
+    server.assert_idle()
+    assert server.busy_slots(LOOP) == 0
+
+
+def test_a_killed_master_breaks_streams_and_comes_back(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", load=[LOOP])
+    streams = [server.client.start_chat(LOOP, stream=True, max_tokens=8000) for _ in range(3)]
+    whole = server.client.start_chat(LOOP, max_tokens=8000)
+    for stream in streams:
+        stream.until(lambda it: len(it.events) > 1)
+    master = server.gateway_master()
+    processes.kill(master)
+    for stream in [*streams, whole]:
+        stream.finish(10)
+        assert not stream.done
+        assert not stream.complete, "broken, never complete"
+    wait_for(lambda: server.gateway_master() not in (0, master), "another master")
+    server.wait_ready()
+    wait_for(lambda: server.busy_slots(LOOP) == 0, "nothing is generated for nobody")
+    assert server.client.chat(LOOP, max_tokens=3).status == 200

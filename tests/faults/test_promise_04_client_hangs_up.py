@@ -1,0 +1,54 @@
+"""A client hangs up, streaming or not, in prefill or in decoding: the slot is idle, and the grant with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import OpenHouse
+from tests.house.models import prompt_of
+from tests.house.server import Server
+from tests.house.waiting import wait_for
+
+LOOP, SLOW = "extra.tiny-loop", "extra.tiny-slow"
+
+
+@pytest.fixture(scope="module")
+def server(open_shared: OpenHouse) -> Server:
+    return open_shared("tiny-loop", "tiny-slow", load=[LOOP, SLOW])
+
+
+def gone(server: Server, model: str) -> None:
+    wait_for(lambda: server.busy_slots(model) == 0, "the slot is idle")
+    wait_for(lambda: server.state()["granted"] == 0, "the grant is free")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
+def test_in_decoding(server: Server, stream: bool, endpoint: str) -> None:
+    asked = {"messages": [{"role": "user", "content": "hi"}]} if endpoint.startswith("chat") else {"prompt": "hi"}
+    body = {"model": LOOP, **asked, "max_tokens": 8000, "stream": stream}
+    request = server.client.start("POST", f"/v1/{endpoint}", body)
+    wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine", 10)
+    if stream:
+        request.until(lambda it: len(it.events) > 3)
+    request.hang_up()
+    gone(server, LOOP)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_in_prefill(server: Server, stream: bool) -> None:
+    body = {"model": SLOW, "prompt": prompt_of(3000), "max_tokens": 4000, "stream": stream}
+    request = server.client.start("POST", "/v1/completions", body)
+    wait_for(lambda: server.busy_slots(SLOW) == 1, "it is in the engine", 10)
+    assert not request.events
+    request.hang_up()
+    gone(server, SLOW)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_all_choices_of_one_request(server: Server, stream: bool) -> None:
+    request = server.client.start_chat(LOOP, n=3, stream=stream, max_tokens=8000)
+    wait_for(lambda: server.busy_slots(LOOP) == 3, "every choice has a slot", 10)
+    assert server.state()["granted"] == 3
+    request.hang_up()
+    gone(server, LOOP)

@@ -1,0 +1,127 @@
+"""SIGTERM lets run what runs and leaves nothing; SIGKILL of the supervisor answers everybody and leaves nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+
+from tests.conftest import OpenHouse
+from tests.house import processes
+from tests.house.exchange import Exchange
+from tests.house.server import Server
+from tests.house.waiting import wait_for
+
+LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
+
+
+def refused_or_gone(server: Server) -> bool:
+    """Whether a new client is turned away: 503, or nobody listens any more."""
+    try:
+        return server.client.get("/health", patience=2).status == 503
+    except (OSError, AssertionError):
+        return True
+
+
+def test_sigterm_lets_running_requests_end(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", load=[LOOP])
+    kept = server.client.connect()
+    assert not server.client.start("GET", "/live", connection=kept).until(lambda it: it.complete).closed
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=2500)
+    stream.until(lambda it: len(it.events) > 2)
+
+    server.signal(signal.SIGTERM)
+    wait_for(lambda: refused_or_gone(server), "readiness is false")
+    late = Exchange(kept)
+    with contextlib.suppress(OSError):
+        late.send(server.client.request_bytes("POST", "/v1/chat/completions", {"model": LOOP}))
+        late.until(lambda it: it.complete, 5)
+        assert late.status == 503
+        assert late.error["code"] == "draining"
+        assert int(late.headers["retry-after"]) >= 1
+    assert late.read_to_close(5), "the kept connection really closes"
+
+    stream.finish()
+    assert stream.done
+    assert stream.complete
+    assert server.wait_exit() == 0
+    server.assert_nothing_left()
+
+
+def test_sigterm_refuses_what_waits(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", slots=1, load=[LOOP], grace=20)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=2500)
+    stream.until(lambda it: len(it.events) > 2)
+    waiting = server.client.start_chat(LOOP)
+    wait_for(lambda: server.state()["queued"] == 1, "one waits")
+    server.signal(signal.SIGTERM)
+    waiting.finish(5)
+    assert waiting.status == 503
+    assert waiting.headers["retry-after"]
+    assert stream.finish().done
+    assert server.wait_exit() == 0
+
+
+def test_the_grace_has_an_end(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", load=[LOOP], grace=0.5)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: len(it.events) > 2)
+    server.signal(signal.SIGTERM)
+    stream.finish(5)
+    assert not stream.done
+    assert stream.error["code"] in ("draining", "cancelled", "unloaded", "worker_gone")
+    assert server.wait_exit() == 0
+
+
+def test_sigterm_while_a_model_is_loaded(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", "tiny-chat")
+    request = server.client.start_chat(LOOP, max_tokens=3)
+    wait_for(lambda: server.state()["models"], "it is being loaded")
+    server.signal(signal.SIGTERM)
+    request.finish(10)
+    assert request.status in (200, 503)
+    assert server.wait_exit() == 0
+
+
+def test_sigkill_of_an_idle_supervisor_ends_all(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", load=[LOOP])
+    server.wait_loaded(LOOP)
+    processes.kill(server.pid)
+    wait_for(lambda: not server.process_tree(), "idle workers, spare and gateway leave at once")
+
+
+def test_sigkill_of_the_supervisor_answers_everybody(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", slots=1, load=[LOOP], grace=20)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=2500)
+    stream.until(lambda it: len(it.events) > 2)
+    waiting = [server.client.start_chat(LOOP, stream=stream_it) for stream_it in (True, False)]
+    wait_for(lambda: server.state()["queued"] == 2, "two wait")
+    processes.kill(server.pid)
+    for request in waiting:
+        request.finish(5)
+        assert request.status == 503, request
+        assert request.error["code"] == "supervisor_lost"
+        assert int(request.headers["retry-after"]) >= 1
+    wait_for(lambda: not _listens(server), "the listener is closed")
+    stream.finish()
+    assert stream.done, "what runs may go on up to the grace"
+    wait_for(lambda: not server.process_tree(), "then all leave")
+
+
+def test_the_grace_after_the_supervisors_death_has_an_end(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", load=[LOOP], grace=0.5)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: len(it.events) > 2)
+    processes.kill(server.pid)
+    stream.finish(5)
+    assert not stream.done
+    assert stream.error["code"] == "supervisor_lost"
+    wait_for(lambda: not server.process_tree(), "all have left")
+
+
+def _listens(server: Server) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,67 @@
+"""SIGSTOP of a gateway, or of a worker, under load: nobody else slows down; the stopped one is cut off."""
+
+from __future__ import annotations
+
+import time
+
+from tests.conftest import OpenHouse
+from tests.house import processes
+from tests.house.exchange import Exchange
+from tests.house.models import STORY
+from tests.house.server import Server
+from tests.house.waiting import wait_for
+
+LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
+CUT_OFF = 20.0
+"""The house's own patience with silent processes is seconds; this is the test's with the house."""
+
+
+def answers_at_once(server: Server) -> None:
+    for _ in range(10):
+        start = time.monotonic()
+        answer = server.client.chat(CHAT, patience=5)
+        assert answer.text == STORY
+        assert time.monotonic() - start < 2
+
+
+def streams_on_both(server: Server) -> list[tuple[Exchange, int]]:
+    """Return streams and their gateways, such that every gateway has one."""
+    streams: list[tuple[Exchange, int]] = []
+    while len({gateway for _, gateway in streams}) < 2:
+        assert len(streams) < 16, "one gateway gets nothing"
+        stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+        stream.until(lambda it: len(it.events) > 1)
+        streams.append((stream, server.gateway_of(stream)))
+    return streams
+
+
+def test_a_stopped_gateway_costs_nobody_else_anything(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", "tiny-chat", slots=16, load=[LOOP, CHAT], peer_silence=2)
+    streams = streams_on_both(server)
+    stopped = streams[0][1]
+    with processes.stopped(stopped):
+        answers_at_once(server)
+        for stream, gateway in streams:
+            if gateway != stopped:
+                assert stream.finish().done
+        wait_for(lambda: stopped not in server.gateway_pids(), "the stopped one is replaced", CUT_OFF)
+    for stream, gateway in streams:
+        if gateway == stopped:
+            assert not stream.finish(5).done
+    wait_for(lambda: len(server.gateway_pids()) == 2, "two gateways serve again")
+    wait_for(lambda: server.busy_slots(LOOP) == 0, "nothing is generated for the dead one")
+
+
+def test_a_stopped_worker_costs_nobody_else_anything(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", "tiny-chat", load=[LOOP, CHAT], peer_silence=2)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: len(it.events) > 2)
+    stopped = server.worker_pid(LOOP)
+    with processes.stopped(stopped):
+        answers_at_once(server)
+        wait_for(lambda: not processes.alive(stopped), "the stopped one is ended", CUT_OFF)
+    stream.finish(5)
+    assert not stream.done
+    assert stream.error["model"] == LOOP
+    server.wait_loaded(LOOP)
+    assert server.client.chat(LOOP, max_tokens=20).text == STORY

@@ -1,0 +1,52 @@
+"""A client that reads a byte a second costs bounded memory, and nobody else's speed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.conftest import OpenHouse
+from tests.engines.engine import program
+from tests.engines.floods import PIECE, PIECES
+from tests.house import processes
+from tests.house.models import STORY
+from tests.house.waiting import wait_for
+
+FLOOD, CHAT = "extra.tiny-tale", "extra.tiny-chat"
+MOST = 40_000_000
+"""Bytes by which the whole house may grow, where the answer has 64 million."""
+
+
+def test_a_slow_client_is_cut_off(open_house: OpenHouse, tmp_path: Path) -> None:
+    server = open_house("tiny-tale", "tiny-chat", llama_server=program(tmp_path, "floods"), load=[CHAT])
+    loaded = server.client.post("/v1/load", {"model_name": FLOOD, "llamacpp_backend": "system"})
+    assert loaded.status == 200, loaded
+    assert server.client.chat(CHAT).text == STORY
+    ours = [server.pid, *server.gateway_pids(), *(worker.pid for worker in server.workers())]
+    before = sum(processes.memory(pid) for pid in ours)
+
+    slow = server.client.start_chat(FLOOD, stream=True, receive_buffer=4096)
+    slow.read(most=1)
+    longest = most = 0.0
+    deadline = time.monotonic() + 30
+    while server.state()["granted"]:
+        assert time.monotonic() < deadline, "the slow client still holds its grant"
+        slow.read(most=1)
+        start = time.monotonic()
+        assert server.client.chat(CHAT, patience=5).text == STORY
+        longest = max(longest, time.monotonic() - start)
+        most = max(most, sum(processes.memory(pid) for pid in ours) - before)
+    assert longest < 2
+    assert most < MOST, f"the house grew by {most:.0f} bytes"
+    wait_for(lambda: server.busy_slots(FLOOD) == 0, "the engine has stopped")
+    slow.finish()
+    assert not slow.done
+    assert not slow.complete
+
+
+def test_a_fast_client_gets_all_of_it(open_house: OpenHouse, tmp_path: Path) -> None:
+    engine = program(tmp_path, "floods")
+    server = open_house("tiny-chat", llamacpp_backend="system", llama_server=engine, load=[CHAT])
+    flood = server.client.start_chat(CHAT, stream=True).finish(60)
+    assert flood.done
+    assert len(flood.text) == len(PIECE) * PIECES

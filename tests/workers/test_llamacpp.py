@@ -1,0 +1,230 @@
+"""The llamacpp recipe: flags, command line, requests; and what is read of a GGUF file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.failures import Code, LemonbusError
+from protocol.recipes import ModelSpec
+from protocol.settings import Settings
+from tests.house.models import tiny_models
+from workers import gguf
+from workers.backends import DESCRIPTORS, backend_class
+from workers.backends.arguments import FORBIDDEN, check_args, slots_of
+from workers.backends.llamacpp import LlamaCpp
+from workers.check import available_memory, parts_of
+from workers.engines.flags import FLAGS, FlagError, parse
+
+DOCUMENTED = ["-m", "--port", "--ctx-size", "-ngl", "--jinja", "--mmproj", "--embeddings", "--reranking"]
+
+
+def made(kind: str = "llm", backend: str = "cpu", home: str = "/home", **options: Any) -> LlamaCpp:
+    spec = ModelSpec("user.a,b/c", "x", "llamacpp", backend, kind, "/models/x.gguf", options=options)
+    return LlamaCpp(spec, Settings(cache_dir=home))
+
+
+@pytest.mark.parametrize("flag", [*DOCUMENTED, *FORBIDDEN, "--ctx_size", "--ctx-size=4", "--n_gpu_layers"])
+def test_flags_that_are_ours(flag: str) -> None:
+    with pytest.raises(LemonbusError) as told:
+        check_args(f"-fa on {flag} 1")
+    assert told.value.failure.code == Code.INVALID_REQUEST
+    assert told.value.failure.param == "llamacpp_args"
+    assert flag.split("=", maxsplit=1)[0].replace("_", "-") in told.value.failure.message
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ("", []),
+        ("-np 2 -kvu", ["-np", "2", "-kvu"]),
+        ("--flash-attn on --no-mmap", ["--flash-attn", "on", "--no-mmap"]),
+        ("--no-context-shift --no-mmap", ["--no-context-shift", "--no-mmap"]),
+        ('--chat-template "a b"', ["--chat-template", "a b"]),
+    ],
+)
+def test_flags_that_are_the_users(args: str, words: list[str]) -> None:
+    assert check_args(args) == words
+    made(llamacpp_args=args).check()
+
+
+@pytest.mark.parametrize("args", ["'open", "-np", "-np x", "-np 0", "-np 257", "--parallel -1", "a\0b"])
+def test_arguments_that_make_no_sense(args: str) -> None:
+    with pytest.raises(LemonbusError):
+        check_args(args)
+
+
+def test_slots() -> None:
+    assert slots_of({}, 4) == 4
+    assert slots_of({"slots": 0}, 4) == 4
+    assert slots_of({"slots": 2}, 4) == 2
+    assert slots_of({"slots": 2, "llamacpp_args": "-np 8"}, 4) == 8
+    assert slots_of({"llamacpp_args": "-np 8 --parallel 3"}, 4) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [(["--nope"], "--nope"), (["-np"], "-np needs"), (["-np", "x"], "-np cannot be x"), (["-fa", "maybe"], "maybe")],
+)
+def test_our_server_is_strict(words: list[str], problem: str) -> None:
+    with pytest.raises(FlagError, match=problem):
+        parse(words)
+
+
+@given(st.lists(st.one_of(st.sampled_from(sorted(FLAGS)), st.text(max_size=8)), max_size=6))
+def test_any_command_line_is_read_or_refused(words: list[str]) -> None:
+    with contextlib.suppress(FlagError):
+        parse(words)
+
+
+def pair(command: list[str], flag: str) -> str:
+    return command[command.index(flag) + 1]
+
+
+def test_the_command_line() -> None:
+    command = made(ctx_size=1000, threads=3).command(5)
+    assert pair(command, "--ctx-size") == "4000"
+    assert (pair(command, "-np"), pair(command, "-b"), pair(command, "-t")) == ("4", "64", "3")
+    assert pair(command, "-a") == "user.a_b/c"
+    assert pair(command, "--slot-save-path") == "/home/slots/user.a_b_c/"
+    assert "-m" in command
+    command = made(ctx_size=1000, llamacpp_args="-np 2 -kvu --slot-save-path /s --cache-ram 9").command(5)
+    assert pair(command, "--ctx-size") == "2000"
+    assert command.count("--slot-save-path") == command.count("--cache-ram") == 1
+    assert command[-7:] == ["-np", "2", "-kvu", "--slot-save-path", "/s", "--cache-ram", "9"]
+    backend = made(ctx_size=0)
+    backend.trained_context = 512
+    assert pair(backend.command(5), "--ctx-size") == "2048"
+    assert "--embeddings" in made("embedding").command(5)
+    assert "--reranking" in made("reranking").command(5)
+
+
+def test_the_environment() -> None:
+    inherited = {
+        "PATH": "/bin",
+        "LLAMA_ARG_PORT": "1",
+        "LLAMA_API_KEY": "k",
+        "LEMONBUS_API_KEY": "k",
+        "PYTHONPATH": "p",
+    }
+    assert made().environment(inherited) == {"PATH": "/bin", "PYTHONPATH": "p", "GOMP_SPINCOUNT": "300"}
+    assert made(backend="system").environment(inherited) == {"PATH": "/bin", "GOMP_SPINCOUNT": "300"}
+
+
+def test_a_missing_executable(tmp_path: Path) -> None:
+    spec = ModelSpec("x", "x", "llamacpp", "system", "llm", "/models/x.gguf")
+    with pytest.raises(LemonbusError) as told:
+        LlamaCpp(spec, Settings(llama_server=str(tmp_path / "no-such-server"))).check()
+    assert "no-such-server" in told.value.failure.message
+    assert str(tmp_path) not in told.value.failure.message
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "stream", "body", "streamed", "weight"),
+    [
+        ("chat/completions", True, {}, True, 1),
+        ("chat/completions", False, {}, True, 1),
+        ("chat/completions", False, {"n": 3}, True, 3),
+        ("chat/completions", False, {"logprobs": True}, False, 1),
+        ("chat/completions", True, {"logprobs": True}, True, 1),
+        ("completions", False, {"logprobs": 2, "prompt": "a"}, True, 1),
+        ("completions", False, {"prompt": ["a", "b"], "n": 2}, True, 4),
+        ("completions", False, {"prompt": [[1], [2, 3]]}, True, 2),
+        ("completions", False, {"prompt": [1, 2, 3]}, True, 1),
+        ("completions", False, {"prompt": []}, True, 1),
+    ],
+)
+def test_requests(endpoint: str, stream: bool, body: dict[str, Any], streamed: bool, weight: int) -> None:
+    request = made().request(endpoint, "", json.dumps({**body, "odd": 1.50}).encode(), stream)
+    assert (request.streamed, request.weight, request.path) == (streamed, weight, f"/v1/{endpoint}")
+    sent = json.loads(request.body)
+    assert sent["odd"] == 1.5
+    if streamed:
+        assert sent["stream"] is True
+        assert sent["return_progress"] is True
+        assert sent["stream_options"] == {"include_usage": True}
+
+
+def test_what_the_client_asked_to_see() -> None:
+    request = made().request(
+        "completions", "", b'{"stream_options":{"include_usage":true},"return_progress":true}', True
+    )
+    assert (request.usage, request.progress) == (True, True)
+    request = made().request("completions", "", b'{"stream_options":null}', True)
+    assert (request.usage, request.progress) == (False, False)
+
+
+@pytest.mark.parametrize("body", [b"[]", b"nonsense", b'{"stream_options":3}', b"[" * 100_000, b""])
+def test_bodies_that_are_none(body: bytes) -> None:
+    with pytest.raises(LemonbusError) as told:
+        made().request("completions", "", body, stream=False)
+    assert told.value.failure.http_status == 400
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [("GET", "/slots"), ("save/0", "/slots/0?action=save"), ("restore/3", "/slots/3?action=restore")],
+)
+def test_slots_requests(query: str, path: str) -> None:
+    request = made().request("slots", query, b"", stream=False)
+    assert (request.path, request.weight) == (path, 0)
+
+
+@pytest.mark.parametrize(("query", "status"), [("erase/4", 404), ("burn/0", 400), ("save/x", 400), ("save/-1", 400)])
+def test_slots_that_are_none(query: str, status: int) -> None:
+    with pytest.raises(LemonbusError) as told:
+        made().request("slots", query, b"", stream=False)
+    assert told.value.failure.http_status == status
+
+
+def test_the_registry() -> None:
+    for recipe, descriptor in DESCRIPTORS.items():
+        assert backend_class(recipe).descriptor is descriptor
+        for endpoints in descriptor.serves.values():
+            assert all(endpoint in descriptor.idle_check for endpoint in endpoints)
+    with pytest.raises(LemonbusError):
+        backend_class("nope")
+
+
+@pytest.mark.parametrize("name", ["tiny-chat", "tiny-embed", "tiny-rerank"])
+def test_whole_files_are_whole(name: str, tmp_path: Path) -> None:
+    path = tiny_models() / "models" / f"{name}.gguf"
+    header = gguf.read(path)
+    assert header.architecture
+    assert header.context_length > 0
+    data = path.read_bytes()
+    cut = tmp_path / "cut.gguf"
+    for size in (3, 20, 100, len(data) // 3, len(data) - 64):
+        cut.write_bytes(data[:size])
+        with pytest.raises(gguf.BrokenError):
+            gguf.read(cut)
+
+
+@settings(max_examples=60, deadline=None)
+@given(noise=st.binary(max_size=200), place=st.integers(0, 400))
+def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, noise: bytes, place: int) -> None:
+    path = tmp_path_factory.mktemp("broken") / "x.gguf"
+    data = bytearray((tiny_models() / "models" / "tiny-chat.gguf").read_bytes()[:4096])
+    data[4 + place : 4 + place + len(noise)] = noise
+    path.write_bytes(data)
+    with pytest.raises(gguf.BrokenError):
+        gguf.read(path)
+
+
+def test_parts() -> None:
+    assert parts_of(Path("/m/x.gguf")) == [Path("/m/x.gguf")]
+    assert [path.name for path in parts_of(Path("/m/x-00001-of-00002.gguf"))] == [
+        "x-00001-of-00002.gguf",
+        "x-00002-of-00002.gguf",
+    ]
+
+
+def test_memory() -> None:
+    assert available_memory("MemTotal: 9 kB\nMemAvailable:    2048 kB\n") == 2 * 1024 * 1024
+    assert available_memory("") == 0

@@ -1,0 +1,238 @@
+"""The requests of this worker, from Run to Idle: who waits, who runs, who is told what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from protocol import endpoints, logs
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.ids import RequestKey
+from protocol.loop import Loop, Timer
+from protocol.settings import Settings
+from protocol.surroundings import Surroundings
+from protocol.work import Idle, Run
+from workers.attempt import Attempt, Phase
+from workers.audience import Audience
+from workers.backends.backend import Backend
+from workers.bus import Bus
+from workers.client import Client
+from workers.desk import RETRY_S, Desk
+from workers.guard import Guard
+from workers.stopping import Stopping
+
+DEATH_SHOWS_S: Final = 1.0
+"""A broken connection is most often a dying engine: its death, a moment later, says more."""
+ALIVE_EVERY_S: Final = 1.0
+
+
+class Running:
+    """The owner of all attempts."""
+
+    def __init__(
+        self, loop: Loop, bus: Bus, house: Surroundings, settings: Settings, on_empty: Callable[[], None]
+    ) -> None:
+        """Take no requests yet. ``on_empty`` is called when the last one has ended."""
+        self._loop, self._bus, self._house, self._settings = loop, bus, house, settings
+        self._on_empty = on_empty
+        self._log = logs.get()
+        self._audience = Audience()
+        self._desk = Desk(bus.publish)
+        self._attempts: dict[RequestKey, Attempt] = {}
+        self._backend: Backend | None = None
+        self._client: Client | None = None
+        self._stopping: Stopping | None = None
+        self._guard: Guard | None = None
+        self._accepts = False
+        self._flush_timer: Timer | None = None
+        bus.on_subscription = self._subscription
+        loop.at_turn_end(self._turn_end)
+
+    def __len__(self) -> int:
+        """Return how many have not ended."""
+        return len(self._attempts)
+
+    def busy(self) -> bool:
+        """Return whether the engine has work."""
+        return any(attempt.phase is not Phase.WAITING for attempt in self._attempts.values())
+
+    def only_label(self) -> str:
+        """Return the label of the request under way, if there is exactly one."""
+        if len(self._attempts) != 1:
+            return ""
+        return next(iter(self._attempts.values())).run.label
+
+    def open(self, backend: Backend, client: Client, guard: Guard, log: logs.Logger) -> None:
+        """An engine is ready: take requests."""
+        self._backend, self._client, self._guard, self._log = backend, client, guard, log
+        self._stopping = Stopping(self._loop, backend, client, self._attempts, self._idle)
+        self._accepts = True
+
+    def close(self) -> None:
+        """Take no more requests; those under way go on."""
+        self._accepts = False
+
+    def fail_all(self, failure: Failure) -> None:
+        """End all of them: the engine is dead, or is about to be."""
+        self._accepts = False
+        if self._stopping is not None:
+            self._stopping.end()
+        for attempt in list(self._attempts.values()):
+            del self._attempts[attempt.key]
+            if attempt.phase is Phase.WAITING:
+                self._audience.forget(attempt.key)
+                self._bus.send(Idle(*attempt.key, code=Code.RETURNED))
+            elif attempt.phase is Phase.RUNNING:
+                told = msgspec.structs.replace(failure, tokens_sent=attempt.tokens_sent)
+                self._desk.failed(attempt.key, told)
+        self._flush()
+
+    # What the supervisor and the gateways say.
+
+    def run(self, run: Run, body: bytes) -> None:
+        """Start a request once its gateway hears us; give it back if that does not come true."""
+        key = RequestKey(run.gateway, run.number, run.attempt)
+        if self._backend is None or key in self._attempts:
+            return
+        attempt = Attempt(run, body, self._backend.program, self._backend.alias, self, self._loop.now)
+        self._attempts[key] = attempt
+        if self._audience.hears(run.gateway):
+            self._start(attempt)
+        elif not self._accepts:
+            # It crossed with the engine's death, and the supervisor counts on us to tell the gateway.
+            self._audience.wait(key, math.inf)
+        else:
+            self._audience.wait(key, self._loop.now())
+            self._loop.call_later(self._settings.subscribe_timeout, self._give_back)
+
+    def cancel(self, key: RequestKey, code: str) -> None:
+        """Nobody wants it any more. Unknown ones are ignored."""
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.phase is Phase.STOPPING:
+            return
+        self._desk.dropped(key)
+        if attempt.phase is Phase.WAITING:
+            self._audience.forget(key)
+            self._idle(attempt, code)
+        else:
+            self._stop(attempt, code)
+
+    def _subscription(self, joined: bool, topic: bytes) -> None:
+        if joined:
+            for key in self._audience.joined(topic):
+                self._start(self._attempts[key])
+            return
+        self._audience.left(topic)
+        gateway = topic[:-1].decode("utf-8", "replace")
+        for key in [key for key in self._attempts if key.gateway == gateway]:
+            self.cancel(key, Code.CANCELLED)
+        self._desk.gateway_left(gateway)
+
+    def _give_back(self) -> None:
+        # A hair less patience: the timer that is due must find its own request.
+        for key in self._audience.overdue(self._loop.now(), self._settings.subscribe_timeout - 0.001):
+            self._idle(self._attempts[key], Code.RETURNED)
+
+    def _start(self, attempt: Attempt) -> None:
+        self._desk.opened(attempt.key)
+        if not self._accepts or self._backend is None or self._client is None or self._guard is None:
+            failure = Failure(Code.RETURNED, "the worker takes no requests now", model=attempt.run.model)
+            self.failed(attempt, failure, stopped=True)
+            return
+        try:
+            body = attempt.body
+            if attempt.run.spool:
+                body = (endpoints.spool(self._house.runtime) / Path(attempt.run.spool).name).read_bytes()
+            request = self._backend.request(attempt.run.endpoint, attempt.run.query, body, attempt.run.stream)
+        except LemonbusError as problem:
+            self.failed(attempt, problem.failure, stopped=True)
+            return
+        except OSError as problem:
+            failure = Failure(Code.INTERNAL, "the request's body is not there any more", detail=str(problem))
+            self.failed(attempt, failure, stopped=True)
+            return
+        attempt.started(request)
+        attempt.exchange = self._client.send(request, attempt)
+        self._guard.wake()
+
+    def _stop(self, attempt: Attempt, code: str) -> None:
+        if self._stopping is not None:
+            self._stopping.stop(attempt, code)
+
+    def _idle(self, attempt: Attempt, code: str) -> None:
+        del self._attempts[attempt.key]
+        self._bus.send(Idle(*attempt.key, code=code))
+        if not self._attempts:
+            self._on_empty()
+
+    # What attempts say.
+
+    def advanced(self, attempt: Attempt, data: bytes, tokens: int) -> None:
+        """See :class:`~workers.attempt.Owner`."""
+        if self._guard is not None:
+            self._guard.progress()
+        if attempt.phase is Phase.STOPPING:
+            if attempt.exchange is not None and attempt.request.streamed and self._stopping is not None:
+                self._stopping.hang_up(attempt)
+        elif data:
+            self._desk.delta(attempt.key, data, tokens)
+        elif attempt.silent_for(ALIVE_EVERY_S):
+            self._desk.alive(attempt.key)
+
+    def completed(self, attempt: Attempt, answer: bytes) -> None:
+        """See :class:`~workers.attempt.Owner`."""
+        outcome = attempt.outcome()
+        if answer:
+            self._desk.delta(attempt.key, answer, attempt.tokens)
+        self._desk.done(attempt.key, outcome)
+        self._log.debug("answered", request_id=attempt.run.label, tokens=outcome.output_tokens)
+        del self._attempts[attempt.key]
+        self._bus.send(Idle(*attempt.key, outcome=outcome))
+        if not self._attempts:
+            self._on_empty()
+
+    def failed(self, attempt: Attempt, failure: Failure, stopped: bool) -> None:
+        """See :class:`~workers.attempt.Owner`."""
+        self._log.warning("request failed", request_id=attempt.run.label, code=failure.code, reason=failure.message)
+        self._desk.failed(attempt.key, failure)
+        if stopped:
+            self._idle(attempt, failure.code)
+        else:
+            self._stop(attempt, failure.code)
+
+    def broken(self, attempt: Attempt, failure: Failure) -> None:
+        """See :class:`~workers.attempt.Owner`."""
+
+        def judge() -> None:
+            if self._attempts.get(attempt.key) is attempt and attempt.phase is Phase.RUNNING:
+                self.failed(attempt, failure, stopped=False)
+
+        self._loop.call_later(DEATH_SHOWS_S, judge)
+
+    def discarded(self, attempt: Attempt) -> None:
+        """See :class:`~workers.attempt.Owner`."""
+        if self._stopping is not None:
+            self._stopping.over(attempt)
+
+    # What leaves.
+
+    def _turn_end(self) -> None:
+        while self._desk.overflowed:
+            attempt = self._attempts.get(self._desk.overflowed.pop())
+            if attempt is not None and attempt.phase is Phase.RUNNING:
+                self._stop(attempt, Code.CLIENT_TOO_SLOW)
+        self._flush()
+
+    def _flush(self) -> None:
+        self._desk.flush()
+        if self._desk.stalled and self._flush_timer is None:
+            self._flush_timer = self._loop.call_later(RETRY_S, self._flush_again)
+
+    def _flush_again(self) -> None:
+        self._flush_timer = None
+        self._desk.stalled.clear()
+        self._flush()

@@ -1,0 +1,102 @@
+"""Requests that nobody wants any more: hang up, then ask the engine until it has really stopped.
+
+Only then is their grant free: a supervisor that believed a cancellation would grant slots that are still busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from protocol.ids import RequestKey
+from protocol.loop import Loop, Timer
+from protocol.recipes import IdleCheck
+from workers.attempt import Attempt, Phase
+from workers.awakening import Whole
+from workers.backends.backend import Backend
+from workers.client import Client
+
+POLL_S: Final = 0.008
+HANG_UP_AFTER_S: Final = 0.25
+"""How long an engine that has not yet taken a request up is given to do so: after that it notices a hang-up at
+once, before that it may begin to work when its slots were already found idle."""
+
+
+class Stopping:
+    """The stopping requests of one engine."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        backend: Backend,
+        client: Client,
+        attempts: dict[RequestKey, Attempt],
+        idle: Callable[[Attempt, str], None],
+    ) -> None:
+        """``attempts``: all that are under way; ``idle`` is called when the engine has stopped working on one."""
+        self._loop, self._backend, self._client = loop, backend, client
+        self._attempts, self._idle = attempts, idle
+        self._polling: Timer | None = None
+
+    def stop(self, attempt: Attempt, code: str) -> None:
+        """Let the engine stop."""
+        attempt.phase, attempt.code = Phase.STOPPING, code
+        exchange = attempt.exchange
+        check = self._backend.descriptor.idle_check.get(attempt.run.endpoint)
+        if exchange is None:
+            self._idle(attempt, code)
+        elif attempt.request.streamed and check == IdleCheck.SLOTS:
+            if attempt.answering or exchange.connection is None:
+                self.hang_up(attempt)
+            else:
+                self._loop.call_later(HANG_UP_AFTER_S, lambda: self.hang_up(attempt))
+        elif exchange.connection is None:
+            self._idle(attempt, code)
+
+    def hang_up(self, attempt: Attempt) -> None:
+        """Close the connection and begin to ask. Idempotent."""
+        exchange, attempt.exchange = attempt.exchange, None
+        if exchange is not None:
+            exchange.cancel()
+        if self._polling is None and self._client.open and self._attempts.get(attempt.key) is attempt:
+            self._polling = self._loop.call_later(POLL_S, self._poll)
+
+    def over(self, attempt: Attempt) -> None:
+        """The answer of a stopping request was read to its end, or its connection broke."""
+        if attempt.request.streamed:
+            self.hang_up(attempt)
+        elif self._client.open:
+            self._idle(attempt, attempt.code)
+
+    def end(self) -> None:
+        """The engine is dead."""
+        if self._polling is not None:
+            self._polling.cancel()
+
+    def _poll(self) -> None:
+        if self._client.open:
+            self._client.send(self._backend.busy(), Whole(self._polled))
+
+    def _polled(self, status: int, body: bytes) -> None:
+        self._polling = None
+        unheard = [
+            attempt
+            for attempt in self._attempts.values()
+            if attempt.phase is Phase.STOPPING and attempt.exchange is None
+        ]
+        if not unheard:
+            return
+        allowed = sum(
+            attempt.request.weight
+            for attempt in self._attempts.values()
+            if attempt.phase is Phase.RUNNING or attempt.exchange is not None
+        )
+        try:
+            idle = status == 200 and self._backend.processing(body) <= allowed
+        except ValueError:
+            idle = False
+        if not idle:
+            self._polling = self._loop.call_later(POLL_S, self._poll)
+            return
+        for attempt in unheard:
+            self._idle(attempt, attempt.code)
