@@ -1,29 +1,32 @@
 """The one loop that the supervisor, the workers and the jobs run in: sockets, deaths, timers, signals.
 
-One thread, ``zmq.Poller`` (level-triggered for ZeroMQ sockets and file descriptors alike), no framework.  A
-callback never blocks and never raises by design; one that does raise ends the process, because a house whose
-state is unknown must not go on promising things.
+One thread, epoll, no framework.  A ZeroMQ socket tells by an edge on its descriptor that *something* happened to
+it, so what it is ready for is asked of the socket itself, before the loop sleeps and after it was woken; that costs
+less than half of ``zmq_poll``, which asks twice and lists every descriptor each time.  A callback never blocks and
+never raises by design; one that does raise ends the process, because a house whose state is unknown must not go on
+promising things.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-import math
 import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import zmq
 
 Callback = Callable[[], None]
-Source = zmq.Socket[bytes] | int
+Socket = zmq.Socket[bytes]
 
-READ: Final = zmq.POLLIN
-WRITE: Final = zmq.POLLOUT
+_POLLIN: Final = int(zmq.POLLIN)
+_EVENTS: Final = int(zmq.EVENTS)
+_NOT_WRITE: Final = ~select.EPOLLOUT
+_NOT_READ: Final = ~select.EPOLLIN
 
 
 class Timer:
@@ -47,9 +50,12 @@ class Loop:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Start with nothing to wait for."""
         self.now: Callable[[], float] = clock
-        self._poller = zmq.Poller()
-        self._readers: dict[Source, Callback] = {}
-        self._writers: dict[Source, Callback] = {}
+        self._epoll = select.epoll()
+        self._sockets: dict[int, tuple[Socket, Callback]] = {}
+        self._readers: dict[int, Callback] = {}
+        self._writers: dict[int, Callback] = {}
+        self._gone: set[int] = set()
+        """Descriptors taken away in this turn: their number may already be somebody else's."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._turn_end: list[Callback] = []
@@ -58,24 +64,44 @@ class Loop:
         self._wake_read, self._wake_write = -1, -1
         self._running = False
 
-    def on_readable(self, source: Source, callback: Callback | None) -> None:
-        """Call back while ``source`` has something to read; ``None`` takes the callback away."""
-        self._set(self._readers, source, callback)
-
-    def on_writable(self, source: Source, callback: Callback | None) -> None:
-        """Call back while ``source`` can be written to; ``None`` takes the callback away."""
-        self._set(self._writers, source, callback)
-
-    def _set(self, table: dict[Source, Callback], source: Source, callback: Callback | None) -> None:
+    def on_socket(self, source: Socket, callback: Callback | None) -> None:
+        """Call back while a ZeroMQ socket has something to read; ``None`` takes the callback away."""
+        fd = int(source.FD)
         if callback is None:
-            table.pop(source, None)
+            if self._sockets.pop(fd, None):
+                self._epoll.unregister(fd)
+            return
+        if fd not in self._sockets:
+            self._epoll.register(fd, select.EPOLLIN)
+        self._sockets[fd] = (source, callback)
+
+    def on_readable(self, fd: int, callback: Callback | None) -> None:
+        """Call back while ``fd`` has something to read; ``None`` takes the callback away."""
+        self._set(self._readers, fd, callback)
+
+    def on_writable(self, fd: int, callback: Callback | None) -> None:
+        """Call back while ``fd`` can be written to; ``None`` takes the callback away."""
+        self._set(self._writers, fd, callback)
+
+    def _set(self, table: dict[int, Callback], fd: int, callback: Callback | None) -> None:
+        before = self._mask(fd)
+        if callback is None:
+            table.pop(fd, None)
         else:
-            table[source] = callback
-        flags = (READ if source in self._readers else 0) | (WRITE if source in self._writers else 0)
-        if flags:
-            self._poller.register(source, flags)
-        elif source in self._poller:
-            self._poller.unregister(source)
+            table[fd] = callback
+        after = self._mask(fd)
+        if before == after:
+            return
+        if not before:
+            self._epoll.register(fd, after)
+        elif after:
+            self._epoll.modify(fd, after)
+        else:
+            self._epoll.unregister(fd)
+            self._gone.add(fd)
+
+    def _mask(self, fd: int) -> int:
+        return (select.EPOLLIN if fd in self._readers else 0) | (select.EPOLLOUT if fd in self._writers else 0)
 
     def call_later(self, seconds: float, callback: Callback) -> Timer:
         """Call back once, not before ``seconds`` have passed."""
@@ -147,25 +173,41 @@ class Loop:
         """Wait at most ``longest`` seconds for something, then call back for all that is ready."""
         if self._timers:
             longest = min(longest, max(0.0, self._timers[0][0] - self.now()))
-        for source, flags in self._poll(longest):
-            if flags & ~WRITE:
-                callback = self._readers.get(source)
-                if callback:
-                    callback()
-            if flags & ~READ:
-                callback = self._writers.get(source)
-                if callback:
-                    callback()
+        ready = self._ready(self._sockets)
+        try:
+            # Rounded up to milliseconds by epoll: a timer that is 0.4 ms away is no busy loop.
+            happened = self._epoll.poll(0.0 if ready else longest)
+        except InterruptedError:
+            happened = []
+        self._gone.clear()
+        for fd, flags in happened:
+            if fd in self._sockets:
+                if fd not in ready:
+                    ready.append(fd)
+            elif fd not in self._gone:
+                self._call(fd, flags)
+        for fd in self._ready(ready):
+            known = self._sockets.get(fd)
+            if known:
+                known[1]()
         self._fire()
         for callback in self._turn_end:
             callback()
 
-    def _poll(self, longest: float) -> list[tuple[Source, int]]:
-        try:
-            # Rounded up: a timer that is 0.4 ms away must not become a busy loop.
-            return self._poller.poll(math.ceil(longest * 1000))
-        except InterruptedError:
-            return []
+    def _call(self, fd: int, flags: int) -> None:
+        if flags & _NOT_WRITE:
+            callback = self._readers.get(fd)
+            if callback:
+                callback()
+        if flags & _NOT_READ and fd not in self._gone:
+            callback = self._writers.get(fd)
+            if callback:
+                callback()
+
+    def _ready(self, sockets: Iterable[int]) -> list[int]:
+        """Return those that have something to read. Asking is also what lets a socket's descriptor calm down."""
+        known = self._sockets
+        return [fd for fd in sockets if fd in known and known[fd][0].get(_EVENTS) & _POLLIN]  # type: ignore[operator]
 
     def _fire(self) -> None:
         now = self.now()
@@ -184,6 +226,7 @@ class Loop:
             os.close(self._wake_read)
             os.close(self._wake_write)
             self._wake_read = self._wake_write = -1
+        self._epoll.close()
 
 
 def alive(pid: int) -> bool:

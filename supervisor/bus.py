@@ -65,8 +65,8 @@ class Bus:
     def listen(self, received: Received, logged: Callable[[bytes], None], overflow: Callable[[str], None]) -> None:
         """Call ``received(peer, message, payload)``, ``logged(record)`` and ``overflow(peer)`` from now on."""
         self._received, self._logged, self._overflow = received, logged, overflow
-        self._loop.on_readable(self._router, self._read)
-        self._loop.on_readable(self._logs, self._read_logs)
+        self._loop.on_socket(self._router, self._read)
+        self._loop.on_socket(self._logs, self._read_logs)
 
     def send(self, peer: str, message: Struct, payload: bytes | None = None) -> None:
         """Send, or keep in the peer's outbox while it does not read. Never blocks, never raises."""
@@ -136,8 +136,8 @@ class Bus:
 
     def close(self) -> None:
         """Send what still fits into 200 ms, and close."""
-        self._loop.on_readable(self._router, None)
-        self._loop.on_readable(self._logs, None)
+        self._loop.on_socket(self._router, None)
+        self._loop.on_socket(self._logs, None)
         self._router.close()
         self._logs.close(0)
         self._context.term()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -57,6 +57,18 @@ def nothing_is_granted() -> Iterator[None]:
     for server in _opened:
         if server.alive:
             server.assert_idle()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the logs of the servers beside a failure."""
+    report = yield
+    if report.failed:
+        for server in _opened[-3:]:
+            report.sections.append(
+                (f"log of {server.home.name} after {report.when} of {item.name}", server.last_lines())
+            )
+    return report
 
 
 def pytest_sessionfinish() -> None:

@@ -47,8 +47,8 @@ class Bus:
         self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, 200)
         self._logs.connect(endpoints.logs(house.runtime, house.boot))
-        loop.on_readable(self._control, self._read_control)
-        loop.on_readable(self._events, self._read_subscriptions)
+        loop.on_socket(self._control, self._read_control)
+        loop.on_socket(self._events, self._read_subscriptions)
 
     def _open(self, kind: int) -> zmq.Socket[bytes]:
         opened: zmq.Socket[bytes] = self._context.socket(kind)
@@ -105,7 +105,7 @@ class Bus:
     def close(self, supervisor_lives: bool) -> None:
         """Close the sockets; what was sent last may still go out for a moment."""
         for source in (self._control, self._events):
-            self._loop.on_readable(source, None)
+            self._loop.on_socket(source, None)
         self._control.close(LINGER_MS if supervisor_lives else 0)
         self._events.close(LINGER_MS)
         self._logs.close(200 if supervisor_lives else 0)

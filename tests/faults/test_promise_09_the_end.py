@@ -7,7 +7,6 @@ import signal
 import socket
 
 from tests.conftest import OpenHouse
-from tests.house import processes
 from tests.house.exchange import Exchange
 from tests.house.server import Server
 from tests.house.waiting import wait_for
@@ -86,7 +85,7 @@ def test_sigterm_while_a_model_is_loaded(open_house: OpenHouse) -> None:
 def test_sigkill_of_an_idle_supervisor_ends_all(open_house: OpenHouse) -> None:
     server = open_house("tiny-loop", load=[LOOP])
     server.wait_loaded(LOOP)
-    processes.kill(server.pid)
+    server.kill_supervisor()
     wait_for(lambda: not server.process_tree(), "idle workers, spare and gateway leave at once")
 
 
@@ -96,7 +95,7 @@ def test_sigkill_of_the_supervisor_answers_everybody(open_house: OpenHouse) -> N
     stream.until(lambda it: len(it.events) > 2)
     waiting = [server.client.start_chat(LOOP, stream=stream_it) for stream_it in (True, False)]
     wait_for(lambda: server.state()["queued"] == 2, "two wait")
-    processes.kill(server.pid)
+    server.kill_supervisor()
     for request in waiting:
         request.finish(5)
         assert request.status == 503, request
@@ -112,7 +111,7 @@ def test_the_grace_after_the_supervisors_death_has_an_end(open_house: OpenHouse)
     server = open_house("tiny-loop", load=[LOOP], grace=0.5)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     stream.until(lambda it: len(it.events) > 2)
-    processes.kill(server.pid)
+    server.kill_supervisor()
     stream.finish(5)
     assert not stream.done
     assert stream.error["code"] == "supervisor_lost"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.conftest import OpenHouse
-from tests.house import processes
 from tests.house.models import STORY, TALE
 from tests.house.server import Server
 from tests.house.waiting import wait_for
@@ -39,8 +38,7 @@ def test_a_second_server_on_the_port(open_house: OpenHouse) -> None:
 def test_a_stale_runtime_directory(open_house: OpenHouse) -> None:
     first = open_house("tiny-chat", load=[CHAT])
     first.wait_loaded(CHAT)
-    processes.kill(first.pid)
-    first.wait_exit()
+    first.kill_supervisor()
     wait_for(lambda: not first.process_tree(), "all have left")
     assert any(first.runtime.iterdir()), "it left something behind"
     second = open_house("tiny-chat", runtime=first.runtime)
@@ -51,8 +49,7 @@ def test_a_server_started_within_the_grace_of_a_dead_one(open_house: OpenHouse) 
     first = open_house("tiny-loop", load=[LOOP])
     stream = first.client.start_chat(LOOP, stream=True, max_tokens=2500)
     stream.until(lambda it: len(it.events) > 2)
-    processes.kill(first.pid)
-    first.wait_exit()
+    first.kill_supervisor()
     second = open_house("tiny-chat", runtime=first.runtime, port=first.port)
     assert second.client.chat(CHAT).text == STORY
     assert stream.finish().done, "the old stream ends whole beside it"

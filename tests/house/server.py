@@ -50,6 +50,7 @@ class Server:
         self.lines: list[dict[str, Any]] = []
         self.unread: list[str] = []
         """What came on stderr and is no JSON line."""
+        self._murdered = False
         self._process = self._spawn()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -211,15 +212,26 @@ class Server:
         return status
 
     def stop(self, deadline: float = 10.0) -> None:
-        """SIGTERM; it must end with 0 and leave no process behind."""
-        if self._process.poll() is None:
+        """SIGTERM; it must end with 0 (unless a test killed it) and leave no process behind."""
+        if self.alive:
             self.signal(signal.SIGTERM)
         status = self.wait_exit(deadline)
-        assert status == 0, f"exit {status}: {self.unread} {self.lines[-9:]}"
+        assert status == (-signal.SIGKILL if self._murdered else 0), f"exit {status}: {self.unread}"
         self.assert_nothing_left()
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL the supervisor alone."""
+        self._murdered = True
+        self._process.kill()
+        self._process.wait()
 
     def assert_nothing_left(self) -> None:
         wait_for(lambda: not self.process_tree(), f"no process of {self.runtime} is left: {self.process_tree()}")
+
+    def last_lines(self, count: int = 80) -> str:
+        """The end of its log, for the report of a test that failed."""
+        shown = [" ".join(f"{key}={value}" for key, value in line.items()) for line in self.lines[-count:]]
+        return "\n".join([*shown, *self.unread])
 
     def kill(self) -> None:
         """End everything at once, whatever state it is in: for tests that failed."""

@@ -173,14 +173,12 @@ def test_a_gateway_that_leaves_cancels(loop: Stand) -> None:
     assert idle_slots(loop.ready)
 
 
-def test_nothing_is_published_before_the_subscription(chat: Stand) -> None:
-    assert chat.sub is not None
-    chat.sub.close(0)
-    chat.sub = None
-    chat.run(1, "chat/completions", CHAT, stream=True)
-    chat.turn(0.3)
-    chat.subscribe()
-    assert chat.ended(1).text == STORY
+def test_nothing_is_published_before_the_subscription(spare: Stand) -> None:
+    spare.load(spec_of("tiny-chat"))
+    spare.run(1, "chat/completions", CHAT, stream=True)
+    spare.turn(0.3)
+    spare.subscribe()
+    assert spare.ended(1).text == STORY
 
 
 def test_who_never_subscribes_gets_it_back(tmp_path: Path) -> None:

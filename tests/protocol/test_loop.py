@@ -1,0 +1,186 @@
+"""The loop, on real sockets, pipes, processes, signals and timers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import zmq
+
+from protocol.loop import Loop, alive
+
+DEADLINE = 5.0
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.close()
+
+
+def turn_until(loop: Loop, condition: Callable[[], object]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        loop.turn(0.1)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
+    context = zmq.Context()
+    one, other = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+    one.bind("inproc://pair")
+    other.connect("inproc://pair")
+    yield one, other
+    one.close(0)
+    other.close(0)
+    context.term()
+
+
+def test_a_socket_is_read_as_long_as_there_is_something(
+    loop: Loop, pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]]
+) -> None:
+    one, other = pair
+    got: list[bytes] = []
+    loop.on_socket(one, lambda: got.append(one.recv(zmq.NOBLOCK)))
+    for number in range(5):
+        other.send(b"%d" % number)
+    turn_until(loop, lambda: len(got) == 5)
+    assert got == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_arrives_while_a_socket_is_being_read_is_not_missed(
+    loop: Loop, pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]]
+) -> None:
+    one, other = pair
+    got: list[bytes] = []
+
+    def read() -> None:
+        got.append(one.recv(zmq.NOBLOCK))
+        if len(got) < 100:
+            other.send(b"more")
+
+    loop.on_socket(one, read)
+    other.send(b"first")
+    turn_until(loop, lambda: len(got) == 100)
+
+
+def test_what_was_sent_to_a_socket_by_its_own_answer_is_read_without_waiting(
+    loop: Loop, pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]]
+) -> None:
+    """A send can eat the edge that announces a message: the loop must ask before it sleeps."""
+    one, other = pair
+    got: list[bytes] = []
+    loop.on_socket(one, lambda: got.append(one.recv(zmq.NOBLOCK)))
+    other.send(b"here")
+    one.send(b"a send that looks at the mailbox")
+    began = time.monotonic()
+    loop.turn(DEADLINE)
+    assert got == [b"here"]
+    assert time.monotonic() - began < DEADLINE
+
+
+def test_a_socket_that_was_taken_away_is_not_read(
+    loop: Loop, pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]]
+) -> None:
+    one, other = pair
+    loop.on_socket(one, lambda: pytest.fail("read"))
+    loop.on_socket(one, None)
+    other.send(b"x")
+    loop.turn(0.01)
+
+
+def test_timers_fire_in_order_and_not_when_cancelled(loop: Loop) -> None:
+    fired: list[str] = []
+    loop.call_later(0.02, lambda: fired.append("second"))
+    loop.call_later(0.0, lambda: fired.append("first"))
+    loop.call_later(0.01, lambda: fired.append("never")).cancel()
+    turn_until(loop, lambda: len(fired) == 2)
+    assert fired == ["first", "second"]
+
+
+def test_a_timer_that_is_near_does_not_spin(loop: Loop) -> None:
+    turns: list[int] = []
+    fired: list[int] = []
+    loop.at_turn_end(lambda: turns.append(1))
+    loop.call_later(0.05, lambda: fired.append(1))
+    turn_until(loop, lambda: fired)
+    assert len(turns) <= 5
+
+
+def test_a_descriptor_taken_away_and_given_out_again_in_one_turn_is_not_mistaken(loop: Loop) -> None:
+    """Two pipes are ready; the first one's reader closes the second, whose number somebody else gets."""
+    first, feed_first = os.pipe()
+    second, feed_second = os.pipe()
+    mistaken: list[int] = []
+    made: list[int] = []
+
+    def swap(mine: int, theirs: int) -> Callable[[], None]:
+        def read() -> None:
+            os.read(mine, 1)
+            loop.on_readable(theirs, None)
+            os.close(theirs)
+            made.extend(os.pipe())
+            assert theirs in made
+            loop.on_readable(made[0], lambda: mistaken.append(1))
+
+        return read
+
+    loop.on_readable(first, swap(first, second))
+    loop.on_readable(second, swap(second, first))
+    os.write(feed_first, b"x")
+    os.write(feed_second, b"x")
+    loop.turn(DEADLINE)
+    loop.turn(0.0)
+    assert made
+    assert not mistaken
+    for fd in {first, second, feed_first, feed_second, *made}:
+        loop.on_readable(fd, None)
+        os.close(fd)
+
+
+def test_a_death_is_told_once_and_at_once_if_it_was_before(loop: Loop) -> None:
+    told: list[str] = []
+    child = subprocess.Popen(["sleep", "60"])
+    loop.on_death(child.pid, lambda: told.append("died"))
+    loop.turn(0.01)
+    assert not told
+    assert alive(child.pid)
+    child.kill()
+    turn_until(loop, lambda: told)
+    assert not alive(child.pid)
+    child.wait()
+    loop.on_death(child.pid, lambda: told.append("long ago"))
+    turn_until(loop, lambda: len(told) == 2)
+    assert told == ["died", "long ago"]
+
+
+def test_a_death_nobody_waits_for_any_more_is_not_told(loop: Loop) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    loop.on_death(child.pid, lambda: pytest.fail("told"))
+    loop.forget_death(child.pid)
+    child.kill()
+    child.wait()
+    loop.turn(0.01)
+
+
+def test_a_signal_wakes_the_loop(loop: Loop) -> None:
+    heard: list[int] = []
+    before = signal.getsignal(signal.SIGUSR1)
+    loop.on_signal(signal.SIGUSR1, lambda: heard.append(1))
+    loop.call_later(0.0, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    turn_until(loop, lambda: heard)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_run_ends_with_stop_after_the_turn(loop: Loop) -> None:
+    ends: list[int] = []
+    loop.at_turn_end(lambda: ends.append(1))
+    loop.call_later(0.0, loop.stop)
+    loop.run()
+    assert ends
