@@ -17,7 +17,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from gateway.house import House
-from protocol import endpoints, ids, logs, wire
+from protocol import endpoints, frames, ids, logs, wire
 from protocol.events import unpack_batch
 from protocol.failures import Code, Failure
 from protocol.records import Dropper
@@ -84,39 +84,31 @@ class Bus:
 
     def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
         """Send to the supervisor. Raises ``overloaded`` if too many messages wait for it already."""
-        frames = wire.encode(message, payload)
-        if self._outbox or not self._try(frames):
+        parts = wire.encode(message, payload)
+        if self._outbox or not frames.send(self._control, parts):
             if len(self._outbox) >= OUTBOX:
                 raise Failure(Code.OVERLOADED, "the supervisor does not keep up", retry_after=1).raised()
-            self._outbox.append(frames)
+            self._outbox.append(parts)
         self._look(self._control, self._control_turn)
-
-    def _try(self, frames: list[bytes]) -> bool:
-        try:
-            self._control.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:
-            return False
-        return True
 
     def _look(self, socket: zmq.Socket[bytes], turn: Callable[[], None]) -> None:
         """After anything that may have swallowed the edge of a socket: read it soon if there is something."""
-        if turn not in self._scheduled and int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        if turn not in self._scheduled and frames.readable(socket):
             self._scheduled.add(turn)
             gevent.get_hub().loop.run_callback(turn)
 
     def _send_record(self, record: bytes) -> bool:
         try:
-            self._logs.send(record, zmq.NOBLOCK)
+            return frames.send(self._logs, (record,))
         except zmq.ZMQError:
             return False
-        return True
 
     # Reading
 
     def _control_turn(self) -> None:
         self._scheduled.discard(self._control_turn)
         self._drain_control()
-        while self._outbox and self._try(self._outbox[0]):
+        while self._outbox and frames.send(self._control, self._outbox[0]):
             self._outbox.popleft()
         # The flush may have swallowed the edge of what came meanwhile.
         self._look(self._control, self._control_turn)
@@ -145,12 +137,11 @@ class Bus:
 
     def _drain_control(self) -> None:
         while True:
-            try:
-                frames = self._control.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            received = frames.receive(self._control)
+            if received is None:
                 return
             try:
-                message, payload = wire.decode(frames)
+                message, payload = wire.decode(received)
             except wire.MalformedError as problem:
                 self._log.warning("malformed message from the supervisor", problem=str(problem))
                 continue
@@ -158,15 +149,13 @@ class Bus:
 
     def drain_events(self) -> None:
         """Deliver every event that is already here."""
-        receive = self._events.recv_multipart
         while True:
-            try:
-                frames = receive(zmq.NOBLOCK)
-            except zmq.Again:
+            received = frames.receive(self._events)
+            if received is None:
                 return
             try:
-                batch = unpack_batch(frames[1])
-                worker = frames[0][self._topic_length :].decode()
+                batch = unpack_batch(received[1])
+                worker = received[0][self._topic_length :].decode()
             except (msgspec.MsgspecError, RecursionError, IndexError, UnicodeDecodeError) as problem:
                 self._log.warning("malformed events", problem=str(problem))
                 continue

@@ -55,6 +55,15 @@ class Master(Arbiter):  # type: ignore[misc]
         arrived: list[int] = super().wait_for_signals(0.001)
         return arrived
 
+    def spawn_worker(self) -> int:
+        """Fork with SIGTERM held back: one that came before the worker has handlers of its own would be lost."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            pid: int = super().spawn_worker()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        return pid
+
     def forget(self) -> None:
         """In a worker: these are the master's."""
         for descriptor in (self._supervisor, self._woken, self._wake):
@@ -87,6 +96,10 @@ class Gateway(BaseApplication):  # type: ignore[misc]
             "control_socket_disable": True,
             "worker_tmp_dir": str(self.surroundings.runtime),
             "proc_name": "lemonbus-gateway",
+            # Nothing here believes a forwarding header; that there is no list to compare with saves time.
+            "forwarded_allow_ips": "*",
+            "secure_scheme_headers": {},
+            "forwarder_headers": "",
             "limit_request_line": 8190,
             "limit_request_fields": 100,
             "post_fork": post_fork,
@@ -131,8 +144,10 @@ class Gateway(BaseApplication):  # type: ignore[misc]
 
 
 def post_fork(master: Master, _worker: Door) -> None:
-    """Leave the master's descriptors alone."""
+    """Leave the master's descriptors alone; until the worker has handlers of its own, SIGTERM just ends it."""
     signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     master.forget()
 
 

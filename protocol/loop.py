@@ -18,13 +18,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import zmq
+from protocol import frames
+from protocol.frames import Socket
 
 Callback = Callable[[], None]
-Socket = zmq.Socket[bytes]
 
-_POLLIN: Final = int(zmq.POLLIN)
-_EVENTS: Final = int(zmq.EVENTS)
 _NOT_WRITE: Final = ~select.EPOLLOUT
 _NOT_READ: Final = ~select.EPOLLIN
 
@@ -205,9 +203,8 @@ class Loop:
                 callback()
 
     def _ready(self, sockets: Iterable[int]) -> list[int]:
-        """Return those that have something to read. Asking is also what lets a socket's descriptor calm down."""
         known = self._sockets
-        return [fd for fd in sockets if fd in known and known[fd][0].get(_EVENTS) & _POLLIN]  # type: ignore[operator]
+        return [fd for fd in sockets if fd in known and frames.readable(known[fd][0])]
 
     def _fire(self) -> None:
         now = self.now()

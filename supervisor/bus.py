@@ -14,7 +14,7 @@ from typing import Any, Final
 import zmq
 from msgspec import Struct
 
-from protocol import endpoints, wire
+from protocol import endpoints, frames, wire
 from protocol.loop import Loop
 
 OUTBOX_MESSAGES: Final = 4096
@@ -70,12 +70,12 @@ class Bus:
 
     def send(self, peer: str, message: Struct, payload: bytes | None = None) -> None:
         """Send, or keep in the peer's outbox while it does not read. Never blocks, never raises."""
-        frames = [peer.encode(), *wire.encode(message, payload)]
+        parts = [peer.encode(), *wire.encode(message, payload)]
         waiting = self._outboxes.get(peer)
-        if waiting is None and self._try(frames):
+        if waiting is None and self._try(parts):
             return
         outbox = waiting or self._outboxes.setdefault(peer, _Outbox())
-        if not outbox.put(frames):
+        if not outbox.put(parts):
             self.forget(peer)
             self._overflow(peer)
         elif not self._retrying:
@@ -90,11 +90,9 @@ class Bus:
         """The peer is gone: nothing is kept for it."""
         self._outboxes.pop(peer, None)
 
-    def _try(self, frames: list[bytes]) -> bool:
+    def _try(self, message: list[bytes]) -> bool:
         try:
-            self._router.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:
-            return False
+            return frames.send(self._router, message)
         except zmq.ZMQError as problem:
             if problem.errno != zmq.EHOSTUNREACH:
                 raise
@@ -114,12 +112,12 @@ class Bus:
 
     def _read(self) -> None:
         for _ in range(_BURST):
-            try:
-                sender, *frames = self._router.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            received = frames.receive(self._router)
+            if received is None:
                 return
             try:
-                message, payload = wire.decode(frames)
+                sender = received.pop(0)
+                message, payload = wire.decode(received)
                 peer = sender.decode()
             except (wire.MalformedError, UnicodeDecodeError):
                 self.malformed += 1
@@ -128,11 +126,10 @@ class Bus:
 
     def _read_logs(self) -> None:
         for _ in range(_LOG_BURST):
-            try:
-                record = self._logs.recv(zmq.NOBLOCK)
-            except zmq.Again:
+            record = frames.receive(self._logs)
+            if record is None:
                 return
-            self._logged(record)
+            self._logged(record[0])
 
     def close(self) -> None:
         """Send what still fits into 200 ms, and close."""

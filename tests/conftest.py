@@ -64,7 +64,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Show the logs of the servers beside a failure."""
     report = yield
     if report.failed:
-        for server in _opened[-3:]:
+        for server in _opened[-2:]:
             report.sections.append(
                 (f"log of {server.home.name} after {report.when} of {item.name}", server.last_lines())
             )

@@ -31,7 +31,7 @@ NEIGHBOURS = {
 """What a room may import beside itself."""
 
 ONLY_IN = {
-    "zmq": ("protocol/loop.py", "supervisor/bus.py", "workers/bus.py", "gateway/bus.py"),
+    "zmq": ("protocol/frames.py", "supervisor/bus.py", "workers/bus.py", "gateway/bus.py"),
     "falcon": ("gateway/",),
     "gunicorn": ("gateway/",),
     "gevent": ("gateway/",),

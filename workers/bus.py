@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import zmq
 
-from protocol import endpoints, wire
+from protocol import endpoints, frames, wire
 from protocol.loop import Loop
 from protocol.staff import Ping, Pong
 from protocol.surroundings import Surroundings
@@ -57,15 +57,11 @@ class Bus:
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a control message to the supervisor."""
-        self._control.send_multipart(wire.encode(message), zmq.NOBLOCK)
+        frames.send(self._control, wire.encode(message))
 
     def publish(self, topic: bytes, batch: bytes) -> bool:
         """Send one turn's events to a gateway; False if its queue is full."""
-        try:
-            self._events.send_multipart((topic + self._name, batch), zmq.NOBLOCK, copy=True)
-        except zmq.Again:
-            return False
-        return True
+        return frames.send(self._events, (topic + self._name, batch))
 
     def log(self, line: bytes) -> None:
         """Send a log record, or count that it was dropped and tell so in the next one that gets through."""
@@ -80,12 +76,11 @@ class Bus:
 
     def _read_control(self) -> None:
         while True:
-            try:
-                frames = self._control.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            received = frames.receive(self._control)
+            if received is None:
                 return
             try:
-                message, payload = wire.decode(frames)
+                message, payload = wire.decode(received)
             except wire.MalformedError:
                 self.malformed += 1
                 continue
@@ -96,11 +91,10 @@ class Bus:
 
     def _read_subscriptions(self) -> None:
         while True:
-            try:
-                frame = self._events.recv(zmq.NOBLOCK)
-            except zmq.Again:
+            received = frames.receive(self._events)
+            if received is None:
                 return
-            self.on_subscription(frame[:1] == b"\x01", frame[1:])
+            self.on_subscription(received[0][:1] == b"\x01", received[0][1:])
 
     def close(self, supervisor_lives: bool) -> None:
         """Close the sockets; what was sent last may still go out for a moment."""

@@ -1,4 +1,4 @@
-"""Says a megabyte a piece, sixty-four times, as fast as it is read."""
+"""Says a megabyte a piece, ``max_tokens`` or sixty-four times, as fast as it is read."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ class Floods(Engine):
             async for word in super().words(body):
                 yield word
             return
-        for _ in range(PIECES):
+        for _ in range(int(body.get("max_tokens") or PIECES)):
             yield PIECE
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.conftest import OpenHouse
 from tests.engines.engine import program
-from tests.engines.floods import PIECE, PIECES
+from tests.engines.floods import PIECE
 from tests.house import processes
 from tests.house.models import STORY
 from tests.house.waiting import wait_for
@@ -44,9 +44,11 @@ def test_a_slow_client_is_cut_off(open_house: OpenHouse, tmp_path: Path) -> None
     assert not slow.complete
 
 
-def test_a_fast_client_gets_all_of_it(open_house: OpenHouse, tmp_path: Path) -> None:
+def test_what_fits_the_inbox_is_whole_however_large_its_pieces(open_house: OpenHouse, tmp_path: Path) -> None:
     engine = program(tmp_path, "floods")
     server = open_house("tiny-chat", llamacpp_backend="system", llama_server=engine, load=[CHAT])
-    flood = server.client.start_chat(CHAT, stream=True).finish(60)
-    assert flood.done
-    assert len(flood.text) == len(PIECE) * PIECES
+    for stream in (True, False):
+        flood = server.client.start_chat(CHAT, stream=stream, max_tokens=3).finish(60)
+        assert flood.complete
+        assert flood.done == stream
+        assert len(flood.text) == 3 * len(PIECE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from world import World, spec
+from tests.supervisor.world import World, spec
 
 from protocol.failures import Code
 from protocol.staff import Load

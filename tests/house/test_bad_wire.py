@@ -1,0 +1,75 @@
+"""What HTTP's own parser refuses: our JSON all the same, never a 500, and the connection ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.house.server import Server
+from tests.house.test_bad_input import check
+
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+HUGE = 33 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("data", "statuses"),
+    [
+        (POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", (400,)),
+        (POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", (400,)),
+        (POST + b"Content-Length: -2\r\n\r\n{}", (400,)),
+        (POST + b"Content-Length: two\r\n\r\n{}", (400,)),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", (400,)),
+        (POST + b"Transfer-Encoding: smoke\r\n\r\n", (400, 501)),
+        (b"GET /v1/mo\0dels HTTP/1.1\r\nHost: x\r\n\r\n", (400, 404)),
+        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-A: b\0c\r\n\r\n", (400,)),
+        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX A: b\r\n\r\n", (400,)),
+        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", (400,)),
+        (b"GET /v1/models HTTP/9.9\r\nHost: x\r\n\r\n", (400, 505)),
+        (b"GET /v1/models NONSENSE\r\n\r\n", (400,)),
+        (b"\r\n\r\n\r\nnonsense\r\n\r\n", (400,)),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\r\n\r\n", (400,)),
+        (b"GET /v1/models?a=" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", (414,)),
+        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-A: " + b"x" * 100_000 + b"\r\n\r\n", (431,)),
+        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 500 + b"\r\n", (431,)),
+    ],
+    ids=lambda value: repr(value[:60]) if isinstance(value, bytes) else "",
+)
+def test_the_parser_answers_in_json(house: Server, data: bytes, statuses: tuple[int, ...]) -> None:
+    answer = house.client.raw(data).until(lambda it: it.complete, 5)
+    check(answer, house, *statuses)
+    assert answer.read_to_close(5)
+    answer.hang_up()
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_body_over_the_limit(house: Server, chunked: bool) -> None:
+    head = b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"Content-Length: %d\r\n\r\n" % HUGE
+    body = b"x" * HUGE
+    data = b"%x\r\n%s\r\n0\r\n\r\n" % (HUGE, body) if chunked else body
+    answer = house.client.raw(POST + b"Content-Type: application/json\r\n" + head + data).finish()
+    check(answer, house, 413)
+
+
+def test_a_large_body_within_the_limit(house: Server) -> None:
+    body = {"model": "extra.tiny-chat", "messages": [{"role": "user", "content": "z" * 3_000_000}]}
+    check(house.client.post("/v1/chat/completions", body, patience=60), house, 400)
+    assert not list((house.runtime / "spool").iterdir()), "the spool file is gone"
+
+
+def test_a_body_that_never_comes(house: Server) -> None:
+    request = house.client.raw(POST + b"Content-Length: 100\r\n\r\n{")
+    request.hang_up()
+    assert house.client.get("/live").status == 200
+
+
+def test_requests_on_one_connection(house: Server) -> None:
+    connection = house.client.connect()
+    for path in ("/live", "/v1/nothing", "/v1/models", "/live"):
+        answer = house.client.start("GET", path, connection=connection).until(lambda it: it.complete)
+        assert answer.status == (404 if path == "/v1/nothing" else 200)
+    body = json.dumps({"model": "extra.tiny-chat", "messages": [{"role": "user", "content": "hi"}], "stream": True})
+    stream = house.client.start("POST", "/v1/chat/completions", body.encode(), connection=connection)
+    assert stream.until(lambda it: it.complete).done
+    assert house.client.start("GET", "/live", connection=connection).finish().status == 200

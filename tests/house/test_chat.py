@@ -1,0 +1,125 @@
+"""Chat through the unmodified ``openai`` package, streamed and not, against a real llama.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from tests.house.client import Client, chat_body
+from tests.house.models import STORY
+from tests.house.server import Server
+
+CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
+HI: list[Any] = [{"role": "user", "content": "hi"}]
+TOKENS = 20
+"""As many as the story has."""
+VOLATILE = ("id", "created", "timings", "system_fingerprint")
+
+
+@pytest.fixture(scope="module", params=["/v1", "/api/v1", "/v0", "/api/v0"])
+def client(request: pytest.FixtureRequest, house: Server) -> Iterator[openai.OpenAI]:
+    url = f"http://127.0.0.1:{house.port}{request.param}"
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=30) as made:
+        yield made
+
+
+def test_a_whole_answer(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(model=CHAT, messages=HI, temperature=0)
+    assert answer.choices[0].message.content == STORY
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.model == CHAT
+    assert answer.object == "chat.completion"
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == TOKENS + 1, "the end token counts"
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+def test_a_stream(client: openai.OpenAI) -> None:
+    chunks = list(client.chat.completions.create(model=CHAT, messages=HI, temperature=0, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == STORY
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert {chunk.model for chunk in chunks} == {CHAT}
+    assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
+    assert all(chunk.usage is None for chunk in chunks), "nobody asked for it"
+
+
+def test_a_stream_with_usage(client: openai.OpenAI) -> None:
+    asked = {"include_usage": True}
+    chunks = list(client.chat.completions.create(model=CHAT, messages=HI, stream=True, stream_options=asked))  # type: ignore[call-overload]
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens == TOKENS + 1
+
+
+def test_legacy_completions(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model=LOOP, prompt="hi", max_tokens=TOKENS, temperature=0)
+    assert answer.choices[0].text == STORY
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.model_extra is not None
+    assert answer.model_extra["text"] == STORY, "the preview's field"
+    stream = client.completions.create(model=LOOP, prompt="hi", max_tokens=TOKENS, temperature=0, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in stream if chunk.choices) == STORY
+
+
+def test_several_choices(house: Server) -> None:
+    answer = house.client.chat(LOOP, n=3, max_tokens=TOKENS).json()
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+    assert {choice["message"]["content"] for choice in answer["choices"]} == {STORY}
+    stream = house.client.chat(LOOP, n=2, max_tokens=TOKENS, stream=True)
+    assert stream.done
+    for index in (0, 1):
+        deltas = [choice["delta"] for chunk in stream.chunks for choice in chunk["choices"] if choice["index"] == index]
+        assert "".join(delta.get("content") or "" for delta in deltas) == STORY
+
+
+def test_logprobs(house: Server) -> None:
+    asked = {"logprobs": True, "top_logprobs": 2, "max_tokens": 3}
+    whole = house.client.chat(LOOP, **asked).json()["choices"][0]["logprobs"]["content"]
+    assert [token["token"] for token in whole] == [" Once", " a", " very"]
+    assert all(len(token["top_logprobs"]) == 2 for token in whole)
+    chunks = house.client.chat(LOOP, **asked, stream=True).chunks
+    streamed = [choice["logprobs"] for chunk in chunks for choice in chunk["choices"] if choice.get("logprobs")]
+    assert [token["token"] for each in streamed for token in each["content"]] == [" Once", " a", " very"]
+
+
+def test_stop_words(house: Server) -> None:
+    answer = house.client.chat(LOOP, stop=[" model", "nothing"], max_tokens=TOKENS)
+    assert answer.text == " Once a very small"
+    assert answer.json()["choices"][0]["finish_reason"] == "stop"
+
+
+def test_unknown_fields_reach_the_engine(house: Server) -> None:
+    once = house.client.post("/v1/completions", {"model": LOOP, "prompt": "hi", "max_tokens": 1}).json()
+    token = once["choices"][0]["text"]
+    banned = {"model": LOOP, "prompt": "hi", "max_tokens": 1, "temperature": 0, "logit_bias": [[token, False]]}
+    assert house.client.post("/v1/completions", banned).json()["choices"][0]["text"] != token
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"n": 2, "max_tokens": 5},
+        {"logprobs": True, "top_logprobs": 3, "max_tokens": 5},
+        {"stop": " model"},
+        {"max_tokens": 1},
+    ],
+    ids=lambda fields: ",".join(fields) or "plain",
+)
+def test_a_whole_answer_equals_the_engines_own(house: Server, fields: dict[str, Any]) -> None:
+    ours = house.client.chat(CHAT, cache_prompt=False, **fields).json()
+    engine = Client(int(house.engine(CHAT).option("--port")))
+    theirs = engine.post("/v1/chat/completions", chat_body(CHAT, cache_prompt=False, **fields)).json()
+    assert list(ours) == list(theirs), "the same fields in the same order"
+    for answer in (ours, theirs):
+        assert all(answer.pop(name) for name in VOLATILE)
+    assert ours == theirs
+
+
+def test_an_alias_of_the_name_is_answered_as_asked(house: Server) -> None:
+    answer = house.client.chat(f"{CHAT}:latest", max_tokens=1).json()
+    assert answer["model"] == f"{CHAT}:latest"

@@ -1,0 +1,92 @@
+"""Request ids in headers, errors and log lines; every line one JSON object; nothing of this machine in any answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import simple_websocket
+
+from tests.conftest import OpenHouse
+from tests.house.models import STORY
+from tests.house.server import Server
+from tests.house.waiting import wait_for
+
+CHAT = "extra.tiny-chat"
+
+
+@pytest.fixture(scope="module")
+def server(open_shared: OpenHouse) -> Server:
+    return open_shared("tiny-chat", load=[CHAT])
+
+
+def processes_of(server: Server, label: str) -> set[str]:
+    return {str(line["process"]) for line in server.lines if line.get("request_id") == label}
+
+
+def test_a_label_is_everywhere(server: Server) -> None:
+    answer = server.client.start_chat(CHAT, {"X-Request-ID": "where.is-it_1"}).finish()
+    assert answer.headers["x-request-id"] == "where.is-it_1"
+    seen = {"gateway", "worker", "engine"}
+    wait_for(lambda: processes_of(server, "where.is-it_1") >= seen, "every process has a line with it")
+
+
+@pytest.mark.parametrize("label", ["", "a b", "x" * 129, "ä", "a/b", "<script>"])
+def test_a_label_that_is_none_is_replaced(server: Server, label: str) -> None:
+    answer = server.client.start("GET", "/v1/models", headers={"X-Request-ID": label}).finish()
+    assert answer.status == 200
+    assert answer.headers["x-request-id"] not in ("", label)
+
+
+def test_every_line_is_a_json_object(server: Server) -> None:
+    assert server.client.chat(CHAT).text == STORY
+    wait_for(lambda: len(server.lines) > 20, "there are lines")
+    assert not server.unread
+    for line in list(server.lines):
+        assert {"ts", "level", "process", "pid", "event"} <= set(line)
+        assert line["level"] in ("debug", "info", "warning", "error", "critical")
+    assert {str(line["process"]) for line in server.lines} >= {"supervisor", "gateway", "worker", "engine"}
+
+
+def test_no_prompt_is_in_any_line(server: Server) -> None:
+    secret = "the-word-nobody-may-log"
+    assert server.client.chat(CHAT, messages=[{"role": "user", "content": secret}]).text == STORY
+    assert secret not in json.dumps(server.lines)
+
+
+def test_no_path_of_the_machine_is_in_any_answer(server: Server) -> None:
+    asked = [
+        server.client.get("/v1/models?show_all=true"),
+        server.client.get(f"/v1/models/{CHAT}"),
+        server.client.get("/v1/health"),
+        server.client.get("/v1/stats"),
+        server.client.get("/v1/slots"),
+        server.client.chat(CHAT),
+        server.client.chat(CHAT, stream=True),
+        server.client.chat(CHAT, messages=[{"role": "user", "content": "y" * 20_000}]),
+        server.client.chat("nobody"),
+        server.client.post("/v1/load", {"model_name": CHAT}),
+        server.client.post("/v1/load", {"model_name": CHAT, "llamacpp_args": "--lora /nowhere/x.gguf"}),
+        server.client.post("/v1/pull", {"model_name": "SmolLM2-135M-Instruct-GGUF"}),
+        server.client.post("/v1/slots/0?action=restore", {"filename": "nothing.bin"}),
+    ]
+    for answer in asked:
+        said = answer.body.decode()
+        assert "/tmp/" not in said, answer
+        assert "Traceback" not in said, answer
+
+
+def test_the_log_stream(server: Server) -> None:
+    socket = simple_websocket.Client.connect(f"ws://127.0.0.1:{server.port}/logs/stream")
+    try:
+        socket.send(json.dumps({"type": "logs.subscribe", "after_seq": None}))
+        first = json.loads(socket.receive(timeout=5) or "{}")
+        assert first["type"] == "logs.snapshot"
+        server.client.start_chat(CHAT, {"X-Request-ID": "live-1"}).finish()
+        said = ""
+        while "live-1" not in said:
+            said = socket.receive(timeout=5) or ""
+            assert said, "nothing came"
+        assert json.loads(said)["type"] == "logs.entry"
+    finally:
+        socket.close()
