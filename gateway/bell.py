@@ -2,8 +2,44 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any, Final
+
 import gevent
 from gevent.hub import Waiter
+
+_LOOK_S: Final = 0.25
+
+
+class _Patience:
+    """Wakes those who waited too long. One timer for all of them: a timer for each wait costs as much as the wait."""
+
+    def __init__(self) -> None:
+        self._ends: dict[Waiter[bool], float] = {}
+        self._timer: Any = None
+
+    def begin(self, waiter: Waiter[bool], seconds: float) -> None:
+        self._ends[waiter] = time.monotonic() + seconds
+        if self._timer is None:
+            self._timer = gevent.get_hub().loop.timer(_LOOK_S, _LOOK_S)
+            self._timer.start(self._look)
+
+    def end(self, waiter: Waiter[bool]) -> None:
+        self._ends.pop(waiter, None)
+
+    def _look(self) -> None:
+        if not self._ends:
+            self._timer.stop()
+            self._timer.close()
+            self._timer = None
+            return
+        now = time.monotonic()
+        for waiter in [waiter for waiter, end in self._ends.items() if end <= now]:
+            del self._ends[waiter]
+            waiter.switch(False)
+
+
+_patience = _Patience()
 
 
 class Bell:
@@ -16,22 +52,16 @@ class Bell:
         self._waiter: Waiter[bool] | None = None
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for a ring; return False if ``seconds`` passed without one."""
-        hub = gevent.get_hub()
-        waiter = self._waiter = Waiter(hub)
-        if seconds is None:
-            try:
-                return bool(waiter.get())
-            finally:
-                self._waiter = None
-        timer = hub.loop.timer(seconds)
-        timer.start(waiter.switch, False)
+        """Wait for a ring; return False if ``seconds`` passed without one (noticed within a quarter more)."""
+        waiter = self._waiter = Waiter(gevent.get_hub())
+        if seconds is not None:
+            _patience.begin(waiter, seconds)
         try:
             return bool(waiter.get())
         finally:
             self._waiter = None
-            timer.stop()
-            timer.close()
+            if seconds is not None:
+                _patience.end(waiter)
 
     def ring(self) -> None:
         """Wake the one that waits. Call it in a callback of the hub only."""

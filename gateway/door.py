@@ -74,6 +74,7 @@ class Door(GeventWorker):  # type: ignore[misc]
         self._told = Event()
         self._watchers: list[Any] = []
         self._deadline: float | None = None
+        self._log = logs.get()
 
     # A connection's requests
 
@@ -118,8 +119,7 @@ class Door(GeventWorker):  # type: ignore[misc]
 
     def _report(self, visit: Visit, environ: dict[str, Any], response: Response, complete: bool) -> None:
         path = environ.get("PATH_INFO", "")
-        log = logs.get()
-        say = log.debug if path in _QUIET_PATHS else log.info
+        say = self._log.debug if path in _QUIET_PATHS else self._log.info
         fields: dict[str, Any] = {"model": visit.model} if visit.model else {}
         if visit.code:
             fields["code"] = visit.code
@@ -216,6 +216,8 @@ class Door(GeventWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         """Serve until told to leave, then let running requests end."""
+        # Bound once: a lazy logger is built anew for every line.
+        self._log = logs.get().bind()
         with gevent.Timeout(_WELCOME_WAIT, exception=False):
             self.house.welcomed.wait()
         servers = []

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from select import POLLOUT, poll  # by name: gevent's replacement would block in its event loop
 from types import TracebackType
 from typing import Any, Final, Protocol
@@ -80,9 +81,14 @@ def _without_prompts(_logger: object, method: str, record: Record) -> Record:
     return record
 
 
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
+
+
 def _stamp(_logger: object, _method: str, record: Record) -> Record:
-    now = datetime.fromtimestamp(time.time(), UTC)
-    first: Record = {"ts": now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z"}
+    now = time.time()
+    first: Record = {"ts": f"{_second(int(now))}{int(now * 1000) % 1000:03d}Z"}
     first["level"] = record.pop("level", "info")
     first["process"] = record.pop("process", _process)
     first["pid"] = record.pop("pid", None) or os.getpid()
@@ -126,12 +132,14 @@ class _Output:
         self._owed = 0 if _write(line + b"\n") else self._owed + 1
 
 
+_stderr = poll()
+_stderr.register(2, POLLOUT)
+
+
 def _write(line: bytes) -> bool:
     """Write one line if that cannot block: a pipe that polls writable has room for 4,096 bytes."""
-    ready = poll()
-    ready.register(2, POLLOUT)
     try:
-        if not ready.poll(0):
+        if not _stderr.poll(0):
             return False
         os.write(2, line)
     except OSError:

@@ -65,7 +65,7 @@ class Bus:
     def listen(self, received: Received, logged: Callable[[bytes], None], overflow: Callable[[str], None]) -> None:
         """Call ``received(peer, message, payload)``, ``logged(record)`` and ``overflow(peer)`` from now on."""
         self._received, self._logged, self._overflow = received, logged, overflow
-        self._loop.on_socket(self._router, self._read)
+        self._number = self._loop.on_socket(self._router, self._read)
         self._loop.on_socket(self._logs, self._read_logs)
 
     def send(self, peer: str, message: Struct, payload: bytes | None = None) -> None:
@@ -91,6 +91,7 @@ class Bus:
         self._outboxes.pop(peer, None)
 
     def _try(self, message: list[bytes]) -> bool:
+        self._loop.used(self._number)
         try:
             return frames.send(self._router, message)
         except zmq.ZMQError as problem:

@@ -35,12 +35,14 @@ def go_on(board: Board, now: float) -> None:
     places = board.places.values()
     for place in list(places):
         _restart(board, place, now)
-    claims = {} if board.closing else _claims(board, now)
+    claiming = [] if board.closing else claimants(places, now)
+    claims = _claims(board, claiming, now)
     for place in list(places):
         _drain_or_resume(board, place, claims.get(place.name))
         _grant(board, place, claims.get(place.name), now)
         _finish_drain(board, place, claims.get(place.name))
-    _keep_spares(board, now)
+    if not board.closing:
+        _keep_spares(board, claiming, now)
 
 
 def _restart(board: Board, place: Place, now: float) -> None:
@@ -69,12 +71,12 @@ def claimants(places: Iterable[Place], now: float) -> list[Place]:
     return sorted(claiming, key=lambda place: place.order if place.order is not None else _NOBODY)
 
 
-def _claims(board: Board, now: float) -> dict[str, Claim]:
+def _claims(board: Board, claiming: list[Place], now: float) -> dict[str, Claim]:
     """Seat those who want to be loaded, and return who must leave for them."""
-    spares = [seat for seat in board.seats.values() if seat.state is State.SPARE]
+    spares = [seat for seat in board.seats.values() if seat.state is State.SPARE] if claiming else []
     claims: dict[str, Claim] = {}
     ahead: list[Tenant] = []
-    for place in claimants(board.places.values(), now):
+    for place in claiming:
         seat = place.seat
         memory = seat.memory if seat else place.memory
         tenants = [*(_tenant(other, place_of, claims) for other, place_of in _tenancies(board)), *ahead]
@@ -202,13 +204,13 @@ def _finish_drain(board: Board, place: Place, claim: Claim | None) -> None:
     board.leave(seat)
 
 
-def _keep_spares(board: Board, now: float) -> None:
+def _keep_spares(board: Board, claiming: list[Place], now: float) -> None:
     """Have spare workers ready; not while something loads, because it would take that its processor."""
-    if board.closing or board.nursery.pause(now):
+    if board.nursery.pause(now):
         return
     seats = board.seats.values()
     coming = sum(seat.state in (State.SPAWNED, State.SPARE) for seat in seats)
-    unseated = sum(place.seat is None for place in claimants(board.places.values(), now))
+    unseated = sum(place.seat is None and place.order is not None for place in claiming)
     loading = any(seat.state is State.LOADING for seat in seats)
     wanted = max(unseated, 0 if loading else board.limits.spares)
     for _ in range(wanted - coming):

@@ -137,7 +137,7 @@ class Attempt:
         if not self._first:
             self._first = now
             tokens -= 1
-        if tokens and len(self._times) < MOST_TOKEN_TIMES:
+        if tokens and len(self._times) < MOST_TOKEN_TIMES and not self.request.patient:
             self._times += [(now - self._latest) / tokens] * min(tokens, MOST_TOKEN_TIMES - len(self._times))
         self._latest = now
 
@@ -185,14 +185,24 @@ class Attempt:
         timings = [tail.timings for tail in tails if tail.timings is not None]
         # Each choice reports its whole prompt; a prompt is paid for once, however many choices it has.
         choices = max(1, self.request.choices)
+        output = sum(usage.completion_tokens for usage in usages) or self.tokens
+        first = self._first - self._begun if self._first else 0.0
+        decode = self._latest - self._first if self._first else 0.0
+        times = self._times
+        if self.request.patient and timings:
+            # We were not woken for each token: only the engine knows when they came.
+            first = max(timing.prompt_ms for timing in timings) / 1000
+            decode = max(timing.predicted_ms for timing in timings) / 1000
+            each = round(decode / max(1, output), 6)
+            times = [each] * min(max(0, output - 1), MOST_TOKEN_TIMES)
         return Outcome(
             prompt_tokens=sum(usage.prompt_tokens for usage in usages) // choices,
             cached_tokens=sum(timing.cache_n for timing in timings) // choices,
-            output_tokens=sum(usage.completion_tokens for usage in usages) or self.tokens,
-            first_token_s=self._first - self._begun if self._first else 0.0,
-            decode_s=self._latest - self._first if self._first else 0.0,
+            output_tokens=output,
+            first_token_s=first,
+            decode_s=decode,
             total_s=self._clock() - self._begun,
-            token_times=self._times,
+            token_times=times,
         )
 
 
@@ -221,6 +231,8 @@ def failure_of(status: int, body: bytes, program: str) -> Failure:
         return Failure(Code.CONTEXT_EXCEEDED, message, status=400)
     if status == 501:
         return Failure(Code.UNSUPPORTED, message)
+    if "input is not supported" in message:  # llama-server's 500 for a picture that the model has no eyes for
+        return Failure(Code.INVALID_REQUEST, message.partition(" - hint")[0])
     if status >= 500:
         return Failure(Code.BACKEND_ERROR, f"{program}: {message}")
     code = {401: Code.UNAUTHORIZED, 404: Code.NOT_FOUND, 413: Code.TOO_LARGE}.get(status, Code.INVALID_REQUEST)

@@ -47,8 +47,8 @@ class Bus:
         self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, 200)
         self._logs.connect(endpoints.logs(house.runtime, house.boot))
-        loop.on_socket(self._control, self._read_control)
-        loop.on_socket(self._events, self._read_subscriptions)
+        self._control_number = loop.on_socket(self._control, self._read_control)
+        self._events_number = loop.on_socket(self._events, self._read_subscriptions)
 
     def _open(self, kind: int) -> zmq.Socket[bytes]:
         opened: zmq.Socket[bytes] = self._context.socket(kind)
@@ -57,10 +57,12 @@ class Bus:
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a control message to the supervisor."""
+        self._loop.used(self._control_number)
         frames.send(self._control, wire.encode(message))
 
     def publish(self, topic: bytes, batch: bytes) -> bool:
         """Send one turn's events to a gateway; False if its queue is full."""
+        self._loop.used(self._events_number)
         return frames.send(self._events, (topic + self._name, batch))
 
     def log(self, line: bytes) -> None:

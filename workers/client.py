@@ -16,7 +16,9 @@ import httptools
 from protocol.loop import Loop
 from workers.backends.backend import EngineRequest
 
-CHUNK: Final = 262_144
+CHUNK: Final = 65_536
+PATIENCE: Final = 4096
+"""Bytes that a connection which nobody reads along waits for before it wakes us; its end wakes us in any case."""
 _IN_PROGRESS: Final = (0, errno.EINPROGRESS)
 
 
@@ -45,6 +47,11 @@ class Exchange:
         self.request = request
         self.answer = answer
         self.connection: Connection | None = None
+
+    def hurry(self) -> None:
+        """Tell what is there and what comes at once, if the request was sent patiently."""
+        if self.connection is not None:
+            self.connection.wake_at(1)
 
     def cancel(self) -> None:
         """Hang up: the answer is told nothing more."""
@@ -82,15 +89,25 @@ class Connection:
         self._parser = httptools.HttpResponseParser(self)
         self._answered = self._complete = False
         request = exchange.request
+        if request.patient:
+            self.wake_at(PATIENCE)
         head = f"{request.method} {request.path} HTTP/1.1\r\nHost: 127.0.0.1:{self._client.port}\r\n"
         if request.method == "POST":
             head += f"Content-Type: application/json\r\nContent-Length: {len(request.body)}\r\n"
+        if request.patient:
+            # The end of the connection ends the wait; not all engines close after a stream by themselves.
+            head += "Connection: close\r\n"
         self._unsent = memoryview(head.encode() + b"\r\n" + request.body)
         if self._problem in _IN_PROGRESS:
             self._write()
         else:
             # Told from the loop, not from inside the caller's own call.
             self._loop.call_later(0.0, lambda: self._break(errno.errorcode.get(self._problem, "connect")))
+
+    def wake_at(self, size: int) -> None:
+        """Be readable when ``size`` bytes are there, or the end."""
+        if self._fd >= 0:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def _write(self) -> None:
         if self._fd < 0:
@@ -108,14 +125,15 @@ class Connection:
 
     def read(self) -> None:
         """Read what there is; at most one large piece a turn."""
+        buffer = self._client.buffer
         try:
-            data = self._socket.recv(CHUNK)
+            size = self._socket.recv_into(buffer)
         except BlockingIOError:
             return
         except OSError as problem:
             self._break(problem.strerror or "connection lost")
             return
-        if not data:
+        if not size:
             self._break("the engine closed the connection")
             return
         if self._parser is None or self._exchange is None:
@@ -123,7 +141,7 @@ class Connection:
             return
         self._answered = True
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(buffer[:size])
         except httptools.HttpParserError as problem:
             self._break(f"not HTTP: {problem}")
             return
@@ -209,6 +227,8 @@ class Client:
         self._most_kept = most_kept
         self.port = port
         self.open = True
+        self.buffer = memoryview(bytearray(CHUNK))
+        """Shared by all connections: what is read is passed on before anybody else reads."""
         self._kept: list[Connection] = []
         self._all: set[Connection] = set()
 

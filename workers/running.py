@@ -155,6 +155,9 @@ class Running:
             failure = Failure(Code.INTERNAL, "the request's body is not there any more", detail=str(problem))
             self.failed(attempt, failure, stopped=True)
             return
+        if request.streamed and not attempt.run.stream and self._backend.descriptor.silence_by_cpu:
+            # Its progress shows by the engine's CPU time: nobody has to be woken for each token.
+            request = request._replace(patient=True)
         attempt.started(request)
         attempt.exchange = self._client.send(request, attempt)
         self._guard.wake()

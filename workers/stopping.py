@@ -49,6 +49,7 @@ class Stopping:
             if attempt.answering or exchange.connection is None:
                 self.hang_up(attempt)
             else:
+                exchange.hurry()
                 self._loop.call_later(HANG_UP_AFTER_S, lambda: self.hang_up(attempt))
         elif exchange.connection is None:
             self._idle(attempt, code)

@@ -46,6 +46,7 @@ class Timings(msgspec.Struct):
     """How the engine itself timed one choice."""
 
     cache_n: int = 0
+    prompt_ms: float = 0.0
     predicted_ms: float = 0.0
 
 
@@ -117,6 +118,9 @@ class Stream:
         if payload == b"[DONE]":
             self.finished = True
             return self._released(), 0, False
+        if payload == b"null":
+            # llama-server begins the stream of several prompts with it, unless progress is asked for.
+            return [], 0, True
         if payload.startswith(b'{"error":'):
             self.error = payload
             return [], 0, False

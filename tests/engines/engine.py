@@ -89,8 +89,9 @@ class Engine:
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Answer the requests of one connection."""
         try:
-            while (request := await read(reader)) is not None:
-                method, path, body = request
+            more = True
+            while more and (request := await read(reader)) is not None:
+                method, path, body, more = request
                 if path == "/health":
                     answer(writer, *self.health())
                 elif path == "/props":
@@ -150,14 +151,16 @@ def answer(writer: StreamWriter, status: int, body: Any) -> None:
     writer.write(head.encode() + data)
 
 
-async def read(reader: StreamReader) -> tuple[str, str, bytes] | None:
-    """Read one request; None at the connection's end."""
+async def read(reader: StreamReader) -> tuple[str, str, bytes, bool] | None:
+    """Read one request, and whether another may follow; None at the connection's end."""
     first = (await reader.readline()).decode().split()
     if len(first) < 2:
         return None
-    length = 0
+    length, more = 0, True
     while (line := (await reader.readline()).strip()) != b"":
         name, _, value = line.partition(b":")
         if name.lower() == b"content-length":
             length = int(value)
-    return first[0], first[1].partition("?")[0], await reader.readexactly(length)
+        elif name.lower() == b"connection":
+            more = value.strip().lower() != b"close"
+    return first[0], first[1].partition("?")[0], await reader.readexactly(length), more

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from protocol import endpoints, events, ids, settings, staff, wire, work
+from protocol import endpoints, events, frames, ids, settings, staff, wire, work
 from protocol.events import Event, Kind, Outcome
 from protocol.failures import Failure
 from protocol.loop import Loop
@@ -102,7 +102,7 @@ class StandIn:
         self._loop = Loop()
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK)
-        self._loop.on_socket(self.bus, self._message)
+        self._number = self._loop.on_socket(self.bus, self._message)
         self._loop.on_socket(self.logs, self._line)
         self._loop.on_readable(self._wake_read, self._woken)
         self._thread = threading.Thread(target=self._loop.run, daemon=True)
@@ -112,8 +112,11 @@ class StandIn:
     # In the thread
 
     def _message(self) -> None:
-        peer, *frames = self.bus.recv_multipart()
-        message, payload = wire.decode(frames)
+        received = frames.receive(self.bus)
+        if received is None:
+            return
+        peer, *rest = received
+        message, payload = wire.decode(rest)
         gateway = peer.decode()
         match message:
             case staff.Hello():
@@ -130,7 +133,9 @@ class StandIn:
                 self.others.put((gateway, message))
 
     def _line(self) -> None:
-        self.lines.append(msgspec.json.decode(self.logs.recv()))
+        received = frames.receive(self.logs)
+        if received is not None:
+            self.lines.append(msgspec.json.decode(received[0]))
 
     def _woken(self) -> None:
         os.read(self._wake_read, 512)
@@ -142,6 +147,7 @@ class StandIn:
             job()
 
     def send(self, gateway: str, message: msgspec.Struct, payload: bytes | None = None) -> None:
+        self._loop.used(self._number)
         self.bus.send_multipart([gateway.encode(), *wire.encode(message, payload)])
 
     def grant(self, asked: Asked, worker: str = "w1", model: str = "tiny") -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from protocol.settings import Settings
 from tests.house import processes

@@ -93,10 +93,9 @@ def test_stop_words(house: Server) -> None:
 
 
 def test_unknown_fields_reach_the_engine(house: Server) -> None:
-    once = house.client.post("/v1/completions", {"model": LOOP, "prompt": "hi", "max_tokens": 1}).json()
-    token = once["choices"][0]["text"]
-    banned = {"model": LOOP, "prompt": "hi", "max_tokens": 1, "temperature": 0, "logit_bias": [[token, False]]}
-    assert house.client.post("/v1/completions", banned).json()["choices"][0]["text"] != token
+    first = house.client.chat(LOOP, max_tokens=1, logprobs=True).json()["choices"][0]
+    token = first["logprobs"]["content"][0]["id"]
+    assert house.client.chat(LOOP, max_tokens=1, logit_bias=[[token, False]]).text != first["message"]["content"]
 
 
 @pytest.mark.parametrize(

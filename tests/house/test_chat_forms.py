@@ -20,7 +20,7 @@ TOOLS = [{"type": "function", "function": {"name": "get_weather", "description":
 
 
 def png(red: int) -> str:
-    """Return a picture of 8 × 8 pixels of one colour as a data URL."""
+    """Return a picture of eight by eight pixels of one colour as a data URL."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -108,8 +108,8 @@ def test_a_picture(house: Server) -> None:
 def test_a_picture_for_a_model_without_eyes(house: Server) -> None:
     parts = [{"type": "image_url", "image_url": {"url": png(1)}}]
     answer = house.client.chat(CHAT, messages=[{"role": "user", "content": parts}])
-    assert 400 <= answer.status < 500 or answer.status == 501, answer
-    assert answer.error["message"]
+    assert answer.status == 400, answer
+    assert "image" in answer.error["message"]
 
 
 def test_an_adapter(open_house: OpenHouse) -> None:

@@ -147,8 +147,13 @@ def test_requests(endpoint: str, stream: bool, body: dict[str, Any], streamed: b
     assert sent["odd"] == 1.5
     if streamed:
         assert sent["stream"] is True
-        assert sent["return_progress"] is True
+        assert "return_progress" not in sent
         assert sent["stream_options"] == {"include_usage": True}
+
+
+def test_progress_is_asked_for_where_a_prompt_takes_time() -> None:
+    request = made().request("completions", "", json.dumps({"prompt": "long " * 200}).encode(), False)
+    assert json.loads(request.body)["return_progress"] is True
 
 
 def test_what_the_client_asked_to_see() -> None:

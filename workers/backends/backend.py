@@ -27,6 +27,8 @@ class EngineRequest(NamedTuple):
     prompts: int = 1
     choices: int = 1
     """Completions of each prompt."""
+    patient: bool = False
+    """Nobody reads along: the stream may be told in large pieces."""
 
     @property
     def weight(self) -> int:

@@ -268,6 +268,11 @@ class LlamaCpp(Backend):
         return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)
 
 
+SHORT_BODY: Final = 512
+"""Bytes of a request whose prompt is read in a batch or two: progress events would come too late to be of use,
+and each costs the engine as much as a token does."""
+
+
 def _generation(endpoint: str, body: bytes, stream: bool) -> EngineRequest:
     """Ask for a stream whatever the client wants: only a stream's client can hang up on llama-server.
 
@@ -285,7 +290,9 @@ def _generation(endpoint: str, body: bytes, stream: bool) -> EngineRequest:
     choices = _number(fields.get("n"))
     if endpoint == "chat/completions" and not stream and fields.get("logprobs") == _TRUE:
         return EngineRequest("POST", f"/v1/{endpoint}", body, choices=choices)
-    fields["stream"] = fields["return_progress"] = options["include_usage"] = _TRUE
+    fields["stream"] = options["include_usage"] = _TRUE
+    if len(body) > SHORT_BODY:
+        fields["return_progress"] = _TRUE
     fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
     return EngineRequest(
         "POST",

@@ -1,0 +1,45 @@
+"""The engine alone: the very command line that a worker used, on another port."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.benchmarks.figures import until
+from tests.house.client import Client
+from tests.house.ports import free_port
+from tests.house.processes import Process
+
+
+@contextmanager
+def alone(engine: Process) -> Iterator[tuple[int, float]]:
+    """Start a twin of a running engine; yield its port, and the seconds from exec to its first healthy answer."""
+    port = free_port()
+    words = list(engine.words)
+    words[words.index("--port") + 1] = str(port)
+    environment = dict(
+        entry.split("=", 1)
+        for entry in Path(f"/proc/{engine.pid}/environ").read_bytes().decode().split("\0")
+        if "=" in entry
+    )
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")])
+    client = Client(port)
+    started = time.perf_counter()
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: _healthy(client), 30.0)
+        yield port, time.perf_counter() - started
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _healthy(client: Client) -> bool:
+    try:
+        return client.get("/health", patience=1.0).status == 200
+    except OSError:
+        return False

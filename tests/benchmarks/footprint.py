@@ -1,0 +1,50 @@
+"""Memory: the PSS of every process with eight workers loaded. Megabytes (10⁶ bytes)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.benchmarks.figures import middle
+from tests.house import processes
+from tests.house.models import tiny_models
+from tests.house.server import Server
+
+WORKERS = 8
+
+
+class Footprint(msgspec.Struct):
+    """``gateway`` is the master with its workers; ``worker`` the median of the loaded ones; engines apart."""
+
+    supervisor: float
+    gateway: float
+    worker: float
+    workers: list[float]
+    spare: float
+    engine: float
+
+
+def measure() -> Footprint:
+    """Load eight models and look."""
+    with Server("tiny-chat", max_loaded_models=WORKERS, ctx_size=1024, log_level="info") as server:
+        names = [f"eighth-{number}" for number in range(WORKERS)]
+        for name in names:
+            (server.models / f"{name}.gguf").symlink_to(tiny_models() / "models" / "tiny-chat.gguf")
+        for name in names:
+            for _ in range(3):
+                assert server.client.chat(f"extra.{name}").status == 200
+        engines = [server.engine(f"extra.{name}") for name in names]
+        loaded = {engine.parent for engine in engines}
+        workers = [_megabytes(pid) for pid in loaded]
+        spare = [_megabytes(worker.pid) for worker in server.workers() if worker.pid not in loaded]
+        return Footprint(
+            supervisor=_megabytes(server.pid),
+            gateway=sum(_megabytes(pid) for pid in [server.gateway_master(), *server.gateway_pids()]),
+            worker=middle(workers),
+            workers=sorted(workers),
+            spare=sum(spare),
+            engine=middle([_megabytes(engine.pid) for engine in engines]),
+        )
+
+
+def _megabytes(pid: int) -> float:
+    return round(processes.memory(pid) / 1e6, 1)

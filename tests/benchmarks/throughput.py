@@ -1,0 +1,93 @@
+"""Streams and small requests, directly and through lemonbus, alternating in one run."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.benchmarks.direct import alone
+from tests.benchmarks.figures import middle, ms, share
+from tests.benchmarks.load import Job, Result, in_its_process
+from tests.house.server import Server
+
+MODEL = "extra.tiny-loop"
+CLIENTS = (1, 8, 32)
+TOKENS, FEW = 256, 8
+STREAMS = {1: 12, 8: 3, 32: 1}
+"""Streams of a client in a round; small requests are ten times as many."""
+
+
+class Side(msgspec.Struct):
+    """One way to the engine, over all rounds. Milliseconds, and per second."""
+
+    first_p50: float = 0.0
+    first_p99: float = 0.0
+    gap_p50: float = 0.0
+    gap_p99: float = 0.0
+    pieces_per_token: float = 0.0
+    tokens_per_s: float = 0.0
+    small_per_s: float = 0.0
+    small_p50: float = 0.0
+    small_p99: float = 0.0
+    broken: int = 0
+
+
+class Pair(msgspec.Struct):
+    """What one number of clients saw."""
+
+    clients: int
+    direct: Side
+    lemonbus: Side
+
+    @property
+    def tokens(self) -> float:
+        return self.lemonbus.tokens_per_s / self.direct.tokens_per_s
+
+    @property
+    def small(self) -> float:
+        return self.lemonbus.small_per_s / self.direct.small_per_s
+
+    @property
+    def first(self) -> float:
+        return self.lemonbus.first_p50 - self.direct.first_p50
+
+
+def side(streams: list[Result], small: list[Result]) -> Side:
+    """Sum up: percentiles over everything, rates as the median of the rounds."""
+    first = [value for result in streams for value in result.first]
+    gaps = [value for result in streams for value in result.gaps]
+    whole = [value for result in small for value in result.whole]
+    return Side(
+        first_p50=ms(share(first, 0.5)),
+        first_p99=ms(share(first, 0.99)),
+        gap_p50=ms(share(gaps, 0.5)),
+        gap_p99=ms(share(gaps, 0.99)),
+        pieces_per_token=sum(result.pieces for result in streams) / max(1, sum(result.tokens for result in streams)),
+        tokens_per_s=middle([result.tokens / result.seconds for result in streams]),
+        small_per_s=middle([result.requests / result.seconds for result in small]),
+        small_p50=ms(share(whole, 0.5)),
+        small_p99=ms(share(whole, 0.99)),
+        broken=sum(result.broken for result in (*streams, *small)),
+    )
+
+
+def measure(rounds: int) -> list[Pair]:
+    """Measure with every number of clients."""
+    with Server("tiny-loop", slots=32, ctx_size=1024, log_level="info", load=[MODEL]) as server:
+        server.wait_loaded(MODEL)
+        with alone(server.engine(MODEL)) as (port, _):
+            for warm in (port, server.port):
+                in_its_process(Job(warm, MODEL, 8, 1, FEW, stream=True))
+            return [_pair(clients, rounds, port, server.port) for clients in CLIENTS]
+
+
+def _pair(clients: int, rounds: int, direct: int, through: int) -> Pair:
+    results: dict[tuple[int, bool], list[Result]] = {}
+    for turn in range(rounds):
+        for stream in (True, False):
+            # Who is first changes from round to round: what grows warm or slow in a pair hits both alike.
+            for port in (direct, through)[:: 1 if turn % 2 else -1]:
+                repeat = STREAMS[clients] * (1 if stream else 10)
+                job = Job(port, MODEL, clients, repeat, TOKENS if stream else FEW, stream)
+                results.setdefault((port, stream), []).append(in_its_process(job))
+    sides = [side(results[port, True], results[port, False]) for port in (direct, through)]
+    return Pair(clients, *sides)
