@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 from protocol.failures import RETRIABLE, Code
 
 MOST_ATTEMPTS: Final = 2
+MOST_RETURNS: Final = 8
+"""Attempts that no worker took up do not count, up to this many."""
 _IN_THE_ENGINE: Final = frozenset({Code.BACKEND_DIED, Code.HUNG, Code.WORKER_GONE})
 """Ends that the request itself may have caused: the next attempt runs alone."""
 
@@ -21,8 +23,15 @@ class Tell(NamedTuple):
     """The client hears of it."""
 
 
-def after(code: Code, written: bool, attempt: int) -> Retry | Tell:
-    """Decide after attempt number ``attempt`` ended with ``code``; ``written``: bytes of it were handed on."""
-    if written or attempt >= MOST_ATTEMPTS or code not in RETRIABLE:
+def after(code: Code, written: bool, attempt: int, returns: int = 0) -> Retry | Tell:
+    """Decide after attempt number ``attempt`` ended with ``code``; ``written``: bytes of it were handed on.
+
+    ``returns``: how many of those before it were returned.
+    """
+    if written or code not in RETRIABLE:
+        return Tell()
+    if code is Code.RETURNED:
+        return Retry(suspect=False) if returns < MOST_RETURNS else Tell()
+    if attempt - returns >= MOST_ATTEMPTS:
         return Tell()
     return Retry(suspect=code in _IN_THE_ENGINE)

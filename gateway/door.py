@@ -31,7 +31,6 @@ _READ: Final = 1
 _WELCOME_WAIT: Final = 1.0
 _LINGER: Final = 1.0
 _LINGER_BYTES: Final = 64 * 1024 * 1024
-_QUIET_PATHS: Final = frozenset({"/live", "/health"})
 
 
 class Idle(gevent.Timeout):  # type: ignore[misc]
@@ -119,13 +118,10 @@ class Door(GeventWorker):  # type: ignore[misc]
 
     def _report(self, visit: Visit, environ: dict[str, Any], response: Response, complete: bool) -> None:
         path = environ.get("PATH_INFO", "")
-        say = self._log.debug if path in _QUIET_PATHS else self._log.info
-        fields: dict[str, Any] = {"model": visit.model} if visit.model else {}
-        if visit.code:
-            fields["code"] = visit.code
+        story = visit.story()
         if not complete:
-            fields["broken"] = True
-        say(
+            story["broken"] = True
+        getattr(self._log, visit.level(path))(
             "request",
             request_id=visit.label,
             method=environ.get("REQUEST_METHOD"),
@@ -134,7 +130,7 @@ class Door(GeventWorker):  # type: ignore[misc]
             bytes=response.sent,
             ms=round((time.monotonic() - visit.started) * 1000, 2),
             client=environ.get("REMOTE_ADDR"),
-            **fields,
+            **story,
         )
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
@@ -146,9 +142,8 @@ class Door(GeventWorker):  # type: ignore[misc]
             failure = Failure(Code.INTERNAL, "an internal error; the log has it under this request id")
         else:
             peer = addr[0] if addr else ""
-            logs.get().info(
-                "request", request_id=label, status=failure.http_status, code=failure.code.value, client=peer
-            )
+            fields = {"status": failure.http_status, "code": failure.code.value, "reason": failure.message}
+            logs.get().info("request", request_id=label, client=peer, **fields)
         with contextlib.suppress(OSError):
             client.sendall(refusals.response(failure, label))
             self._swallow(client)

@@ -13,6 +13,7 @@ import msgspec
 from gateway.attempts import Retry, after
 from gateway.bell import Bell
 from gateway.inbox import Inbox
+from protocol import logs
 from protocol.events import Event, Outcome
 from protocol.failures import Code, Failure, LemonbusError
 
@@ -59,6 +60,8 @@ class Exchange:
 
     __slots__ = (
         "_desk",
+        "_returns",
+        "_suspect",
         "attempt",
         "bell",
         "cut",
@@ -77,6 +80,8 @@ class Exchange:
         self.question = question
         self.number = number
         self.attempt = 1
+        self._returns = 0
+        self._suspect = False
         self.worker = ""
         """The worker the present attempt was granted to; empty while it waits."""
         self.model = question.model
@@ -120,6 +125,7 @@ class Exchange:
         if failure is not None:
             self._end(failure)
         elif self.inbox.outcome is not None:
+            self.model = self.inbox.outcome.model or self.model
             self._desk.forget(self)
 
     def nudge(self) -> None:
@@ -137,16 +143,20 @@ class Exchange:
             return
         if failure.code in _STOP_THE_ENGINE:
             self._desk.cancel(self, failure.code)
-        decision = after(failure.code, self.inbox.taken, self.attempt)
+        decision = after(failure.code, self.inbox.taken, self.attempt, self._returns)
         if isinstance(decision, Retry) and self._desk.may_retry():
             self.attempt += 1
+            self._returns += failure.code is Code.RETURNED
+            self._suspect = self._suspect or decision.suspect
             self.worker = ""
             self.inbox = Inbox(self.attempt, self._desk.inbox_bytes)
             try:
-                self._desk.ask(self, suspect=decision.suspect)
+                self._desk.ask(self, suspect=self._suspect)
             except LemonbusError as problem:
                 failure = problem.failure
             else:
+                why = {"code": failure.code.value, "reason": failure.message, "suspect": decision.suspect}
+                logs.get().warning("asked again", request_id=self.question.label, model=self.model, **why)
                 return
         self.failure = msgspec.structs.replace(failure, model=failure.model or self.model)
         self._desk.forget(self)

@@ -12,6 +12,7 @@ from gateway.visit import of
 from protocol import logs
 from protocol.failures import MEANING, Code, Failure, LemonbusError
 
+_TRY_LATER: Final = 503
 _CODES: Final = {
     400: Code.INVALID_REQUEST,
     401: Code.UNAUTHORIZED,
@@ -59,14 +60,16 @@ def in_band(failure: Failure, label: str) -> bytes:
 
 
 def retry_after(failure: Failure) -> str | None:
-    """Return the value of ``Retry-After``, where waiting cures."""
-    return str(max(1, math.ceil(failure.retry_after))) if failure.retry_after > 0 else None
+    """Return the value of ``Retry-After``, where waiting cures: every 503 has one, measured or not."""
+    if failure.retry_after <= 0 and failure.http_status != _TRY_LATER:
+        return None
+    return str(max(1, math.ceil(failure.retry_after)))
 
 
 def answer(req: falcon.Request, resp: falcon.Response, failure: Failure) -> None:
     """Make ``resp`` the error response for ``failure``."""
     visit = of(req.env)
-    visit.code = failure.code.value
+    visit.failure = failure
     if failure.model and not visit.model:
         visit.model = failure.model
     resp.status = falcon.code_to_http_status(failure.http_status)
@@ -80,15 +83,6 @@ def answer(req: falcon.Request, resp: falcon.Response, failure: Failure) -> None
     if failure.code in (Code.DRAINING, Code.SUPERVISOR_LOST, Code.CANCELLED):
         resp.set_header("Connection", "close")
         visit.close_after()
-    if failure.http_status >= 500 or failure.detail:
-        logs.get().warning(
-            "request failed",
-            request_id=visit.label,
-            code=failure.code.value,
-            model=failure.model,
-            message=failure.message,
-            detail=failure.detail,
-        )
 
 
 def _known(req: falcon.Request, resp: falcon.Response, problem: LemonbusError, _params: object) -> None:

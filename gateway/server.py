@@ -131,7 +131,7 @@ class Gateway(BaseApplication):  # type: ignore[misc]
         worker.watch_process(worker.ppid, worker.master_died)
         gc.collect()
         gc.freeze()
-        logs.get().info("gateway worker is up", gateway=house.id)
+        logs.get().info("gateway worker up", gateway=house.id)
 
     def run(self) -> None:
         """Serve until told to stop."""

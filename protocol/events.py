@@ -1,7 +1,8 @@
 """The data plane: what a worker publishes for a gateway. Tokens travel here and nowhere else.
 
-One message is two frames: the gateway's topic with the worker's id behind it, and a msgpack list of events: everything one turn of the
-worker's loop had for that gateway.  An attempt's events are numbered from 0; a gap means loss.
+One message is two frames: the gateway's topic with the worker's id behind it, and a msgpack list of events:
+everything one turn of the worker's loop had for that gateway.  An attempt's events are numbered from 0; a gap
+means loss.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a finished generation cost. Times in seconds, tokens as the engine counted them.
 
-    ``prompt_tokens`` is the whole prompt, ``cached_tokens`` the part found in the prompt cache.
+    ``prompt_tokens`` is the whole prompt, ``cached_tokens`` the part found in the prompt cache; ``model`` is the
+    registered name of the model that answered.
     """
 
     prompt_tokens: int = 0
@@ -52,6 +54,23 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     decode_s: float = 0.0
     total_s: float = 0.0
     token_times: list[float] = []
+    model: str = ""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """How fast it was generated; one token alone has no such speed, so its whole time counts."""
+        seconds = self.decode_s if self.output_tokens > 1 else self.total_s
+        return self.output_tokens / seconds if seconds > 0 else 0.0
+
+    def figures(self) -> dict[str, int | float]:
+        """Return what a log line tells of it."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "output_tokens": self.output_tokens,
+            "first_token_s": round(self.first_token_s, 4),
+            "tokens_per_second": round(self.tokens_per_second, 1),
+        }
 
 
 _decode = msgspec.msgpack.Decoder(list[Event]).decode

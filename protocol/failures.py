@@ -40,7 +40,6 @@ class Code(enum.StrEnum):
     UNLOADED = "unloaded"
     DOWNLOAD_FAILED = "download_failed"
     OFFLINE = "offline"
-    NO_MEMORY = "not_enough_memory"
     SPOOL_FULL = "spool_full"
     BACKEND_DIED = "backend_died"
     BACKEND_ERROR = "backend_error"
@@ -49,6 +48,7 @@ class Code(enum.StrEnum):
     RETURNED = "returned"
     WORKER_GONE = "worker_gone"
     SUPERVISOR_LOST = "supervisor_lost"
+    GATEWAY_GONE = "gateway_gone"
     CANCELLED = "cancelled"
     CLIENT_TOO_SLOW = "client_too_slow"
     TIMEOUT = "timeout"
@@ -90,7 +90,6 @@ MEANING: Final[dict[Code, _Meaning]] = {
     Code.UNLOADED: _Meaning(503, _MODEL),
     Code.DOWNLOAD_FAILED: _Meaning(502, _MODEL),
     Code.OFFLINE: _Meaning(503, _MODEL),
-    Code.NO_MEMORY: _Meaning(503, _MODEL),
     Code.SPOOL_FULL: _Meaning(503, _BUSY),
     Code.BACKEND_DIED: _Meaning(500, _MODEL),
     Code.BACKEND_ERROR: _Meaning(500, _MODEL),
@@ -99,6 +98,7 @@ MEANING: Final[dict[Code, _Meaning]] = {
     Code.RETURNED: _Meaning(503, _BUSY),
     Code.WORKER_GONE: _Meaning(500, _MODEL),
     Code.SUPERVISOR_LOST: _Meaning(503, _BUSY),
+    Code.GATEWAY_GONE: _Meaning(499, _CALLER),
     Code.CANCELLED: _Meaning(499, _CALLER),
     Code.CLIENT_TOO_SLOW: _Meaning(499, _CALLER),
     Code.TIMEOUT: _Meaning(504, _BUSY),

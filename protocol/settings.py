@@ -110,7 +110,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """More deaths of an engine than this within ``breaker_window`` and its model is not started again."""
     breaker_window: Seconds = 60.0
     """See ``breaker_deaths``."""
-    log_retained: Count = 5000
+    log_retained: Annotated[int, Meta(ge=1, le=5000)] = 5000
     """Log lines kept for those who connect later."""
     cors_origins: list[str] = msgspec.field(default_factory=lambda: ["*"])
     """Origins whose web pages may call inference routes."""

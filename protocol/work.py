@@ -88,7 +88,6 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     stream: bool = False
     spool: str = ""
     query: str = ""
-    deadline: float = 0.0
 
 
 @control

@@ -61,11 +61,14 @@ def load_at_start(house: House) -> None:
 
 def _loaded(house: House, name: str, result: object) -> None:
     if isinstance(result, Loaded):
+        url = house.settings.base_url
         body = f'{{"model":"{result.model}","messages":[{{"role":"user","content":"What is the capital of France?"}}]}}'
-        log.info("ready", model=result.model, url=house.settings.base_url)
-        if os.isatty(2):
-            line = f"\n  Try:  curl {house.settings.base_url}/v1/chat/completions -d '{body}'\n\n"
-            os.write(2, line.encode())
+        key = " -H 'Authorization: Bearer '$LEMONBUS_API_KEY" if house.settings.api_key else ""
+        example = f"curl {url}/v1/chat/completions{key} -d '{body}'"
+        on_terminal = os.isatty(2)
+        log.info("loaded at start", model=result.model, url=url, **({} if on_terminal else {"try": example}))
+        if on_terminal:
+            os.write(2, f"\n  Try:  {example}\n\n".encode())
     elif isinstance(result, Failure):
         log.error("cannot load at start", model=name, reason=result.message)
 

@@ -28,15 +28,20 @@ class Limits(NamedTuple):
     grace: float = 30.0
     restarts: Policy = Policy()
     spares: int = 1
+    verbose: bool = False
+    """Whether every grant is worth a line in the log."""
 
 
 class Target(NamedTuple):
-    """What a request's model name came to: ``spec`` is None while the model is not on this machine."""
+    """What a request's model name came to: ``spec`` is None while the model is not on this machine.
+
+    ``pinned`` is what a load asks for, None if it says nothing about that.
+    """
 
     name: str
     type: str
     spec: ModelSpec | None
-    pinned: bool = False
+    pinned: bool | None = None
 
 
 class Board:
@@ -105,6 +110,9 @@ class Board:
         """Give ``weight`` slots of a seat to a request and send it there."""
         place.grants[waiting.key] = Grant(weight, now, waiting.order)
         place.last_use = now
+        if self.limits.verbose:
+            told = {"request_id": waiting.ask.label, "model": place.name, "worker": seat.worker, "slots": weight}
+            self.emit(Note("debug", "granted", {**told, "waited_s": round(now - waiting.since, 4)}))
         self.run(place, seat, waiting)
 
     def run(self, place: Place, seat: Seat, waiting: Waiting) -> None:
@@ -147,7 +155,7 @@ class Board:
         seat.step(Step.STOP)
         self.emit(Send(seat.worker, Leave(0.0, reason)), Expect(seat.worker, 5.0))
 
-    def kill(self, worker: str, reason: str) -> None:
-        """End a worker that does not do its part."""
-        if worker in self.seats:
-            self.emit(Note("warning", "worker killed", {"worker": worker, "reason": reason}), Kill(worker))
+    def end(self, seat: Seat) -> None:
+        """End a worker that nobody can tell anything yet."""
+        seat.step(Step.STOP)
+        self.emit(Kill(seat.worker))

@@ -42,13 +42,13 @@ def load_model(house: House, peer: str, call: admin.LoadModel, _payload: bytes) 
     name = house.models.resolve_or_adopt(call.model).name
     options = house.models.options.check(name, call.options)
     target = target_of(house, name, options)
-    if call.save_options:
-        house.models.options.save(name, options)
     if target.spec is None and options:
         house.options_after_fetch[name] = options
-    if call.pinned is not None and target.spec is not None:
-        target = target._replace(spec=structs.replace(target.spec, pinned=call.pinned))
-    house.scheduler.load_asked(peer, call.number, target, house.loop.now())
+    if target.spec is not None:
+        house.models.precheck(target.spec)
+    if call.save_options:
+        house.models.options.save(name, options)
+    house.scheduler.load_asked(peer, call.number, target._replace(pinned=call.pinned), house.loop.now())
 
 
 def unload_model(house: House, peer: str, call: admin.UnloadModel, _payload: bytes) -> None:
@@ -126,7 +126,7 @@ def _running(house: House, place: Place) -> admin.RunningModel:
     child = house.workers.get(seat.worker)
     facts = seat.facts
     return admin.RunningModel(
-        spec=place.spec,
+        spec=structs.replace(place.spec, pinned=place.pinned),
         worker=seat.worker,
         state=seat.state.value,
         worker_pid=child.pid if child else 0,

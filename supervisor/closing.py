@@ -8,6 +8,7 @@ from protocol import logs
 from protocol.loop import Timer
 from protocol.staff import Draining, Leave
 from supervisor.house import House
+from supervisor.lifecycle import State
 
 _LAST_WORDS_S: Final = 5.0
 """After the deadline: how long workers and gateway have to tell what they cut off."""
@@ -33,7 +34,7 @@ class Closing:
             house.processes.kill_all()
             return
         grace = house.settings.grace
-        log.info("draining", granted=house.scheduler.granted, queued=house.scheduler.queued, grace=grace)
+        log.info("stopping", granted=house.scheduler.granted, queued=house.scheduler.queued, grace=grace)
         for gateway in house.peers.of("gateway"):
             house.bus.send(gateway, Draining(grace))
         house.scheduler.close()
@@ -58,10 +59,10 @@ class Closing:
             self._gateway_told = True
             house.processes.terminate(house.gateway)
         for seat in house.scheduler.seats.values():
-            if seat.state not in ("stopping", "gone", "spawned"):
+            if seat.state is State.SPAWNED:
+                house.scheduler.end(seat)
+            elif seat.state is not State.STOPPING:
                 house.scheduler.leave(seat)
-            elif seat.state == "spawned":
-                house.scheduler.kill(seat.worker, "draining")
         house.perform(house.scheduler.effects())
 
     def _cut(self) -> None:

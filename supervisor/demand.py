@@ -77,9 +77,15 @@ class Demand(Board):
                 place.served(now - grant.began)
             elif code == Code.RETURNED:
                 place.returning[key.gateway, key.number] = grant.order
-                self.refuse(key, Failure(Code.RETURNED, "The worker never saw the gateway", model=place.name))
+                self._returned(key, place.name)
             return place
+        if code == Code.RETURNED:
+            # A read has no grant, and its gateway waits all the same.
+            self._returned(key, "")
         return None
+
+    def _returned(self, key: RequestKey, model: str) -> None:
+        self.refuse(key, Failure(Code.RETURNED, "The worker never saw the gateway", model=model))
 
     def load_asked(self, peer: str, number: int, target: Target, now: float) -> None:
         """Somebody wants the model loaded with just these options (an explicit wish forgives a backoff)."""
@@ -88,10 +94,10 @@ class Demand(Board):
         if self.closing:
             self.refuse(RequestKey(peer, number, 0), Failure(Code.DRAINING, "The server is shutting down"))
             return
-        if target.spec is not None and place.spec is not None:
-            place.pinned = target.spec.pinned
-            if place.seat and differs(target.spec, place.spec):
-                place.respec = target.spec
+        if target.pinned is not None:
+            place.pinned = target.pinned
+        if target.spec is not None and place.spec is not None and place.seat and differs(target.spec, place.spec):
+            place.respec = target.spec
         place.record.ready()
         if place.seat and place.seat.state is State.READY and not place.respec:
             self.answer_loaded(place, [caller])
@@ -142,7 +148,7 @@ class Demand(Board):
             place.returning = {who: order for who, order in place.returning.items() if who[0] != gateway}
             for key in place.grants:
                 if key.gateway == gateway and place.seat:
-                    self.emit(Send(place.seat.worker, Cancel(*key, "gateway gone")))
+                    self.emit(Send(place.seat.worker, Cancel(*key, Code.GATEWAY_GONE)))
 
     def close(self) -> None:
         """Take nothing new, refuse who waits; what runs goes on."""

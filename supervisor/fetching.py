@@ -81,7 +81,7 @@ def _ended(house: House, job: str, why: str) -> None:
             except LemonbusError as problem:
                 outcome = problem.failure
         if isinstance(outcome, Failure):
-            log.error("download failed", model=download.model, reason=outcome.message)
+            log.error("download failed", model=download.model, reason=outcome.message, detail=outcome.detail)
         else:
             log.info("download complete", model=download.model)
         for waiter in download.waiters:

@@ -30,6 +30,7 @@ from supervisor.board import Limits
 from supervisor.bus import Bus
 from supervisor.downloads import Downloads
 from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send, Spawn, Tell
+from supervisor.lifecycle import State
 from supervisor.logbook import LogBook
 from supervisor.models import Models
 from supervisor.peers import Peers
@@ -64,7 +65,12 @@ class House:
         self.bus = Bus(loop, surroundings.runtime, surroundings.boot)
         policy = Policy(settings.backoff_first, settings.backoff_most, settings.breaker_deaths, settings.breaker_window)
         limits = Limits(
-            settings.max_loaded_models, settings.queue_requests, settings.queue_bytes, settings.grace, policy
+            settings.max_loaded_models,
+            settings.queue_requests,
+            settings.queue_bytes,
+            settings.grace,
+            policy,
+            verbose=settings.log_level in ("debug", "trace"),
         )
         self.scheduler = Scheduler(limits, lambda: ids.peer_id("worker"))
         self.workers: dict[str, Child] = {}
@@ -251,8 +257,9 @@ class House:
         self.bus.forget(worker)
         seat = self.scheduler.seats.get(worker)
         model = seat.place.name if seat and seat.place else ""
-        expected = seat is not None and seat.state == "stopping"
-        (log.info if expected else log.error)("worker gone", worker=worker, model=model, why=why)
+        expected = seat is None or seat.state is State.STOPPING or (self.scheduler.closing and not model)
+        of = {"model": model} if model else {}
+        (log.info if expected else log.error)("worker gone", worker=worker, **of, why=why)
         failure = Failure(Code.WORKER_GONE, f"The worker of model {model} is gone ({why})", model=model)
         self._tell_all()
         for gateway in self.peers.of("gateway"):

@@ -18,7 +18,7 @@ from protocol.settings import Settings
 from supervisor import atomic, catalogue, files, names, options
 from supervisor.catalogue import Entry
 from supervisor.extra import ExtraModels
-from workers.backends import DESCRIPTORS
+from workers.backends import DESCRIPTORS, backend_class
 
 USER_FILE: Final = "user_models.json"
 USER_PREFIX: Final = "user."
@@ -220,6 +220,10 @@ class Models:
             size=found.size,
             pinned=any(self._is(entry, pinned) for pinned in self._settings.pin),
         )
+
+    def precheck(self, spec: ModelSpec) -> None:
+        """Raise what is wrong with options that were asked for, before a model that runs is ended for them."""
+        backend_class(spec.recipe)(spec, self._settings).check()
 
     def _is(self, entry: Entry, name: str) -> bool:
         found = names.find(name, self._all, self._by_checkpoint)

@@ -66,11 +66,13 @@ def _target(house: House, message: Ask) -> Target:
 
 
 def _latest(house: House, endpoint: str) -> Target:
-    place = house.scheduler.latest(lambda place: bool(place.spec and house.models.serves(place.spec, endpoint)))
-    if place is None or place.spec is None:
-        reason = f"No model was named, and none that serves {endpoint} is loaded"
-        raise Failure(Code.INVALID_REQUEST, reason, param="model").raised()
-    return Target(place.name, place.type, place.spec)
+    """Return the model used last that serves an endpoint, whether it is still loaded or not."""
+    for name in sorted(house.last_use, key=house.last_use.__getitem__, reverse=True):
+        entry = house.models.find(name)
+        if entry is not None and house.models.serves(entry, endpoint):
+            return target_of(house, entry.name)
+    reason = f"No model was named, and none that serves {endpoint} was used yet"
+    raise Failure(Code.INVALID_REQUEST, reason, param="model").raised()
 
 
 def _slots_place(house: House, model: str) -> Place:

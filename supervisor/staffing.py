@@ -39,14 +39,16 @@ def hello(house: House, peer: str, message: Hello, _payload: bytes) -> None:
 
 
 def _gateway_gone(house: House, peer: str) -> None:
-    house.peers.remove(peer)
+    known = house.peers.remove(peer)
     house.bus.forget(peer)
     house.logbook.forget_peer(peer)
     house.downloads.forget(peer)
     house.scheduler.peer_gone(peer)
     for body in spool(house.surroundings.runtime).glob(f"{peer}-*"):
         body.unlink(missing_ok=True)
-    (log.info if house.scheduler.closing else log.warning)("gateway process gone", peer=peer)
+    (log.info if house.scheduler.closing else log.warning)(
+        "gateway worker gone", gateway=peer, gateway_pid=known.pid if known else 0
+    )
     house.go_on()
 
 

@@ -22,8 +22,10 @@ class Supply(Board):
 
     def hello(self, worker: str) -> None:
         """A worker process is there and knows nothing yet."""
-        self.seats[worker].step(Step.HELLO)
-        self.nursery.ready()
+        seat = self.seats[worker]
+        if seat.state is State.SPAWNED:  # else it was ended while it was on its way
+            seat.step(Step.HELLO)
+            self.nursery.ready()
 
     def checked(self, worker: str, need: int, available: int) -> None:
         """Nothing speaks against trying to load."""
@@ -50,10 +52,10 @@ class Supply(Board):
         place.last_use = now
         place.cutoff = next(self.order)
         self.count("loads")
+        self.emit(Note("info", "model ready", {"model": place.name, "worker": worker, **_shown(facts)}))
         if place.respec is None:
             self.answer_loaded(place, place.loaders)
             place.loaders.clear()
-        self.emit(Note("info", "model ready", {"model": place.name, "worker": worker, "seconds": facts.seconds}))
 
     def load_failed(self, worker: str, failure: Failure, started: bool, now: float) -> None:
         """The check or the start did not succeed: everybody who waited is told why."""
@@ -74,8 +76,11 @@ class Supply(Board):
             place.wanted = False
         seat.place = None
         place.seat = None
-        fields = {"model": place.name, "worker": worker, "reason": failure.message, "retry_in": pause}
-        self.emit(Note("error", "load failed", fields))
+        fields = {"model": place.name, "worker": worker, "code": failure.code, "reason": failure.message}
+        if failure.detail:
+            fields["detail"] = failure.detail
+        level = "error" if failure.http_status >= 500 else "warning"
+        self.emit(Note(level, "load failed", {**fields, "retry_in": round(pause, 3)}))
         self.give_up(place, structs.replace(failure, retry_after=pause) if failure.http_status == 503 else failure)
 
     def engine_died(self, worker: str, failure: Failure, now: float) -> None:
@@ -93,6 +98,10 @@ class Supply(Board):
         self.count("engine_deaths")
         place.returning = {(key.gateway, key.number): grant.order for key, grant in place.grants.items()}
         place.grants.clear()
+        self._died(place, failure, now)
+
+    def _died(self, place: Place, failure: Failure, now: float) -> None:
+        """Let it be tried again at once, unless that happened too often."""
         failure = refusal_for(place, failure)
         may_restart = place.record.died(failure, now)
         self.emit(
@@ -119,9 +128,9 @@ class Supply(Board):
         if before in (State.READY, State.DRAINING):
             self._lost(place, failure, now)
             place.wanted = place.wanted and before is State.READY
-        elif before is State.LOADING:
-            place.record.load_failed(refusal_for(place, failure), now)
-            self.give_up(place, structs.replace(failure, code=Code.LOAD_FAILED, retry_after=place.record.pause(now)))
+        elif before in (State.CHECKING, State.CHECKED, State.LOADING):
+            # What is told about a model comes from its worker; the worker's own death says nothing about it.
+            self._died(place, failure, now)
         elif before is State.STOPPING:
             place.grants.clear()
         for caller in place.unloaders:
@@ -140,3 +149,13 @@ class Supply(Board):
             if place.seat is None:
                 pause = self.nursery.pause(now)
                 self.give_up(place, Failure(Code.LOAD_FAILED, reason, retry_after=pause, detail=failure.message))
+
+
+def _shown(facts: Ready) -> dict[str, object]:
+    return {
+        "engine_pid": facts.engine_pid,
+        "version": facts.version,
+        "slots": facts.slots,
+        "context": facts.context,
+        "seconds": round(facts.seconds, 3),
+    }

@@ -167,10 +167,17 @@ def _drain_or_resume(board: Board, place: Place, claim: Claim | None) -> None:
     must = claim is not None or bool(place.unloaders) or place.respec is not None or board.closing
     if must and seat.state is State.READY:
         seat.step(Step.DRAIN)
-        why = "makes room" if claim else "asked"
-        board.emit(Note("info", "draining", {"model": place.name, "worker": seat.worker, "why": why}))
+        board.emit(Note("info", "draining", {"model": place.name, "worker": seat.worker, "why": _why(board, place)}))
     elif not must and seat.state is State.DRAINING:
         seat.step(Step.RESUME)
+
+
+def _why(board: Board, place: Place) -> str:
+    if board.closing:
+        return "the server stops"
+    if place.unloaders:
+        return "unload was asked for"
+    return "it is loaded again with other options" if place.respec else "it makes room"
 
 
 def _grant(board: Board, place: Place, claim: Claim | None, now: float) -> None:

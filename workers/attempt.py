@@ -21,6 +21,8 @@ from workers.stream import Stream, Tail, tails_of
 LARGEST_ERROR: Final = 65_536
 LARGEST_ANSWER: Final = 256 * 1024 * 1024
 _PATH: Final = re.compile(r"(?<![\w/])/(?:[^\s/'\":,]+/)+[^\s'\":,]*")
+_CALLERS: Final = re.compile(r"^(Failed to parse|Unknown reasoning format)|\[json\.exception\.|[Jj]inja")
+"""What llama-server answers with 500 although it is the request that was wrong."""
 
 
 Clock = Callable[[], float]
@@ -178,8 +180,8 @@ class Attempt:
         """Tokens that the client was sent."""
         return self.tokens if self.run.stream else 0
 
-    def outcome(self) -> Outcome:
-        """Return what the finished generation cost."""
+    def outcome(self, model: str) -> Outcome:
+        """Return what the finished generation of ``model`` cost."""
         tails = self._stream.tails() if self._stream is not None else self._tails
         usages = [tail.usage for tail in tails if tail.usage is not None]
         timings = [tail.timings for tail in tails if tail.timings is not None]
@@ -196,6 +198,7 @@ class Attempt:
             each = round(decode / max(1, output), 6)
             times = [each] * min(max(0, output - 1), MOST_TOKEN_TIMES)
         return Outcome(
+            model=model,
             prompt_tokens=sum(usage.prompt_tokens for usage in usages) // choices,
             cached_tokens=sum(timing.cache_n for timing in timings) // choices,
             output_tokens=output,
@@ -233,6 +236,8 @@ def failure_of(status: int, body: bytes, program: str) -> Failure:
         return Failure(Code.UNSUPPORTED, message)
     if "input is not supported" in message:  # llama-server's 500 for a picture that the model has no eyes for
         return Failure(Code.INVALID_REQUEST, message.partition(" - hint")[0])
+    if status >= 500 and _CALLERS.search(message):
+        return Failure(Code.INVALID_REQUEST, message.partition("; tools = ")[0])
     if status >= 500:
         return Failure(Code.BACKEND_ERROR, f"{program}: {message}")
     code = {401: Code.UNAUTHORIZED, 404: Code.NOT_FOUND, 413: Code.TOO_LARGE}.get(status, Code.INVALID_REQUEST)

@@ -149,7 +149,7 @@ class Boss:
         seat.awake()
         self._state = State.READY
         seconds = time.monotonic() - seat.began
-        self._log.info("engine ready", engine_pid=seat.engine.pid, seconds=round(seconds, 3), slots=facts.slots)
+        self._log.debug("engine ready", engine_pid=seat.engine.pid, seconds=round(seconds, 3))
         self._running.open(seat.backend, seat.client, seat.guard, self._log)
         self._bus.send(
             Ready(

@@ -62,8 +62,8 @@ class Exchange:
 class Connection:
     """One socket to the engine."""
 
-    def __init__(self, client: Client) -> None:
-        """Begin to connect; a refusal is told like any other break."""
+    def __init__(self, client: Client, warm: bool = False) -> None:
+        """Begin to connect; a refusal is told like any other break. ``warm``: ahead of any request."""
         self._client = client
         self._loop = client.loop
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -73,6 +73,7 @@ class Connection:
         self._unsent = memoryview(b"")
         self._parser: httptools.HttpResponseParser | None = None
         self._answered = self._complete = self._keep = False
+        self._warm = warm
         self._reused = False
         self._problem = self._socket.connect_ex(("127.0.0.1", client.port))
         self._loop.on_readable(self._fd, self.read)
@@ -84,7 +85,7 @@ class Connection:
 
     def send(self, exchange: Exchange) -> None:
         """Start an exchange; there is none at the moment."""
-        self._reused = self._parser is not None
+        self._reused = self._warm or self._parser is not None
         self._exchange, exchange.connection = exchange, self
         self._parser = httptools.HttpResponseParser(self)
         self._answered = self._complete = False
@@ -188,6 +189,7 @@ class Connection:
             self._client.keep(self)
         else:
             self.close()
+            self._client.warm()
         exchange.answer.ended()
 
     def _break(self, reason: str) -> None:
@@ -246,6 +248,16 @@ class Client:
         connection = Connection(self)
         self._all.add(connection)
         connection.send(exchange)
+
+    def warm(self) -> None:
+        """Have a connection ready for the next request: who has had one will soon have another.
+
+        The engine closes it after some seconds of silence, and then there is none.
+        """
+        if self.open and not self._kept:
+            connection = Connection(self, warm=True)
+            self._all.add(connection)
+            self._kept.append(connection)
 
     def keep(self, connection: Connection) -> None:
         """Keep a connection for later."""

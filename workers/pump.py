@@ -14,7 +14,14 @@ from protocol.loop import Callback, Loop
 KEPT_LINES: Final = 50
 LONGEST_LINE: Final = 8192
 _PREFIX: Final = re.compile(rb"\d+\.\d\d\.\d{3}\.\d{3} ([DIWE]) ")
-_LEVELS: Final = {b"D": "debug", b"I": "info", b"W": "warning", b"E": "error"}
+_LEVELS: Final = {b"D": "debug", b"I": "debug", b"W": "warning", b"E": "error"}
+"""What llama.cpp calls information repeats ours (started, ready, answered) many times over."""
+_OUR_BUSINESS: Final = re.compile(
+    rb"slot |srv +(params_from_|log_server_r|stop: cancel task|init: security: no API key|init: chat template)"
+)
+"""Warnings about what we do on purpose."""
+_TOLD: Final = re.compile(rb"srv +(send_error|operator\(\): got exception)")
+"""Errors that the answer to the request says already."""
 
 
 def parse(line: bytes) -> tuple[str, str]:
@@ -24,7 +31,7 @@ def parse(line: bytes) -> tuple[str, str]:
         return "info", line.decode("utf-8", "replace")
     text = line[found.end() :]
     level = _LEVELS[found[1]]
-    if level in ("info", "warning") and text.startswith((b"slot ", b"srv  params_from_", b"srv  log_server_r")):
+    if (level == "warning" and _OUR_BUSINESS.match(text)) or (level == "error" and _TOLD.match(text)):
         level = "debug"
     return level, text.decode("utf-8", "replace")
 

@@ -87,8 +87,11 @@ class Running:
                 self._audience.forget(attempt.key)
                 self._bus.send(Idle(*attempt.key, code=Code.RETURNED))
             elif attempt.phase is Phase.RUNNING:
-                told = msgspec.structs.replace(failure, tokens_sent=attempt.tokens_sent)
-                self._desk.failed(attempt.key, told)
+                its = msgspec.structs.replace(failure, tokens_sent=attempt.tokens_sent)
+                self._log.warning(
+                    "request lost", request_id=attempt.run.label, code=failure.code, tokens=attempt.tokens
+                )
+                self._desk.failed(attempt.key, its)
         self._flush()
 
     # What the supervisor and the gateways say.
@@ -114,6 +117,9 @@ class Running:
         attempt = self._attempts.get(key)
         if attempt is None or attempt.phase is Phase.STOPPING:
             return
+        # Nobody else is left to tell of what a dead gateway had.
+        say = self._log.warning if code == Code.GATEWAY_GONE else self._log.debug
+        say("request stopped", request_id=attempt.run.label, code=code, tokens=attempt.tokens)
         self._desk.dropped(key)
         if attempt.phase is Phase.WAITING:
             self._audience.forget(key)
@@ -129,7 +135,7 @@ class Running:
         self._audience.left(topic)
         gateway = topic[:-1].decode("utf-8", "replace")
         for key in [key for key in self._attempts if key.gateway == gateway]:
-            self.cancel(key, Code.CANCELLED)
+            self.cancel(key, Code.GATEWAY_GONE)
         self._desk.gateway_left(gateway)
 
     def _give_back(self) -> None:
@@ -188,11 +194,11 @@ class Running:
 
     def completed(self, attempt: Attempt, answer: bytes) -> None:
         """See :class:`~workers.attempt.Owner`."""
-        outcome = attempt.outcome()
+        outcome = attempt.outcome(self._backend.spec.name if self._backend else "")
         if answer:
             self._desk.delta(attempt.key, answer, attempt.tokens)
         self._desk.done(attempt.key, outcome)
-        self._log.debug("answered", request_id=attempt.run.label, tokens=outcome.output_tokens)
+        self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
         del self._attempts[attempt.key]
         self._bus.send(Idle(*attempt.key, outcome=outcome))
         if not self._attempts:
@@ -200,7 +206,9 @@ class Running:
 
     def failed(self, attempt: Attempt, failure: Failure, stopped: bool) -> None:
         """See :class:`~workers.attempt.Owner`."""
-        self._log.warning("request failed", request_id=attempt.run.label, code=failure.code, reason=failure.message)
+        # What the caller did wrong is told once, by the gateway.
+        say = self._log.warning if failure.http_status >= 500 else self._log.debug
+        say("request failed", request_id=attempt.run.label, code=failure.code, reason=failure.message)
         self._desk.failed(attempt.key, failure)
         if stopped:
             self._idle(attempt, failure.code)

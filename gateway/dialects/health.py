@@ -113,7 +113,7 @@ def stats_body(stats: admin.Stats) -> dict[str, Any]:
         times = [outcome.first_token_s, *times]
     return {
         "time_to_first_token": outcome.first_token_s,
-        "tokens_per_second": outcome.output_tokens / outcome.decode_s if outcome.decode_s > 0 else 0.0,
+        "tokens_per_second": outcome.tokens_per_second,
         "input_tokens": max(0, outcome.prompt_tokens - outcome.cached_tokens),
         "output_tokens": outcome.output_tokens,
         "decode_token_times": times,

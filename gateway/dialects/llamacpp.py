@@ -19,6 +19,7 @@ from protocol.failures import Code, Failure, LemonbusError, invalid
 ACTIONS: Final = ("save", "restore", "erase")
 MOST_DOCUMENTS: Final = 10_000
 LONGEST_FILENAME: Final = 200
+_MOST_TOP: Final = 2**31
 _SLOT: Final = re.compile(r"[0-9]{1,9}")
 _TOKENS: Final = ("has_next_token", "n_remain", "n_decoded")
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -34,6 +35,11 @@ def check_rerank(body: dict[str, Any]) -> int:
         raise invalid("`documents` is required", "documents")
     if not isinstance(documents, list) or not documents or not all(isinstance(each, str) for each in documents):
         raise invalid("`documents` must be a list of one or more strings", "documents")
+    if body.get("texts") is not None:
+        raise invalid("`texts` is another server's name for `documents`: send only that one", "texts")
+    top = body.get("top_n")
+    if top is not None and (type(top) is not int or not 0 <= top < _MOST_TOP):
+        raise invalid("`top_n` must be a whole number from 0 up", "top_n")
     if len(documents) > MOST_DOCUMENTS:
         raise invalid(f"`documents` has more than {MOST_DOCUMENTS} entries", "documents")
     return len(documents)

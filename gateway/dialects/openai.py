@@ -15,7 +15,6 @@ from gateway import answers, bodies
 from gateway.dialects.sse import Events
 from gateway.house import House
 from gateway.visit import of
-from protocol import logs
 from protocol.failures import invalid
 
 MOST_STOPS: Final = 4
@@ -172,9 +171,6 @@ def answer(
     """Ask the house and make ``resp`` its answer."""
     visit = of(req.env)
     visit.model = request.model or ""
-    if house.settings.log_level == "trace":
-        text = data.decode("utf-8", "replace")
-        logs.get().trace("prompt", request_id=visit.label, endpoint=endpoint, body=text)
     streamed = isinstance(request, Sampling) and bool(request.stream)
     question = answers.Question(
         endpoint=endpoint, model=visit.model, body=data, label=visit.label, stream=streamed, weight=weight

@@ -147,7 +147,7 @@ class Pull:
             # A download that failed at once is told as one that failed later; the caller's mistakes have a status.
             if not isinstance(problem, LemonbusError) or problem.failure.code != Code.DOWNLOAD_FAILED:
                 raise
-            visit.code = problem.failure.code.value
+            visit.failure = problem.failure
             resp.data = error_event(problem.failure, visit.label)
         else:
             resp.stream = PullEvents(follower, first, visit.label, silence)

@@ -39,7 +39,7 @@ class Events:
             return self._end(DONE)
         except LemonbusError as problem:
             failure = problem.failure
-            self._visit.code = failure.code.value
+            self._visit.failure = failure
             self._visit.close_after()
             if failure.code in NOBODY:
                 raise ConnectionResetError(errno.ECONNRESET, failure.message) from None

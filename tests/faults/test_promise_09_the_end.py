@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
 
 from tests.conftest import OpenHouse
 from tests.house.exchange import Exchange
@@ -101,7 +100,7 @@ def test_sigkill_of_the_supervisor_answers_everybody(open_house: OpenHouse) -> N
         assert request.status == 503, request
         assert request.error["code"] == "supervisor_lost"
         assert int(request.headers["retry-after"]) >= 1
-    wait_for(lambda: not _listens(server), "the listener is closed")
+    wait_for(lambda: not server.listens(), "the listener is closed")
     stream.finish()
     assert stream.done, "what runs may go on up to the grace"
     wait_for(lambda: not server.process_tree(), "then all leave")
@@ -116,11 +115,3 @@ def test_the_grace_after_the_supervisors_death_has_an_end(open_house: OpenHouse)
     assert not stream.done
     assert stream.error["code"] == "supervisor_lost"
     wait_for(lambda: not server.process_tree(), "all have left")
-
-
-def _listens(server: Server) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
-    except OSError:
-        return False
-    return True

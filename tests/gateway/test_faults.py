@@ -43,9 +43,15 @@ def test_an_error_in_a_stream_says_what_was_sent() -> None:
     }
 
 
-@pytest.mark.parametrize(("seconds", "header"), [(0.0, None), (0.2, "1"), (1.0, "1"), (1.1, "2"), (59.5, "60")])
+@pytest.mark.parametrize(("seconds", "header"), [(0.0, "1"), (0.2, "1"), (1.0, "1"), (1.1, "2"), (59.5, "60")])
 def test_waiting_is_said_in_whole_seconds(seconds: float, header: str | None) -> None:
     assert faults.retry_after(Failure(Code.OVERLOADED, "full", retry_after=seconds)) == header
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_every_503_says_when_to_try_again(code: Code) -> None:
+    failure = Failure(code, "no")
+    assert faults.retry_after(failure) == ("1" if failure.http_status == 503 else None)
 
 
 @pytest.mark.parametrize(

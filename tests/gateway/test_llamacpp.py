@@ -96,6 +96,11 @@ def test_what_we_do_not_know_passes_through(ask: Answering) -> None:
         ({"query": None}, "query"),
         ({"query": ["q"]}, "query"),
         ({"model": 7}, "model"),
+        ({"top_n": -1}, "top_n"),
+        ({"top_n": 10**12}, "top_n"),
+        ({"top_n": 1.5}, "top_n"),
+        ({"top_n": True}, "top_n"),
+        ({"texts": ["a"]}, "texts"),
     ],
 )
 def test_reranking_says_which_field_is_wrong(ask: Answering, change: dict[str, Any], param: str) -> None:

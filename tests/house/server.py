@@ -11,20 +11,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
-import psutil  # type: ignore[import-untyped]
 
 from protocol.settings import Settings
 from tests.house import processes
 from tests.house.client import Client
-from tests.house.exchange import Exchange
 from tests.house.models import link_models
 from tests.house.ports import free_port
-from tests.house.processes import Process
+from tests.house.view import View
 from tests.house.waiting import wait_for
 
 ROOT: Final = Path(__file__).parents[2]
@@ -32,7 +29,7 @@ START: Final = 20.0
 """Seconds until it must answer; generous, because other tests share the machine."""
 
 
-class Server:
+class Server(View):
     """One house. Use it as a context manager: leaving it stops it and checks that nothing is left.
 
     ``settings`` are fields of :class:`Settings`; ``models`` the tiny models it offers (all, if none is named),
@@ -115,92 +112,6 @@ class Server:
     def alive(self) -> bool:
         """Whether the supervisor runs."""
         return self._process.poll() is None
-
-    def health(self) -> Any:
-        return self.client.get("/v1/health").json()
-
-    def state(self) -> Any:
-        """What the house says of itself: ``granted``, ``queued``, ``models`` …"""
-        return self.health()["lemonbus"]
-
-    def model_state(self, model: str) -> str:
-        """A model's state in the lifecycle; empty if it has no worker."""
-        return next((str(each["state"]) for each in self.state()["models"] if each["model_name"] == model), "")
-
-    def wait_loaded(self, *models: str) -> None:
-        """Wait until the models are ready, however they came to be loaded."""
-        for model in models:
-            wait_for(partial(self._is_ready, model), f"{model} is ready", 10.0)
-
-    def _is_ready(self, model: str) -> bool:
-        return self.model_state(model) == "ready"
-
-    def assert_idle(self) -> None:
-        """No grant is held and nobody waits."""
-        wait_for(lambda: self.state()["granted"] == 0 and self.state()["queued"] == 0, "no grant is left")
-
-    def busy_slots(self, model: str) -> int:
-        """How many slots work, by the engine's own word; -1 if it does not answer."""
-        engine = self.engine_now(model)
-        if engine is None:
-            return -1
-        try:
-            slots = Client(int(engine.option("--port"))).get("/slots", patience=2.0).json()
-            return sum(slot["is_processing"] for slot in slots)
-        except (OSError, ValueError, TypeError):
-            return -1
-
-    def gateway_of(self, exchange: Exchange) -> int:
-        """The gunicorn worker that holds the other end of a connection, waited for."""
-        port = exchange.connection.getsockname()[1]
-
-        def holder() -> int:
-            for pid in self.gateway_pids():
-                for connection in psutil.Process(pid).net_connections("tcp"):
-                    if connection.raddr and connection.raddr.port == port:
-                        return pid
-            return 0
-
-        return wait_for(holder, f"a gateway has the connection of port {port}")
-
-    def process_tree(self) -> list[Process]:
-        """Every living process of this house, the supervisor included."""
-        return processes.of_house(self.runtime)
-
-    def workers(self) -> list[Process]:
-        """The workers, spare ones included."""
-        return [process for process in self.process_tree() if process.runs("workers")]
-
-    def engine(self, model: str) -> Process:
-        """The engine that serves a model, waited for."""
-        return wait_for(lambda: self.engine_now(model), f"an engine of {model}")
-
-    def engine_now(self, model: str) -> Process | None:
-        """The engine that serves a model at this moment."""
-        pids = {worker.pid for worker in self.workers()}
-        found = [
-            process
-            for process in self.process_tree()
-            if process.parent in pids and process.mentions(f"/{model.removeprefix('extra.')}.gguf")
-        ]
-        return found[0] if found else None
-
-    def engine_pid(self, model: str) -> int:
-        return self.engine(model).pid
-
-    def worker_pid(self, model: str) -> int:
-        """The worker that owns a model's engine."""
-        return self.engine(model).parent
-
-    def gateway_master(self) -> int:
-        """gunicorn's master; 0 while there is none."""
-        gateways = {process.pid: process for process in self.process_tree() if process.runs("gateway")}
-        return next((pid for pid, process in gateways.items() if process.parent not in gateways), 0)
-
-    def gateway_pids(self) -> list[int]:
-        """gunicorn's workers."""
-        master = self.gateway_master()
-        return [process.pid for process in processes.children(master)] if master else []
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)

@@ -6,7 +6,9 @@ import pytest
 from tests.supervisor.world import World, spec
 
 from protocol.failures import Code
+from protocol.ids import RequestKey
 from protocol.staff import Load
+from protocol.work import Ask
 from supervisor.demand import differs
 from supervisor.lifecycle import State
 
@@ -166,6 +168,48 @@ def test_a_worker_that_dies_is_replaced_without_a_request() -> None:
     world.worker_dies(worker)
     world.calm()
     assert world.serving("a") != worker
+
+
+@pytest.mark.parametrize("state", [State.CHECKING, State.LOADING])
+def test_a_worker_that_dies_with_a_load_in_its_hands_is_replaced_and_nobody_is_refused(state: State) -> None:
+    world = World()
+    key = world.ask("a")
+    for _ in range(8):
+        while not world.of_state(state):
+            assert world.advance()
+        world.worker_dies(world.of_state(state)[0])
+    world.calm()
+    assert world.order == [key]
+    assert not world.refusals
+
+
+def test_workers_that_die_of_a_load_again_and_again_open_the_breaker() -> None:
+    world = World()
+    key = world.ask("a")
+    while world.live:
+        if not world.of_state(State.CHECKING):
+            assert world.advance()
+            continue
+        world.worker_dies(world.of_state(State.CHECKING)[0])
+    assert world.refusals[key].code is Code.BREAKER_OPEN
+
+
+def test_a_worker_that_was_ended_before_its_hello_may_still_say_it() -> None:
+    world = World()
+    worker = world.of_state(State.SPAWNED)[0]
+    world.scheduler.end(world.scheduler.seats[worker])
+    world.hello(worker)
+    assert world.of_state(State.STOPPING) == [worker]
+
+
+def test_a_read_that_was_returned_is_told_so() -> None:
+    world = loaded("a")
+    key = RequestKey("g1", 700, 1)
+    world.scheduler.read(key, Ask(700, 1, "a", "slots", "label", 0), b"", world.scheduler.places["a"])
+    world.scheduler.effects()
+    world.scheduler.idle(key, "returned", world.now)
+    world.settle()
+    assert world.refusals[key].code is Code.RETURNED
 
 
 def test_the_breaker_opens_after_too_many_deaths() -> None:

@@ -185,9 +185,15 @@ def test_watchdog(history: list[tuple[float, bool, float | None, bool, Verdict]]
 @pytest.mark.parametrize(
     ("line", "level", "text"),
     [
-        (b"0.00.001.527 I srv   load_model: loading", "info", "srv   load_model: loading"),
+        (b"0.00.001.527 I srv   load_model: loading", "debug", "srv   load_model: loading"),
         (b"0.00.001.527 W load: odd", "warning", "load: odd"),
-        (b"12.34.567.890 E srv  send_error: no", "error", "srv  send_error: no"),
+        (b"12.34.567.890 E srv    send_error: no", "debug", "srv    send_error: no"),
+        (b"12.34.567.890 E srv    load_model: no", "error", "srv    load_model: no"),
+        (
+            b"0.00.001.527 W srv          stop: cancel task, id_task = 2",
+            "debug",
+            "srv          stop: cancel task, id_task = 2",
+        ),
         (b"0.00.001.527 D hm", "debug", "hm"),
         (b"0.00.001.527 I slot   release: id 0", "debug", "slot   release: id 0"),
         (b"0.00.001.527 E slot   release: id 0", "error", "slot   release: id 0"),
@@ -207,6 +213,10 @@ def test_lines(line: bytes, level: str, text: str) -> None:
         (501, '{"error":{"code":501,"message":"no","type":"not_supported_error"}}', Code.UNSUPPORTED, 501, "no"),
         (500, '{"error":{"code":500,"message":"oh","type":"server_error"}}', Code.BACKEND_ERROR, 500, "llama-server: oh"),
         (500, "<html>", Code.BACKEND_ERROR, 500, None),
+        (500, '{"error":{"code":500,"message":"Failed to parse tools: Missing tool type: {}; tools = [\\n {}\\n]"}}', Code.INVALID_REQUEST, 400, "Failed to parse tools: Missing tool type: {}"),
+        (500, '{"error":{"code":500,"message":"Failed to parse messages: Missing tool call type: 5"}}', Code.INVALID_REQUEST, 400, None),
+        (500, '{"error":{"code":500,"message":"Unknown reasoning format: zz","type":"server_error"}}', Code.INVALID_REQUEST, 400, None),
+        (500, '{"error":{"code":500,"message":"Jinja Exception: roles must alternate","type":"server_error"}}', Code.INVALID_REQUEST, 400, None),
         (400, '{"error":{"code":400,"message":"cannot open /home/me/models/x.gguf here"}}', Code.INVALID_REQUEST, 400, "cannot open … here"),
         (400, '{"error":{"code":400,"message":"and/or is fine"}}', Code.INVALID_REQUEST, 400, "and/or is fine"),
     ],

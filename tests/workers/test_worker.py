@@ -169,7 +169,7 @@ def test_a_gateway_that_leaves_cancels(loop: Stand) -> None:
     assert loop.sub is not None
     loop.sub.close(0)
     loop.sub = None
-    assert loop.expect(Idle).code == "cancelled"
+    assert loop.expect(Idle).code == "gateway_gone"
     assert idle_slots(loop.ready)
 
 

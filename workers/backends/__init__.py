@@ -1,6 +1,7 @@
 """The registry of recipes: what can be run here. One file a recipe: a descriptor and a class.
 
-The supervisor, the terminal and the documents read the descriptors; only a worker makes use of the class.
+The supervisor, the terminal and the documents read the descriptors; a worker makes use of the class, the
+supervisor only of its ``check``.
 Importing this package loads no engine library, no socket and no process module.
 """
 

@@ -81,9 +81,9 @@ class Pull:
             log.warning("source failed", source=kind, reason=str(problem), detail=problem.detail)
         if isinstance(result, Pulled):
             self._tell()
-            log.info("files are here", files=result.files)
+            log.debug("files are here", files=result.files)
         else:
-            log.error("download failed", reason=result.failure.message, detail=result.failure.detail)
+            log.debug("download failed", reason=result.failure.message, detail=result.failure.detail)
         self._bus.send(result)
 
 
