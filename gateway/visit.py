@@ -10,7 +10,7 @@ from protocol import ids
 from protocol.failures import Code, Failure
 
 KEY: Final = "lemonbus.visit"
-_WATCHED: Final = ("/live", "/health")
+_WATCHED: Final = ("/live", "/health", "/logs/stream")
 """What monitors ask for again and again."""
 _EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING})
 

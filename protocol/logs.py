@@ -103,7 +103,7 @@ class _Output:
     def __init__(self, console: bool) -> None:
         self._stderr = Dropper(lambda line: _write(line + b"\n"))
         self._owed = 0
-        self._render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if console else None
+        self._render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False) if console else None
 
     def __call__(self, logger: object, method: str, record: Record) -> str:
         fitted, line = fit(record)

@@ -6,13 +6,16 @@ after an orderly end, 1 when the house cannot be opened, 2 for bad settings; one
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
 import socket
 import sys
+import time
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -27,6 +30,8 @@ from supervisor import calls, fetching, requests, staffing
 from supervisor.closing import Closing
 from supervisor.house import House
 
+BIND_PATIENCE_S: Final = 2.0
+
 log = logs.get()
 
 
@@ -36,7 +41,7 @@ def listen(settings: Settings) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((settings.host, settings.port))
+        _bind(listener, settings)
         listener.listen(4096)
     except OSError as problem:
         reason = problem.strerror or str(problem)
@@ -46,6 +51,20 @@ def listen(settings: Settings) -> socket.socket:
         ).raised() from problem
     listener.set_inheritable(True)
     return listener
+
+
+def _bind(listener: socket.socket, settings: Settings) -> None:
+    """Bind, with a little patience: the gateways of a house that was just killed close theirs within a second."""
+    end = time.monotonic() + BIND_PATIENCE_S
+    while True:
+        try:
+            listener.bind((settings.host, settings.port))
+        except OSError as problem:
+            if problem.errno != errno.EADDRINUSE or time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+        else:
+            return
 
 
 def load_at_start(house: House) -> None:

@@ -13,12 +13,14 @@ from typing import Final, Protocol
 
 import httptools
 
-from protocol.loop import Loop
+from protocol.loop import Loop, Timer
 from workers.backends.backend import EngineRequest
 
 CHUNK: Final = 65_536
 PATIENCE: Final = 4096
 """Bytes that a connection which nobody reads along waits for before it wakes us; its end wakes us in any case."""
+LOOK_S: Final = 0.02
+"""How often patient connections are read all the same: an engine may keep them open after its answer."""
 _IN_PROGRESS: Final = (0, errno.EINPROGRESS)
 
 
@@ -92,6 +94,7 @@ class Connection:
         request = exchange.request
         if request.patient:
             self.wake_at(PATIENCE)
+            self._client.look_after(self)
         head = f"{request.method} {request.path} HTTP/1.1\r\nHost: 127.0.0.1:{self._client.port}\r\n"
         if request.method == "POST":
             head += f"Content-Type: application/json\r\nContent-Length: {len(request.body)}\r\n"
@@ -126,6 +129,8 @@ class Connection:
 
     def read(self) -> None:
         """Read what there is; at most one large piece a turn."""
+        if self._fd < 0:
+            return
         buffer = self._client.buffer
         try:
             size = self._socket.recv_into(buffer)
@@ -233,6 +238,8 @@ class Client:
         """Shared by all connections: what is read is passed on before anybody else reads."""
         self._kept: list[Connection] = []
         self._all: set[Connection] = set()
+        self._patient: set[Connection] = set()
+        self._looking: Timer | None = None
 
     def send(self, request: EngineRequest, answer: Answer) -> Exchange:
         """Send a request on a kept connection or a fresh one; the answer is told from the loop."""
@@ -266,9 +273,23 @@ class Client:
         else:
             connection.close()
 
+    def look_after(self, connection: Connection) -> None:
+        """Read a patient connection every now and then."""
+        self._patient.add(connection)
+        if self._looking is None:
+            self._looking = self.loop.call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        for connection in list(self._patient):
+            connection.read()
+        if self._patient:
+            self._looking = self.loop.call_later(LOOK_S, self._look)
+
     def forget(self, connection: Connection) -> None:
         """A connection was closed."""
         self._all.discard(connection)
+        self._patient.discard(connection)
         if connection in self._kept:
             self._kept.remove(connection)
 

@@ -35,7 +35,9 @@ def json_option(what: str) -> Decorator:
 
 def model_argument(required: bool = True) -> Decorator:
     """Add the argument MODEL, passed as ``model``, completed with the names that the server knows."""
-    return click.argument("model", required=required, default=None if required else "", shell_complete=_model_names)
+    # Any default, even None, would make it optional.
+    optional: dict[str, Any] = {} if required else {"default": ""}
+    return click.argument("model", required=required, shell_complete=_model_names, **optional)
 
 
 def connect(url: str | None) -> Server:

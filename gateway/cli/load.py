@@ -9,6 +9,7 @@ import click
 
 from gateway.cli import screen
 from gateway.cli.connect import json_option, model_argument, server_option
+from gateway.cli.pull import ensure
 from gateway.cli.server import Server
 
 
@@ -67,6 +68,7 @@ def verb(
         body["save_options"] = True
     if pin is not None:
         body["pinned"] = pin
+    ensure(server, model)
     answer = server.call("POST", "/v1/load", body, seconds=None)
     if as_json:
         screen.print_json(answer)

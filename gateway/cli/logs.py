@@ -23,7 +23,10 @@ DIMMED: Final = ("Debug", "Trace")
 @click.option("--model", default="", metavar="NAME", help="Only lines about this model.")
 @click.option("--request", "request_id", default="", metavar="ID", help="Only lines of this request (X-Request-ID).")
 @click.option(
-    "--level", default="", type=click.Choice(["", *LOG_LEVELS]), metavar="LEVEL", help="This level and above."
+    "--level",
+    type=click.Choice(LOG_LEVELS),
+    metavar="LEVEL",
+    help="This level and above: " + ", ".join(LOG_LEVELS) + ".",
 )
 @click.option("--process", default="", metavar="NAME", help="Only supervisor, gateway, worker, engine or job.")
 @click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Only the last N of the retained lines.")
@@ -33,7 +36,7 @@ def verb(
     follow: bool,
     model: str,
     request_id: str,
-    level: str,
+    level: str | None,
     process: str,
     tail: int | None,
     as_json: bool,

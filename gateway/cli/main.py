@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from gateway.cli import exits
+from protocol import RELEASE
 
 VERBS: Final = {
     "serve": "Start the server.",
@@ -66,6 +67,7 @@ class Verbs(click.Group):
     epilog="\b\n" + exits.TABLE,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+@click.version_option(RELEASE, message="lemonbus %(version)s")
 def cli() -> None:
     """Serve many local models over one HTTP address, and look after them.
 

@@ -32,6 +32,20 @@ def verb(model: str, as_json: bool, server: Server) -> None:
     A download that is already running is joined; one that broke off goes on where it was. Ctrl-C leaves the
     download to the server.
     """
+    _fetch(server, model, as_json)
+    if not as_json:
+        click.echo(f"Installed model: {model}")
+
+
+def ensure(server: Server, model: str) -> None:
+    """Download a model that is known and not there yet, and show how far it is; all else is for the server to say."""
+    known = server.call("GET", "/v1/models?show_all=true")["data"]
+    if any(entry["id"] == model and not entry["downloaded"] for entry in known):
+        click.echo(f"Downloading {screen.plain(model)} first.", err=True)
+        _fetch(server, model, as_json=False)
+
+
+def _fetch(server: Server, model: str, as_json: bool) -> None:
     with _progress(as_json) as show:
         for event, data in _events(server, model):
             if event == "progress":
@@ -39,11 +53,8 @@ def verb(model: str, as_json: bool, server: Server) -> None:
             elif as_json:
                 click.echo(json.dumps({"event": event, **data}, ensure_ascii=False))
             if event == "complete":
-                break
-        else:
-            raise Trouble(f"the download of {model} broke off; pull again to go on with it")
-    if not as_json:
-        click.echo(f"Installed model: {model}")
+                return
+    raise Trouble(f"the download of {model} broke off; pull again to go on with it")
 
 
 def _events(server: Server, model: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -12,6 +12,7 @@ from gateway.cli import screen
 from gateway.cli.chat import Chat
 from gateway.cli.connect import json_option, model_argument, server_option
 from gateway.cli.exits import Trouble
+from gateway.cli.pull import ensure
 from gateway.cli.server import Server
 
 GREETING = "Chat with {model}. Ctrl-C stops an answer, /clear begins anew, Ctrl-D or /bye leaves."
@@ -41,11 +42,13 @@ def verb(
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
     chat = Chat(server, model, {key: value for key, value in options.items() if value is not None}, system)
     if prompt in (None, "-") and sys.stdin.isatty():
+        ensure(server, model)
         _converse(chat, model)
         return
     question = sys.stdin.read() if prompt in (None, "-") else prompt
     if not question or not question.strip():
         raise click.UsageError("The prompt is empty.")
+    ensure(server, model)
     if as_json:
         text = "".join(piece.text for piece in chat.ask(question) if not piece.thought)
         screen.print_json({"model": model, "content": text, "finish_reason": chat.finish, "usage": chat.usage})

@@ -13,6 +13,7 @@ from protocol import configuration
 from protocol.configuration import Resolved
 from protocol.failures import LemonbusError
 from protocol.fields import SECRET, Field, fields
+from protocol.settings import Settings
 
 
 def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,12 +36,14 @@ def _option(field: Field) -> click.Option:
     if field.is_switch:
         off = f"--no-{field.flag[2:]}"
         return click.Option([field.name, f"{field.flag}/{off}"], default=None, help=field.help)
+    default = getattr(Settings(), field.name)
     kind = click.Path(file_okay=False) if field.is_directory else None
     return click.Option(
         [field.name, field.flag],
         type=kind,
         multiple=field.is_list,
         default=None,
+        show_default=f"{default:g}" if isinstance(default, float) else str(default) if default else False,
         metavar="|".join(field.choices) or _metavar(field),
         help=field.help + (" Repeatable." if field.is_list else ""),
         shell_complete=_completer(field.choices) if field.choices else None,

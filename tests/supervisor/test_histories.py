@@ -5,9 +5,9 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from tests.supervisor.world import World
 
 from supervisor.lifecycle import State
+from tests.supervisor.world import World
 
 MODELS = st.sampled_from("abc")
 GATEWAYS = st.sampled_from(["g1", "g2"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.supervisor.world import World, spec
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
@@ -11,6 +10,7 @@ from protocol.staff import Load
 from protocol.work import Ask
 from supervisor.demand import differs
 from supervisor.lifecycle import State
+from tests.supervisor.world import World, spec
 
 
 def loaded(*models: str, places: int = 1, **limits: object) -> World:
