@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import falcon
+import gevent
 import msgspec
 from gunicorn.http.errors import NoMoreData, ParseException
 
@@ -15,6 +16,10 @@ from protocol.failures import Code, Failure, LemonbusError, invalid
 
 T = TypeVar("T")
 _STEP: Final = 256 * 1024
+PATIENCE: Final = 60.0
+"""Seconds that any body may take."""
+_SLOWEST: Final = 16 * 1024
+"""Bytes a second that give a large one more."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
 _AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
@@ -25,13 +30,15 @@ _JSON_TYPES: Final = ("application/json", "application/x-www-form-urlencoded", "
 def read(req: falcon.Request, limit: int) -> bytes:
     """Return the whole body.
 
-    Raises ``body_too_large`` (413) as soon as more than ``limit`` bytes are announced or have come, ``400`` for
+    Raises ``body_too_large`` (413) as soon as more than ``limit`` bytes are announced or have come, 408 if it does
+    not come in time: a connection must not be held for ever by a client that is gone without a word.  ``400`` for
     broken chunks, ``cancelled`` if the client leaves in the middle of it.
     """
     length = req.content_length
     if length is not None and length > limit:
         raise _too_large(req, limit)
     source = req.env["wsgi.input"]
+    patience = gevent.Timeout.start_new(PATIENCE + (limit if length is None else length) / _SLOWEST)
     try:
         if length is not None:
             data: bytes = source.read(length)
@@ -46,6 +53,13 @@ def read(req: falcon.Request, limit: int) -> bytes:
     except ParseException as problem:
         of(req.env).close_after()
         raise invalid(f"the body's framing is broken: {problem}") from None
+    except gevent.Timeout as late:
+        if late is not patience:
+            raise
+        of(req.env).close_after()
+        raise Failure(Code.TIMEOUT, "the body did not come in time", status=408).raised() from None
+    finally:
+        patience.close()
 
 
 def _read_chunks(req: falcon.Request, source: Any, limit: int) -> bytes:

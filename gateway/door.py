@@ -41,6 +41,7 @@ class Idle(gevent.Timeout):  # type: ignore[misc]
         super().__init__(seconds, exception=False)
         self._waiting = waiting
         self._greenlet: Any = None
+        """Who waits; None before and after."""
 
     def __enter__(self) -> Self:
         self._greenlet = gevent.getcurrent()
@@ -52,12 +53,17 @@ class Idle(gevent.Timeout):  # type: ignore[misc]
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> Any:
         self._waiting.discard(self)
+        self._greenlet = None
         return super().__exit__(kind, value, trace)
 
     def end(self) -> None:
-        """End it now."""
+        """End it now, unless the request comes first."""
         self._waiting.discard(self)
-        gevent.get_hub().loop.run_callback(self._greenlet.throw, self)
+        gevent.get_hub().loop.run_callback(self._throw)
+
+    def _throw(self) -> None:
+        if self._greenlet is not None:
+            self._greenlet.throw(self)
 
 
 class Door(GeventWorker):  # type: ignore[misc]
@@ -228,7 +234,7 @@ class Door(GeventWorker):  # type: ignore[misc]
             self._told.wait(1.0)
             self._told.clear()
             if self._deadline is not None and time.monotonic() > self._deadline:
-                self.house.end_everything()
+                gevent.get_hub().loop.run_callback(self.house.end_everything)
         self._close(servers)
 
     def _close(self, servers: list[StreamServer]) -> None:

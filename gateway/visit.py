@@ -12,6 +12,8 @@ from protocol.failures import Code, Failure
 KEY: Final = "lemonbus.visit"
 _WATCHED: Final = ("/live", "/health", "/logs/stream")
 """What monitors ask for again and again."""
+_LONGEST_DETAIL: Final = 400
+"""An engine's last words are in its worker's line too; their end says most."""
 _EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING})
 
 
@@ -52,7 +54,7 @@ class Visit:
         if self.failure is not None:
             told |= {"code": self.failure.code.value, "reason": self.failure.message}
             if self.failure.detail:
-                told["detail"] = self.failure.detail
+                told["detail"] = self.failure.detail[-_LONGEST_DETAIL:]
         return told
 
 

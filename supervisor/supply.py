@@ -104,9 +104,11 @@ class Supply(Board):
         """Let it be tried again at once, unless that happened too often."""
         failure = refusal_for(place, failure)
         may_restart = place.record.died(failure, now)
-        self.emit(
-            Note("error", "engine lost", {"model": place.name, "reason": failure.message, "restart": may_restart})
-        )
+        fields = {"model": place.name, "reason": failure.message}
+        if may_restart:
+            self.emit(Note("warning", "engine lost, it is started again", fields))
+        else:
+            self.emit(Note("error", "engine lost too often, it is not started again", fields))
         if not may_restart:
             place.wanted = False
             self.give_up(place, place.record.refusal(place.name, now))

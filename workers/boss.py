@@ -197,7 +197,7 @@ class Boss:
             self._running.fail_all(failure)
             self._loop.stop()
             return
-        self._log.error("engine died", how=said, last=death.last)
+        self._log.error("engine died", engine_pid=seat.engine.pid, how=said, last=death.last)
         if self._state is State.READY:
             self._state = State.DOWN
             self._running.fail_all(failure)
