@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType, Type, type_info
+from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType, StrType, Type, type_info
 
 from protocol import settings as declared
 from protocol.settings import Settings
@@ -79,6 +79,8 @@ class Field(NamedTuple):
                 return "a whole number" + _bounds(whole)
             case FloatType() as number:
                 return "a number" + _bounds(number)
+            case StrType(pattern=str()):
+                return "letters, digits and signs of ASCII, without spaces"
             case _:
                 return "a text without control characters"
 

@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """``auto``: readable on a terminal, JSON otherwise."""
     offline: bool = False
     """Download nothing."""
-    api_key: str = ""
+    api_key: Annotated[str, Meta(pattern="^[!-~]*$")] = ""
     """Key that callers must send; also read from ``LEMONADE_API_KEY``."""
     allow_remote: bool = False
     """Bind beyond loopback although no key is set."""

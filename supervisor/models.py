@@ -40,7 +40,7 @@ class Models:
         self._user: dict[str, Entry] = {}
         self._implicit: dict[str, Entry] = {}
         self._extra = ExtraModels(settings.extra_models_dir)
-        self.options = options.ModelOptions(Path(settings.state_dir) / options.FILE, self._descriptor)
+        self.options = options.ModelOptions(Path(settings.state_dir) / options.FILE, self.descriptor)
         """The options saved for models, by registered name."""
         self._all: dict[str, Entry] = {}
         self._by_checkpoint: dict[str, Entry] = {}
@@ -197,7 +197,7 @@ class Models:
         and ``not_loaded`` if the files are not there (ask :meth:`downloaded` first).
         """
         entry = self.resolve(name)
-        descriptor = self._descriptor(entry.name)
+        descriptor = self.descriptor(entry.name)
         chosen = {
             **options.defaults(descriptor, self._settings),
             **self.options.of(entry.name),
@@ -229,7 +229,8 @@ class Models:
         found = names.find(name, self._all, self._by_checkpoint)
         return found is not None and found.name == entry.name
 
-    def _descriptor(self, name: str) -> Descriptor:
+    def descriptor(self, name: str) -> Descriptor:
+        """Return the recipe of a model; raises ``unsupported_operation`` if it cannot be run here."""
         entry = self.resolve(name)
         descriptor = DESCRIPTORS.get(entry.recipe)
         if descriptor is None:

@@ -60,6 +60,7 @@ def _target(house: House, message: Ask) -> Target:
             house.running_names.clear()
         house.running_names[message.model] = target.name
     if not house.models.serves(model, message.endpoint):
+        house.models.descriptor(target.name)
         reason = f"Model {target.name} is of type {target.type} and does not serve {message.endpoint}"
         raise Failure(Code.INVALID_REQUEST, reason, model=target.name, param="model").raised()
     return target

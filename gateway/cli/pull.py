@@ -39,8 +39,12 @@ def verb(model: str, as_json: bool, server: Server) -> None:
 
 def ensure(server: Server, model: str) -> None:
     """Download a model that is known and not there yet, and show how far it is; all else is for the server to say."""
-    known = server.call("GET", "/v1/models?show_all=true")["data"]
-    if any(entry["id"] == model and not entry["downloaded"] for entry in known):
+    try:
+        known = server.call("GET", "/v1/models?show_all=true")["data"]
+        absent = any(entry["id"] == model and not entry["downloaded"] for entry in known)
+    except (Trouble, KeyError, TypeError):
+        return
+    if absent:
         click.echo(f"Downloading {screen.plain(model)} first.", err=True)
         _fetch(server, model, as_json=False)
 

@@ -36,6 +36,8 @@ class Server:
             raise Trouble(f"{url}: {problem}", USAGE) from problem
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Trouble(f"{url!r} is no address of a server; expected http://HOST:PORT", USAGE)
+        if not re.fullmatch("[!-~]*", key):
+            raise Trouble("the API key must be letters, digits and signs of ASCII, without spaces", USAGE)
         self._secure = parts.scheme == "https"
         self._host = parts.hostname
         self._prefix = _VERSION_PREFIX.sub("", parts.path.rstrip("/"))

@@ -632,3 +632,37 @@ def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: WebServer) -> N
         (3, "b1"),
         (5, "b1"),
     ]
+
+
+# ── what a newcomer stumbles over ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("verb", ["load", "pull", "run"])
+def test_a_missing_model_is_wrong_usage(lemonbus: Ends, verb: str) -> None:
+    code, out, err = lemonbus(verb)
+    assert (code, out) == (2, "")
+    assert "Missing argument 'MODEL'" in err
+
+
+def test_the_version_can_be_asked_for_as_everywhere(lemonbus: Ends) -> None:
+    assert lemonbus("--version") == lemonbus("version")
+
+
+def test_a_key_that_no_header_can_carry(lemonbus: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEMONBUS_API_KEY", "sésame")
+    for verb in ("status", "logs"):
+        code, _, err = lemonbus(verb)
+        assert code == 2
+        assert "ASCII" in err
+
+
+@pytest.mark.parametrize("words", [["run", "A", "hi"], ["load", "A"]])
+def test_a_model_that_is_not_there_is_downloaded_first(server: WebServer, lemonbus: Ends, words: list[str]) -> None:
+    server.replies["GET", "/v1/models?show_all=true"] = Reply({"data": [{"id": "A", "downloaded": False}]})
+    server.replies["POST", "/v1/pull"] = Reply(pieces=[progress(50), COMPLETE])
+    server.replies["POST", "/v1/load"] = Reply({"message": "Loaded model: A"})
+    server.replies[CHAT] = Reply(pieces=[chunk(content="yes"), end(), DONE])
+    code, _, err = lemonbus(*words)
+    assert code == 0
+    assert "Downloading A first" in err
+    assert [path for _, path, _, _ in server.asked][1] == "/v1/pull"

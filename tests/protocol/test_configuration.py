@@ -117,7 +117,7 @@ def test_lemonades_key_counts_too(environment: dict[str, str], key: str, where: 
         ({}, {"LEMONBUS_PORT": "tcp://10.0.0.1:80"}, "", "LEMONBUS_PORT: expected a whole number"),
         ({}, {"LEMONBUS_BODY_LIMIT": "9" * 30}, "", "LEMONBUS_BODY_LIMIT: expected a whole number from 1, got"),
         ({}, {"LEMONBUS_HOST": "\udcff"}, "", "LEMONBUS_HOST: expected a text without control characters"),
-        ({}, {"LEMONADE_API_KEY": "a\nb"}, "", "LEMONADE_API_KEY: expected a text"),
+        ({}, {"LEMONADE_API_KEY": "a\nb"}, "", "LEMONADE_API_KEY: expected letters"),
         ({}, {}, "host = '::'\nport = 'x'", f"{PATH}:2: port: expected a whole number from 0 up to 65535, got 'x'"),
         ({}, {}, "port = true", f"{PATH}:1: port: expected a whole number from 0 up to 65535, got true"),
         ({}, {}, "port = 1.5", f"{PATH}:1: port: expected a whole number"),

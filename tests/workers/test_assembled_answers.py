@@ -11,7 +11,7 @@ import pytest
 
 from tests.workers.engines import Direct, engine
 from workers.assemble import Assembler
-from workers.backends.llamacpp import LlamaCpp
+from workers.backends.llamacpp import SHORT_BODY, LlamaCpp
 from workers.stream import Stream
 
 SAY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0, "seed": 1}
@@ -71,7 +71,9 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tupl
 
 
 def assembled(direct: Direct, backend: LlamaCpp, endpoint: str, body: dict[str, Any], pieces: int) -> Any:
-    request = backend.request(endpoint, "", json.dumps(body).encode(), stream=False)
+    # Long enough to be asked for as a stream, whatever it wants.
+    long = {**body, "metadata": {"padding": "x" * SHORT_BODY}}
+    request = backend.request(endpoint, "", json.dumps(long).encode(), stream=False)
     status, answer = direct.post(request.path, request.body)
     assert status == 200, answer
     if not request.streamed:

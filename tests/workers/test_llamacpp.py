@@ -18,7 +18,7 @@ from tests.house.models import tiny_models
 from workers import gguf
 from workers.backends import DESCRIPTORS, backend_class
 from workers.backends.arguments import FORBIDDEN, check_args, slots_of
-from workers.backends.llamacpp import LlamaCpp
+from workers.backends.llamacpp import FEW_TOKENS, SHORT_BODY, LlamaCpp
 from workers.check import available_memory, parts_of
 from workers.engines.flags import FLAGS, FlagError, parse
 
@@ -149,6 +149,25 @@ def test_requests(endpoint: str, stream: bool, body: dict[str, Any], streamed: b
         assert sent["stream"] is True
         assert "return_progress" not in sent
         assert sent["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "streamed"),
+    [
+        ({"prompt": "a", "max_tokens": 8}, False),
+        ({"prompt": "a", "max_tokens": FEW_TOKENS}, False),
+        ({"prompt": "a", "max_tokens": FEW_TOKENS + 1}, True),
+        ({"prompt": "a", "max_tokens": 8, "n_predict": 999}, True),
+        ({"prompt": "a", "max_tokens": -1}, True),
+        ({"prompt": "a"}, True),
+        ({"prompt": "a" * SHORT_BODY, "max_tokens": 8}, True),
+        ({"prompt": ["a", "b"], "max_tokens": 8}, True),
+        ({"prompt": "a", "max_tokens": 8, "n": 2}, True),
+    ],
+)
+def test_only_what_ends_at_once_is_asked_for_whole(body: dict[str, Any], streamed: bool) -> None:
+    assert made().request("completions", "", json.dumps(body).encode(), False).streamed is streamed
+    assert made().request("completions", "", json.dumps(body).encode(), True).streamed
 
 
 def test_progress_is_asked_for_where_a_prompt_takes_time() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -273,12 +274,17 @@ SHORT_BODY: Final = 512
 and each costs the engine as much as a token does."""
 
 
+FEW_TOKENS: Final = 16
+"""Tokens of an answer that is not worth a stream."""
+
+
 def _generation(endpoint: str, body: bytes, stream: bool) -> EngineRequest:
     """Ask for a stream whatever the client wants: only a stream's client can hang up on llama-server.
 
     The exception: a chat's stream leaves out the log probabilities of tokens that show nothing by themselves
     (``<think>``, a tool call's syntax, the beginning of a stop word), so who wants them whole gets the engine's
-    own answer, and hanging up does not end its generation.
+    own answer, and hanging up does not end its generation.  Nor does it where that ends by itself at once: a
+    short prompt and a few tokens cost the engine less than a stream of them does.
     """
     try:
         fields = _OBJECT.decode(body)
@@ -288,7 +294,9 @@ def _generation(endpoint: str, body: bytes, stream: bool) -> EngineRequest:
     usage, progress = options.get("include_usage") == _TRUE, fields.get("return_progress") == _TRUE
     prompts = _prompts(fields.get("prompt")) if endpoint == "completions" else 1
     choices = _number(fields.get("n"))
-    if endpoint == "chat/completions" and not stream and fields.get("logprobs") == _TRUE:
+    shown_only_whole = endpoint == "chat/completions" and fields.get("logprobs") == _TRUE
+    brief = len(body) <= SHORT_BODY and prompts * choices == 1 and _most_tokens(fields) <= FEW_TOKENS
+    if not stream and (shown_only_whole or brief):
         return EngineRequest("POST", f"/v1/{endpoint}", body, choices=choices)
     fields["stream"] = options["include_usage"] = _TRUE
     if len(body) > SHORT_BODY:
@@ -304,6 +312,12 @@ def _generation(endpoint: str, body: bytes, stream: bool) -> EngineRequest:
         prompts=prompts,
         choices=choices,
     )
+
+
+def _most_tokens(fields: dict[str, msgspec.Raw]) -> float:
+    """Return how many tokens the answer may have; infinity if nothing legible says so."""
+    said = [bytes(fields[name]) for name in ("max_completion_tokens", "max_tokens", "n_predict") if name in fields]
+    return max((int(each) if each.isdigit() and len(each) < 6 else math.inf for each in said), default=math.inf)
 
 
 def _number(raw: msgspec.Raw | None) -> int:
