@@ -87,7 +87,7 @@ class Gateway(BaseApplication):  # type: ignore[misc]
         chosen: dict[str, Any] = {
             "bind": f"fd://{self.listener}",
             "worker_class": Door,
-            "workers": self.settings.gateway_workers,
+            "workers": self.settings.gateways,
             "worker_connections": CONNECTIONS,
             "timeout": STOPPED,
             "graceful_timeout": math.ceil(self.settings.grace) + _MARGIN,

@@ -52,11 +52,6 @@ def fit(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], bytes]:
     return record, line
 
 
-def encoded(record: Mapping[str, Any]) -> bytes:
-    """Return the JSON object of :func:`fit`."""
-    return fit(record)[1]
-
-
 def _cut(key: str, value: Any, room: int) -> Any:
     if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63):
         return value

@@ -54,8 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Models loaded at the start."""
     pin: list[str] = []
     """Models that are never evicted."""
-    gateway_workers: Count = 2
-    """Processes that speak HTTP."""
+    gateway_workers: Annotated[int, Meta(ge=0, le=64)] = 0
+    """Processes that speak HTTP; 0: one for every two processors, at most four."""
     log_level: Literal["critical", "error", "warning", "info", "debug", "trace"] = "info"
     """Least level that is logged; only ``trace`` shows prompts."""
     log_format: Literal["auto", "json", "console"] = "auto"
@@ -114,6 +114,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Log lines kept for those who connect later."""
     cors_origins: list[str] = msgspec.field(default_factory=lambda: ["*"])
     """Origins whose web pages may call inference routes."""
+
+    @property
+    def gateways(self) -> int:
+        """How many processes speak HTTP. Each wakes for every new connection, so few processors want few."""
+        return self.gateway_workers or min(4, max(1, (os.cpu_count() or 1) // 2))
 
     @property
     def base_url(self) -> str:

@@ -121,6 +121,8 @@ def main() -> int:
     closing = Closing(house)
     loop.on_signal(signal.SIGTERM, closing.begin)
     loop.on_signal(signal.SIGINT, closing.begin)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
+        loop.on_signal(signal.SIGHUP, closing.begin)
     log.info("starting", version=RELEASE, url=settings.base_url, boot=surroundings.boot, runtime=str(runtime.path))
     house.open({**staffing.HANDLERS, **requests.HANDLERS, **fetching.HANDLERS, **calls.HANDLERS})
     load_at_start(house)

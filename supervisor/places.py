@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
 from typing import Final
+
+from msgspec import structs
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
@@ -47,13 +48,12 @@ class Caller:
 class Seat:
     """One worker process."""
 
-    __slots__ = ("born", "facts", "memory", "place", "state", "worker")
+    __slots__ = ("facts", "memory", "place", "state", "worker")
 
-    def __init__(self, worker: str, born: float) -> None:
+    def __init__(self, worker: str) -> None:
         """A process that was just spawned."""
         self.worker = worker
         self.state = State.SPAWNED
-        self.born = born
         self.place: Place | None = None
         self.facts: Ready | None = None
         self.memory = 0
@@ -170,23 +170,6 @@ class Place:
         return self.idle() and self.seat is None and not self.wanted and not self.fetching and not self.record.failure
 
 
-def waiters_of(peer: str, places: Iterator[Place]) -> Iterator[tuple[Place, Waiting]]:
-    """Yield every queued request of a gateway."""
-    for place in places:
-        for waiting in [waiting for waiting in place.queue if waiting.key.gateway == peer]:
-            yield place, waiting
-
-
 def refusal_for(place: Place, failure: Failure) -> Failure:
     """Return ``failure`` with the model's name in it."""
-    if failure.model:
-        return failure
-    return Failure(
-        failure.code,
-        failure.message,
-        model=place.name,
-        param=failure.param,
-        retry_after=failure.retry_after,
-        detail=failure.detail,
-        status=failure.status,
-    )
+    return failure if failure.model else structs.replace(failure, model=place.name)

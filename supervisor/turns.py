@@ -222,5 +222,5 @@ def _keep_spares(board: Board, claiming: list[Place], now: float) -> None:
     wanted = max(unseated, 0 if loading else board.limits.spares)
     for _ in range(wanted - coming):
         worker = board.new_worker()
-        board.seats[worker] = Seat(worker, now)
+        board.seats[worker] = Seat(worker)
         board.emit(Spawn(worker))

@@ -114,7 +114,7 @@ def test_every_library_has_its_place(library: str) -> None:
     [
         ("gateway/dialects", {"naming", "sse"}),
         ("workers/backends", {"backend", "arguments"}),
-        ("gateway/cli", {"exits", "connect", "server", "screen", "settings", "chat", "logfeed"}),
+        ("gateway/cli", {"exits", "connect", "server", "screen", "settings", "chat", "fetch", "logfeed"}),
     ],
 )
 def test_siblings_do_not_know_each_other(folder: str, shared: set[str]) -> None:

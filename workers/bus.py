@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 import zmq
 
-from protocol import endpoints, frames, wire
+from protocol import endpoints, frames, logs, wire
 from protocol.loop import Loop
+from protocol.records import Dropper
 from protocol.staff import Ping, Pong
 from protocol.surroundings import Surroundings
 
@@ -32,8 +33,8 @@ class Bus:
         self._context = zmq.Context()
         self.on_message: OnMessage = lambda _message, _payload: None
         self.on_subscription: OnSubscription = lambda _joined, _topic: None
-        self.malformed = 0
-        self._lost_lines = 0
+        self.log: Final = Dropper(self._log)
+        """Where log records go."""
         self._control = self._open(zmq.DEALER)
         # A worker has as many messages under way as it has requests: no bound is needed, and nothing is lost.
         self._control.set_hwm(0)
@@ -65,16 +66,8 @@ class Bus:
         self._loop.used(self._events_number)
         return frames.send(self._events, (topic + self._name, batch))
 
-    def log(self, line: bytes) -> None:
-        """Send a log record, or count that it was dropped and tell so in the next one that gets through."""
-        if self._lost_lines:
-            line = line[:-1] + b',"dropped":%d}' % self._lost_lines
-        try:
-            self._logs.send(line, zmq.NOBLOCK)
-        except zmq.Again:
-            self._lost_lines += 1
-        else:
-            self._lost_lines = 0
+    def _log(self, line: bytes) -> bool:
+        return frames.send(self._logs, (line,))
 
     def _read_control(self) -> None:
         while True:
@@ -83,8 +76,8 @@ class Bus:
                 return
             try:
                 message, payload = wire.decode(received)
-            except wire.MalformedError:
-                self.malformed += 1
+            except wire.MalformedError as problem:
+                logs.get().warning("malformed message from the supervisor", problem=str(problem))
                 continue
             if isinstance(message, Ping):
                 self.send(Pong(message.number))

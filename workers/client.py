@@ -80,11 +80,6 @@ class Connection:
         self._problem = self._socket.connect_ex(("127.0.0.1", client.port))
         self._loop.on_readable(self._fd, self.read)
 
-    @property
-    def usable(self) -> bool:
-        """Whether it is open."""
-        return self._fd >= 0
-
     def send(self, exchange: Exchange) -> None:
         """Start an exchange; there is none at the moment."""
         self._reused = self._warm or self._parser is not None

@@ -9,7 +9,7 @@ import click
 
 from gateway.cli import screen
 from gateway.cli.connect import json_option, model_argument, server_option
-from gateway.cli.pull import ensure
+from gateway.cli.fetch import ensure
 from gateway.cli.server import Server
 
 

@@ -12,7 +12,7 @@ from gateway.cli import screen
 from gateway.cli.chat import Chat
 from gateway.cli.connect import json_option, model_argument, server_option
 from gateway.cli.exits import Trouble
-from gateway.cli.pull import ensure
+from gateway.cli.fetch import ensure
 from gateway.cli.server import Server
 
 GREETING = "Chat with {model}. Ctrl-C stops an answer, /clear begins anew, Ctrl-D or /bye leaves."

@@ -21,7 +21,6 @@ MOST_DOCUMENTS: Final = 10_000
 LONGEST_FILENAME: Final = 200
 _MOST_TOP: Final = 2**31
 _SLOT: Final = re.compile(r"[0-9]{1,9}")
-_TOKENS: Final = ("has_next_token", "n_remain", "n_decoded")
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _slots: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
 

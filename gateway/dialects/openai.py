@@ -23,7 +23,6 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Tokens = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 """-1 is llama.cpp's "until it ends"."""
-TokenIds = list[Annotated[int, Meta(ge=0, le=2**31 - 1)]]
 Prompt = str | list[str | int | list[int]]
 
 

@@ -71,6 +71,7 @@ class Server(View):
             "offline": True,
             "ctx_size": 8192,
             "threads": 1,
+            "gateway_workers": 2,
         }
 
     def _spawn(self) -> subprocess.Popen[bytes]:

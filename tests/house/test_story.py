@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
+
+import pytest
 
 from tests.conftest import OpenHouse
 from tests.house import processes
@@ -55,6 +58,15 @@ def test_the_end_is_calm_even_if_a_worker_has_just_been_started(open_house: Open
     line_of(server, "starting")
     server.stop()
     assert not lines_of(server, "warning", "error", "critical")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_and_a_closed_terminal_end_it_in_order(open_house: OpenHouse, number: signal.Signals) -> None:
+    server = open_house("tiny-chat", log_level="info")
+    server.signal(number)
+    assert server.wait_exit() == 0
+    assert story(server)[-1] == "stopped"
+    server.assert_nothing_left()
 
 
 def test_an_engines_death_names_the_model_and_each_request(open_house: OpenHouse) -> None:

@@ -57,3 +57,12 @@ def test_a_pin_stays_until_it_is_taken_away(server: Server) -> None:
     assert pinned(), "a load that says nothing of it changes nothing"
     assert server.client.post("/v1/load", {"model": CHAT, "pinned": False}).status == 200
     assert not pinned()
+
+
+def test_a_recipe_that_cannot_be_run_here_is_named(server: Server) -> None:
+    file = server.home / "state" / "user_models.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('{"Npu": {"checkpoint": "amd/npu-model", "recipe": "oga-npu"}}')
+    answer = server.client.chat("user.Npu")
+    assert (answer.status, answer.error["code"]) == (501, "unsupported_operation")
+    assert "oga-npu" in answer.error["message"]

@@ -17,9 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import logs
-from protocol.records import CUT, LONGEST_LINE, LONGEST_RECORD, Dropper, encoded
+from protocol.records import CUT, LONGEST_LINE, LONGEST_RECORD, Dropper, fit
 
 ROOT = Path(logs.__file__).parents[1]
+
+
+def encoded(record: dict[str, Any]) -> bytes:
+    return fit(record)[1]
 
 
 @pytest.fixture

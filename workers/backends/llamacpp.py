@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from protocol import logs
 from protocol.failures import Code, Failure, invalid
 from protocol.recipes import Backend as Program
 from protocol.recipes import Descriptor, IdleCheck, ModelSpec, ModelType, Option
@@ -174,6 +175,9 @@ class LlamaCpp(Backend):
         words += ["-m", spec.path, "--host", "127.0.0.1", "--port", str(port), "-a", self.alias]
         words += ["--ctx-size", str(self.context * self.slots), "-np", str(self.slots)]
         words += ["--jinja", "--metrics", "--slots"]
+        if self._program.requires and logs.RANK[self.settings.log_level] > logs.RANK["debug"]:
+            # A dozen lines a request that nobody would see cost as much as some tokens.
+            words += ["-lv", WARNINGS]
         threads = int(self._option("threads"))
         if threads:
             words += ["-t", str(threads)]
@@ -274,6 +278,8 @@ SHORT_BODY: Final = 512
 and each costs the engine as much as a token does."""
 
 
+WARNINGS: Final = "2"
+"""llama.cpp's verbosity for warnings and errors."""
 FEW_TOKENS: Final = 16
 """Tokens of an answer that is not worth a stream."""
 

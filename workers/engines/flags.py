@@ -27,12 +27,6 @@ class Flag(NamedTuple):
     bare: Value = True
 
 
-def _switch(text: str) -> bool:
-    if text.lower() in _TRUE | _FALSE:
-        return text.lower() in _TRUE
-    raise ValueError(text)
-
-
 def _one_of(*names: str) -> Callable[[str], Value]:
     def read(text: str) -> Value:
         if text not in names:
