@@ -30,6 +30,9 @@ OUTBOX: Final = 10_000
 HIGH_WATER: Final = 100_000
 """Event messages that may wait for us; one is a turn of a worker's loop."""
 WATCHDOG: Final = 0.5
+RECORDS_WAIT: Final = 0.02
+TOGETHER: Final = 256
+"""Log records in one message."""
 
 
 class Bus:
@@ -48,6 +51,8 @@ class Bus:
         self._logs.linger = 200
         self._logs.sndhwm = OUTBOX
         self._logs.connect(endpoints.logs(surroundings.runtime, surroundings.boot))
+        self._records: list[bytes] = []
+        self._record_timer: Any = None
         logs.attach(Dropper(self._send_record))
         self._events = self._socket(zmq.SUB)
         self._events.rcvhwm = HIGH_WATER
@@ -98,10 +103,28 @@ class Bus:
             gevent.get_hub().loop.run_callback(turn)
 
     def _send_record(self, record: bytes) -> bool:
-        try:
-            return frames.send(self._logs, (record,))
-        except zmq.ZMQError:
+        """Keep it for a moment: a message of its own for each line wakes three threads and another process."""
+        if len(self._records) >= OUTBOX:
             return False
+        self._records.append(record)
+        if self._record_timer is None:
+            self._send_records_soon()
+        return True
+
+    def _send_records_soon(self) -> None:
+        # A fresh one each time: a one-shot timer of libev that is started again fires at once.
+        self._record_timer = gevent.get_hub().loop.timer(RECORDS_WAIT)
+        self._record_timer.start(self._send_records, update=True)
+
+    def _send_records(self) -> None:
+        if self._record_timer is not None:
+            self._record_timer.close()
+            self._record_timer = None
+        together = self._records[:TOGETHER]
+        if together and frames.send(self._logs, together):
+            del self._records[:TOGETHER]
+        if self._records:
+            self._send_records_soon()
 
     # Reading
 
@@ -198,6 +221,9 @@ class Bus:
     def close(self) -> None:
         """Give everything back."""
         logs.attach(None)
+        self._send_records()
+        if self._record_timer is not None:
+            self._record_timer.close()
         self._timer.stop()
         self._timer.close()
         for watcher in self._watchers:

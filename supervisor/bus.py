@@ -127,10 +127,11 @@ class Bus:
 
     def _read_logs(self) -> None:
         for _ in range(_LOG_BURST):
-            record = frames.receive(self._logs)
-            if record is None:
+            records = frames.receive(self._logs)
+            if records is None:
                 return
-            self._logged(record[0])
+            for record in records:
+                self._logged(record)
 
     def close(self) -> None:
         """Send what still fits into 200 ms, and close."""

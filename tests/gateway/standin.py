@@ -135,7 +135,7 @@ class StandIn:
     def _line(self) -> None:
         received = frames.receive(self.logs)
         if received is not None:
-            self.lines.append(msgspec.json.decode(received[0]))
+            self.lines += [msgspec.json.decode(record) for record in received]
 
     def _woken(self) -> None:
         os.read(self._wake_read, 512)
