@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import select
@@ -16,7 +15,7 @@ from gunicorn.config import Config
 from gateway import journal
 from gateway.door import Door
 from gateway.journal import Journal
-from protocol import endpoints, ids, logs
+from protocol import endpoints, ids, logs, memory
 from protocol.settings import Settings
 from protocol.surroundings import Surroundings
 
@@ -129,8 +128,7 @@ class Gateway(BaseApplication):  # type: ignore[misc]
         worker.bus = Bus(house, self.surroundings)
         worker.watch_process(self.surroundings.supervisor, house.lose_supervisor)
         worker.watch_process(worker.ppid, worker.master_died)
-        gc.collect()
-        gc.freeze()
+        memory.settle()
         logs.get().info("gateway worker up", gateway=house.id)
 
     def run(self) -> None:

@@ -7,7 +7,6 @@ after an orderly end, 1 when the house cannot be opened, 2 for bad settings; one
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import signal
 import socket
@@ -19,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from protocol import RELEASE, ids, logs
+from protocol import RELEASE, ids, logs, memory
 from protocol.admin import Loaded
 from protocol.endpoints import RuntimeDirectory
 from protocol.failures import Code, Failure, LemonbusError
@@ -126,8 +125,7 @@ def main() -> int:
     log.info("starting", version=RELEASE, url=settings.base_url, boot=surroundings.boot, runtime=str(runtime.path))
     house.open({**staffing.HANDLERS, **requests.HANDLERS, **fetching.HANDLERS, **calls.HANDLERS})
     load_at_start(house)
-    gc.collect()
-    gc.freeze()
+    memory.settle()
     loop.run()
     log.info("stopped")
     logs.attach(None)

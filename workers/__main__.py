@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
 
-from protocol import logs
+from protocol import logs, memory
 from protocol.loop import Loop
 from protocol.surroundings import Surroundings
 from workers.boss import Boss
@@ -27,9 +26,7 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, lambda: boss.leave(0.0, "the worker was told to end"))
     boss.start(os.getpid())
-    # What was imported stays: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
+    memory.settle()
     loop.run()
     logs.attach(None)
     bus.close(boss.supervisor_lives)

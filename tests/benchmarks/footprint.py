@@ -25,7 +25,7 @@ class Footprint(msgspec.Struct):
 
 def measure() -> Footprint:
     """Load eight models and look."""
-    with Server("tiny-chat", max_loaded_models=WORKERS, ctx_size=1024, log_level="info") as server:
+    with Server("tiny-chat", max_loaded_models=WORKERS, ctx_size=1024, log_level="info", gateway_workers=0) as server:
         names = [f"eighth-{number}" for number in range(WORKERS)]
         for name in names:
             (server.models / f"{name}.gguf").symlink_to(tiny_models() / "models" / "tiny-chat.gguf")

@@ -49,7 +49,9 @@ def _swaps(moments: Moments, turns: int) -> None:
     swaps: list[float] = []
     starts: list[float] = []
     healths: list[float] = []
-    with Server("tiny-chat", "tiny-tale", max_loaded_models=1, log_level="info", load=[CHAT]) as server:
+    with Server(
+        "tiny-chat", "tiny-tale", max_loaded_models=1, log_level="info", gateway_workers=0, load=[CHAT]
+    ) as server:
         server.wait_loaded(CHAT)
         for turn in range(2 * turns):
             model = (TALES, CHAT)[turn % 2]
@@ -88,7 +90,7 @@ def _watch(server: Server, end: threading.Event, seen: list[float]) -> None:
 
 def _crashes(moments: Moments, turns: int) -> None:
     noticed, told, ready = [], [], []
-    with Server("tiny-loop", log_level="info", load=[LOOP]) as server:
+    with Server("tiny-loop", log_level="info", gateway_workers=0, load=[LOOP]) as server:
         for _ in range(turns):
             server.wait_loaded(LOOP)
             engine = server.engine_pid(LOOP)
@@ -117,7 +119,7 @@ def _until_told(stream: Exchange, told_at: list[float]) -> None:
 
 def _hang_ups(moments: Moments, turns: int) -> None:
     decoding, prefill = [], []
-    with Server("tiny-loop", "tiny-slow", log_level="info", load=[LOOP, SLOW]) as server:
+    with Server("tiny-loop", "tiny-slow", log_level="info", gateway_workers=0, load=[LOOP, SLOW]) as server:
         server.wait_loaded(LOOP, SLOW)
         slots = {model: Client(int(server.engine(model).option("--port"))) for model in (LOOP, SLOW)}
 

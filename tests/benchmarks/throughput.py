@@ -72,7 +72,7 @@ def side(streams: list[Result], small: list[Result]) -> Side:
 
 def measure(rounds: int) -> list[Pair]:
     """Measure with every number of clients."""
-    with Server("tiny-loop", slots=32, ctx_size=1024, log_level="info", load=[MODEL]) as server:
+    with Server("tiny-loop", slots=32, ctx_size=1024, log_level="info", gateway_workers=0, load=[MODEL]) as server:
         server.wait_loaded(MODEL)
         with alone(server.engine(MODEL)) as (port, _):
             for warm in (port, server.port):
