@@ -138,6 +138,8 @@ class Attempt:
         self.tokens += tokens
         if not self._first:
             self._first = now
+            if self.exchange is not None and not self.request.patient:
+                self.exchange.settle()
             tokens -= 1
         if tokens and len(self._times) < MOST_TOKEN_TIMES and not self.request.patient:
             self._times += [(now - self._latest) / tokens] * min(tokens, MOST_TOKEN_TIMES - len(self._times))

@@ -15,6 +15,7 @@ import httptools
 
 from protocol.loop import Loop, Timer
 from workers.backends.backend import EngineRequest
+from workers.pace import CROWD, TICK_S, Pace
 
 CHUNK: Final = 65_536
 PATIENCE: Final = 4096
@@ -49,6 +50,11 @@ class Exchange:
         self.request = request
         self.answer = answer
         self.connection: Connection | None = None
+
+    def settle(self) -> None:
+        """Its first token is out: from now on it may be read together with others."""
+        if self.connection is not None:
+            self.client.settle(self.connection)
 
     def hurry(self) -> None:
         """Tell what is there and what comes at once, if the request was sent patiently."""
@@ -141,6 +147,7 @@ class Connection:
             self.close()
             return
         self._answered = True
+        self._client.came(self)
         try:
             self._parser.feed_data(buffer[:size])
         except httptools.HttpParserError as problem:
@@ -185,6 +192,7 @@ class Connection:
         if exchange is None:
             return
         exchange.connection = None
+        self._client.unsettle(self)
         if self._keep and not self._unsent and not exchange.request.streamed:
             self._client.keep(self)
         else:
@@ -234,6 +242,8 @@ class Client:
         self._kept: list[Connection] = []
         self._all: set[Connection] = set()
         self._patient: set[Connection] = set()
+        self._settled: set[Connection] = set()
+        self._pace = Pace()
         self._looking: Timer | None = None
 
     def send(self, request: EngineRequest, answer: Answer) -> Exchange:
@@ -268,6 +278,33 @@ class Client:
         else:
             connection.close()
 
+    def settle(self, connection: Connection) -> None:
+        """Let a stream be read in ticks while there are ticks."""
+        self._settled.add(connection)
+        if self._pace.ticking:
+            connection.wake_at(CHUNK)
+
+    def unsettle(self, connection: Connection) -> None:
+        """Its answer has ended."""
+        self._settled.discard(connection)
+
+    def came(self, connection: Connection) -> None:
+        """A piece of an answer came."""
+        if len(self._settled) >= CROWD and connection in self._settled and self._pace.piece(self.loop.now()):
+            for each in self._settled:
+                each.wake_at(CHUNK)
+            self.loop.call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        for connection in list(self._settled):
+            connection.read()
+        if len(self._settled) >= CROWD and self._pace.tick(self.loop.now()):
+            self.loop.call_later(TICK_S, self._tick)
+            return
+        self._pace = Pace()
+        for connection in self._settled:
+            connection.wake_at(1)
+
     def look_after(self, connection: Connection) -> None:
         """Read a patient connection every now and then."""
         self._patient.add(connection)
@@ -285,6 +322,7 @@ class Client:
         """A connection was closed."""
         self._all.discard(connection)
         self._patient.discard(connection)
+        self._settled.discard(connection)
         if connection in self._kept:
             self._kept.remove(connection)
 
