@@ -18,7 +18,6 @@ from workers.pump import Pump
 STOP_S: Final = 2.0
 """SIGTERM ends llama-server in 0.06 s; after this long it is killed."""
 _SETPRIV: Final = shutil.which("setpriv")
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -108,12 +107,16 @@ class Engine:
             return 0
 
     def cpu_seconds(self) -> float:
-        """Return the processor time of its process tree so far."""
-        total, seen = 0, [self.pid]
+        """Return the processor time that its process tree had or waited for so far.
+
+        Waiting counts: an engine that a busy machine starves is not silent.  One that is stopped or asleep has
+        neither.
+        """
+        total, seen = 0.0, [self.pid]
         for pid in seen:
-            total += _ticks(pid)
+            total += _scheduled(pid)
             seen += _children(pid)
-        return total / _TICKS
+        return total
 
 
 def signal_name(number: int) -> str:
@@ -124,13 +127,16 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _ticks(pid: int) -> int:
+def _scheduled(pid: int) -> float:
+    total = 0
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            fields = file.read().rpartition(b")")[2].split()
-        return int(fields[11]) + int(fields[12])
-    except (OSError, IndexError, ValueError):
-        return 0
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:  # noqa: PTH123
+                ran, waited, _ = file.read().split()
+            total += int(ran) + int(waited)
+    except (OSError, ValueError):
+        pass  # a thread, or all of them, ended meanwhile
+    return total / 1e9
 
 
 def _children(pid: int) -> list[int]:

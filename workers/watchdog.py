@@ -38,7 +38,10 @@ class Watchdog:
             self._since = now
 
     def look(self, now: float, busy: bool, cpu: float | None) -> Verdict:
-        """Judge; ``cpu`` is the processor time of the engine's processes so far, None where it means nothing."""
+        """Judge; ``cpu`` is the processor time of the engine's threads so far, None where it means nothing.
+
+        It falls when a thread ends, which is a sign of life, too.
+        """
         if self._aborted is not None:
             return Verdict.KILL if now - self._aborted >= KILL_AFTER_S else Verdict.FINE
         if not busy:
@@ -46,7 +49,7 @@ class Watchdog:
             return Verdict.FINE
         if self._since is None:
             self._since, self._cpu = now, cpu or 0.0
-        elif cpu is not None and cpu - self._cpu >= LEAST_CPU_S:
+        elif cpu is not None and abs(cpu - self._cpu) >= LEAST_CPU_S:
             self._since, self._cpu = now, cpu
         if now - self._since < self._silence:
             return Verdict.FINE
