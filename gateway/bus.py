@@ -159,10 +159,7 @@ class Bus:
             self._log.error("a message made the gateway stumble", exc_info=problem)
 
     def _drain_control(self) -> None:
-        while True:
-            received = frames.receive(self._control)
-            if received is None:
-                return
+        for received in frames.pending(self._control):
             try:
                 message, payload = wire.decode(received)
             except wire.MalformedError as problem:
@@ -172,10 +169,7 @@ class Bus:
 
     def drain_events(self) -> None:
         """Deliver every event that is already here."""
-        while True:
-            received = frames.receive(self._events)
-            if received is None:
-                return
+        for received in frames.pending(self._events):
             try:
                 batch = unpack_batch(received[1])
                 worker = received[0][self._topic_length :].decode()

@@ -6,7 +6,7 @@ do (measured: a sixth of a worker's time under load); plain integers do not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import zmq
@@ -36,6 +36,12 @@ def send(socket: Socket, frames: Sequence[bytes]) -> bool:
     except zmq.Again:
         return False
     return True
+
+
+def pending(socket: Socket) -> Iterator[list[bytes]]:
+    """Yield every message that is there."""
+    while (frames := receive(socket)) is not None:
+        yield frames
 
 
 def receive(socket: Socket) -> list[bytes] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,10 +113,7 @@ class Bus:
             self._loop.call_later(RETRY_S, self._retry)
 
     def _read(self) -> None:
-        for _ in range(_BURST):
-            received = frames.receive(self._router)
-            if received is None:
-                return
+        for received in islice(frames.pending(self._router), _BURST):
             try:
                 sender = received.pop(0)
                 message, payload = wire.decode(received)
@@ -126,10 +124,7 @@ class Bus:
             self._received(peer, message, payload)
 
     def _read_logs(self) -> None:
-        for _ in range(_LOG_BURST):
-            records = frames.receive(self._logs)
-            if records is None:
-                return
+        for records in islice(frames.pending(self._logs), _LOG_BURST):
             for record in records:
                 self._logged(record)
 

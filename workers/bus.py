@@ -70,10 +70,7 @@ class Bus:
         return frames.send(self._logs, (line,))
 
     def _read_control(self) -> None:
-        while True:
-            received = frames.receive(self._control)
-            if received is None:
-                return
+        for received in frames.pending(self._control):
             try:
                 message, payload = wire.decode(received)
             except wire.MalformedError as problem:
@@ -85,10 +82,7 @@ class Bus:
                 self.on_message(message, payload)
 
     def _read_subscriptions(self) -> None:
-        while True:
-            received = frames.receive(self._events)
-            if received is None:
-                return
+        for received in frames.pending(self._events):
             self.on_subscription(received[0][:1] == b"\x01", received[0][1:])
 
     def close(self, supervisor_lives: bool) -> None:

@@ -13,15 +13,11 @@ from typing import Final, Protocol
 
 import httptools
 
-from protocol.loop import Loop, Timer
+from protocol.loop import Loop
 from workers.backends.backend import EngineRequest
-from workers.pace import CROWD, TICK_S, Pace
+from workers.together import Together
 
 CHUNK: Final = 65_536
-PATIENCE: Final = 4096
-"""Bytes that a connection which nobody reads along waits for before it wakes us; its end wakes us in any case."""
-LOOK_S: Final = 0.02
-"""How often patient connections are read all the same: an engine may keep them open after its answer."""
 _IN_PROGRESS: Final = (0, errno.EINPROGRESS)
 
 
@@ -54,7 +50,7 @@ class Exchange:
     def settle(self) -> None:
         """Its first token is out: from now on it may be read together with others."""
         if self.connection is not None:
-            self.client.settle(self.connection)
+            self.client.together.settle(self.connection)
 
     def hurry(self) -> None:
         """Tell what is there and what comes at once, if the request was sent patiently."""
@@ -94,8 +90,7 @@ class Connection:
         self._answered = self._complete = False
         request = exchange.request
         if request.patient:
-            self.wake_at(PATIENCE)
-            self._client.look_after(self)
+            self._client.together.wait(self)
         head = f"{request.method} {request.path} HTTP/1.1\r\nHost: 127.0.0.1:{self._client.port}\r\n"
         if request.method == "POST":
             head += f"Content-Type: application/json\r\nContent-Length: {len(request.body)}\r\n"
@@ -147,7 +142,7 @@ class Connection:
             self.close()
             return
         self._answered = True
-        self._client.came(self)
+        self._client.together.came(self)
         try:
             self._parser.feed_data(buffer[:size])
         except httptools.HttpParserError as problem:
@@ -192,7 +187,7 @@ class Connection:
         if exchange is None:
             return
         exchange.connection = None
-        self._client.unsettle(self)
+        self._client.together.leave(self)
         if self._keep and not self._unsent and not exchange.request.streamed:
             self._client.keep(self)
         else:
@@ -241,10 +236,7 @@ class Client:
         """Shared by all connections: what is read is passed on before anybody else reads."""
         self._kept: list[Connection] = []
         self._all: set[Connection] = set()
-        self._patient: set[Connection] = set()
-        self._settled: set[Connection] = set()
-        self._pace = Pace()
-        self._looking: Timer | None = None
+        self.together = Together(loop)
 
     def send(self, request: EngineRequest, answer: Answer) -> Exchange:
         """Send a request on a kept connection or a fresh one; the answer is told from the loop."""
@@ -278,51 +270,10 @@ class Client:
         else:
             connection.close()
 
-    def settle(self, connection: Connection) -> None:
-        """Let a stream be read in ticks while there are ticks."""
-        self._settled.add(connection)
-        if self._pace.ticking:
-            connection.wake_at(CHUNK)
-
-    def unsettle(self, connection: Connection) -> None:
-        """Its answer has ended."""
-        self._settled.discard(connection)
-
-    def came(self, connection: Connection) -> None:
-        """A piece of an answer came."""
-        if len(self._settled) >= CROWD and connection in self._settled and self._pace.piece(self.loop.now()):
-            for each in self._settled:
-                each.wake_at(CHUNK)
-            self.loop.call_later(TICK_S, self._tick)
-
-    def _tick(self) -> None:
-        for connection in list(self._settled):
-            connection.read()
-        if len(self._settled) >= CROWD and self._pace.tick(self.loop.now()):
-            self.loop.call_later(TICK_S, self._tick)
-            return
-        self._pace = Pace()
-        for connection in self._settled:
-            connection.wake_at(1)
-
-    def look_after(self, connection: Connection) -> None:
-        """Read a patient connection every now and then."""
-        self._patient.add(connection)
-        if self._looking is None:
-            self._looking = self.loop.call_later(LOOK_S, self._look)
-
-    def _look(self) -> None:
-        self._looking = None
-        for connection in list(self._patient):
-            connection.read()
-        if self._patient:
-            self._looking = self.loop.call_later(LOOK_S, self._look)
-
     def forget(self, connection: Connection) -> None:
         """A connection was closed."""
         self._all.discard(connection)
-        self._patient.discard(connection)
-        self._settled.discard(connection)
+        self.together.leave(connection)
         if connection in self._kept:
             self._kept.remove(connection)
 
