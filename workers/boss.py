@@ -14,7 +14,7 @@ from protocol.ids import RequestKey
 from protocol.loop import Loop, Timer
 from protocol.recipes import ModelSpec
 from protocol.settings import Settings
-from protocol.staff import Check, EngineDied, Hello, Leave, Load, LoadFailed, Ping, Pong, Ready
+from protocol.staff import Check, EngineDied, Hello, Leave, Load, LoadFailed, Ready
 from protocol.surroundings import Surroundings
 from protocol.work import Cancel, Run
 from workers import backends
@@ -86,8 +86,6 @@ class Boss:
                 self._running.run(message, payload)
             case Cancel():
                 self._running.cancel(RequestKey(message.gateway, message.number, message.attempt), message.reason)
-            case Ping():
-                self._bus.send(Pong(message.number))
             case Check():
                 self._check(message.spec)
             case Load():

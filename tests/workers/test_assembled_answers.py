@@ -11,7 +11,8 @@ import pytest
 
 from tests.workers.engines import Direct, engine
 from workers.assemble import Assembler
-from workers.backends.llamacpp import SHORT_BODY, LlamaCpp
+from workers.backends.llamacpp import LlamaCpp
+from workers.generation import SHORT_BODY
 from workers.stream import Stream
 
 SAY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0, "seed": 1}

@@ -18,9 +18,10 @@ from tests.house.models import tiny_models
 from workers import gguf
 from workers.backends import DESCRIPTORS, backend_class
 from workers.backends.arguments import FORBIDDEN, check_args, slots_of
-from workers.backends.llamacpp import FEW_TOKENS, SHORT_BODY, LlamaCpp
+from workers.backends.llamacpp import LlamaCpp
 from workers.check import available_memory, parts_of
 from workers.engines.flags import FLAGS, FlagError, parse
+from workers.generation import FEW_TOKENS, SHORT_BODY
 
 DOCUMENTED = ["-m", "--port", "--ctx-size", "-ngl", "--jinja", "--mmproj", "--embeddings", "--reranking"]
 

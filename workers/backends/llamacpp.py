@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import shutil
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from workers.backends import arguments
 from workers.backends.arguments import check_args
 from workers.backends.backend import Backend, EngineFacts, EngineRequest
 from workers.engines import flags, llama_server
+from workers.generation import generation
 
 __all__ = ["DESCRIPTOR", "LlamaCpp", "check_args"]
 
@@ -70,16 +70,14 @@ DESCRIPTOR: Final = Descriptor(
 )
 
 
-_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_TRUE: Final = msgspec.Raw(b"true")
-_NULL: Final = msgspec.Raw(b"null")
 _READERS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
 
 BATCH: Final = 64
 """Prompt tokens at a time on a processor: a cancelled prefill frees its slot within half a second; costs 3 %."""
 PROMPT_CACHE_MIB: Final = 256
 """Host memory for prompt caches of past requests; llama-server's own 8 GiB would push a small machine into swap."""
+WARNINGS: Final = "2"
+"""llama.cpp's verbosity for warnings and errors."""
 LARGEST_INPUT: Final = 8192
 """Embedding and reranking models read an input in one batch, whose buffers grow with it: more is refused."""
 
@@ -260,7 +258,7 @@ class LlamaCpp(Backend):
             return self._slots(query, body)
         if endpoint in ("embeddings", "rerank"):
             return EngineRequest("POST", f"/v1/{endpoint}", body)
-        return _generation(endpoint, body, stream)
+        return generation(endpoint, body, stream)
 
     def _slots(self, query: str, body: bytes) -> EngineRequest:
         if query == "GET":
@@ -271,72 +269,3 @@ class LlamaCpp(Backend):
         if int(slot[:9]) >= self.slots:
             raise Failure(Code.NOT_FOUND, f"{self.spec.name} has no slot {slot}", param="id").raised()
         return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)
-
-
-SHORT_BODY: Final = 512
-"""Bytes of a request whose prompt is read in a batch or two: progress events would come too late to be of use,
-and each costs the engine as much as a token does."""
-
-
-WARNINGS: Final = "2"
-"""llama.cpp's verbosity for warnings and errors."""
-FEW_TOKENS: Final = 16
-"""Tokens of an answer that is not worth a stream."""
-
-
-def _generation(endpoint: str, body: bytes, stream: bool) -> EngineRequest:
-    """Ask for a stream whatever the client wants: only a stream's client can hang up on llama-server.
-
-    The exception: a chat's stream leaves out the log probabilities of tokens that show nothing by themselves
-    (``<think>``, a tool call's syntax, the beginning of a stop word), so who wants them whole gets the engine's
-    own answer, and hanging up does not end its generation.  Nor does it where that ends by itself at once: a
-    short prompt and a few tokens cost the engine less than a stream of them does.
-    """
-    try:
-        fields = _OBJECT.decode(body)
-        options = _OBJECT.decode(fields["stream_options"]) if fields.get("stream_options", _NULL) != _NULL else {}
-    except (msgspec.MsgspecError, RecursionError) as problem:
-        raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
-    usage, progress = options.get("include_usage") == _TRUE, fields.get("return_progress") == _TRUE
-    prompts = _prompts(fields.get("prompt")) if endpoint == "completions" else 1
-    choices = _number(fields.get("n"))
-    shown_only_whole = endpoint == "chat/completions" and fields.get("logprobs") == _TRUE
-    brief = len(body) <= SHORT_BODY and prompts * choices == 1 and _most_tokens(fields) <= FEW_TOKENS
-    if not stream and (shown_only_whole or brief):
-        return EngineRequest("POST", f"/v1/{endpoint}", body, choices=choices)
-    fields["stream"] = options["include_usage"] = _TRUE
-    if len(body) > SHORT_BODY:
-        fields["return_progress"] = _TRUE
-    fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
-    return EngineRequest(
-        "POST",
-        f"/v1/{endpoint}",
-        msgspec.json.encode(fields),
-        streamed=True,
-        usage=usage,
-        progress=progress,
-        prompts=prompts,
-        choices=choices,
-    )
-
-
-def _most_tokens(fields: dict[str, msgspec.Raw]) -> float:
-    """Return how many tokens the answer may have; infinity if nothing legible says so."""
-    said = [bytes(fields[name]) for name in ("max_completion_tokens", "max_tokens", "n_predict") if name in fields]
-    return max((int(each) if each.isdigit() and len(each) < 6 else math.inf for each in said), default=math.inf)
-
-
-def _number(raw: msgspec.Raw | None) -> int:
-    digits = bytes(raw or b"")
-    return max(1, int(digits)) if digits.isdigit() and len(digits) < 6 else 1
-
-
-def _prompts(raw: msgspec.Raw | None) -> int:
-    """Count the prompts of a request: a list of strings or lists is several, a list of tokens is one."""
-    if raw is None or memoryview(raw)[:1].tobytes() != b"[":
-        return 1
-    try:
-        items = _LIST.decode(raw)
-    except msgspec.MsgspecError:
-        return 1
-    return max(1, sum(memoryview(item)[:1].tobytes() in (b'"', b"[", b"{") for item in items))
