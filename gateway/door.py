@@ -1,69 +1,30 @@
-"""gunicorn's gevent worker as we want it: our error bodies, our log line, our way to leave."""
+"""gunicorn's gevent worker as we want it: our way to serve a connection, to watch, and to leave."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import socket
 import time
 from functools import partial
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import gevent
 from gevent.event import Event
 from gevent.pool import Pool
 from gevent.server import StreamServer
-from gunicorn.http import wsgi
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway import refusals
+from gateway import plain
 from gateway.bus import Bus
+from gateway.connection import Connection
 from gateway.house import House
-from gateway.response import Response
+from gateway.idle import Idle
 from gateway.state import State
-from gateway.visit import Visit, of
 from protocol import logs
-from protocol.failures import Code, Failure
 
 _READ: Final = 1
 _WELCOME_WAIT: Final = 1.0
-_LINGER: Final = 1.0
-_LINGER_BYTES: Final = 64 * 1024 * 1024
-
-
-class Idle(gevent.Timeout):  # type: ignore[misc]
-    """The wait for a connection's next request; :meth:`end` ends it early."""
-
-    def __init__(self, seconds: float, waiting: set[Idle]) -> None:
-        """Wait at most ``seconds``, and be found in ``waiting`` meanwhile."""
-        super().__init__(seconds, exception=False)
-        self._waiting = waiting
-        self._greenlet: Any = None
-        """Who waits; None before and after."""
-
-    def __enter__(self) -> Self:
-        self._greenlet = gevent.getcurrent()
-        self._waiting.add(self)
-        super().__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> Any:
-        self._waiting.discard(self)
-        self._greenlet = None
-        return super().__exit__(kind, value, trace)
-
-    def end(self) -> None:
-        """End it now, unless the request comes first."""
-        self._waiting.discard(self)
-        gevent.get_hub().loop.run_callback(self._throw)
-
-    def _throw(self) -> None:
-        if self._greenlet is not None:
-            self._greenlet.throw(self)
 
 
 class Door(GeventWorker):  # type: ignore[misc]
@@ -71,6 +32,8 @@ class Door(GeventWorker):  # type: ignore[misc]
 
     house: House
     bus: Bus
+    listener: Any
+    common: dict[str, Any]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Before the fork: nothing that costs or that must not be shared."""
@@ -79,100 +42,24 @@ class Door(GeventWorker):  # type: ignore[misc]
         self._told = Event()
         self._watchers: list[Any] = []
         self._deadline: float | None = None
-        self._log = logs.get()
+        self._patience = float(self.cfg.keepalive)
+        self._keeps = True
+        self.log_line = logs.get()
 
-    # A connection's requests
+    # Connections
 
-    def timeout_ctx(self) -> Idle:
-        """Bound the wait for a request."""
-        return Idle(self.cfg.keepalive, self._idle)
+    @property
+    def stays(self) -> bool:
+        """Whether connections may be kept for another request."""
+        return self.alive and self._keeps
 
-    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> bool:
-        """Answer one request; raises ``StopIteration`` where the connection has to end."""
-        response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, response_class=Response)
-        environ["wsgi.multithread"] = True
-        visit = of(environ)
-        visit.close_after = response.force_close
-        visit.hand_over = response.hand_over
-        if not self.alive or not self.cfg.keepalive:
-            response.force_close()
-        complete = False
-        try:
-            pieces = self.wsgi(environ, response.start_response)
-            try:
-                for piece in pieces:
-                    response.write(piece, last=visit.last)
-                response.close()
-                complete = True
-            finally:
-                if hasattr(pieces, "close"):
-                    pieces.close()
-        except (OSError, gevent.GreenletExit):
-            raise
-        except Exception:
-            if not response.headers_sent:
-                raise
-            # A second status line would only make it worse: the client sees a broken response.
-            logs.get().exception("a response broke off", request_id=visit.label)
-            raise StopIteration from None
-        finally:
-            self._report(visit, environ, response, complete)
-        if response.should_close():
-            self._linger(req, sock)
-            raise StopIteration
-        return True
+    def idle(self) -> Idle:
+        """Return the bounded wait for a request."""
+        return Idle(self._patience, self._idle)
 
-    def _report(self, visit: Visit, environ: dict[str, Any], response: Response, complete: bool) -> None:
-        path = environ.get("PATH_INFO", "")
-        story = visit.story()
-        if not complete:
-            story["broken"] = True
-        getattr(self._log, visit.level(path))(
-            "request",
-            request_id=visit.label,
-            method=environ.get("REQUEST_METHOD"),
-            path=path,
-            status=getattr(response, "status_code", 0),
-            bytes=response.sent,
-            ms=round((time.monotonic() - visit.started) * 1000, 2),
-            client=environ.get("REMOTE_ADDR"),
-            **story,
-        )
-
-    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
-        """Answer what the parser refused, or what nobody caught."""
-        failure = refusals.failure_for(exc)
-        label = refusals.label_for(req or getattr(exc, "req", None))
-        if failure is None:
-            logs.get().error("unexpected error", request_id=label, exc_info=exc)
-            failure = Failure(Code.INTERNAL, "an internal error; the log has it under this request id")
-        else:
-            peer = addr[0] if addr else ""
-            fields = {"status": failure.http_status, "code": failure.code.value, "reason": failure.message}
-            logs.get().info("request", request_id=label, client=peer, **fields)
-        with contextlib.suppress(OSError):
-            client.sendall(refusals.response(failure, label))
-            self._swallow(client)
-
-    def _linger(self, req: Any, sock: Any) -> None:
-        """Read what the client still sends: closing over it would reset the connection and lose our answer."""
-        reader = getattr(req.body, "reader", None)
-        unread = getattr(reader, "length", None)
-        finished = unread == 0 if unread is not None else getattr(reader, "parser", None) is None
-        if not finished:
-            with contextlib.suppress(OSError):
-                self._swallow(sock)
-
-    @staticmethod
-    def _swallow(sock: Any) -> None:
-        sock.shutdown(socket.SHUT_WR)
-        left = _LINGER_BYTES
-        with gevent.Timeout(_LINGER, exception=False):
-            while left > 0:
-                data = sock.recv(65536)
-                if not data:
-                    return
-                left -= len(data)
+    def handle(self, _listener: Any, client: Any, addr: Any) -> None:
+        """Serve a connection to its end, in a greenlet of its own."""
+        Connection(self, client, addr).serve()
 
     # The process
 
@@ -209,7 +96,7 @@ class Door(GeventWorker):  # type: ignore[misc]
 
     def leave(self, grace: float) -> None:
         """Begin to leave, as the house says (in the hub)."""
-        self.cfg.set("keepalive", 0)
+        self._keeps = False
         self._deadline = time.monotonic() + grace
         if self.house.state is State.LOST:
             self.alive = False
@@ -218,7 +105,9 @@ class Door(GeventWorker):  # type: ignore[misc]
     def run(self) -> None:
         """Serve until told to leave, then let running requests end."""
         # Bound once: a lazy logger is built anew for every line.
-        self._log = logs.get().bind()
+        self.log_line = logs.get().bind()
+        self.listener = self.sockets[0].getsockname()
+        self.common = plain.common(self.cfg, self.listener)
         with gevent.Timeout(_WELCOME_WAIT, exception=False):
             self.house.welcomed.wait()
         servers = []
@@ -240,7 +129,7 @@ class Door(GeventWorker):  # type: ignore[misc]
     def _close(self, servers: list[StreamServer]) -> None:
         for server in servers:
             server.close()
-        self.cfg.set("keepalive", 0)
+        self._keeps = False
         deadline = self._deadline or time.monotonic() + self.house.settings.grace
         while any(server.pool for server in servers):
             for idle in list(self._idle):

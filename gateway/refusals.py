@@ -8,7 +8,6 @@ from typing import Any, Final
 from gunicorn.http import errors
 
 from gateway import faults
-from protocol import ids
 from protocol.failures import Code, Failure
 
 _LONGEST_MESSAGE: Final = 300
@@ -32,12 +31,12 @@ def failure_for(problem: BaseException) -> Failure | None:
     return None
 
 
-def label_for(request: Any) -> str:
-    """Return the request id of a request that was parsed at least as far as its headers, else a new one."""
+def label_in(request: Any) -> str | None:
+    """Return what a request of gunicorn's, parsed at least as far as its headers, calls itself."""
     for name, value in getattr(request, "headers", None) or ():
         if name == "X-REQUEST-ID":
-            return ids.label(value)
-    return ids.label(None)
+            return str(value)
+    return None
 
 
 def response(failure: Failure, label: str) -> bytes:

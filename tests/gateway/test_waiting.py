@@ -8,7 +8,7 @@ import gevent
 import pytest
 
 from gateway import bodies
-from gateway.door import Idle
+from gateway.idle import Idle
 from protocol.failures import LemonbusError
 
 
