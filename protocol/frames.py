@@ -18,6 +18,8 @@ _MORE: Final = int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 _RCVMORE: Final = int(zmq.RCVMORE)
 _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
+_send: Final = zmq.backend.Socket.send
+"""Without what pyzmq's own ``send`` adds for drafts."""
 
 
 def readable(socket: Socket) -> bool:
@@ -27,12 +29,11 @@ def readable(socket: Socket) -> bool:
 
 def send(socket: Socket, frames: Sequence[bytes]) -> bool:
     """Send a message; return False if the socket cannot take it now. Raises ``ZMQError`` for all else."""
-    more = _MORE
-    last = len(frames) - 1
     try:
-        for place, frame in enumerate(frames):
+        for frame in frames[:-1]:
             # Only the first frame can be refused: ZeroMQ takes a message whole.
-            socket.send(frame, more if place < last else _NOW)
+            _send(socket, frame, _MORE)
+        _send(socket, frames[-1], _NOW)
     except zmq.Again:
         return False
     return True
@@ -40,8 +41,11 @@ def send(socket: Socket, frames: Sequence[bytes]) -> bool:
 
 def pending(socket: Socket) -> Iterator[list[bytes]]:
     """Yield every message that is there."""
-    while (frames := receive(socket)) is not None:
+    frames = receive(socket)
+    while frames is not None:
         yield frames
+        # Asking first is cheaper than an exception.
+        frames = receive(socket) if socket.get(_EVENTS) & _POLLIN else None  # type: ignore[operator]
 
 
 def receive(socket: Socket) -> list[bytes] | None:

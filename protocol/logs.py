@@ -74,39 +74,41 @@ def attach(sink: Sink | None) -> None:
     _sink = sink
 
 
-def _without_prompts(_logger: object, method: str, record: Record) -> Record:
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
+
+
+def _record(method: str, fields: Record) -> Record:
+    """Return the record of a line: what every one has first, then what is bound to the context, then its own."""
+    now = time.time()
+    record: Record = {
+        "ts": f"{_second(int(now))}{int(now * 1000) % 1000:03d}Z",
+        "level": fields.pop("level", method),
+        "process": fields.pop("process", _process),
+        "pid": fields.pop("pid", None) or os.getpid(),
+        "event": fields.pop("event", ""),
+        **structlog.contextvars.get_contextvars(),
+    }
+    record.update(fields)
     if method != "trace":
         for key in PROMPT_FIELDS & record.keys():
             del record[key]
     return record
 
 
-@lru_cache(maxsize=2)
-def _second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
-
-
-def _stamp(_logger: object, _method: str, record: Record) -> Record:
-    now = time.time()
-    first: Record = {"ts": f"{_second(int(now))}{int(now * 1000) % 1000:03d}Z"}
-    first["level"] = record.pop("level", "info")
-    first["process"] = record.pop("process", _process)
-    first["pid"] = record.pop("pid", None) or os.getpid()
-    first["event"] = record.pop("event", "")
-    first.update(record)
-    return first
-
-
 class _Output:
-    """Last processor: hands the record to the sink and writes the line."""
+    """The one processor: makes the record, hands it to the sink and writes the line."""
 
     def __init__(self, console: bool) -> None:
         self._stderr = Dropper(lambda line: _write(line + b"\n"))
         self._owed = 0
         self._render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False) if console else None
 
-    def __call__(self, logger: object, method: str, record: Record) -> str:
-        fitted, line = fit(record)
+    def __call__(self, logger: object, method: str, fields: Record) -> str:
+        if "exc_info" in fields:
+            structlog.processors.format_exc_info(logger, method, fields)
+        fitted, line = fit(_record(method, fields))
         if _sink is not None:
             _sink(line)
         if self._render is None:
@@ -168,14 +170,7 @@ def configure(process: str, level: str, style: str = "auto") -> None:
     _process, _tracing = process, level == "trace"
     console = style == "console" or (style == "auto" and os.isatty(2))
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.format_exc_info,
-            _without_prompts,
-            _stamp,
-            _Output(console),
-        ],
+        processors=[_Output(console)],
         wrapper_class=_bound_class(level),
         logger_factory=structlog.ReturnLoggerFactory(),
         cache_logger_on_first_use=False,

@@ -1,7 +1,8 @@
-"""Frames of a control message: version, type, head and, for some, a body that nobody on the way decodes.
+"""Frames of a control message: one with version, type and head and, for some, a body that nobody on the way decodes.
 
-Frames: ``b"LB1"``, the message's type, its head as msgpack, optionally the payload.  A frame that is not ours
-raises :class:`MalformedError`; the owner of the socket counts it and goes on.
+The first is the line ``LB2 Name`` and the head as msgpack; the second, if there is one, the payload.  A frame more
+costs every socket on the way more than all the bytes of a head.  A frame that is not ours raises
+:class:`MalformedError`; the owner of the socket counts it and goes on.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ MARK = b"LB%d" % VERSION
 M = TypeVar("M", bound=msgspec.Struct)
 
 _encoder = msgspec.msgpack.Encoder()
-_by_type: dict[bytes, msgspec.msgpack.Decoder[Any]] = {}
-_by_class: dict[type, bytes] = {}
+_decoders: dict[bytes, msgspec.msgpack.Decoder[Any]] = {}
+"""By the first line of a message."""
+_lines: dict[type, bytes] = {}
+"""The first line of a message, with its end."""
 
 
 class MalformedError(ValueError):
@@ -28,25 +31,23 @@ class MalformedError(ValueError):
 
 def control(cls: type[M]) -> type[M]:
     """Class decorator: register a message of the control plane under its class name."""
-    name = cls.__name__.encode()
-    if name in _by_type:
+    line = MARK + b" " + cls.__name__.encode()
+    if line in _decoders:
         raise TypeError(f"two messages are called {cls.__name__}")
-    _by_type[name] = msgspec.msgpack.Decoder(cls)
-    _by_class[cls] = name
+    _decoders[line] = msgspec.msgpack.Decoder(cls)
+    _lines[cls] = line + b"\n"
     return cls
 
 
 def names() -> list[str]:
     """Return the names of all registered control messages."""
-    return sorted(name.decode() for name in _by_type)
+    return sorted(line.decode().partition(" ")[2] for line in _decoders)
 
 
 def encode(message: msgspec.Struct, payload: bytes | None = None) -> list[bytes]:
     """Return the frames of a message."""
-    frames = [MARK, _by_class[type(message)], _encoder.encode(message)]
-    if payload is not None:
-        frames.append(payload)
-    return frames
+    first = _lines[type(message)] + _encoder.encode(message)
+    return [first] if payload is None else [first, payload]
 
 
 def decode(frames: Sequence[bytes]) -> tuple[Any, bytes]:
@@ -54,18 +55,18 @@ def decode(frames: Sequence[bytes]) -> tuple[Any, bytes]:
 
     Raises :class:`MalformedError` for anything that is not one of ours, deep nesting included.
     """
-    if len(frames) not in (3, 4):
-        raise MalformedError(f"{len(frames)} frames, expected 3 or 4")
-    if frames[0] != MARK:
-        raise MalformedError(f"protocol version {frames[0][:16]!r}, expected {MARK!r}")
-    decoder = _by_type.get(frames[1])
+    if not 0 < len(frames) <= 2:
+        raise MalformedError(f"{len(frames)} frames, expected 1 or 2")
+    line, _, head = frames[0].partition(b"\n")
+    decoder = _decoders.get(line)
     if decoder is None:
-        raise MalformedError(f"unknown message {frames[1][:64]!r}")
+        what = "unknown message" if line.startswith(MARK + b" ") else f"expected {MARK!r} and a message, not"
+        raise MalformedError(f"{what} {line[:64]!r}")
     try:
-        message = decoder.decode(frames[2])
+        message = decoder.decode(head)
     except (msgspec.MsgspecError, RecursionError) as problem:
-        raise MalformedError(f"{frames[1].decode()}: {problem}") from problem
-    return message, frames[3] if len(frames) == 4 else b""
+        raise MalformedError(f"{line.decode()}: {problem}") from problem
+    return message, frames[1] if len(frames) == 2 else b""
 
 
 @lru_cache(maxsize=256)

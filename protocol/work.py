@@ -102,3 +102,10 @@ class Idle(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     code: str = ""
     outcome: Outcome | None = None
+
+
+@control
+class Idles(msgspec.Struct, frozen=True):
+    """Worker → supervisor: several ends together, in their order."""
+
+    ends: list[Idle]

@@ -61,6 +61,8 @@ class Board:
         """How well worker processes start at all."""
         self.order = itertools.count(1)
         """The order of arrival of everything that may have to wait."""
+        self.settled = False
+        """Whether nobody waits and nothing moves, so that requests and their ends need no look at the whole board."""
         self._out: list[Effect] = []
 
     def place(self, target: Target) -> Place:

@@ -25,9 +25,25 @@ class Demand(Board):
             self.refuse(key, failure)
             return
         order = place.returning.pop((key.gateway, key.number), None) or next(self.order)
-        place.enqueue(Waiting(key, ask, payload, order, now))
+        waiting = Waiting(key, ask, payload, order, now)
+        if self.settled and self._granted_at_once(place, waiting, now):
+            return
+        self.settled = False
+        place.enqueue(waiting)
         if place.spec is None:
             self.fetch(place)
+
+    def _granted_at_once(self, place: Place, waiting: Waiting, now: float) -> bool:
+        """Grant, if the model is ready with free slots; for a board where nobody waits."""
+        seat = place.seat
+        if seat is None or seat.state is not State.READY or seat.facts is None or waiting.ask.suspect:
+            return False
+        slots = seat.facts.slots
+        weight = min(max(1, waiting.ask.weight), slots)
+        if place.busy + weight > slots:
+            return False
+        self.grant(place, seat, waiting, weight, now)
+        return True
 
     def _refusal(self, place: Place, ask: Ask, now: float) -> Failure | None:
         if self.closing:

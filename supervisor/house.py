@@ -17,15 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from protocol import ids, logs, wire
 from protocol.admin import Answer, OptionValue, Stats
 from protocol.endpoints import events
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.loop import Loop
 from protocol.settings import Settings
-from protocol.staff import Hello, Ping, WorkerGone
+from protocol.staff import Hello, Ping, Pong, WorkerGone
 from protocol.surroundings import Surroundings
-from protocol.work import Grant, Granted, Refused
+from protocol.work import Ask, Cancel, Grant, Granted, Idle, Idles, Refused
 from supervisor.board import Limits
 from supervisor.bus import Bus
 from supervisor.downloads import Downloads
@@ -41,6 +43,9 @@ from supervisor.scheduler import Scheduler
 TICK_S: Final = 0.25
 PING_S: Final = 1.0
 TELL_S: Final = 0.01
+
+_LIGHT: Final = frozenset({Ask, Cancel, Idle, Idles, Pong})
+"""Messages that move nothing on a settled board beyond what they say."""
 
 log = logs.get()
 Handler = Callable[["House", str, Any, bytes], None]
@@ -79,6 +84,8 @@ class House:
         """What clients call a model that runs → its name: not looked up on the disk again."""
         self.options_after_fetch: dict[str, dict[str, OptionValue]] = {}
         """What a load request asked for while the model was still to be downloaded."""
+        self.orders: dict[str, msgspec.Struct] = {}
+        """What job processes that are being started are to do, by job."""
         self.last_use: dict[str, float] = {}
         self.stats = Stats()
         self.stats_by_model: dict[str, Stats] = {}
@@ -171,7 +178,11 @@ class House:
             handler(self, peer, message, payload)
         except LemonbusError as problem:
             self.refuse(peer, getattr(message, "number", 0), problem.failure)
-        self.go_on()
+        if type(message) in _LIGHT:
+            self.scheduler.go_on_unless_settled(self.loop.now())
+            self.perform(self.scheduler.effects())
+        else:
+            self.go_on()
 
     def answer(self, peer: str, number: int, report: object) -> None:
         """Answer a call."""

@@ -20,7 +20,12 @@ from supervisor.supply import Supply
 
 
 class Scheduler(Demand, Supply):
-    """All events in, :meth:`go_on`, effects out."""
+    """All events in, :meth:`go_on` (after requests, their ends and cancels :meth:`go_on_unless_settled`), effects out."""
+
+    def go_on_unless_settled(self, now: float) -> None:
+        """Like :meth:`go_on`, but free while nobody waits and nothing moves. Not for other events: they move things."""
+        if not self.settled:
+            turns.go_on(self, now)
 
     def go_on(self, now: float) -> None:
         """Do all that the present state allows; to be called after every event and every now and then."""

@@ -43,6 +43,22 @@ def go_on(board: Board, now: float) -> None:
         _finish_drain(board, place, claims.get(place.name))
     if not board.closing:
         _keep_spares(board, claiming, now)
+    board.settled = _settled(board, now)
+
+
+def _settled(board: Board, now: float) -> bool:
+    """Return whether only an event can give anything to do: all that runs is ready, and nobody waits."""
+    return (
+        not board.closing
+        and not board.nursery.pause(now)
+        and all(seat.state in (State.READY, State.SPARE) for seat in board.seats.values())
+        and all(_content(place) for place in board.places.values())
+    )
+
+
+def _content(place: Place) -> bool:
+    waits = place.queue or place.loaders or place.unloaders or place.respec or place.fetching
+    return not waits and (place.seat is not None or not place.wanted)
 
 
 def _restart(board: Board, place: Place, now: float) -> None:

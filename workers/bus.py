@@ -13,11 +13,14 @@ from protocol.loop import Loop
 from protocol.records import Dropper
 from protocol.staff import Ping, Pong
 from protocol.surroundings import Surroundings
+from protocol.work import Idle, Idles
 
 EVENTS_HIGH_WATER: Final = 10_000
 LOGS_HIGH_WATER: Final = 10_000
 LINGER_MS: Final = 500
 """How long the last messages of a leaving worker may take."""
+TOGETHER_S: Final = 0.002
+"""How long an end waits for others."""
 
 OnMessage = Callable[[object, bytes], None]
 OnSubscription = Callable[[bool, bytes], None]
@@ -31,6 +34,7 @@ class Bus:
         self._loop = loop
         self._name = name.encode()
         self._context = zmq.Context()
+        self._ends: list[Idle] = []
         self.on_message: OnMessage = lambda _message, _payload: None
         self.on_subscription: OnSubscription = lambda _joined, _topic: None
         self.log: Final = Dropper(self._log)
@@ -58,8 +62,21 @@ class Bus:
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a control message to the supervisor."""
+        if self._ends:
+            self._send_ends()
         self._loop.used(self._control_number)
         frames.send(self._control, wire.encode(message))
+
+    def send_soon(self, end: Idle) -> None:
+        """Send an end with others that come within a moment; for those that nobody can be waiting for."""
+        self._ends.append(end)
+        if len(self._ends) == 1:
+            self._loop.call_later(TOGETHER_S, self._send_ends)
+
+    def _send_ends(self) -> None:
+        ends, self._ends = self._ends, []
+        if ends:
+            self.send(ends[0] if len(ends) == 1 else Idles(ends))
 
     def publish(self, topic: bytes, batch: bytes) -> bool:
         """Send one turn's events to a gateway; False if its queue is full."""
@@ -87,6 +104,7 @@ class Bus:
 
     def close(self, supervisor_lives: bool) -> None:
         """Close the sockets; what was sent last may still go out for a moment."""
+        self._send_ends()
         for source in (self._control, self._events):
             self._loop.on_socket(source, None)
         self._control.close(LINGER_MS if supervisor_lives else 0)

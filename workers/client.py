@@ -91,7 +91,7 @@ class Connection:
         request = exchange.request
         if request.patient:
             self._client.together.wait(self)
-        head = f"{request.method} {request.path} HTTP/1.1\r\nHost: 127.0.0.1:{self._client.port}\r\n"
+        head = f"{request.method} {request.path} HTTP/1.1\r\n{self._client.head}"
         if request.method == "POST":
             head += f"Content-Type: application/json\r\nContent-Length: {len(request.body)}\r\n"
         if request.patient:
@@ -223,11 +223,14 @@ class Connection:
 class Client:
     """The connections to one engine."""
 
-    def __init__(self, loop: Loop, port: int, most_kept: int) -> None:
-        """Connect to 127.0.0.1:``port`` when there is something to send.
+    def __init__(self, loop: Loop, port: int, most_kept: int, key: str = "") -> None:
+        """Connect to 127.0.0.1:``port`` when there is something to send; ``key``: what the engine wants to see.
 
         Keep at most ``most_kept`` idle connections: each holds a thread of the engine's HTTP server.
         """
+        bearer = f"Authorization: Bearer {key}\r\n" if key else ""
+        self.head = f"Host: 127.0.0.1:{port}\r\n{bearer}"
+        """The headers that all requests have."""
         self.loop = loop
         self._most_kept = most_kept
         self.port = port

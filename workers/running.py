@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,7 @@ from protocol import endpoints, logs
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
 from protocol.loop import Loop, Timer
+from protocol.sampling import Value
 from protocol.settings import Settings
 from protocol.surroundings import Surroundings
 from protocol.work import Idle, Run
@@ -48,7 +49,11 @@ class Running:
         self._stopping: Stopping | None = None
         self._guard: Guard | None = None
         self._accepts = False
+        self._sampling: Mapping[str, Value] = {}
         self._flush_timer: Timer | None = None
+        self._half = 0.0
+        """Half of the engine's slots."""
+        self._tells_all = settings.log_level in ("debug", "trace")
         bus.on_subscription = self._subscription
         loop.at_turn_end(self._turn_end)
 
@@ -69,8 +74,16 @@ class Running:
     def open(self, backend: Backend, client: Client, guard: Guard, log: logs.Logger) -> None:
         """An engine is ready: take requests."""
         self._backend, self._client, self._guard, self._log = backend, client, guard, log
+        backend.sampling = self._sampling
         self._stopping = Stopping(self._loop, backend, client, self._attempts, self._idle)
+        self._half = backend.slots / 2
         self._accepts = True
+
+    def sample(self, defaults: Mapping[str, Value]) -> None:
+        """Use these sampling defaults for the generations that are still to begin."""
+        self._sampling = defaults
+        if self._backend is not None:
+            self._backend.sampling = defaults
 
     def close(self) -> None:
         """Take no more requests; those under way go on."""
@@ -198,9 +211,15 @@ class Running:
         if answer:
             self._desk.delta(attempt.key, answer, attempt.tokens)
         self._desk.done(attempt.key, outcome)
-        self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
+        if self._tells_all:
+            self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
         del self._attempts[attempt.key]
-        self._bus.send(Idle(*attempt.key, outcome=outcome))
+        end = Idle(*attempt.key, outcome=outcome)
+        # Nobody waits for a slot while most are free.
+        if 0 < len(self._attempts) < self._half:
+            self._bus.send_soon(end)
+        else:
+            self._bus.send(end)
         if not self._attempts:
             self._on_empty()
 

@@ -58,7 +58,7 @@ class World:
         self.live[key] = model
         ask = Ask(key.number, key.attempt, model, "chat/completions", "label", weight, size, suspect=suspect)
         self.scheduler.asked(key, ask, b"", Target(model, "llm", spec(model)), self.now)
-        self.settle()
+        self.settle(light=True)
         return key
 
     def retry(self, key: RequestKey) -> RequestKey:
@@ -66,7 +66,7 @@ class World:
         model = self.live[again] = "a"
         ask = Ask(key.number, again.attempt, model, "chat/completions", "label", suspect=True)
         self.scheduler.asked(again, ask, b"", Target(model, "llm", spec(model)), self.now)
-        self.settle()
+        self.settle(light=True)
         return again
 
     def cancel(self, key: RequestKey) -> None:
@@ -75,14 +75,14 @@ class World:
         assert not waiting
         if not any(key in worker.running for worker in self.workers.values()):
             self._end(key)
-        self.settle()
+        self.settle(light=True)
 
     def finish(self, key: RequestKey, code: str = "") -> None:
         worker = next(worker for worker in self.workers.values() if key in worker.running)
         worker.running.remove(key)
         self._end(key)
         self.scheduler.idle(key, code, self.now)
-        self.settle()
+        self.settle(light=True)
 
     def load(self, model: str, number: int = 900, **more: object) -> None:
         self.scheduler.load_asked("g1", number, Target(model, "llm", spec(model, **more)), self.now)
@@ -139,10 +139,16 @@ class World:
 
     # ---- what the scheduler wants ----------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        self.scheduler.go_on(self.now)
+    def settle(self, *, light: bool = False) -> None:
+        if light:
+            self.scheduler.go_on_unless_settled(self.now)
+        else:
+            self.scheduler.go_on(self.now)
         for effect in self.scheduler.effects():
             self._play(effect)
+        if self.scheduler.settled:
+            self.scheduler.go_on(self.now)
+            assert not self.scheduler.effects(), "a settled board had something to do"
         self.check()
 
     def _play(self, effect: Effect) -> None:

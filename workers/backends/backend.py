@@ -6,9 +6,12 @@ A backend never owns a process or a socket: it says what to start and what to se
 from __future__ import annotations
 
 import abc
+import hashlib
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from protocol.recipes import Descriptor, ModelSpec
+from protocol.sampling import Value
 from protocol.settings import Settings
 
 
@@ -56,6 +59,18 @@ class Backend(abc.ABC):
         self.settings = settings
         self.trained_context = 0
         """Tokens the model was trained for, once the header of its file was read."""
+        self.sampling: Mapping[str, Value] = {}
+        """The sampling defaults that were set, for requests that say nothing of them."""
+
+    @property
+    def key(self) -> str:
+        """What whoever talks to the engine must show, empty for nothing: the server's own key, if it has one.
+
+        So nobody gets past that key by ``backend_url``, and whoever has it can still look there.
+        """
+        key = self.settings.api_key
+        # A list of keys is written with commas.
+        return hashlib.sha256(key.encode()).hexdigest() if "," in key else key
 
     @property
     @abc.abstractmethod

@@ -144,6 +144,9 @@ def main(words: list[str]) -> int:
             return 0
         parameters = library.CommonParams()
         apply(library, parameters, given)
+        key = os.environ.pop("LLAMA_API_KEY", "")
+        if key:
+            parameters.api_keys = [key]
     except FlagError as problem:
         sys.stderr.write(f"llama-server: {problem}\n")
         return 2
