@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
@@ -27,6 +28,37 @@ class IdleCheck(enum.StrEnum):
     """The engine cannot be interrupted: read its answer to the end and throw it away."""
 
 
+class Provision(enum.StrEnum):
+    """Where the program of a backend comes from."""
+
+    WHEEL = "wheel"
+    """Pinned wheels of the package index, in a folder of their own or in this Python."""
+    ARCHIVE = "archive"
+    """A pinned archive of a release, unpacked into a folder of its own."""
+    USER = "user"
+    """Whoever runs the machine installs it; it is found on PATH."""
+
+
+class Device(enum.StrEnum):
+    """What a backend computes on, in the words of system info."""
+
+    CPU = "cpu"
+    AMD_GPU = "amd_gpu"
+    NVIDIA_GPU = "nvidia_gpu"
+    APPLE_GPU = "apple_gpu"
+    AMD_NPU = "amd_npu"
+
+
+DEVICE_CLASS: Final[dict[str, str]] = {
+    Device.CPU: "cpu",
+    Device.AMD_GPU: "gpu",
+    Device.NVIDIA_GPU: "gpu",
+    Device.APPLE_GPU: "gpu",
+    Device.AMD_NPU: "npu",
+}
+"""Word of system info → word of health and of models."""
+
+
 class Option(msgspec.Struct, frozen=True, omit_defaults=True):
     """One load option: its name in requests and ``recipe_options.json``, its type and bounds."""
 
@@ -45,13 +77,26 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     devices: list[str]
+    """Kinds of :class:`Device`: one of them must be in the machine."""
     executable: str
-    """A program looked up on PATH, or ``module:NAME`` for one of our own engine servers."""
+    """A program looked up on PATH or in the unpacked archive, or ``module:NAME`` for one of our engine servers."""
     requires: str = ""
-    """The Python distribution the executable needs, if it is ours."""
+    """The Python package the executable needs, if it is ours."""
+    provision: Provision = Provision.USER
+    systems: list[str] = []
+    """Values of ``sys.platform`` it runs on; empty: any."""
+    shares: str = ""
+    """``RECIPE:BACKEND`` whose installation it uses, if it has none of its own."""
+    home: str = ""
+    """A page that says how to get the program, where that is the user's business."""
     slots: int = 1
     """Parallel requests an engine gets unless an option says otherwise."""
     help: str = ""
+
+    @property
+    def device(self) -> str:
+        """The devices in the words of health: ``cpu``, ``gpu``, ``npu``, or several with spaces between."""
+        return " ".join(dict.fromkeys(DEVICE_CLASS[device] for device in self.devices))
 
 
 class Descriptor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,6 +114,8 @@ class Descriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """Endpoint → :class:`IdleCheck`."""
     silence_by_cpu: bool = True
     """Whether CPU time of the engine's processes counts as progress (device engines: no)."""
+    sampling: dict[str, str] = {}
+    """Sampling default of the documents → the engine's name for it; what is missing it has no use for."""
 
     def backend(self, name: str) -> Backend | None:
         """Return the backend of that name; ``default`` and the empty name are the first."""

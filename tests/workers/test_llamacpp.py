@@ -7,16 +7,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol import installed
 from protocol.failures import Code, LemonbusError
-from protocol.recipes import ModelSpec
+from protocol.installed import Record
+from protocol.recipes import ModelSpec, Provision
 from protocol.settings import Settings
 from tests.house.models import tiny_models
 from workers import gguf
-from workers.backends import DESCRIPTORS, backend_class
+from workers.backends import ARGUMENTS, CLASSES, DESCRIPTORS, backend_class
 from workers.backends.arguments import FORBIDDEN, check_args, slots_of
 from workers.backends.llamacpp import LlamaCpp
 from workers.check import available_memory, parts_of
@@ -208,13 +211,76 @@ def test_slots_that_are_none(query: str, status: int) -> None:
     assert told.value.failure.http_status == status
 
 
+def put(tmp_path: Path, backend: str, program: str = "") -> Path:
+    folder = installed.home(str(tmp_path), "llamacpp", backend) / "b1-d1"
+    (folder / installed.FILES).mkdir(parents=True)
+    (folder / installed.RECORD).write_bytes(msgspec.json.encode(Record("llamacpp", backend, "b1", "d1", program)))
+    return folder
+
+
+def test_what_was_installed_from_a_release(tmp_path: Path) -> None:
+    backend = made(backend="vulkan", home=str(tmp_path))
+    with pytest.raises(LemonbusError, match="lemonbus backends install llamacpp:vulkan") as told:
+        backend.check()
+    assert told.value.failure.code is Code.LOAD_FAILED
+    program = put(tmp_path, "vulkan", "bin/llama-server") / installed.FILES / "bin" / "llama-server"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    backend.check()
+    words = backend.command(1)
+    assert words[0] == str(program)
+    assert words[words.index("-ngl") + 1] == "99"
+    assert "-b" not in words
+    kept = backend.environment({"PYTHONPATH": "p", "LD_LIBRARY_PATH": "/lib"})
+    assert kept == {"LD_LIBRARY_PATH": f"{program.parent}:/lib", "GOMP_SPINCOUNT": "300"}
+
+
+def test_wheels_in_a_folder_of_their_own(tmp_path: Path) -> None:
+    folder = put(tmp_path, "cpu")
+    backend = made(home=str(tmp_path))
+    backend.check()
+    assert backend.environment({})["PYTHONPATH"] == str(folder / installed.SITE)
+    assert backend.environment({"PYTHONPATH": "p"})["PYTHONPATH"] == f"p:{folder / installed.SITE}"
+
+
 def test_the_registry() -> None:
     for recipe, descriptor in DESCRIPTORS.items():
-        assert backend_class(recipe).descriptor is descriptor
+        assert descriptor.recipe == recipe
         for endpoints in descriptor.serves.values():
             assert all(endpoint in descriptor.idle_check for endpoint in endpoints)
+        if recipe in CLASSES:
+            assert backend_class(recipe).descriptor is descriptor
+        else:
+            with pytest.raises(LemonbusError) as told:
+                backend_class(recipe)
+            assert told.value.failure.http_status == 501
+            assert recipe in str(told.value)
     with pytest.raises(LemonbusError):
         backend_class("nope")
+
+
+def test_every_descriptor_is_in_itself_right() -> None:
+    for descriptor in DESCRIPTORS.values():
+        names = [backend.name for backend in descriptor.backends]
+        assert len(set(names)) == len(names)
+        for backend in descriptor.backends:
+            assert backend.device
+            assert bool(backend.requires) == backend.executable.startswith("module:")
+            assert bool(backend.requires) == (backend.provision is Provision.WHEEL)
+            assert bool(backend.home) == (backend.provision is Provision.USER)
+        chosen = descriptor.option(f"{descriptor.recipe}_backend")
+        assert (chosen is not None) == (len(names) > 1)
+        assert chosen is None or chosen.choices == names
+        for option in descriptor.options:
+            assert (option.name in ARGUMENTS) == (option.kind == "args")
+
+
+@pytest.mark.parametrize("args", ["-m x", "--host=::", "--model y", "--conv'ert"])
+def test_arguments_of_another_engine(args: str) -> None:
+    assert ARGUMENTS["whispercpp_args"]("--convert -t 2") == ["--convert", "-t", "2"]
+    with pytest.raises(LemonbusError) as told:
+        ARGUMENTS["whispercpp_args"](args)
+    assert told.value.failure.param == "whispercpp_args"
 
 
 @pytest.mark.parametrize("name", ["tiny-chat", "tiny-embed", "tiny-rerank"])

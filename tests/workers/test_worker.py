@@ -71,7 +71,7 @@ def test_a_whole_life(chat: Stand) -> None:
     outcome = streamed.done
     assert outcome.output_tokens > 10
     assert outcome.prompt_tokens > 10
-    assert len(outcome.token_times) > 5
+    assert len(outcome.each_token_s) == outcome.output_tokens
     idle = chat.expect(Idle)
     assert (idle.number, idle.code, idle.outcome) == (1, "", outcome)
 

@@ -1,4 +1,4 @@
-"""What a user may hand through to ``llama-server``, and what it means for the scheduler. Pure.
+"""What a user may hand through to an engine, and what it means for the scheduler. Pure.
 
 llama-server reads ``--ctx_size`` as ``--ctx-size``, so names are compared in that form.  ``-np`` is legal, and
 then the number of slots that the scheduler grants: asking for slots that nobody grants would be no use.
@@ -7,6 +7,7 @@ then the number of slots that the scheduler grants: asking for slots that nobody
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Final
 
 from protocol.failures import invalid
@@ -36,14 +37,24 @@ FORBIDDEN: Final[dict[str, str]] = {
 """Flag → the name under which the documents forbid it (empty: it is lemonbus itself that sets it)."""
 
 
-def words_of(args: str) -> list[str]:
+def words_of(args: str, option: str = "llamacpp_args") -> list[str]:
     """Split a command line as a shell does; raises ``invalid_request`` for an open quote or a NUL."""
     if "\0" in args:
-        raise invalid("llamacpp_args must not contain NUL", "llamacpp_args")
+        raise invalid(f"{option} must not contain NUL", option)
     try:
         return shlex.split(args)
     except ValueError as problem:
-        raise invalid(f"llamacpp_args cannot be split into words: {problem}", "llamacpp_args") from None
+        raise invalid(f"{option} cannot be split into words: {problem}", option) from None
+
+
+def check(option: str, forbidden: Sequence[str], args: str) -> list[str]:
+    """Return the words of an option; raises ``invalid_request`` that names a flag which is ours to set."""
+    words = words_of(args, option)
+    for word in words:
+        flag = flag_of(word)
+        if flag in forbidden:
+            raise invalid(f"{option} must not contain {flag}: lemonbus sets it", option)
+    return words
 
 
 def flag_of(word: str) -> str:

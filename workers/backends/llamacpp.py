@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,70 +11,34 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from protocol import logs
+from protocol import installed, logs
 from protocol.failures import Code, Failure, invalid
-from protocol.recipes import Backend as Program
-from protocol.recipes import Descriptor, IdleCheck, ModelSpec, ModelType, Option
+from protocol.installed import Installation
+from protocol.recipes import Descriptor, Device, ModelSpec, ModelType, Provision
+from protocol.sampling import PARAMS
 from protocol.settings import Settings
 from workers.backends import arguments
 from workers.backends.arguments import check_args
 from workers.backends.backend import Backend, EngineFacts, EngineRequest
+from workers.backends.llamacpp_recipe import DESCRIPTOR
 from workers.engines import flags, llama_server
 from workers.generation import generation
 
 __all__ = ["DESCRIPTOR", "LlamaCpp", "check_args"]
 
-_TEXT: Final = ["chat/completions", "completions", "slots"]
-
-DESCRIPTOR: Final = Descriptor(
-    recipe="llamacpp",
-    title="llama.cpp",
-    backends=[
-        Program(
-            name="cpu",
-            devices=["cpu"],
-            executable="module:workers.engines.llama_server",
-            requires="xllamacpp",
-            slots=4,
-            help="llama.cpp's server from the xllamacpp wheel, on the processor",
-        ),
-        Program(
-            name="system",
-            devices=["cpu"],
-            executable="llama-server",
-            slots=4,
-            help="the llama-server on PATH, or the one that the setting llama_server names",
-        ),
-    ],
-    options=[
-        Option(
-            "ctx_size", "int", "tokens that each request may use; 0: what the model was trained for", 4096, 0, 2**24
-        ),
-        Option("llamacpp_backend", "string", "which llama.cpp runs the model", "cpu", choices=["cpu", "system"]),
-        Option("llamacpp_args", "args", "further arguments for llama-server", ""),
-        Option("slots", "int", "requests that run at once; 0: the backend's default", 0, 0, arguments.MOST_SLOTS),
-        Option("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
-    ],
-    forbidden_flags=sorted(arguments.FORBIDDEN),
-    serves={
-        ModelType.LLM: _TEXT,
-        ModelType.EMBEDDING: ["embeddings", "slots"],
-        ModelType.RERANKING: ["rerank", "slots"],
-    },
-    idle_check={
-        "chat/completions": IdleCheck.SLOTS,
-        "completions": IdleCheck.SLOTS,
-        "embeddings": IdleCheck.ANSWER,
-        "rerank": IdleCheck.ANSWER,
-        "slots": IdleCheck.ANSWER,
-    },
-)
-
-
+_SAMPLING: Final = [
+    word
+    for flag, name in (("--temp", "temperature"), ("--top-p", "top_p"), ("--top-k", "top_k"))
+    for word in (flag, str(PARAMS[name].default))
+]
+"""The documents' defaults, where they cost no request anything. ``max_length`` is none: an answer ends by itself,
+with its context, or where somebody said so."""
 _READERS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
 
 BATCH: Final = 64
 """Prompt tokens at a time on a processor: a cancelled prefill frees its slot within half a second; costs 3 %."""
+ALL_LAYERS: Final = "99"
+"""Layers that a device takes, more than any model has."""
 PROMPT_CACHE_MIB: Final = 256
 """Host memory for prompt caches of past requests; llama-server's own 8 GiB would push a small machine into swap."""
 WARNINGS: Final = "2"
@@ -140,22 +105,36 @@ class LlamaCpp(Backend):
         """Tokens each request may use; 0 if that is left to the engine."""
         return int(self._option("ctx_size")) or self.trained_context
 
+    def _installation(self) -> Installation | None:
+        if self._program.provision is Provision.USER:
+            return None
+        found = installed.find(self.settings.cache_dir, DESCRIPTOR.recipe, self._program.name)
+        return found[0] if found else None
+
+    @property
+    def _on_device(self) -> bool:
+        return any(device != Device.CPU for device in self._program.devices)
+
     def _executable(self) -> list[str] | None:
-        if self._program.executable.startswith("module:"):
-            if importlib.util.find_spec(self._program.requires) is None:
+        there = self._installation()
+        if self._program.requires:
+            if there is None and importlib.util.find_spec(self._program.requires) is None:
                 return None
             return [sys.executable, "-m", self._program.executable.removeprefix("module:")]
-        found = shutil.which(self.settings.llama_server)
-        return [found] if found else None
+        if self._program.provision is Provision.USER:
+            found = shutil.which(self.settings.llama_server)
+            return [found] if found else None
+        return [str(there.program)] if there and there.program.is_file() else None
 
     def check(self) -> None:
         """See :meth:`Backend.check`."""
         if self._executable() is None:
-            wanted = self._program.requires or Path(self.settings.llama_server).name
+            name = self._program.name
+            cure = f"{Path(self.settings.llama_server).name} was not found"
+            if self._program.provision is not Provision.USER:
+                cure = f"`lemonbus backends install llamacpp:{name}` does that"
             raise Failure(
-                Code.LOAD_FAILED,
-                f"the llamacpp backend {self._program.name!r} is not installed: {wanted} was not found",
-                model=self.spec.name,
+                Code.LOAD_FAILED, f"the llamacpp backend {name!r} is not installed: {cure}", model=self.spec.name
             ).raised()
         if self._program.requires:
             try:
@@ -176,6 +155,8 @@ class LlamaCpp(Backend):
         if self._program.requires and logs.RANK[self.settings.log_level] > logs.RANK["debug"]:
             # A dozen lines a request that nobody would see cost as much as some tokens.
             words += ["-lv", WARNINGS]
+        if self._on_device:
+            words += ["-ngl", ALL_LAYERS]
         threads = int(self._option("threads"))
         if threads:
             words += ["-t", str(threads)]
@@ -184,7 +165,9 @@ class LlamaCpp(Backend):
             whole = str(max(512, min(self.context or LARGEST_INPUT, LARGEST_INPUT)))
             words += ["-b", whole, "-ub", whole]
         else:
-            words += ["-b", str(BATCH)]
+            words += _SAMPLING
+            if not self._on_device:
+                words += ["-b", str(BATCH)]
             if spec.mmproj:
                 words += ["--mmproj", spec.mmproj]
         if arguments.value_of(self._words, arguments.CACHE_RAM) is None:
@@ -211,9 +194,18 @@ class LlamaCpp(Backend):
             for name, value in inherited.items()
             if not name.startswith(("LLAMA_", "LEMONBUS_", "LEMONADE_")) and name not in ("HF_TOKEN", "PYTHONSTARTUP")
         }
+        there = self._installation()
         if not self._program.requires:
             kept.pop("PYTHONPATH", None)
+            if there:
+                # Releases bring their libraries, and not all of them look for them beside the program.
+                kept["LD_LIBRARY_PATH"] = _path(str(there.program.parent), kept.get("LD_LIBRARY_PATH", ""))
+        elif there:
+            kept["PYTHONPATH"] = _path(kept.get("PYTHONPATH", ""), str(there.packages))
         kept["GOMP_SPINCOUNT"] = "300"
+        if self.key:
+            # Not on the command line, which everybody on the machine can read.
+            kept["LLAMA_API_KEY"] = self.key
         return kept
 
     def warm_up(self) -> EngineRequest:
@@ -234,7 +226,10 @@ class LlamaCpp(Backend):
             props = _PROPS.decode(answer)
         except msgspec.MsgspecError as problem:
             raise ValueError(str(problem)) from problem
-        version = llama_server.build() if self._program.requires else props.build_info
+        version = props.build_info
+        if self._program.requires:
+            there = self._installation()
+            version = there.record.version if there else llama_server.build()
         return EngineFacts(props.total_slots, props.default_generation_settings.n_ctx, version)
 
     def busy(self) -> EngineRequest:
@@ -258,7 +253,7 @@ class LlamaCpp(Backend):
             return self._slots(query, body)
         if endpoint in ("embeddings", "rerank"):
             return EngineRequest("POST", f"/v1/{endpoint}", body)
-        return generation(endpoint, body, stream)
+        return generation(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
 
     def _slots(self, query: str, body: bytes) -> EngineRequest:
         if query == "GET":
@@ -269,3 +264,7 @@ class LlamaCpp(Backend):
         if int(slot[:9]) >= self.slots:
             raise Failure(Code.NOT_FOUND, f"{self.spec.name} has no slot {slot}", param="id").raised()
         return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)
+
+
+def _path(*parts: str) -> str:
+    return os.pathsep.join(filter(None, parts))
