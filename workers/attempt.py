@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from protocol.events import MOST_TOKEN_TIMES, Outcome
+from protocol.events import Outcome
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.work import Run
@@ -17,6 +17,7 @@ from workers.assemble import Assembler
 from workers.backends.backend import EngineRequest
 from workers.client import Exchange
 from workers.stream import Stream, Tail, tails_of
+from workers.timing import Span, Timing
 
 LARGEST_ERROR: Final = 65_536
 LARGEST_ANSWER: Final = 256 * 1024 * 1024
@@ -77,8 +78,8 @@ class Attempt:
         self._assembler: Assembler | None = None
         self._parts: list[bytes] = []
         self._size = 0
-        self._begun = self._first = self._latest = self._told = 0.0
-        self._times: list[float] = []
+        self._begun = self._told = 0.0
+        self._timing = Timing(0.0)
         self._tails: list[Tail] = []
         self._clock = clock
 
@@ -87,7 +88,8 @@ class Attempt:
         self.phase = Phase.RUNNING
         self.request = request
         self.body = b""
-        self._begun = self._latest = self._told = self._clock()
+        self._begun = self._told = self._clock()
+        self._timing = Timing(self._begun)
         if request.streamed:
             whole = not self.run.stream
             self._stream = Stream(request.usage or whole, request.progress and not whole, self._ours, self.run.model)
@@ -134,16 +136,9 @@ class Attempt:
         return True
 
     def _count(self, tokens: int) -> None:
-        now = self._clock()
         self.tokens += tokens
-        if not self._first:
-            self._first = now
-            if self.exchange is not None and not self.request.patient:
-                self.exchange.settle()
-            tokens -= 1
-        if tokens and len(self._times) < MOST_TOKEN_TIMES and not self.request.patient:
-            self._times += [(now - self._latest) / tokens] * min(tokens, MOST_TOKEN_TIMES - len(self._times))
-        self._latest = now
+        if self._timing.came(tokens, self._clock()) and self.exchange is not None and not self.request.patient:
+            self.exchange.settle()
 
     def ended(self) -> None:
         """See :class:`~workers.client.Answer`."""
@@ -190,24 +185,23 @@ class Attempt:
         # Each choice reports its whole prompt; a prompt is paid for once, however many choices it has.
         choices = max(1, self.request.choices)
         output = sum(usage.completion_tokens for usage in usages) or self.tokens
-        first = self._first - self._begun if self._first else 0.0
-        decode = self._latest - self._first if self._first else 0.0
-        times = self._times
-        if self.request.patient and timings:
-            # We were not woken for each token: only the engine knows when they came.
-            first = max(timing.prompt_ms for timing in timings) / 1000
-            decode = max(timing.predicted_ms for timing in timings) / 1000
-            each = round(decode / max(1, output), 6)
-            times = [each] * min(max(0, output - 1), MOST_TOKEN_TIMES)
+        engine = None
+        if timings:
+            engine = Span(
+                max(each.prompt_ms for each in timings) / 1000, max(each.predicted_ms for each in timings) / 1000
+            )
+        now = self._clock()
+        # Whoever is patient was not woken for each token: only the engine knows when they came.
+        times = self._timing.settled(output, now, engine, watched=not (self.request.patient and timings))
         return Outcome(
             model=model,
             prompt_tokens=sum(usage.prompt_tokens for usage in usages) // choices,
             cached_tokens=sum(timing.cache_n for timing in timings) // choices,
             output_tokens=output,
-            first_token_s=first,
-            decode_s=decode,
-            total_s=self._clock() - self._begun,
-            token_times=times,
+            first_token_s=times.first,
+            decode_s=times.decode,
+            total_s=now - self._begun,
+            token_times=times.each,
         )
 
 

@@ -14,7 +14,7 @@ from protocol.ids import RequestKey
 from protocol.loop import Loop, Timer
 from protocol.recipes import ModelSpec
 from protocol.settings import Settings
-from protocol.staff import Check, EngineDied, Hello, Leave, Load, LoadFailed, Ready
+from protocol.staff import Check, EngineDied, Hello, Leave, Load, LoadFailed, Ready, Sampling
 from protocol.surroundings import Surroundings
 from protocol.work import Cancel, Run
 from workers import backends
@@ -90,6 +90,8 @@ class Boss:
                 self._check(message.spec)
             case Load():
                 self._load(message.spec)
+            case Sampling():
+                self._running.sample(message.values)
             case Leave():
                 self.leave(message.grace, message.reason)
             case _:
@@ -131,7 +133,7 @@ class Boss:
         backend.trained_context = self._checked[1]
         backend.prepare()
         engine = Engine(self._loop, backend, self._log, self._running.only_label, self._engine_died)
-        client = Client(self._loop, engine.port, backend.slots + 1)
+        client = Client(self._loop, engine.port, backend.slots + 1, backend.key)
         by_cpu = backend.descriptor.silence_by_cpu
         guard = Guard(self._loop, engine, self._settings.silence, by_cpu, self._running.busy, self._hung)
         seat = _Seat(spec, backend, engine, client, guard)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from protocol.failures import Code, Failure
+from protocol.sampling import Value
 from workers.backends.backend import EngineRequest
+from workers.sampling import LIMITS, settle
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -22,16 +25,21 @@ FEW_TOKENS: Final = 16
 """Tokens of an answer that is not worth a stream."""
 
 
-def generation(endpoint: str, body: bytes, stream: bool) -> EngineRequest:
+def generation(
+    endpoint: str, body: bytes, stream: bool, defaults: Mapping[str, Value], names: Mapping[str, str]
+) -> EngineRequest:
     """Ask for a stream whatever the client wants: only a stream's client can hang up on llama-server.
 
     The exception: a chat's stream leaves out the log probabilities of tokens that show nothing by themselves
     (``<think>``, a tool call's syntax, the beginning of a stop word), so who wants them whole gets the engine's
     own answer, and hanging up does not end its generation.  Nor does it where that ends by itself at once: a
     short prompt and a few tokens cost the engine less than a stream of them does.
+
+    ``defaults`` and ``names``: see :func:`workers.sampling.settle`.
     """
     try:
         fields = _OBJECT.decode(body)
+        settled = settle(fields, defaults, names)
         options = _OBJECT.decode(fields["stream_options"]) if fields.get("stream_options", _NULL) != _NULL else {}
     except (msgspec.MsgspecError, RecursionError) as problem:
         raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
@@ -41,7 +49,8 @@ def generation(endpoint: str, body: bytes, stream: bool) -> EngineRequest:
     shown_only_whole = endpoint == "chat/completions" and fields.get("logprobs") == _TRUE
     brief = len(body) <= SHORT_BODY and prompts * choices == 1 and _most_tokens(fields) <= FEW_TOKENS
     if not stream and (shown_only_whole or brief):
-        return EngineRequest("POST", f"/v1/{endpoint}", body, choices=choices)
+        whole = msgspec.json.encode(fields) if settled else body
+        return EngineRequest("POST", f"/v1/{endpoint}", whole, choices=choices)
     fields["stream"] = options["include_usage"] = _TRUE
     if len(body) > SHORT_BODY:
         fields["return_progress"] = _TRUE
@@ -60,7 +69,7 @@ def generation(endpoint: str, body: bytes, stream: bool) -> EngineRequest:
 
 def _most_tokens(fields: dict[str, msgspec.Raw]) -> float:
     """Return how many tokens the answer may have; infinity if nothing legible says so."""
-    said = [bytes(fields[name]) for name in ("max_completion_tokens", "max_tokens", "n_predict") if name in fields]
+    said = [bytes(fields[name]) for name in LIMITS if name in fields]
     return max((int(each) if each.isdigit() and len(each) < 6 else math.inf for each in said), default=math.inf)
 
 

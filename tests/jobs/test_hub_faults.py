@@ -1,0 +1,285 @@
+"""Downloads from a hub that is slow, broken, busy, elsewhere, wrong or hostile, and onto a disk that is full."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protocol.admin import Progress, Pulled, PullFailed, Pulling, Source
+from protocol.failures import Code
+from tests.house.hub import Hub, gguf
+from tests.house.waiting import wait_for
+from tests.jobs.conftest import MODEL, PROJECTOR, SHOP
+from tests.jobs.desk import Desk
+from tests.jobs.test_pull import found, message, partial
+
+Q4 = Source(f"{SHOP}:Q4_0")
+ONNX = {
+    "README.md": b"# hello",
+    "genai_config.json": b"{}",
+    "model.onnx": b"onnx" * 100,
+    "tokens/tokenizer.json": b"{}\n",
+}
+
+
+def bytes_of(desk: Desk, source: Source) -> bytes:
+    there = found(desk, source)
+    assert there is not None
+    return Path(there.path).read_bytes()
+
+
+def test_a_slow_hub_is_told_of_at_most_ten_times_a_second(hub: Hub, desk: Desk) -> None:
+    hub.rate = 2_000_000
+    assert desk.pull(Q4) == Pulled("m", 1)
+    told = [progress.bytes_downloaded for progress in desk.progress()]
+    assert told == sorted(set(told))
+    assert 5 <= len(told) <= 10 * (len(MODEL) / hub.rate + 2)
+
+
+def test_a_transfer_that_breaks_off_again_and_again_ends_whole(hub: Hub, desk: Desk) -> None:
+    hub.break_after = 700_000
+    hub.repositories["shop/two"] = {
+        "two-Q4_0-00001-of-00002.gguf": gguf(1_500_000),
+        "two-Q4_0-00002-of-00002.gguf": gguf(900_000, 3),
+    }
+    source = Source("shop/two:q4_0")
+    assert desk.pull(source) == Pulled("m", 2)
+    assert len(hub.transfers) == 4
+    assert [progress.file_index for progress in desk.progress()][-1] == 2
+
+
+def test_a_hub_that_knows_no_ranges_is_read_from_the_beginning(hub: Hub, desk: Desk) -> None:
+    hub.break_after, hub.no_ranges = 1_500_000, True
+    if isinstance(desk.pull(Q4), PullFailed):  # old versions of the library do not notice
+        assert not partial(desk)
+        assert desk.pull(Q4, name="j2") == Pulled("m", 1)
+    assert bytes_of(desk, Q4) == MODEL
+
+
+def test_files_come_from_another_host_that_never_sees_the_token(
+    hub: Hub, environment: dict[str, str], tmp_path: Path
+) -> None:
+    hub.token, hub.elsewhere, hub.break_after = "hf_secret", True, 1_000_000
+    with Desk(tmp_path / "cache", {**environment, "HF_TOKEN": "hf_secret"}) as desk:
+        assert desk.pull(Q4) == Pulled("m", 1)
+        assert bytes_of(desk, Q4) == MODEL
+    assert [start > 0 for _, start in hub.transfers] == [False, True]
+    assert set(hub.tokens_elsewhere) == {""}
+
+
+def test_a_gated_repository_lists_its_files_and_gives_none(
+    hub: Hub, desk: Desk, environment: dict[str, str], tmp_path: Path
+) -> None:
+    hub.gated[SHOP] = "hf_secret"
+    assert f"{SHOP} is gated" in message(desk.pull(Q4), desk)
+    wrong = {**environment, "HF_TOKEN": "hf_wrong"}
+    with Desk(tmp_path / "cache", wrong) as second:
+        said = message(second.pull(Q4), second)
+    assert "HF_TOKEN" in said
+    assert "hf_wrong" not in said
+
+
+@pytest.mark.parametrize(("where", "status"), [("busy", 429), ("busy_files", 429), ("busy_files", 503)])
+def test_a_busy_hub_is_asked_again_after_as_long_as_it_wants(hub: Hub, desk: Desk, where: str, status: int) -> None:
+    hub.retry_after, hub.busy_status = "1", status
+    setattr(hub, where, 1)
+    assert desk.pull(Q4) == Pulled("m", 1)
+    assert bytes_of(desk, Q4) == MODEL
+
+
+def test_a_hub_that_wants_to_be_left_alone_for_long_is(hub: Hub, desk: Desk) -> None:
+    hub.busy, hub.retry_after = 100, "3600"
+    result = desk.pull(Q4)
+    assert "429" in message(result, desk)
+    assert "3600 s" in message(result, desk)
+    assert isinstance(result, PullFailed)
+    assert result.failure.retry_after == 3600
+    assert hub.requests <= 2
+
+
+@pytest.mark.parametrize(
+    ("more", "said"), [(1000, "ends before the 3001000 bytes"), (-1000, "larger than the 2999000")]
+)
+def test_a_file_of_another_size_than_the_hub_says_is_thrown_away(hub: Hub, desk: Desk, more: int, said: str) -> None:
+    hub.wrong_size = more
+    assert said in message(desk.pull(Q4), desk)
+    assert not partial(desk)
+    assert found(desk, Q4) is None
+    hub.wrong_size = 0
+    assert desk.pull(Q4, name="j2") == Pulled("m", 1)
+
+
+def test_small_files_are_checked_by_gits_digest(hub: Hub, desk: Desk) -> None:
+    hub.repositories["shop/onnx"] = ONNX
+    hub.plain = set(ONNX)
+    hub.wrong_sha = True
+    assert "model.onnx: it came damaged" in message(desk.pull(Source("shop/onnx")), desk)
+    assert found(desk, Source("shop/onnx")) is None
+    hub.wrong_sha = False
+    assert desk.pull(Source("shop/onnx"), name="j2") == Pulled("m", 3)
+
+
+def test_a_repository_of_onnx_genai_is_one_model(hub: Hub, desk: Desk) -> None:
+    hub.repositories["shop/onnx"] = ONNX
+    source = Source("shop/onnx")
+    assert desk.pull(source) == Pulled("m", 3)
+    there = found(desk, source)
+    assert there is not None
+    folder = Path(there.path) if Path(there.path).is_dir() else Path(there.path).parent
+    assert (folder / "tokens" / "tokenizer.json").read_bytes() == b"{}\n"
+    assert there.size == sum(len(data) for name, data in ONNX.items() if name != "README.md")
+
+
+def test_a_star_means_every_gguf(hub: Hub, desk: Desk) -> None:
+    source = Source(f"{SHOP}:*")
+    assert desk.pull(source) == Pulled("m", 3)
+    there = found(desk, source)
+    assert there is not None
+    assert there.path.endswith("tiny-Q8_0.gguf")
+    assert there.size == len(MODEL) + len(PROJECTOR) + 64
+
+
+def test_some_of_a_star_is_not_all_of_it(hub: Hub, desk: Desk) -> None:
+    assert desk.pull(Q4) == Pulled("m", 1)
+    there = found(desk, Source(f"{SHOP}:*"))
+    assert there is not None
+    desk.start("j2")
+    desk.send("j2", Pulling("m", [Source(f"{SHOP}:*")], str(desk.cache), present=[there.path]))
+    assert desk.result("j2") == Pulled("m", 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "bad-Q4_0.gguf is empty at the hub"),
+        (b"<html>not found</html>", "not a GGUF file"),
+        (gguf(64)[:20], "truncated"),
+    ],
+)
+def test_what_is_no_whole_gguf_at_the_hub_is_refused(hub: Hub, desk: Desk, data: bytes, said: str) -> None:
+    hub.repositories["shop/bad"] = {"bad-Q4_0.gguf": data}
+    source = Source("shop/bad")
+    assert said in message(desk.pull(source), desk)
+    assert found(desk, source) is None
+    assert not partial(desk)
+
+
+def test_a_hub_cannot_name_files_elsewhere(hub: Hub, desk: Desk) -> None:
+    hub.repositories["shop/evil"] = {"../../evil-Q4_0.gguf": gguf(64), "/srv/evil-Q8_0.gguf": gguf(64)}
+    assert "shop/evil has no GGUF" in message(desk.pull(Source("shop/evil")), desk)
+    assert hub.transfers == []
+
+
+def test_what_is_no_listing_is_said(hub: Hub, desk: Desk) -> None:
+    hub.garbage = b"<html>"
+    assert "the hub's answer could not be read" in message(desk.pull(Q4), desk)
+
+
+def test_a_part_that_was_damaged_since_is_not_the_end(hub: Hub, desk: Desk) -> None:
+    hub.hold_after = 2_000_000
+    job = desk.start()
+    desk.order("j1", Q4)
+    while desk.until("j1", Progress).bytes_downloaded < 1_000_000:
+        pass
+    job.kill()
+    job.wait(5)
+    hub.hold_after = 0
+    hub.released.set()
+    (left,) = partial(desk)
+    with left.open("r+b") as file:
+        file.seek(500_000)
+        file.write(bytes(1000))
+    assert desk.pull(Q4, name="j2") == Pulled("m", 1)
+    assert bytes_of(desk, Q4) == MODEL
+    assert [start > 0 for _, start in hub.transfers] == [False, True, False]
+
+
+def test_a_damaged_blob_in_the_cache_is_fetched_again(hub: Hub, desk: Desk) -> None:
+    assert desk.pull(Q4) == Pulled("m", 1)
+    there = found(desk, Q4)
+    assert there is not None
+    blob = Path(there.path).resolve()
+    os.truncate(blob, 1_000_000)
+    assert desk.pull(Q4, name="j2") == Pulled("m", 1)
+    assert bytes_of(desk, Q4) == MODEL
+
+
+# ── other programs ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_the_library(code: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import huggingface_hub as h; print({code})"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_other_programs_find_what_was_pulled(desk: Desk, environment: dict[str, str]) -> None:
+    assert desk.pull(Q4) == Pulled("m", 1)
+    call = f"h.hf_hub_download({SHOP!r}, 'tiny-Q4_0.gguf', local_files_only=True)"
+    assert Path(with_the_library(call, environment)).read_bytes() == MODEL
+
+
+def test_what_other_programs_downloaded_is_found(hub: Hub, desk: Desk, environment: dict[str, str]) -> None:
+    with_the_library(f"h.hf_hub_download({SHOP!r}, 'tiny-Q4_0.gguf')", environment)
+    assert bytes_of(desk, Q4) == MODEL
+    before = len(hub.transfers)
+    assert desk.pull(Q4) == Pulled("m", 1)
+    assert len(hub.transfers) == before
+
+
+# ── a full disk ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_disk_that_is_too_small_is_known_before_anything_is_fetched(
+    hub: Hub, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.wrong_size = shutil.disk_usage(desk.cache.parent).total
+    assert "not enough disk space" in message(desk.pull(Q4), desk)
+    assert hub.transfers == []
+
+
+def test_a_write_that_fails_keeps_what_came(hub: Hub, desk: Desk) -> None:
+    job = desk.start()
+    resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+    desk.order("j1", Q4)
+    assert "could not be written: File too large" in message(desk.result("j1"), desk)
+    assert [path.stat().st_size for path in partial(desk)] == [1_000_000]
+    assert desk.pull(Q4, name="j2") == Pulled("m", 1)
+    assert hub.transfers[-1] == ("tiny-Q4_0.gguf", 1_000_000)
+    assert bytes_of(desk, Q4) == MODEL
+
+
+def test_a_disk_that_fills_up_meanwhile(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    within = ["unshare", "-Urm", "sh", "-c", f'mount -t tmpfs -o size=72m none {small} && exec "$@"', "sh"]
+    if subprocess.run([*within, "true"], capture_output=True, timeout=10, check=False).returncode:
+        pytest.skip("this machine lets nobody mount a tmpfs")
+    hub.hold_after = 1_000_000
+    with Desk(tmp_path / "cache", {**environment, "HF_HOME": str(small / "hf")}) as desk:
+        job = desk.start(within=within)
+        desk.order("j1", Q4)
+        while desk.until("j1", Progress).bytes_downloaded < 500_000:
+            pass
+        inside = Path(f"/proc/{job.pid}/root{small}")
+        free = shutil.disk_usage(inside).free
+        with (inside / "filler").open("wb") as filler:
+            os.posix_fallocate(filler.fileno(), 0, free - 300_000)
+        hub.released.set()
+        result = desk.result("j1")
+    assert "could not be written: No space left on device" in message(result, desk)
+    assert isinstance(result, PullFailed)
+    assert result.failure.code is Code.DOWNLOAD_FAILED
+    wait_for(lambda: job.poll() is not None, "the job ended")

@@ -1,0 +1,121 @@
+"""The makers' tools as stand-ins: what they are asked, what their words mean, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from protocol.machine import Gpu, Probed
+from tests.house import tools
+from workers.jobs import smi
+from workers.jobs.probe import packages, probe
+
+RTX = Gpu("0000:41:00.0", "NVIDIA GeForce RTX 4090", "sm_89", 24564 << 20, "nvidia", "550.54.14")
+RADEON = Gpu("0000:03:00.0", "AMD Radeon RX 7900 XTX", "gfx1100", 25753026560, "amdgpu", "6.8.5")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the stand-ins are; there are no other tools."""
+    found = tmp_path / "bin"
+    monkeypatch.setenv("PATH", tools.path(found))
+    return found
+
+
+def test_without_tools_there_are_only_packages(folder: Path) -> None:
+    found = probe()
+    assert found == Probed(packages=found.packages)
+    assert f"msgspec=={msgspec.__version__}" in found.packages
+    assert f"pytest=={importlib.metadata.version('pytest')}" in found.packages
+    assert found.packages == sorted(found.packages, key=lambda line: line.partition("==")[0].lower())
+    assert found.packages == packages()
+
+
+def test_all_tools_are_asked(folder: Path) -> None:
+    tools.put(folder, "nvidia-smi", tools.NVIDIA)
+    tools.put(folder, "rocm-smi", "WARNING: it is hot\n" + tools.ROCM_JSON)
+    tools.put(folder, "xrt-smi", tools.XRT)
+    found = probe()
+    assert (found.nvidia_gpus, found.amd_gpus, found.npu_power_mode) == ([RTX], [RADEON], "Performance")
+    assert found.troubles == []
+
+
+def test_an_older_nvidia_smi_is_asked_less(folder: Path) -> None:
+    refuses = 'case "$*" in *compute_cap*) echo "Field \\"compute_cap\\" is not a valid field to query."; exit 2;; esac'
+    tools.put(folder, "nvidia-smi", "Tesla K80, 11441, 418.67, 00000000:00:04.0\n", instead=refuses)
+    assert probe().nvidia_gpus == [Gpu("0000:00:04.0", "Tesla K80", "", 11441 << 20, "nvidia", "418.67")]
+    assert tools.runs(folder, "nvidia-smi") == 2
+
+
+@pytest.mark.parametrize(
+    ("instead", "trouble"),
+    [
+        (
+            "echo 'NVIDIA-SMI has failed because it could not talk to the driver'; exit 9",
+            "ended with 9: NVIDIA-SMI has",
+        ),
+        ("exec /bin/sleep 60", "did not answer within"),
+    ],
+)
+def test_a_tool_that_fails_is_told_and_costs_only_its_own_words(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, instead: str, trouble: str
+) -> None:
+    monkeypatch.setattr(smi, "SECONDS", 0.5)
+    tools.put(folder, "nvidia-smi", instead=instead)
+    tools.put(folder, "rocm-smi", tools.ROCM_JSON)
+    found = probe()
+    assert (found.nvidia_gpus, found.amd_gpus) == ([], [RADEON])
+    (said,) = found.troubles
+    assert said.startswith("nvidia-smi ")
+    assert trouble in said
+
+
+def test_a_file_that_is_no_program_is_told_too(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "xrt-smi").write_bytes(b"\x7fELF")
+    (folder / "xrt-smi").chmod(0o755)
+    assert probe().troubles == ["xrt-smi cannot be run: Exec format error"]
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("", []),
+        ("No devices were found\n", []),
+        ("a,b\n", []),
+        (tools.NVIDIA + "NVIDIA L4, [N/A], 550.54.14, 00000001:C5:00.0, [N/A]\n", [RTX, "L4"]),
+        ('"Card, with comma", 10, 1.0, 0000:01:00.0, 9.0\n', [Gpu("0000:01:00.0", "Card, with comma", "sm_90", 10 << 20, "nvidia", "1.0")]),
+    ],
+)  # fmt: skip
+def test_words_of_nvidia_smi(said: str, found: list[Gpu | str]) -> None:
+    unknown = Gpu("0001:c5:00.0", "NVIDIA L4", driver="nvidia", driver_version="550.54.14")
+    assert smi.nvidia_gpus(said) == [unknown if each == "L4" else each for each in found]
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("{}", []),
+        ('{"system": {"Driver version": "6"}}', []),
+        ('{"card0": {"Card series": "Instinct", "PCI Bus": "0000:03:00.0"}}', [Gpu("0000:03:00.0", "Instinct", driver="amdgpu")]),
+        ('{"card0": {"Card Series": "N/A", "Card Model": "0x1", "PCI Bus": "0000:0A:00.0", "VRAM Total Memory (B)": "N/A"}}',
+         [Gpu("0000:0a:00.0", driver="amdgpu")]),
+    ],
+)  # fmt: skip
+def test_words_of_rocm_smi(said: str, found: list[Gpu]) -> None:
+    assert smi.amd_gpus(said) == found
+
+
+@pytest.mark.parametrize("said", ["", "ROCm is not installed", "{", "[1]", '{"card0": 5}', "[" * 100_000])
+def test_words_of_rocm_smi_that_make_no_sense(said: str) -> None:
+    with pytest.raises(smi.ToolError):
+        smi.amd_gpus(said)
+
+
+@pytest.mark.parametrize("said", ["", "No devices found", "Power Mode\n"])
+def test_an_npu_whose_mode_is_not_told(folder: Path, said: str) -> None:
+    tools.put(folder, "xrt-smi", said)
+    assert smi.npu_power_mode() == ""

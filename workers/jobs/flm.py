@@ -1,0 +1,80 @@
+"""Models that FastFlowLM keeps itself: its own program fetches and removes them, and we note what it has."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from typing import Final
+
+import msgspec
+
+from protocol.checkpoints import TagPlace
+from workers.jobs.gauge import Gauge
+from workers.jobs.trouble import SourceError
+
+PROGRAM: Final = "flm"
+_FILE: Final = re.compile(r"Downloading (\d+)/(\d+): (\S.*)")
+_AMOUNT: Final = re.compile(r"Downloading: *[\d.]+% *\(([\d.]+) *([kKMG]?)i?B */ *([\d.]+) *([kKMG]?)i?B\)")
+_UNITS: Final = {"": 1, "k": 1000, "K": 1000, "M": 10**6, "G": 10**9}
+_MOST_SAID: Final = 2000
+
+
+def fetch(place: TagPlace, cache_dir: str, gauge: Gauge) -> int:
+    """Let ``flm`` fetch a model; return how many files it said. Raises :class:`SourceError`."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        raise SourceError("flm was not found on PATH; it fetches models for recipe flm itself")
+    told = _Told(gauge)
+    said = ""
+    with subprocess.Popen(
+        [program, "pull", place.tag], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 - tells the type checker
+        for line in process.stdout:
+            for part in line.decode("utf-8", "replace").split("\r"):
+                told.read(part)
+                said = (said + part + "\n")[-_MOST_SAID:]
+        code = process.wait()
+    if code:
+        raise SourceError(f"flm could not fetch {place.tag} (exit {code})", said)
+    mark = place.mark(cache_dir)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    draft = mark.with_suffix(".new")
+    draft.write_bytes(msgspec.json.encode({"tag": place.tag, "size": told.size}))
+    draft.replace(mark)
+    return max(1, told.files)
+
+
+def remove(tag: str) -> str:
+    """Let ``flm`` remove a model; return why it did not, empty if it did or has no word in it any more."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        return ""
+    done = subprocess.run([program, "remove", tag], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return f"flm could not remove {tag} (exit {done.returncode})" if done.returncode else ""
+
+
+class _Told:
+    """What ``flm`` says of its progress, line by line."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._total = 0
+        self.files = 0
+        self.size = 0
+
+    def read(self, line: str) -> None:
+        file, amount = _FILE.search(line), _AMOUNT.search(line)
+        if file:
+            self._total = 0
+            self.files = int(file[2])
+            self._gauge.begin(file[3].strip(), int(file[1]), self.files, 0)
+        elif amount:
+            total = int(float(amount[3]) * _UNITS[amount[4]])
+            reading = self._gauge.reading
+            if total != self._total and reading.file:
+                self._gauge.begin(reading.file, reading.file_index, reading.total_files, total)
+            self.size += total - self._total
+            self._total = total
+            self._gauge.at(int(float(amount[1]) * _UNITS[amount[2]]))

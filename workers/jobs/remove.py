@@ -1,0 +1,117 @@
+"""The job process that removes a model's files: ``python -m workers.jobs.remove``.
+
+Of a repository in the hub's cache it takes the names that it was told, the blobs that nothing else there needs, what
+broke off, and all of it when no file is left.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from protocol.admin import Removed, RemoveFailed, Removing
+from protocol.failures import Code, Failure
+from protocol.staff import Leave
+from workers.jobs import flm
+from workers.jobs.errand import Errand
+
+PARTIAL: Final = ".incomplete"
+
+
+def remove(order: Removing) -> Removed | RemoveFailed:
+    """Remove what the order names; what is gone already counts as removed."""
+    try:
+        problem = flm.remove(order.tag) if order.tag else ""
+        if problem:
+            return _failed(order, problem)
+        targets = {Path(file).resolve() for file in order.files if Path(file).is_symlink()}
+        for file in order.files:
+            Path(file).unlink(missing_ok=True)
+            _prune(Path(file).parent)
+        for target in targets:
+            _remove_blob(target)
+        for repository in order.repositories:
+            _tidy(Path(repository))
+    except OSError as trouble:
+        return _failed(order, f"a file could not be removed: {os.strerror(trouble.errno or 0)}", str(trouble))
+    return Removed(order.name, len(order.files))
+
+
+def _failed(order: Removing, why: str, detail: str = "") -> RemoveFailed:
+    message = f"model {order.name} could not be deleted: {why}"
+    return RemoveFailed(order.name, Failure(Code.INTERNAL, message, model=order.name, detail=detail))
+
+
+def _prune(folder: Path) -> None:
+    """Remove a folder that is empty now, and those above it; the cache itself stays."""
+    with suppress(OSError):
+        while folder.name not in ("snapshots", "models", "hub"):
+            folder.rmdir()
+            folder = folder.parent
+
+
+def _remove_blob(blob: Path) -> None:
+    """Remove a blob of a repository, unless another name there still means it."""
+    if blob.parent.name == "blobs" and blob not in _meant(blob.parent.parent):
+        blob.unlink(missing_ok=True)
+
+
+def _meant(repository: Path) -> set[Path]:
+    """Return every file that the snapshots of a repository mean."""
+    return {(Path(folder) / file).resolve() for folder, _, files in os.walk(repository / "snapshots") for file in files}
+
+
+def _tidy(repository: Path) -> None:
+    locks = repository.parent / ".locks" / repository.name
+    if not _meant(repository) and not any(_in_use(lock) for lock in locks.glob("*.lock")):
+        shutil.rmtree(repository, ignore_errors=True)
+        shutil.rmtree(locks, ignore_errors=True)
+        if repository.exists():
+            raise PermissionError(1, "not all of the repository could be removed")
+        return
+    for part in (repository / "blobs").glob(f"*{PARTIAL}"):
+        if not _in_use(locks / f"{part.name.removesuffix(PARTIAL)}.lock"):
+            part.unlink(missing_ok=True)
+
+
+def _in_use(lock: Path) -> bool:
+    """Return whether some program is fetching the file of this lock."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+class Remove:
+    """One removal, from its order to its result."""
+
+    def __init__(self, errand: Errand) -> None:
+        """Wait for the order."""
+        self._errand = errand
+        errand.bus.on_message = self._on_message
+
+    def _on_message(self, message: object, _payload: bytes) -> None:
+        if isinstance(message, Removing):
+            self._errand.work(partial(remove, message), self._errand.end)
+        elif isinstance(message, Leave):
+            self._errand.loop.stop()
+
+
+def main() -> None:
+    """Run one job to its end."""
+    errand = Errand()
+    Remove(errand)
+    errand.run()
+
+
+if __name__ == "__main__":
+    main()

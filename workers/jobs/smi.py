@@ -1,0 +1,119 @@
+"""The makers' own tools, asked about their devices: what to run, and what their output says. Reading is pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+import subprocess
+from typing import Any, Final
+
+import msgspec
+
+from protocol.machine import Gpu
+
+SECONDS: Final = 10.0
+"""A tool that has not answered by then will not: its driver hangs, or wakes a card too slowly for us."""
+NVIDIA: Final = ("name", "memory.total", "driver_version", "pci.bus_id")
+NVIDIA_NEWER: Final = (*NVIDIA, "compute_cap")
+ROCM: Final = ("--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--showbus", "--json")
+XRT: Final = ("examine", "-r", "platform")
+_POWER_MODE: Final = re.compile(r"^\s*Power Mode\s*:\s*(\S.*?)\s*$", re.MULTILINE | re.IGNORECASE)
+_UNKNOWN: Final = frozenset({"", "n/a", "[n/a]", "[not supported]", "unknown"})
+
+
+class ToolError(Exception):
+    """A tool is there and gave no answer."""
+
+
+def run(tool: str, *arguments: str) -> str | None:
+    """Return what a tool prints, None if there is none; raises :class:`ToolError`."""
+    program = shutil.which(tool)
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, *arguments],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=SECONDS,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolError(f"{tool} did not answer within {SECONDS:g} s") from None
+    except OSError as problem:
+        raise ToolError(f"{tool} cannot be run: {problem.strerror}") from None
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip())[-300:]
+        raise ToolError(f"{tool} ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+def nvidia() -> list[Gpu]:
+    """Ask ``nvidia-smi``; older ones do not know all the questions."""
+    try:
+        return _nvidia(NVIDIA_NEWER)
+    except ToolError as problem:
+        if "compute_cap" not in str(problem):
+            raise
+        return _nvidia(NVIDIA)
+
+
+def _nvidia(fields: tuple[str, ...]) -> list[Gpu]:
+    said = run("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+    return nvidia_gpus(said or "")
+
+
+def nvidia_gpus(said: str) -> list[Gpu]:
+    """Read rows of name, MiB, driver version, address and, where it is told, compute capability."""
+    found = []
+    for row in csv.reader(io.StringIO(said), skipinitialspace=True):
+        cells = ["" if cell.strip().lower() in _UNKNOWN else cell.strip() for cell in row]
+        if len(cells) >= 4 and cells[3]:
+            name, mebibytes, version, address = cells[:4]
+            family = f"sm_{cells[4].replace('.', '')}" if len(cells) > 4 and cells[4] else ""
+            memory = int(mebibytes) << 20 if mebibytes.isdecimal() else 0
+            found.append(Gpu(_address(address), name, family, memory, "nvidia", version))
+    return found
+
+
+def _address(said: str) -> str:
+    """Return ``00000000:C5:00.0`` as the kernel writes it: ``0000:c5:00.0``."""
+    domain, _, rest = said.lower().partition(":")
+    return f"{domain[-4:]:>04}:{rest}"
+
+
+def amd() -> list[Gpu]:
+    """Ask ``rocm-smi``."""
+    return amd_gpus(run("rocm-smi", *ROCM) or "{}")
+
+
+def amd_gpus(said: str) -> list[Gpu]:
+    """Read rocm-smi's JSON: an object for each card, whose keys have changed their case over the years."""
+    try:
+        cards: dict[str, dict[str, Any]] = msgspec.json.decode(
+            said[said.find("{") :], type=dict[str, dict[str, Any]]
+        )  # it may warn before it speaks
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        raise ToolError(f"rocm-smi speaks no JSON that we know: {problem}") from None
+    lower = {card: {key.lower(): str(value) for key, value in told.items()} for card, told in cards.items()}
+    version = lower.pop("system", {}).get("driver version", "")
+    found = []
+    for told in lower.values():
+        if address := told.get("pci bus", ""):
+            names = (told.get(key, "") for key in ("card series", "card model", "device name"))
+            name = next((each for each in names if each.lower() not in _UNKNOWN and not each.startswith("0x")), "")
+            size = told.get("vram total memory (b)", "")
+            memory = int(size) if size.isdecimal() else 0
+            family = told.get("gfx version", "") if told.get("gfx version", "").startswith("gfx") else ""
+            found.append(Gpu(_address(address), name, family, memory, "amdgpu", version))
+    return found
+
+
+def npu_power_mode() -> str:
+    """Ask ``xrt-smi`` how the neural processor is set, empty if it does not say."""
+    found = _POWER_MODE.search(run("xrt-smi", *XRT) or "")
+    return found[1] if found else ""

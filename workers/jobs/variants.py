@@ -1,0 +1,77 @@
+"""The job process that looks what a repository offers: ``python -m workers.jobs.variants``."""
+
+from __future__ import annotations
+
+import traceback
+from functools import partial
+
+from protocol.admin import Inspected, InspectFailed, Inspecting
+from protocol.checkpoints import HubPlace, parse
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.staff import Leave
+from workers.jobs.errand import Errand
+from workers.jobs.listing import explained, listing
+from workers.jobs.offer import offer
+from workers.jobs.trouble import SourceError
+
+
+def inspect(order: Inspecting) -> Inspected | InspectFailed:
+    """Ask the hub; whatever goes wrong is the failure that is returned, as the document wants it."""
+    try:
+        return _listed(order.checkpoint)
+    except LemonbusError as problem:
+        return InspectFailed(order.checkpoint, problem.failure)
+    except SourceError as problem:
+        return InspectFailed(order.checkpoint, _failure(problem))
+    except Exception:  # noqa: BLE001 - whatever it was, the waiting callers must be told
+        said = f"{order.checkpoint} could not be inspected"
+        return InspectFailed(order.checkpoint, Failure(Code.INTERNAL, said, detail=traceback.format_exc()))
+
+
+def _listed(checkpoint: str) -> Inspected:
+    place = parse(checkpoint)
+    if not isinstance(place, HubPlace):
+        raise TypeError(type(place).__name__)
+    try:
+        found = listing(place.repo)
+    except Exception as problem:  # the library raises those of three HTTP libraries, by its version
+        raise explained(problem, place.repo) from problem
+    return Inspected(checkpoint, offer(checkpoint, place.repo, {file.name: file.size for file in found.files}))
+
+
+def _failure(problem: SourceError) -> Failure:
+    if problem.absent:
+        return Failure(Code.NOT_FOUND, str(problem), param="checkpoint", detail=problem.detail)
+    code = Code.OFFLINE if problem.offline else Code.INTERNAL
+    return Failure(code, str(problem), detail=problem.detail, status=500, retry_after=problem.retry_after)
+
+
+class Inspect:
+    """One look, from its order to its result."""
+
+    def __init__(self, errand: Errand) -> None:
+        """Wait for the order."""
+        self._errand = errand
+        self._begun = False
+        errand.bus.on_message = self._on_message
+
+    def _on_message(self, message: object, _payload: bytes) -> None:
+        if isinstance(message, Inspecting) and not self._begun:
+            self._begun = True
+            self._errand.work(partial(inspect, message), self._finish)
+        elif isinstance(message, Leave):
+            self._errand.loop.stop()
+
+    def _finish(self, result: Inspected | InspectFailed) -> None:
+        self._errand.end(result)
+
+
+def main() -> None:
+    """Run one job to its end."""
+    errand = Errand()
+    Inspect(errand)
+    errand.run()
+
+
+if __name__ == "__main__":
+    main()
