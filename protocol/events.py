@@ -8,6 +8,7 @@ means loss.
 from __future__ import annotations
 
 import enum
+from array import array
 from typing import Final
 
 import msgspec
@@ -44,7 +45,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a finished generation cost. Times in seconds, tokens as the engine counted them.
 
     ``prompt_tokens`` is the whole prompt, ``cached_tokens`` the part found in the prompt cache; ``model`` is the
-    registered name of the model that answered.
+    registered name of the model that answered; ``decode_s`` begins when the prompt has been processed.
     """
 
     prompt_tokens: int = 0
@@ -53,8 +54,14 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     first_token_s: float = 0.0
     decode_s: float = 0.0
     total_s: float = 0.0
-    token_times: list[float] = []
+    token_times: bytes = b""
+    """The time of each output token, 32-bit floats as this machine writes them: nobody on the way decodes them."""
     model: str = ""
+
+    @property
+    def each_token_s(self) -> list[float]:
+        """The time of each output token, to the microsecond."""
+        return [round(seconds, 6) for seconds in array("f", self.token_times)]
 
     @property
     def tokens_per_second(self) -> float:
@@ -78,7 +85,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _failure = msgspec.msgpack.Decoder(Failure).decode
 _outcome = msgspec.msgpack.Decoder(Outcome).decode
 
-MOST_TOKEN_TIMES: Final = 512
+MOST_TOKEN_TIMES: Final = 16_384
 """``token_times`` is cut here: it is a statistic, not a transcript."""
 
 

@@ -21,6 +21,11 @@ from protocol.settings import Settings
 SECRET: Final = frozenset({"api_key"})
 """Never shown, and no flags: a command line is visible to everybody on the machine."""
 
+_FORMS: Final = {
+    "backend_releases": "a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST",
+    "release_mirror": "an http or https address",
+}
+"""What a setting may be whose pattern is too long to be read."""
 _PREFIX: Final = "LEMONBUS_"
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 _NO: Final = frozenset({"0", "false", "no", "off"})
@@ -68,6 +73,8 @@ class Field(NamedTuple):
     @property
     def expected(self) -> str:
         """What it may be, in words."""
+        if self.name in _FORMS:
+            return _FORMS[self.name]
         if self.choices:
             return "one of " + ", ".join(self.choices)
         match self.type:

@@ -20,6 +20,11 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1)]
+RELEASE_PATTERN: Final = (
+    r"^([a-z][a-z0-9-]{0,31}):([a-z][a-z0-9-]{0,31})@([A-Za-z0-9][A-Za-z0-9._+-]{0,63})"
+    r"=(https?://[!-~]{1,2000}?)#sha256=([0-9a-fA-F]{64})$"
+)
+"""``RECIPE:BACKEND@VERSION=URL#sha256=DIGEST``."""
 
 
 def default_cache_dir() -> str:
@@ -48,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Sockets, lock and spooled bodies; private to this user, one per server."""
     extra_models_dir: str = ""
     """Directory scanned for GGUF models, which are then called ``extra.NAME``."""
+    machine_dir: str = "/"
+    """Directory with the ``proc`` and ``sys`` that tell of the machine: in a container, where the host's are mounted."""
     max_loaded_models: Count = 4
     """Models of one type that may be loaded at once."""
     load: list[str] = []
@@ -67,7 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     allow_remote: bool = False
     """Bind beyond loopback although no key is set."""
     llamacpp_backend: str = "cpu"
-    """Backend of llamacpp models: ``cpu`` (ours) or ``system`` (a llama-server of yours)."""
+    """Backend of llamacpp models: ``cpu`` (ours), ``system`` (a llama-server of yours), or an installed one."""
     llamacpp_args: str = ""
     """More arguments for every llama-server."""
     llama_server: str = "llama-server"
@@ -78,6 +85,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Parallel requests an engine gets; 0: the backend's own default."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     """Threads of an engine; 0: the engine's own choice."""
+    backend_releases: list[Annotated[str, Meta(pattern=RELEASE_PATTERN)]] = []
+    """Archives that backends are installed from, each ``RECIPE:BACKEND@VERSION=URL#sha256=DIGEST``."""
+    release_mirror: Annotated[str, Meta(pattern="^(https?://[!-~]+)?$")] = ""
+    """Address that stands in for https://github.com where releases are downloaded."""
     body_limit: Bytes = 32 * 1024 * 1024
     """Largest request body."""
     spool_over: Bytes = 256 * 1024

@@ -6,6 +6,7 @@ import msgspec
 
 from protocol.failures import Failure
 from protocol.recipes import ModelSpec
+from protocol.sampling import Value
 from protocol.wire import control
 
 
@@ -106,6 +107,16 @@ class EngineDied(msgspec.Struct, frozen=True):
     """
 
     failure: Failure
+
+
+@control
+class Sampling(msgspec.Struct, frozen=True):
+    """Supervisor → worker, when they change and after :class:`Hello` if any are set: the sampling defaults.
+
+    Parameter → value for generations whose request says nothing of it; what is missing was not set.
+    """
+
+    values: dict[str, Value]
 
 
 @control

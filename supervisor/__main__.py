@@ -25,9 +25,24 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.loop import Loop
 from protocol.settings import Settings, store
 from protocol.surroundings import Surroundings
-from supervisor import calls, fetching, requests, staffing
+from supervisor import (
+    backends,
+    calls,
+    fetching,
+    hardware,
+    loading,
+    params,
+    pulling,
+    requests,
+    runnable,
+    staffing,
+)
 from supervisor.closing import Closing
 from supervisor.house import House
+from supervisor.inspection import Inspection
+from supervisor.installing import Installs
+from supervisor.removal import Removals
+from supervisor.variants import Looks
 
 BIND_PATIENCE_S: Final = 2.0
 
@@ -123,7 +138,28 @@ def main() -> int:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
         loop.on_signal(signal.SIGHUP, closing.begin)
     log.info("starting", version=RELEASE, url=settings.base_url, boot=surroundings.boot, runtime=str(runtime.path))
-    house.open({**staffing.HANDLERS, **requests.HANDLERS, **fetching.HANDLERS, **calls.HANDLERS})
+    defaults = params.Defaults(Path(settings.state_dir) / params.FILE, house.models.problems.append)
+    known = backends.Backends(settings)
+    for wrong in known.releases.problems:
+        log.warning("backend releases", problem=wrong)
+    inspection = Inspection(hardware.machine(settings.machine_dir), known.recipes)
+    house.models.machine = runnable.machine_of(inspection.machine)
+    installs = Installs(known, lambda: inspection.machine.devices)
+    house.open(
+        {
+            **staffing.HANDLERS,
+            **requests.HANDLERS,
+            **fetching.HANDLERS,
+            **calls.HANDLERS,
+            **pulling.HANDLERS,
+            **Removals().handlers(),
+            **loading.HANDLERS,
+            **defaults.handlers(),
+            **inspection.handlers(),
+            **installs.handlers(),
+            **Looks().handlers(),
+        }
+    )
     load_at_start(house)
     memory.settle()
     loop.run()

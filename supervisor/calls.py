@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from functools import partial
 from typing import Final
 
 from msgspec import structs
 
 from protocol import RELEASE, admin
-from protocol.failures import Code, Failure
 from protocol.recipes import ModelType
-from supervisor import fetching
-from supervisor.downloads import Waiter
 from supervisor.house import Handler, House
 from supervisor.places import Place
-from supervisor.requests import target_of
 
 
 def list_models(house: House, peer: str, call: admin.ListModels, _payload: bytes) -> None:
@@ -35,51 +30,6 @@ def _with_state(house: House, entry: admin.ModelEntry) -> admin.ModelEntry:
     place = house.scheduler.places.get(entry.id)
     loaded = place is not None and place.seat is not None and place.seat.serves
     return structs.replace(entry, loaded=loaded) if loaded else entry
-
-
-def load_model(house: House, peer: str, call: admin.LoadModel, _payload: bytes) -> None:
-    """Load a model, fetching it first if need be; the scheduler answers when it is ready."""
-    name = house.models.resolve_or_adopt(call.model).name
-    options = house.models.options.check(name, call.options)
-    target = target_of(house, name, options)
-    if target.spec is None and options:
-        house.options_after_fetch[name] = options
-    if target.spec is not None:
-        house.models.precheck(target.spec)
-    if call.save_options:
-        house.models.options.save(name, options)
-    house.scheduler.load_asked(peer, call.number, target._replace(pinned=call.pinned), house.loop.now())
-
-
-def unload_model(house: House, peer: str, call: admin.UnloadModel, _payload: bytes) -> None:
-    """Unload one model, or all; answered when they are gone."""
-    if call.model:
-        known = house.models.find(call.model)
-        name = known.name if known else call.model  # one whose files were taken away may still be loaded
-        if not house.scheduler.unload_asked(peer, call.number, name):
-            raise Failure(Code.NOT_LOADED, f"Model not found: {call.model}", model=call.model).raised()
-        return
-    names = [place.name for place in house.scheduler.places.values() if place.seat and place.seat.holds_place]
-    waiting = set(names)
-    if not names:
-        house.answer(peer, call.number, [])
-
-    def gone(name: str, _result: object) -> None:
-        waiting.discard(name)
-        if not waiting:
-            house.answer(peer, call.number, names)
-
-    for name in names:
-        house.scheduler.unload_asked("", house.call_self(partial(gone, name)), name)
-
-
-def pull_model(house: House, peer: str, call: admin.PullModel, _payload: bytes) -> None:
-    """Download a model of the catalogue."""
-    name = house.models.resolve(call.model).name
-    if house.models.downloaded(name):
-        house.answer(peer, call.number, admin.Pulled(name))
-        return
-    fetching.fetch(house, name, Waiter(peer, call.number, call.progress))
 
 
 def forget(house: House, peer: str, call: admin.Forget, _payload: bytes) -> None:
@@ -130,7 +80,7 @@ def _running(house: House, place: Place) -> admin.RunningModel:
         worker=seat.worker,
         state=seat.state.value,
         worker_pid=child.pid if child else 0,
-        last_use=house.last_use.get(place.name, house.born),
+        last_use=time.time() if place.grants else house.last_use.get(place.name, house.born),
         slots=facts.slots if facts else 0,
         context=facts.context if facts else 0,
         granted=place.busy,
@@ -159,9 +109,6 @@ def follow_logs(house: House, peer: str, call: admin.FollowLogs, _payload: bytes
 HANDLERS: Final[dict[type, Handler]] = {
     admin.ListModels: list_models,
     admin.GetModel: get_model,
-    admin.LoadModel: load_model,
-    admin.UnloadModel: unload_model,
-    admin.PullModel: pull_model,
     admin.Forget: forget,
     admin.GetHealth: get_health,
     admin.GetStats: get_stats,

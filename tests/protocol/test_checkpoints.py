@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import checkpoints
-from protocol.checkpoints import HubPlace, WheelPlace
+from protocol.checkpoints import GENAI, HubPlace, WheelPlace
 from protocol.failures import LemonbusError
 
 SHARDS = ["Q4_K_M/big-00001-of-00002.gguf", "Q4_K_M/big-00002-of-00002.gguf"]
@@ -92,6 +92,20 @@ def test_any_text_is_a_checkpoint_or_an_error(text: str) -> None:
         ([*SHARDS, "Q8_0/big.gguf"], "Q8_0", ["Q8_0/big.gguf"]),
         (["ggml-tiny.bin"], "ggml-tiny.bin", ["ggml-tiny.bin"]),
         (["x-00001-of-99999.gguf"], "", []),
+        (["b/x.gguf", "x.gguf"], "x.gguf", ["x.gguf"]),
+        (["b/x.gguf", "c/x.gguf"], "C/X.gguf", ["c/x.gguf"]),
+        (["m-Q8_0.gguf", "m-UD-Q4_K_XL.gguf", "m-Q4_0.gguf"], "", ["m-UD-Q4_K_XL.gguf"]),
+        (["m-Q4_K_M-00001-of-00002.gguf", "m-Q2_K.gguf"], "", ["m-Q2_K.gguf"]),
+        (["m-fp16.gguf"], "FP16", ["m-fp16.gguf"]),
+        (QWEN[:3], "*", ["Qwen-Q4_K_M.gguf", "Qwen-Q4_0.gguf", "Qwen-UD-Q4_K_M.gguf"]),
+        (["b.gguf", "mmproj-F16.gguf", "a.gguf", "README.md"], "*", ["a.gguf", "b.gguf", "mmproj-F16.gguf"]),
+        (["README.md", "genai_config.json", "model.onnx", "t/x.json"], "", ["model.onnx", "t/x.json", GENAI]),
+        (
+            ["int4/genai_config.json", "int4/model.onnx", "fp16/model.onnx"],
+            "INT4",
+            ["int4/model.onnx", f"int4/{GENAI}"],
+        ),
+        (["model.safetensors", "config.json"], "", []),
         ([], "", []),
     ],
 )
@@ -112,6 +126,7 @@ def test_only_files_that_are_there_are_chosen(files: list[str], variant: str) ->
         ("m-IQ2_XXS.gguf", "IQ2_XXS"),
         ("gpt-oss-20b-mxfp4.gguf", "MXFP4"),
         ("m-BF16.gguf", "BF16"),
+        ("m-FP16.gguf", "FP16"),
         ("plain.gguf", ""),
     ],
 )

@@ -278,3 +278,11 @@ def _toml(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return repr(value)
+
+
+def test_releases_that_are_none() -> None:
+    good = "llamacpp:vulkan@b1=https://x.example/y.tar.gz#sha256=" + "0" * 64
+    assert resolved({"backend_releases": [good, good]}).settings.backend_releases == [good, good]
+    said = complaint(text=f'backend_releases = ["{good[:-1]}"]')
+    assert f"{PATH}:1: backend_releases: expected a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST" in said
+    assert "--release-mirror: expected an http or https address" in complaint({"release_mirror": "ftp://x"})

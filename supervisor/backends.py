@@ -1,0 +1,195 @@
+"""What is the matter with each backend on this machine: unsupported, installable, to be updated, or installed.
+
+``recipes`` is that part of system info.  ``devices`` are the kinds that the machine has, in the words of
+:class:`~protocol.recipes.Device` (``cpu``, ``amd_gpu``, …).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import shutil
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from protocol import installed
+from protocol.checkpoints import printable
+from protocol.failures import invalid
+from protocol.installed import Installation
+from protocol.recipes import Backend, Descriptor, Device, Provision
+from protocol.settings import Settings
+from supervisor.releases import Pin, Releases
+from workers.backends import DESCRIPTORS
+
+DEFAULT: Final = "default"
+"""The name under which every recipe's preferred backend is listed too."""
+
+UNSUPPORTED: Final = "unsupported"
+INSTALLABLE: Final = "installable"
+UPDATE_REQUIRED: Final = "update_required"
+INSTALLED: Final = "installed"
+
+_SYSTEMS: Final = {"linux": "Linux", "win32": "Windows", "darwin": "macOS"}
+_DEVICES: Final[dict[str, str]] = {
+    Device.CPU: "a processor",
+    Device.AMD_GPU: "an AMD GPU",
+    Device.NVIDIA_GPU: "an NVIDIA GPU",
+    Device.APPLE_GPU: "an Apple GPU",
+    Device.AMD_NPU: "an AMD NPU",
+}
+
+
+class Status(NamedTuple):
+    """One backend as system info shows it."""
+
+    devices: list[str]
+    state: str
+    message: str = ""
+    action: str = ""
+    version: str = ""
+
+    def shown(self) -> dict[str, Any]:
+        """Return the document's object; ``version`` only if there is one."""
+        fields = self._asdict()
+        return fields if self.version else {key: value for key, value in fields.items() if key != "version"}
+
+
+def recipes(settings: Settings, devices: Collection[str]) -> dict[str, Any]:
+    """Return the ``recipes`` of system info for a machine that has these kinds of devices."""
+    return Backends(settings).recipes(devices)
+
+
+class Backends:
+    """What the descriptors, the pins and the disk say together. Nothing is remembered but the pins."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read the pins."""
+        self._settings = settings
+        self.releases = Releases(settings)
+
+    def recipes(self, devices: Collection[str]) -> dict[str, Any]:
+        """See :func:`recipes`."""
+        return {recipe: self._recipe(descriptor, devices) for recipe, descriptor in DESCRIPTORS.items()}
+
+    def _recipe(self, descriptor: Descriptor, devices: Collection[str]) -> dict[str, Any]:
+        found = {
+            backend.name: self.status(descriptor.recipe, backend, devices, backend.name)
+            for backend in descriptor.backends
+        }
+        preferred = self._preferred(descriptor, found)
+        first = descriptor.backend(preferred) or descriptor.backends[0]
+        found[DEFAULT] = self.status(descriptor.recipe, first, devices, DEFAULT)
+        shown: dict[str, Any] = {"default_backend": preferred} if preferred else {}
+        return {**shown, "backends": {name: status.shown() for name, status in found.items()}}
+
+    def _preferred(self, descriptor: Descriptor, found: dict[str, Status]) -> str:
+        """Return what the settings say, else what is there already, else the first that can be; empty if none."""
+        asked = str(getattr(self._settings, f"{descriptor.recipe}_backend", ""))
+        if asked in found and found[asked].state != UNSUPPORTED:
+            return asked
+        for states in ((INSTALLED,), (UPDATE_REQUIRED, INSTALLABLE)):
+            for name, status in found.items():
+                if status.state in states:
+                    return name
+        return ""
+
+    def find(self, recipe: str, name: str, devices: Collection[str]) -> tuple[Descriptor, Backend]:
+        """Return what a caller means; ``default`` is the preferred one. Raises ``invalid_request``."""
+        descriptor = DESCRIPTORS.get(recipe)
+        if descriptor is None:
+            raise invalid(f"there is no recipe {printable(recipe)!r}; there are: {', '.join(DESCRIPTORS)}", "recipe")
+        if name == DEFAULT:
+            found = {each.name: self.status(recipe, each, devices, each.name) for each in descriptor.backends}
+            return descriptor, descriptor.backend(self._preferred(descriptor, found)) or descriptor.backends[0]
+        backend = descriptor.backend(name) if name else None
+        if backend is None:
+            known = ", ".join(each.name for each in descriptor.backends)
+            raise invalid(f"recipe {recipe} has no backend {printable(name)!r}; there are: {known}, default", "backend")
+        return descriptor, backend
+
+    def status(self, recipe: str, backend: Backend, devices: Collection[str], name: str) -> Status:
+        """Return the state of a backend; ``name`` is what it is called in ``action``."""
+        usable = [str(device) for device in backend.devices if device in devices]
+        lacking = wanting(backend, devices)
+        if lacking:
+            return Status([], UNSUPPORTED, lacking)
+        if backend.provision is Provision.USER:
+            return self._of_user(backend, usable)
+        pin = self.releases.of(*place(recipe, backend))
+        action = f"lemonbus backends install {recipe}:{name}"
+        there = self.installation(recipe, backend)
+        if there is not None:
+            version = there.record.version
+            if pin is None or not pin.whole or is_current(there, pin):
+                return Status(usable, INSTALLED, version=version)
+            return Status(usable, UPDATE_REQUIRED, "Backend update is required before use.", action, version)
+        version = package_version(backend.requires)
+        if version:
+            return Status(usable, INSTALLED, version=version)
+        if pin is None or not pin.whole:
+            return Status([], UNSUPPORTED, unpinned(recipe, backend, pin))
+        return Status(usable, INSTALLABLE, "Backend is supported but not installed.", action, pin.version)
+
+    def _of_user(self, backend: Backend, usable: list[str]) -> Status:
+        program = self.program(backend)
+        if shutil.which(program):
+            return Status(usable, INSTALLED)
+        return Status(usable, INSTALLABLE, f"{Path(program).name} was not found on PATH.", backend.home)
+
+    def program(self, backend: Backend) -> str:
+        """Return what is looked for on PATH for a backend that its user installs."""
+        return self._settings.llama_server if backend.executable == "llama-server" else backend.executable
+
+    def installation(self, recipe: str, backend: Backend) -> Installation | None:
+        """Return what we installed: what the pins say if it is there, else the latest."""
+        key = place(recipe, backend)
+        found = installed.find(self._settings.cache_dir, *key)
+        pin = self.releases.of(*key)
+        return next((each for each in found if pin and is_current(each, pin)), found[0] if found else None)
+
+
+def place(recipe: str, backend: Backend) -> tuple[str, str]:
+    """Return recipe and backend under which an installation lies."""
+    shared, _, name = backend.shares.partition(":")
+    return (shared, name) if name else (recipe, backend.name)
+
+
+def is_current(there: Installation, pin: Pin) -> bool:
+    """Return whether an installation is of these pins."""
+    return (there.record.version, there.record.digest) == (pin.version, pin.digest)
+
+
+def wanting(backend: Backend, devices: Collection[str]) -> str:
+    """Return what the machine lacks for a backend, as a sentence; empty if nothing."""
+    if backend.systems and sys.platform not in backend.systems:
+        return "Requires " + _either([_SYSTEMS.get(system, system) for system in backend.systems])
+    if not any(device in devices for device in backend.devices):
+        return "Requires " + _either([_DEVICES[device] for device in backend.devices])
+    return ""
+
+
+def unpinned(recipe: str, backend: Backend, pin: Pin | None) -> str:
+    """Return why a backend cannot be installed here although the machine could run it, and what cures that."""
+    key = f"{recipe}:{backend.name}"
+    if backend.provision is Provision.WHEEL:
+        return f"No wheels are known for {key}."
+    known = pin is not None and pin.archive.url
+    what = f"The sha256 of {pin.archive.url} is not known" if pin and known else "No release is known for this machine"
+    version, url = (pin.version, pin.archive.url) if pin and known else ("VERSION", "URL")
+    return f"{what}: pin one with the setting backend_releases, as {key}@{version}={url}#sha256=DIGEST."
+
+
+def package_version(package: str) -> str:
+    """Return the version of a package of this Python, empty if it is not there."""
+    if not package or importlib.util.find_spec(package) is None:
+        return ""
+    try:
+        return importlib.metadata.version(package.replace("_", "-"))
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _either(words: list[str]) -> str:
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

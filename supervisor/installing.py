@@ -1,0 +1,233 @@
+"""Installing and removing backends: a job process each, whoever waits for it, and who must be unloaded first."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Final
+
+from msgspec import structs
+
+from protocol import ids, logs
+from protocol.admin import Progress
+from protocol.backends import (
+    BackendDone,
+    InstallBackend,
+    Installed,
+    InstallFailed,
+    Installing,
+    InstallProgress,
+    UninstallBackend,
+    Uninstalling,
+)
+from protocol.failures import Code, Failure, invalid
+from protocol.recipes import Backend, Provision
+from supervisor import jobs
+from supervisor.backends import Backends, is_current, package_version, place, unpinned, wanting
+from supervisor.house import Handler, House
+from supervisor.releases import Pin
+from workers.backends import DESCRIPTORS
+
+MODULE: Final = "workers.jobs.install"
+
+log = logs.get()
+Key = tuple[str, str]
+"""Recipe and backend as an installation lies on the disk."""
+Call = InstallBackend | UninstallBackend
+
+
+class Task:
+    """One installation or removal on its way."""
+
+    def __init__(self, key: Key, order: Installing | Uninstalling) -> None:
+        """Not started yet."""
+        self.key = key
+        self.order = order
+        self.waiters: list[tuple[str, Call]] = []
+        self.result: Installed | Failure | None = None
+
+    @property
+    def name(self) -> str:
+        """``RECIPE:BACKEND``."""
+        return ":".join(self.key)
+
+
+class Installs:
+    """What is being installed and removed, and the messages about it."""
+
+    def __init__(self, backends: Backends, devices: Callable[[], Collection[str]]) -> None:
+        """``devices``: the kinds of devices of this machine, as far as is known by now."""
+        self._backends = backends
+        self._devices = devices
+        self._tasks: dict[Key, Task] = {}
+        self._by_job: dict[str, Task] = {}
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return what each message means."""
+        return {
+            InstallBackend: self._install,
+            UninstallBackend: self._uninstall,
+            InstallProgress: self._progress,
+            Installed: self._result,
+            InstallFailed: self._result,
+        }
+
+    # calls
+
+    def _install(self, house: House, peer: str, call: InstallBackend, _payload: bytes) -> None:
+        descriptor, backend = self._backends.find(call.recipe, call.backend, self._devices())
+        key = place(call.recipe, backend)
+        if self._joined(key, peer, call, Installing):
+            return
+        lacking = wanting(backend, self._devices())
+        if lacking and not call.force:
+            reason = f"backend {call.recipe}:{backend.name} cannot be used on this machine: {lacking}"
+            raise invalid(f"{reason}; `force` installs it anyway", "backend")
+        if backend.provision is Provision.USER:
+            self._check_program(call.recipe, backend)
+            self._done(house, peer, call, "")
+            return
+        pin = self._backends.releases.of(*key)
+        there = self._backends.installation(call.recipe, backend)
+        version = package_version(backend.requires)
+        if there is not None and (pin is None or not pin.whole or is_current(there, pin)):
+            self._done(house, peer, call, there.record.version)
+        elif there is None and version:
+            self._done(house, peer, call, version)
+        elif pin is None or not pin.whole:
+            raise invalid(unpinned(call.recipe, backend, pin), "backend")
+        elif house.settings.offline:
+            reason = f"backend {descriptor.recipe}:{backend.name} is not on this machine and the server is offline"
+            raise Failure(Code.OFFLINE, reason).raised()
+        else:
+            self._begin(house, peer, call, Task(key, _order(house, key, backend, pin)))
+
+    def _check_program(self, recipe: str, backend: Backend) -> None:
+        program = self._backends.program(backend)
+        if not shutil.which(program):
+            raise Failure(
+                Code.UNSUPPORTED,
+                f"backend {recipe}:{backend.name} is not for this server to install: get {backend.executable} from"
+                f" {backend.home} and put it on PATH",
+                param="backend",
+            ).raised()
+
+    def _uninstall(self, house: House, peer: str, call: UninstallBackend, _payload: bytes) -> None:
+        _, backend = self._backends.find(call.recipe, call.backend, self._devices())
+        key = place(call.recipe, backend)
+        if self._joined(key, peer, call, Uninstalling):
+            return
+        there = self._backends.installation(call.recipe, backend)
+        if there is None:
+            if backend.provision is Provision.USER or package_version(backend.requires):
+                reason = (
+                    f"backend {call.recipe}:{backend.name} was not installed by this server, which does not remove it"
+                )
+                raise Failure(Code.CONFLICT, reason, param="backend").raised()
+            self._done(house, peer, call, "")
+            return
+        task = Task(key, Uninstalling(*key, house.settings.cache_dir))
+        task.waiters.append((peer, call))
+        self._tasks[key] = task
+        waiting = set(users(house, key))
+
+        def gone(name: str, _result: object) -> None:
+            waiting.discard(name)
+            if not waiting:
+                self._start(house, task)
+
+        if not waiting:
+            self._start(house, task)
+        for name in list(waiting):
+            log.info("unloading for the removal of its backend", model=name, backend=task.name)
+            house.scheduler.unload_asked("", house.call_self(partial(gone, name)), name)
+
+    def _joined(self, key: Key, peer: str, call: Call, kind: type) -> bool:
+        """Wait with those who want the same; raises ``conflict`` if the opposite is on its way."""
+        task = self._tasks.get(key)
+        if task is None:
+            return False
+        if not isinstance(task.order, kind):
+            doing = "installed" if isinstance(task.order, Installing) else "removed"
+            raise Failure(Code.CONFLICT, f"backend {task.name} is just being {doing}", param="backend").raised()
+        task.waiters.append((peer, call))
+        return True
+
+    # jobs
+
+    def _begin(self, house: House, peer: str, call: Call, task: Task) -> None:
+        task.waiters.append((peer, call))
+        self._tasks[task.key] = task
+        self._start(house, task)
+
+    def _start(self, house: House, task: Task) -> None:
+        job = ids.peer_id("job")
+        self._by_job[job] = task
+        jobs.order(house, job, task.order)
+        log.info("backend job started", backend=task.name, order=type(task.order).__name__, job=job)
+        house.processes.start("job", MODULE, partial(self._ended, house, job), {"LEMONBUS_PEER": job})
+
+    def _progress(self, house: House, job: str, message: InstallProgress, _payload: bytes) -> None:
+        task = self._by_job.get(job)
+        for peer, call in task.waiters if task else ():
+            if isinstance(call, InstallBackend) and call.progress and house.peers.get(peer) is not None:
+                house.bus.send(peer, Progress(call.number, f"{call.recipe}:{call.backend}", *structs.astuple(message)))
+
+    def _result(self, house: House, job: str, message: Installed | InstallFailed, _payload: bytes) -> None:
+        """A job says how it ended, and may go; its process's end makes it count."""
+        task = self._by_job.get(job)
+        if task is not None:
+            task.result = message if isinstance(message, Installed) else message.failure
+        jobs.release(house, job)
+
+    def _ended(self, house: House, job: str, why: str) -> None:
+        jobs.ended(house, job)
+        task = self._by_job.pop(job)
+        del self._tasks[task.key]
+        doing = "installation" if isinstance(task.order, Installing) else "removal"
+        result = task.result or Failure(
+            Code.DOWNLOAD_FAILED, f"the {doing} of backend {task.name} was interrupted ({why}); nothing was changed"
+        )
+        version = task.order.version if isinstance(task.order, Installing) else ""
+        if isinstance(result, Failure):
+            log.error("backend job failed", backend=task.name, reason=result.message, detail=result.detail)
+        else:
+            log.info("backend job complete", backend=task.name, order=type(task.order).__name__, version=version)
+        for peer, call in task.waiters:
+            if isinstance(result, Installed):
+                self._done(house, peer, call, version, result.files)
+            elif house.peers.get(peer) is not None:
+                house.refuse(peer, call.number, result)
+        house.go_on()
+        house.on_quiet()
+
+    def _done(self, house: House, peer: str, call: Call, version: str, files: int = 1) -> None:
+        if house.peers.get(peer) is not None:
+            house.answer(peer, call.number, BackendDone(call.recipe, call.backend, version, files))
+
+
+def _order(house: House, key: Key, backend: Backend, pin: Pin) -> Installing:
+    return Installing(
+        *key,
+        version=pin.version,
+        digest=pin.digest,
+        cache_dir=house.settings.cache_dir,
+        executable=backend.executable,
+        wheels=pin.wheels,
+        archive=pin.archive,
+        retire=not users(house, key),
+    )
+
+
+def users(house: House, key: Key) -> list[str]:
+    """Return the models that run on an installation."""
+    found: list[str] = []
+    for each in house.scheduler.places.values():
+        if each.seat is None or not each.seat.holds_place or each.spec is None:
+            continue
+        descriptor = DESCRIPTORS.get(each.spec.recipe)
+        backend = descriptor.backend(each.spec.backend) if descriptor else None
+        if backend is not None and place(each.spec.recipe, backend) == key:
+            found.append(each.name)
+    return found

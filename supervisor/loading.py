@@ -1,0 +1,119 @@
+"""Load and unload: what a request comes to, and when it is answered."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from protocol.admin import Loaded, LoadModel, OptionValue, UnloadModel
+from protocol.checkpoints import printable
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.recipes import DEVICE_CLASS, Descriptor
+from supervisor.catalogue import Entry
+from supervisor.house import Handler, House
+from supervisor.requests import target_of
+from workers.backends import DESCRIPTORS, backend_class
+
+HYBRID: Final = "hybrid"
+"""The preview's default device: whatever the recipe runs on."""
+_OGA: Final = {"cpu": "oga-cpu", "npu": "oga-npu"}
+
+
+def load_model(house: House, peer: str, call: LoadModel, _payload: bytes) -> None:
+    """Load a model, fetching it first if need be; answered when it is ready.
+
+    Options that are to be saved are saved then: what a model could not be loaded with must not be in the way
+    of every later load.
+    """
+    entry = _entry(house, call)
+    name = entry.name
+    options = house.models.options.check(name, call.options)
+    options |= device_option(house.models.descriptor(name), call.device, options)
+    backend_class(entry.recipe)
+    target = target_of(house, name, options, afresh=call.save_options)
+    if target.spec is None and options:
+        house.options_after_fetch[name] = options
+    if target.spec is not None:
+        house.models.precheck(target.spec)
+    if call.save_options:
+        peer, number = "", house.call_self(partial(_save, house, peer, call.number, name, options))
+    else:
+        number = call.number
+    house.scheduler.load_asked(peer, number, target._replace(pinned=call.pinned), house.loop.now())
+
+
+def _entry(house: House, call: LoadModel) -> Entry:
+    """Return the model that is meant; a checkpoint that nobody registered gets an entry of its own name."""
+    if call.recipe and call.recipe not in DESCRIPTORS:
+        reason = f"there is no recipe {printable(call.recipe)}; there are: {', '.join(DESCRIPTORS)}"
+        raise invalid(reason, "recipe")
+    recipe = call.recipe or recipe_of(call.model, call.device)
+    entry = house.models.resolve_or_adopt(call.model, recipe)
+    if call.recipe and call.recipe != entry.recipe:
+        raise invalid(f"{entry.name} is a model for recipe {entry.recipe}, not {call.recipe}", "recipe")
+    return entry
+
+
+def recipe_of(checkpoint: str, device: str) -> str:
+    """Return the recipe for an unregistered checkpoint, as far as its name tells: ONNX or GGUF."""
+    if "onnx" in checkpoint.lower():
+        return _OGA.get(device.lower(), "oga-hybrid")
+    return "llamacpp"
+
+
+def device_option(descriptor: Descriptor, device: str, options: dict[str, OptionValue]) -> dict[str, OptionValue]:
+    """Return the backend option that runs a recipe on the device that was asked for, if one has to be chosen.
+
+    Raises ``invalid_request`` if no backend of the recipe does.
+    """
+    kind = device.lower().removeprefix("i").removeprefix("d")  # igpu, dgpu
+    option = f"{descriptor.recipe}_backend"
+    if not kind or kind == HYBRID or option in options:
+        return {}
+    fitting = [each for each in descriptor.backends if kind in (DEVICE_CLASS.get(word) for word in each.devices)]
+    if not fitting:
+        raise invalid(f"recipe {descriptor.recipe} does not run on {device}", "device")
+    if kind == "cpu" or descriptor.option(option) is None:
+        return {}  # where everything runs unless it was set up otherwise
+    return {option: fitting[0].name}
+
+
+def _save(house: House, peer: str, number: int, name: str, options: dict[str, OptionValue], result: object) -> None:
+    """The model is ready with the options that are to be saved, or could not be loaded with them."""
+    failure = result if isinstance(result, Failure) else None
+    if failure is None:
+        try:
+            house.models.options.save(name, options)
+        except LemonbusError as problem:
+            failure = problem.failure
+    if house.peers.get(peer) is None:
+        return
+    if failure is not None:
+        house.refuse(peer, number, failure)
+    elif isinstance(result, Loaded):
+        house.answer(peer, number, result)
+
+
+def unload_model(house: House, peer: str, call: UnloadModel, _payload: bytes) -> None:
+    """Unload one model, or all; answered when they are gone."""
+    if call.model:
+        known = house.models.find(call.model)
+        name = known.name if known else call.model  # one whose files were taken away may still be loaded
+        if not house.scheduler.unload_asked(peer, call.number, name):
+            raise Failure(Code.NOT_LOADED, f"Model not found: {call.model}", model=call.model).raised()
+        return
+    names = [place.name for place in house.scheduler.places.values() if place.seat and place.seat.holds_place]
+    waiting = set(names)
+    if not names:
+        house.answer(peer, call.number, [])
+
+    def gone(name: str, _result: object) -> None:
+        waiting.discard(name)
+        if not waiting:
+            house.answer(peer, call.number, names)
+
+    for name in names:
+        house.scheduler.unload_asked("", house.call_self(partial(gone, name)), name)
+
+
+HANDLERS: Final[dict[type, Handler]] = {LoadModel: load_model, UnloadModel: unload_model}

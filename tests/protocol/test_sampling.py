@@ -1,0 +1,114 @@
+"""The six sampling defaults: bounds, what a change comes to, and that nothing else gets in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import sampling
+from protocol.failures import Code, LemonbusError
+from protocol.sampling import PARAMS
+
+DOCUMENTED = {
+    "temperature": 0.7,
+    "top_p": 0.95,
+    "top_k": 50,
+    "min_length": 0,
+    "max_length": 2048,
+    "do_sample": True,
+}
+
+
+def test_what_was_never_set_is_what_the_documents_say() -> None:
+    assert sampling.in_force({}) == DOCUMENTED
+    assert list(sampling.in_force({"top_k": 3})) == list(DOCUMENTED)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("temperature", 0, 0.0),
+        ("temperature", 2, 2.0),
+        ("top_p", 1, 1.0),
+        ("top_k", 0, 0),
+        ("top_k", 40.0, 40),
+        ("min_length", 0, 0),
+        ("max_length", 1, 1),
+        ("do_sample", False, False),
+        ("do_sample", None, None),
+    ],
+)
+def test_good_values_pass_as_their_kind(name: str, value: Any, kept: Any) -> None:
+    found = sampling.check({name: value})
+    assert found == {name: kept}
+    assert type(found[name]) is type(kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("temperature", "hot", "a number from 0 to 2, not a string"),
+        ("temperature", -0.1, "not -0.1"),
+        ("temperature", 2.1, "from 0 to 2"),
+        ("temperature", float("nan"), "nan"),
+        ("temperature", True, "not true"),
+        ("top_p", 1.01, "from 0 to 1"),
+        ("top_k", -1, "a whole number from 0"),
+        ("top_k", 1.5, "not 1.5"),
+        ("top_k", 2**31, "to 2147483647"),
+        ("top_k", float("inf"), "not inf"),
+        ("min_length", -1, "from 0"),
+        ("max_length", 0, "from 1"),
+        ("do_sample", 1, "true or false, not 1"),
+        ("do_sample", [], "not a list"),
+        ("temprature", 1, "there are: temperature"),
+        ("\ud800", 1, "a field is no"),
+    ],
+)
+def test_a_wrong_value_is_named(name: str, value: Any, said: str) -> None:
+    with pytest.raises(LemonbusError) as raised:
+        sampling.check({name: value})
+    failure = raised.value.failure
+    assert (failure.code, failure.http_status) == (Code.INVALID_REQUEST, 400)
+    assert failure.param == (name if name.isprintable() else "a field")
+    assert said in failure.message
+    failure.message.encode()
+
+
+def test_a_change_leaves_the_rest_and_null_takes_back() -> None:
+    kept = sampling.changed({}, {"max_length": 9, "temperature": 0.2})
+    assert list(kept) == ["temperature", "max_length"], "in the documents' order"
+    assert sampling.changed(kept, {"top_k": 1, "temperature": None}) == {"top_k": 1, "max_length": 9}
+    assert sampling.changed(kept, dict.fromkeys(PARAMS)) == {}
+
+
+@pytest.mark.parametrize(
+    ("current", "change", "param"),
+    [
+        ({}, {"min_length": 3000}, "min_length"),
+        ({"min_length": 10}, {"max_length": 9}, "max_length"),
+        ({"min_length": 3000, "max_length": 4000}, {"max_length": None}, "max_length"),
+    ],
+)
+def test_the_least_is_not_more_than_the_most(current: dict[str, Any], change: dict[str, Any], param: str) -> None:
+    with pytest.raises(LemonbusError) as raised:
+        sampling.changed(current, change)
+    assert raised.value.failure.param == param
+
+
+JSON = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
+
+
+@given(st.dictionaries(st.sampled_from(list(PARAMS)) | st.text(), JSON))
+def test_anything_is_kept_within_bounds_or_the_callers_error(change: dict[str, Any]) -> None:
+    code = Code.INVALID_REQUEST
+    try:
+        kept = sampling.changed({}, sampling.check(change))
+        assert sampling.check(kept) == kept
+        assert kept.keys() == {name for name, value in change.items() if value is not None}
+    except LemonbusError as problem:
+        code = problem.failure.code
+    assert code is Code.INVALID_REQUEST

@@ -1,0 +1,244 @@
+"""What is said of each backend: pins, states, and which one is preferred."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol import installed
+from protocol.backends import Archive, PinnedWheel, WheelFile
+from protocol.failures import LemonbusError
+from protocol.installed import Record
+from protocol.recipes import Backend, Provision
+from protocol.settings import Settings
+from supervisor import backends
+from supervisor.backends import Backends, Status
+from supervisor.releases import DATA, Pin, Releases
+from workers.backends import DESCRIPTORS
+
+SUM = "ab" * 32
+PIN = f"llamacpp:vulkan@b1=https://github.com/x/y.tar.gz#sha256={SUM}"
+STATES = {"unsupported", "installable", "update_required", "installed"}
+
+
+def settings(tmp_path: Path, **more: Any) -> Settings:
+    return Settings(cache_dir=str(tmp_path), llama_server=str(tmp_path / "llama-server"), **more)
+
+
+def backend(recipe: str, name: str) -> Backend:
+    found = DESCRIPTORS[recipe].backend(name)
+    assert found is not None
+    return found
+
+
+def put(tmp_path: Path, recipe: str, name: str, version: str, digest: str) -> Path:
+    folder = installed.home(str(tmp_path), recipe, name) / f"{version}-{digest}"
+    folder.mkdir(parents=True)
+    (folder / installed.RECORD).write_bytes(msgspec.json.encode(Record(recipe, name, version, digest, "llama-server")))
+    return folder
+
+
+def status(settings: Settings, recipe: str, name: str, *devices: str) -> Status:
+    return Backends(settings).status(recipe, backend(recipe, name), devices or ("cpu",), name)
+
+
+# pins
+
+
+def test_our_file_is_in_itself_right() -> None:
+    raw = msgspec.json.decode(DATA.read_bytes())
+    for key, item in raw.items():
+        recipe, _, name = key.partition(":")
+        provision = backend(recipe, name).provision
+        assert bool(item.get("wheels")) == (provision is Provision.WHEEL), key
+        for archive in item.get("archives", {}).values():
+            assert provision is Provision.ARCHIVE
+            assert archive["url"].startswith("https://")
+            assert re.fullmatch("([0-9a-f]{64})?", archive.get("sha256", ""))
+        for wheel in item.get("wheels", []):
+            distribution, _, version = wheel["requirement"].partition("==")
+            assert version
+            for file, facts in wheel["files"].items():
+                assert file.lower().startswith(f"{distribution.replace('-', '_')}-{version}-"), file
+                assert re.fullmatch("[0-9a-f]{64}", facts["sha256"]), file
+
+
+def test_every_wheel_is_there_for_the_pythons_that_we_run_on() -> None:
+    pins = Releases(Settings())
+    for recipe, descriptor in DESCRIPTORS.items():
+        for each in descriptor.backends:
+            pin = pins.of(*backends.place(recipe, each))
+            if each.provision is not Provision.WHEEL:
+                continue
+            assert pin is not None, (recipe, each.name)
+            assert pin.whole
+            for wheel in pin.wheels:
+                for tag in ("cp311", "cp312", "cp313"):
+                    for machine in ("x86_64", "aarch64"):
+                        assert any(fits(file, tag, machine) for file in wheel.files), (wheel.requirement, tag, machine)
+
+
+def fits(file: str, tag: str, machine: str) -> bool:
+    python, abi, platform = file.removesuffix(".whl").split("-")[-3:]
+    return (machine in platform or platform == "any") and (tag == python or abi == "abi3" or "py3" in python)
+
+
+def test_a_pin_of_the_settings_stands_before_ours(tmp_path: Path) -> None:
+    ours = Releases(settings(tmp_path)).of("llamacpp", "vulkan")
+    assert ours is None or not ours.whole
+    told = Releases(settings(tmp_path, backend_releases=[PIN, PIN.replace("b1", "b2")])).of("llamacpp", "vulkan")
+    assert told == Pin("b2", archive=Archive("https://github.com/x/y.tar.gz", SUM))
+    assert told.whole
+
+
+def test_a_mirror(tmp_path: Path) -> None:
+    mirrored = Releases(settings(tmp_path, backend_releases=[PIN], release_mirror="http://m.example/gh/"))
+    told = mirrored.of("llamacpp", "vulkan")
+    assert told is not None
+    assert told.archive.url == "http://m.example/gh/x/y.tar.gz"
+    elsewhere = PIN.replace("github.com", "gitlab.com")
+    told = Releases(settings(tmp_path, backend_releases=[elsewhere], release_mirror="http://m")).of(
+        "llamacpp", "vulkan"
+    )
+    assert told is not None
+    assert told.archive.url == "https://gitlab.com/x/y.tar.gz"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["nope:cpu@1", "llamacpp:nope@1", "llamacpp:default@1", "llamacpp:cpu@1", "llamacpp:system@1", "flm:npu@1"]
+)
+def test_pins_that_are_none(wrong: str, tmp_path: Path) -> None:
+    text = f"{wrong}=https://x.example/y#sha256={SUM}"
+    assert len(Releases(settings(tmp_path, backend_releases=[text])).problems) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llamacpp:vulkan=https://x/y#sha256=" + SUM,
+        "llamacpp:vulkan@../x=https://x/y#sha256=" + SUM,
+        "llamacpp:vulkan@b1=ftp://x/y#sha256=" + SUM,
+        "llamacpp:vulkan@b1=https://x/y#sha256=" + SUM[:-1],
+        "llamacpp:vulkan@b1=https://x/y",
+    ],
+)
+def test_a_setting_that_is_no_pin_is_no_setting(text: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"backend_releases": [text]}, Settings)
+
+
+def test_the_digest_knows_all_that_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Pin("1", archive=Archive("u", SUM)).digest == Pin("2", archive=Archive("v", SUM)).digest
+    assert Pin("1", archive=Archive("u", SUM)).digest != Pin("1", archive=Archive("u", SUM[::-1])).digest
+    wheels = Pin("1", [PinnedWheel("a==1", {"a-1-py3-none-any.whl": WheelFile(SUM)})])
+    before = wheels.digest
+    monkeypatch.setattr(sys.implementation, "cache_tag", "cpython-999")
+    assert wheels.digest != before, "another Python needs other wheels"
+
+
+# states
+
+
+def test_all_that_is_said_holds_together(tmp_path: Path) -> None:
+    for devices in (["cpu"], ["cpu", "amd_gpu"], ["cpu", "nvidia_gpu"], ["cpu", "amd_npu"], []):
+        told = backends.recipes(settings(tmp_path), devices)
+        assert set(told) == set(DESCRIPTORS)
+        for recipe, about in told.items():
+            names = [each.name for each in DESCRIPTORS[recipe].backends]
+            assert list(about["backends"]) == [*names, "default"]
+            usable = [name for name in names if about["backends"][name]["state"] != "unsupported"]
+            assert ("default_backend" in about) == bool(usable)
+            assert about.get("default_backend", "") in ["", *usable]
+            for name, each in about["backends"].items():
+                assert each["state"] in STATES
+                assert bool(each["message"]) == (each["state"] != "installed"), (recipe, name)
+                assert bool(each["devices"]) == (each["state"] != "unsupported")
+                assert set(each["devices"]) <= set(devices)
+                assert each["state"] not in ("installable", "update_required") or each["action"]
+
+
+def test_the_life_of_an_archive(tmp_path: Path) -> None:
+    bare, pinned = settings(tmp_path), settings(tmp_path, backend_releases=[PIN])
+    told = status(bare, "llamacpp", "vulkan")
+    assert (told.state, told.devices) == ("unsupported", [])
+    assert "backend_releases" in told.message
+    assert status(pinned, "llamacpp", "vulkan").state == "installable"
+    put(tmp_path, "llamacpp", "vulkan", "b0", "old")
+    assert status(pinned, "llamacpp", "vulkan")[1:] == (
+        "update_required",
+        "Backend update is required before use.",
+        "lemonbus backends install llamacpp:vulkan",
+        "b0",
+    )
+    assert status(bare, "llamacpp", "vulkan") == Status(["cpu"], "installed", version="b0")
+    current = Releases(pinned).of("llamacpp", "vulkan")
+    assert current is not None
+    put(tmp_path, "llamacpp", "vulkan", "b1", current.digest)
+    assert status(pinned, "llamacpp", "vulkan", "cpu", "amd_gpu") == Status(
+        ["cpu", "amd_gpu"], "installed", version="b1"
+    )
+
+
+def test_the_life_of_wheels(tmp_path: Path) -> None:
+    told = status(settings(tmp_path), "oga-npu", "cpu")
+    assert (told.state, told.action) == ("installable", "lemonbus backends install oga-npu:cpu")
+    pin = Releases(Settings()).of("oga-cpu", "cpu")
+    assert pin is not None
+    put(tmp_path, "oga-cpu", "cpu", pin.version, pin.digest)
+    for recipe in ("oga-cpu", "oga-hybrid", "oga-npu", "ryzenai-llm"):
+        assert status(settings(tmp_path), recipe, "cpu") == Status(["cpu"], "installed", version=pin.version)
+
+
+def test_a_wheel_of_this_python_is_installed(tmp_path: Path) -> None:
+    told = status(settings(tmp_path), "llamacpp", "cpu")
+    assert told == Status(["cpu"], "installed", version=backends.package_version("xllamacpp"))
+    assert backends.package_version("surely_not_there") == ""
+
+
+def test_what_the_user_installs(tmp_path: Path) -> None:
+    told = status(settings(tmp_path), "llamacpp", "system")
+    assert (told.state, told.message) == ("installable", "llama-server was not found on PATH.")
+    assert told.action.startswith("https://")
+    (tmp_path / "llama-server").write_text("#!/bin/sh\n")
+    (tmp_path / "llama-server").chmod(0o755)
+    assert status(settings(tmp_path), "llamacpp", "system") == Status(["cpu"], "installed")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "said"),
+    [
+        ("llamacpp", "metal", "Requires macOS"),
+        ("llamacpp", "rocm", "Requires an AMD GPU"),
+        ("llamacpp", "cuda", "Requires an NVIDIA GPU"),
+        ("whispercpp", "npu", "Requires Windows"),
+        ("flm", "npu", "Requires an AMD NPU"),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="says what Linux lacks")
+def test_what_the_machine_lacks(recipe: str, name: str, said: str, tmp_path: Path) -> None:
+    assert status(settings(tmp_path), recipe, name) == Status([], "unsupported", said)
+
+
+def test_which_one_is_preferred(tmp_path: Path) -> None:
+    def preferred(recipe: str, *devices: str, **more: Any) -> str:
+        told = backends.recipes(settings(tmp_path, backend_releases=[PIN], **more), devices or ("cpu",))
+        assert told[recipe]["backends"]["default"] | {"action": ""} == told[recipe]["backends"][
+            told[recipe]["default_backend"]
+        ] | {"action": ""}
+        return str(told[recipe]["default_backend"])
+
+    assert preferred("llamacpp") == "cpu"
+    assert preferred("llamacpp", llamacpp_backend="vulkan") == "vulkan"
+    assert preferred("llamacpp", llamacpp_backend="rocm") == "cpu"
+    assert preferred("whispercpp") == "cpu"
+    assert preferred("ryzenai-llm") == "cpu"
+    assert Backends(settings(tmp_path)).find("whispercpp", "default", ["cpu"])[1].name == "cpu"
+    assert Backends(settings(tmp_path)).find("flm", "default", ["cpu"])[1].name == "npu"
+    for recipe, name in (("nope", "cpu"), ("llamacpp", "nope"), ("llamacpp", "")):
+        with pytest.raises(LemonbusError):
+            Backends(settings(tmp_path)).find(recipe, name, ["cpu"])

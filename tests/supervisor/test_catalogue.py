@@ -1,0 +1,119 @@
+"""The built-in catalogue, entry by entry, and what a machine can run of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from protocol.checkpoints import HubPlace, TagPlace, parse
+from protocol.machine import Cpu, Gpu, Machine, Npu
+from supervisor import catalogue, names, options, runnable
+from supervisor.catalogue import Entry
+from workers.backends import DESCRIPTORS
+
+ENTRIES = catalogue.built_in()
+LABELS = {
+    "reasoning",
+    "vision",
+    "coding",
+    "tool-calling",
+    "embeddings",
+    "reranking",
+    "transcription",
+    "image",
+    "hot",
+    "cpu",
+    "hybrid",
+    "npu",
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_an_entry_is_whole(entry: Entry) -> None:
+    descriptor = DESCRIPTORS[entry.recipe]
+    assert entry.size > 0
+    assert set(entry.labels) <= LABELS
+    assert entry.type in descriptor.serves
+    place = parse(entry.sources[-1].checkpoint)
+    assert isinstance(place, TagPlace if entry.recipe == "flm" else HubPlace)
+    assert options.check(descriptor, entry.options) == entry.options
+    if entry.recipe == "llamacpp":
+        assert ("vision" in entry.labels) == bool(entry.sources[0].mmproj)
+
+
+def test_it_has_what_users_know() -> None:
+    assert len(ENTRIES) >= 60
+    recipes = Counter(entry.recipe for entry in ENTRIES.values())
+    assert set(recipes) == set(DESCRIPTORS)
+    kinds = {entry.type.value for entry in ENTRIES.values()}
+    assert kinds == {"llm", "embedding", "reranking", "audio", "image"}
+    assert sum(entry.suggested for entry in ENTRIES.values()) > 40
+    documented = {
+        "Qwen2.5-0.5B-Instruct-CPU": "amd/Qwen2.5-0.5B-Instruct-quantized_int4-float16-cpu-onnx",
+        "Llama-3.2-1B-Instruct-Hybrid": "amd/Llama-3.2-1B-Instruct-awq-g128-int4-asym-fp16-onnx-hybrid",
+        "nomic-embed-text-v1-GGUF": "nomic-ai/nomic-embed-text-v1-GGUF:Q4_K_S",
+    }
+    for name, checkpoint in documented.items():
+        assert ENTRIES[name].checkpoint == checkpoint
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("llama3.2:1b", "Llama-3.2-1B-Instruct-GGUF"),
+        ("llama3.2-1b", "Llama-3.2-1B-Instruct-GGUF"),
+        ("llama3.2:1b:latest", "Llama-3.2-1B-Instruct-GGUF"),
+        ("qwen2.5:7b", "Qwen2.5-7B-Instruct-GGUF"),
+        ("sd-turbo", "SD-Turbo"),
+        ("llama3.1:8b", "Llama-3.1-8B-FLM"),
+        ("whisper-large-v3-turbo-q8_0.bin", "whisper-large-v3-turbo-q8_0.bin"),
+    ],
+)
+def test_an_alias_comes_before_a_checkpoint(name: str, meant: str) -> None:
+    found = names.find(name, ENTRIES, names.checkpoints_of(ENTRIES))
+    assert found is not None
+    assert found.name == meant
+
+
+def test_no_alias_is_a_name_or_somebody_elses() -> None:
+    aliases = [alias for entry in ENTRIES.values() for alias in entry.aliases]
+    assert len(set(aliases)) == len(aliases)
+    assert not set(aliases) & set(ENTRIES)
+
+
+def machine(memory: float, *, npu: bool = False, gpu: float = 0.0) -> runnable.Machine:
+    return runnable.machine_of(
+        Machine(
+            system="Linux",
+            memory=int(memory * 1e9),
+            cpu=Cpu("c", 4, 8, "x86_64"),
+            amd_gpus=[Gpu("0", memory=int(gpu * 1e9), driver="amdgpu")] if gpu else [],
+            npu=Npu("n", driver="amdxdna") if npu else None,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "here", "said"),
+    [
+        ("Qwen3-0.6B-GGUF", machine(2), ""),
+        ("Qwen2.5-Coder-32B-Instruct-GGUF", machine(16), "Needs more than 19.9 GB of memory, of which"),
+        ("Qwen2.5-Coder-32B-Instruct-GGUF", machine(16, gpu=24), ""),
+        ("Qwen2.5-0.5B-Instruct-CPU", machine(8), ""),
+        ("Whisper-Tiny", machine(8), ""),
+        ("SD-Turbo", machine(8), ""),
+        ("Llama-3.2-1B-FLM", machine(8), "Requires an AMD NPU"),
+        ("Llama-3.2-1B-FLM", machine(8, npu=True), ""),
+        ("Llama-3.2-1B-Instruct-Hybrid", machine(8), "Requires Windows"),
+        ("gpt-oss-120b-mxfp-GGUF", machine(0), ""),
+    ],
+)
+def test_what_a_machine_cannot_run_has_a_reason(name: str, here: runnable.Machine, said: str) -> None:
+    found = runnable.hindrance(ENTRIES[name], here)
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
+
+
+def test_an_unknown_recipe_is_a_reason() -> None:
+    assert "strange" in runnable.hindrance(Entry("user.x", "o/r", "strange"), runnable.plain())

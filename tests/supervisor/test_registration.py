@@ -1,0 +1,135 @@
+"""What may be registered, and what may not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.admin import Registration
+from protocol.failures import Code, LemonbusError
+from supervisor import registration
+from supervisor.catalogue import Entry
+
+GOOD = Registration("unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M", "llamacpp")
+
+
+def refused(name: str, said: Registration) -> str:
+    with pytest.raises(LemonbusError) as raised:
+        registration.wanted(name, said)
+    failure = raised.value.failure
+    assert failure.code is Code.INVALID_REQUEST
+    failure.message.encode()
+    return failure.param
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Phi",
+        "user.",
+        "users.Phi",
+        "extra.Phi",
+        "user.a/b",
+        "user.../b",
+        "user...",
+        "user..",
+        "user.a\\b",
+        "user.a\0b",
+        "user.a\nb",
+        "user.a\x7f",
+        "user.\u202eb",
+        "user.\ud800",
+        "user. a",
+        "user.a ",
+        "user.user.a",
+        "user.a:latest",
+        "user." + "a" * 300,
+        "",
+    ],
+)
+def test_a_bad_name(name: str) -> None:
+    assert refused(name, GOOD) == "model_name"
+
+
+@pytest.mark.parametrize("name", ["user.Phi-4-Mini-GGUF", "user.a", "user.größe", "user.a b", "user.a:7b", "user.a.b"])
+def test_a_good_name(name: str) -> None:
+    assert registration.wanted(name, GOOD).name == name
+
+
+@given(st.text())
+def test_no_name_leaves_the_file(bare: str) -> None:
+    try:
+        registration.check_name(f"user.{bare}")
+    except LemonbusError:
+        return
+    assert bare.isprintable()
+    assert not {"/", "\\", "\0"} & set(bare)
+    assert bare.strip(".")
+
+
+@pytest.mark.parametrize(
+    ("said", "param"),
+    [
+        (Registration("o/r", "abacus"), "recipe"),
+        (Registration("o/r", ""), "recipe"),
+        (Registration("o/r", "Llamacpp"), "recipe"),
+        (Registration("noslash", "llamacpp"), "checkpoint"),
+        (Registration("", "llamacpp"), "checkpoint"),
+        (Registration("o/r/s", "llamacpp"), "checkpoint"),
+        (Registration("../r", "llamacpp"), "checkpoint"),
+        (Registration("/etc/passwd", "llamacpp"), "checkpoint"),
+        (Registration("o/r:../x.gguf", "llamacpp"), "checkpoint"),
+        (Registration("o/r:a\nb", "llamacpp"), "checkpoint"),
+        (Registration("wheel:a==1#b/c.gguf", "llamacpp"), "checkpoint"),
+        (Registration("flm:a/b", "llamacpp"), "checkpoint"),
+        (Registration("o/r", "flm"), "checkpoint"),
+        (Registration("a b", "flm"), "checkpoint"),
+        (Registration("o/r", "llamacpp", mmproj="../m.gguf"), "mmproj"),
+        (Registration("o/r", "llamacpp", mmproj="/m.gguf"), "mmproj"),
+        (Registration("o/r", "whispercpp", mmproj="m.gguf"), "mmproj"),
+        (Registration("llama3.2:1b", "flm", mmproj="m.gguf"), "mmproj"),
+    ],
+)
+def test_a_bad_registration(said: Registration, param: str) -> None:
+    assert refused("user.x", said) == param
+
+
+def test_switches_become_labels() -> None:
+    labels = ["reasoning", "vision", "embeddings", "reranking"]
+    found = registration.wanted("user.x", Registration("o/r:Q4_0", "llamacpp", "mmproj-F16.gguf", labels))
+    assert found.labels == ["custom", *labels]
+    assert found.sources[0].mmproj == "mmproj-F16.gguf"
+    assert found.suggested
+    assert "vision" in registration.wanted("user.x", Registration("o/r", "llamacpp", "m.gguf")).labels
+
+
+def test_flms_checkpoints_have_no_owner() -> None:
+    found = registration.wanted("user.x", Registration("llama3.2:1b", "flm"))
+    assert found.checkpoint == "llama3.2:1b"
+    assert found.sources[0].checkpoint == "flm:llama3.2:1b"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "path", "said"),
+    [
+        ("llamacpp", "/m/x.GGUF", ""),
+        ("llamacpp", "/m/x.bin", "no GGUF"),
+        ("llamacpp", "/m/folder", "no GGUF"),
+        ("whispercpp", "/m/ggml-tiny.bin", ""),
+        ("whispercpp", "/m/x.safetensors", "no ggml"),
+        ("oga-cpu", "/m/snapshots/abc", ""),
+        ("ryzenai-llm", "/m/x.gguf", "no ONNX"),
+        ("sd-cpp", "/m/x.safetensors", ""),
+        ("flm", "llama3.2:1b", ""),
+    ],
+)
+def test_a_recipe_must_be_able_to_load_what_came(recipe: str, path: str, said: str) -> None:
+    found = registration.unfit(recipe, path)
+    assert said in found
+    assert bool(found) == bool(said)
+
+
+def test_an_entry_keeps_its_form() -> None:
+    found: Entry = registration.wanted("user.x", GOOD)
+    assert (found.checkpoint, found.recipe, found.type.value) == (GOOD.checkpoint, "llamacpp", "llm")
