@@ -8,7 +8,19 @@ import falcon
 from falcon.routing import CompiledRouter
 
 from gateway import faults, middleware
-from gateway.dialects import health, llamacpp, loads, models, openai, pulls
+from gateway.dialects import (
+    deletes,
+    health,
+    installs,
+    llamacpp,
+    loads,
+    models,
+    openai,
+    params,
+    pulls,
+    systeminfo,
+    variants,
+)
 from gateway.house import House
 from gateway.logstream import LogStream
 from gateway.probes import Health, Live
@@ -53,9 +65,15 @@ def create_app(house: House) -> falcon.App[Any, Any]:
         "models/{model_id:path}": models.Model(house),
         "load": loads.Load(house),
         "unload": loads.Unload(house),
+        "delete": deletes.Delete(house),
+        "params": params.Params(house),
         "pull": pulls.Pull(house),
+        "pull/variants": variants.PullVariants(house),
         "health": health.Health(house),
         "stats": health.Stats(house),
+        "install": installs.Install(house),
+        "uninstall": installs.Uninstall(house),
+        "system-info": systeminfo.Info(house),
     }
     preview: dict[str, object] = {
         **versioned,

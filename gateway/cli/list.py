@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from gateway.cli import screen
@@ -11,17 +13,28 @@ from gateway.cli.server import Server
 
 @click.command()
 @click.option("--all", "-a", "show_all", is_flag=True, help="Also those that are not downloaded.")
+@click.option("--hidden", is_flag=True, help="Those that this machine cannot run, and why.")
 @json_option("the server's answer")
 @server_option
-def verb(show_all: bool, as_json: bool, server: Server) -> None:
-    """List the models that are downloaded, or the whole catalogue."""
+def verb(show_all: bool, hidden: bool, as_json: bool, server: Server) -> None:
+    """List the models that are downloaded, or all that this machine can run."""
     answer = server.call("GET", "/v1/models?show_all=true")
+    concealed = answer.get("hidden", [])
     if not show_all:
         answer["data"] = [model for model in answer["data"] if model["downloaded"]]
     if as_json:
         screen.print_json(answer)
-        return
-    if not answer["data"]:
+    elif hidden:
+        screen.table(
+            ("NAME", "SIZE", "RECIPE", "WHY"),
+            [(model["id"], _size(model), model["recipe"], model["reason"]) for model in concealed],
+        )
+    else:
+        _show(answer["data"], concealed if show_all else [])
+
+
+def _show(models: list[dict[str, Any]], concealed: list[dict[str, Any]]) -> None:
+    if not models:
         click.echo("No model is downloaded yet; lemonbus list --all shows what can be pulled.", err=True)
         return
     screen.table(
@@ -29,11 +42,17 @@ def verb(show_all: bool, as_json: bool, server: Server) -> None:
         [
             (
                 model["id"],
-                screen.size(model["size"] * 1e9) if model.get("size") else "-",
+                _size(model),
                 "loaded" if model.get("loaded") else "downloaded" if model["downloaded"] else "-",
                 model["recipe"],
                 " ".join(model.get("labels") or []),
             )
-            for model in answer["data"]
+            for model in models
         ],
     )
+    if concealed:
+        click.echo(f"{len(concealed)} more cannot be run here; lemonbus list --hidden says why.", err=True)
+
+
+def _size(model: dict[str, Any]) -> str:
+    return screen.size(model["size"] * 1e9) if model.get("size") else "-"

@@ -17,10 +17,14 @@ VERBS: Final = {
     "status": "Show what the server is doing.",
     "list": "List the models.",
     "pull": "Download a model.",
+    "delete": "Delete a model.",
     "load": "Load a model, or load it again with other options.",
     "unload": "Unload a model, or all of them.",
     "run": "Chat with a model.",
+    "backends": "Show, install or remove the programs that models run on.",
+    "params": "Show or set the sampling defaults.",
     "logs": "Show the logs of all processes.",
+    "system-info": "Show the machine, its devices and what can be run on them.",
     "config": "Show every setting and where its value comes from.",
     "version": "Show the version.",
     "completion": "Print the completion script of a shell.",
@@ -40,7 +44,7 @@ class Verbs(click.Group):
         del ctx
         if cmd_name not in VERBS:
             return None
-        verb: click.Command = importlib.import_module(f"gateway.cli.{cmd_name}").verb
+        verb: click.Command = importlib.import_module(f"gateway.cli.{cmd_name.replace('-', '_')}").verb
         return verb
 
     def resolve_command(

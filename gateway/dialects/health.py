@@ -107,16 +107,12 @@ def _troubled(model: TroubledModel) -> dict[str, Any]:
 def stats_body(stats: admin.Stats) -> dict[str, Any]:
     """Return what the last request cost: ``input_tokens`` were processed, ``prompt_tokens`` are all of the prompt."""
     outcome = stats.outcome
-    times = outcome.token_times
-    if len(times) == outcome.output_tokens - 1:
-        # The engine's clock starts with the first token; the document has a time for each.
-        times = [outcome.first_token_s, *times]
     return {
         "time_to_first_token": outcome.first_token_s,
         "tokens_per_second": outcome.tokens_per_second,
         "input_tokens": max(0, outcome.prompt_tokens - outcome.cached_tokens),
         "output_tokens": outcome.output_tokens,
-        "decode_token_times": times,
+        "decode_token_times": outcome.each_token_s,
         "prompt_tokens": outcome.prompt_tokens,
         "model": stats.model or None,
         "total_seconds": outcome.total_s,

@@ -19,6 +19,7 @@ _OURS: Final = frozenset(
     {"model_name", "model", "save_options", "pinned", "cache_dir", "device", "dtype", "checkpoint", "recipe"}
 )
 """Everything else in a load request is an option of the model's recipe."""
+_NAMES: Final = ("model_name", "model")
 _VERBS: Final = ["GET", "POST", "OPTIONS"]
 
 
@@ -42,7 +43,28 @@ def load_call(number: int, body: Body) -> LoadModel:
             raise invalid(f"`{key}` is out of range", key)
         options[key] = value
     pinned = flag_of(body, "pinned") if body.get("pinned") is not None else None
-    return LoadModel(number, model, options, flag_of(body, "save_options"), pinned)
+    recipe, device = text_of(body, "recipe"), text_of(body, "device").lower()
+    return LoadModel(number, model, options, flag_of(body, "save_options"), pinned, recipe, device)
+
+
+def unload_name(body: Body) -> str:
+    """Return which model an unload request names, empty for all.
+
+    Raises ``invalid_request`` for an empty name and for fields that unload does not have: a slip of the pen must
+    not unload everything.
+    """
+    strange = next((key for key in body if key not in _NAMES), "")
+    if strange:
+        raise invalid("unload takes `model_name`, or nothing to unload all models", strange[:80])
+    for key in _NAMES:
+        if body.get(key) == "":
+            raise invalid(f"`{key}` is empty", key)
+    return model_of(body, required=False)
+
+
+def named_in_query(req: falcon.Request) -> Body:
+    """Return the model that a GET request names in its query, as its body would."""
+    return {key: req.params[key] for key in _NAMES if key in req.params}
 
 
 class Load:
@@ -83,8 +105,7 @@ class PreviewLoad(Load):
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """The same as POST; the model may also be named in the query."""
         body = optional_body(req, self._house.settings)
-        named = {key: name for key in ("model_name", "model") if (name := req.get_param(key))}
-        self._load(req, resp, {**named, **body})
+        self._load(req, resp, {**named_in_query(req), **body})
 
     def on_head(self, _req: falcon.Request, _resp: falcon.Response) -> None:
         """Never loads anything."""
@@ -102,8 +123,10 @@ class Unload:
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer when it is gone; a model that is not loaded is 404 in the document's words."""
-        name = model_of(optional_body(req, self._house.settings), required=False)
-        of(req.env).model = name
+        self._unload(req, resp, optional_body(req, self._house.settings))
+
+    def _unload(self, req: falcon.Request, resp: falcon.Response, body: Body) -> None:
+        name = of(req.env).model = unload_name(body)
         try:
             gone = self._house.call(req.env, lambda number: UnloadModel(number, name), list[str])
         except LemonbusError as problem:
@@ -122,8 +145,8 @@ class PreviewUnload(Unload):
     changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST"})
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """The same as POST."""
-        self.on_post(req, resp)
+        """The same as POST; the model may also be named in the query."""
+        self._unload(req, resp, {**named_in_query(req), **optional_body(req, self._house.settings)})
 
     def on_head(self, _req: falcon.Request, _resp: falcon.Response) -> None:
         """Never unloads anything."""

@@ -34,13 +34,29 @@ def item(entry: ModelEntry, *, whole: bool = False) -> dict[str, Any]:
             "suggested": entry.suggested,
             "type": entry.type,
             "loaded": entry.loaded,
+            "aliases": entry.aliases,
+            "supported": not entry.hindrance,
         }
+        if entry.hindrance:
+            shown["unsupported_reason"] = entry.hindrance
     return shown
 
 
 def listing(entries: list[ModelEntry], *, whole: bool = False) -> bytes:
-    """Return the JSON of a list of models."""
-    return msgspec.json.encode({"object": "list", "data": [item(entry, whole=whole) for entry in entries]})
+    """Return the JSON of a list of models; the whole one has what this machine cannot run, and why, in ``hidden``.
+
+    What is on this machine is never hidden.
+    """
+    told: dict[str, Any] = {"object": "list"}
+    data = [entry for entry in entries if entry.downloaded or not entry.hindrance]
+    told["data"] = [item(entry, whole=whole) for entry in data]
+    if whole:
+        told["hidden"] = [
+            {"id": entry.id, "recipe": entry.recipe, "size": entry.size, "reason": entry.hindrance}
+            for entry in entries
+            if entry.hindrance and not entry.downloaded
+        ]
+    return msgspec.json.encode(told)
 
 
 class Models:
@@ -51,7 +67,7 @@ class Models:
         self._house = house
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Downloaded models, or with ``show_all=true`` all of them."""
+        """Downloaded models, or with ``show_all=true`` all that this machine can run."""
         show_all = flag_in_query(req, "show_all")
         check_cache_dir(req.get_param("cache_dir", default=""), self._house.settings)
         entries = self._house.call(req.env, lambda number: ListModels(number, show_all), list[ModelEntry])

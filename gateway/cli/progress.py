@@ -1,0 +1,94 @@
+"""What takes its time on the server, as the terminal shows it: bars for people, lines for logs and programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+import click
+
+from gateway.cli import screen
+from gateway.cli.exits import Trouble
+from gateway.cli.server import Server, in_band
+
+
+class Show(Protocol):
+    """Shows one progress event."""
+
+    def __call__(self, event: dict[str, Any], /) -> None: ...  # noqa: D102
+
+
+def follow(server: Server, path: str, body: dict[str, Any], as_json: bool, broken: str) -> None:
+    """Ask for something with ``stream``, and show how far it is; ``broken``: what to say if the stream breaks off."""
+    with _progress(as_json) as show:
+        for event, data in _events(server, path, {**body, "stream": True}):
+            if event == "progress":
+                show(data)
+            elif as_json:
+                click.echo(json.dumps({"event": event, **data}, ensure_ascii=False))
+            if event == "complete":
+                return
+    raise Trouble(broken)
+
+
+def _events(server: Server, path: str, body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for event, text in server.stream(path, body):
+        data = json.loads(text)
+        if trouble := in_band(data):
+            raise trouble
+        yield event, data
+
+
+def _progress(as_json: bool) -> AbstractContextManager[Show]:
+    if as_json:
+        return _lines()
+    return _bars() if sys.stderr.isatty() else _tenths()
+
+
+@contextmanager
+def _lines() -> Iterator[Show]:
+    yield lambda event: click.echo(json.dumps({"event": "progress", **event}, ensure_ascii=False))
+
+
+@contextmanager
+def _tenths() -> Iterator[Show]:
+    """For logs: a line for every tenth of a file."""
+    said: set[tuple[str, int]] = set()
+
+    def show(event: dict[str, Any]) -> None:
+        step = (str(event["file"]), int(event["percent"]) // 10)
+        if step not in said:
+            said.add(step)
+            place = f"{event['file_index']}/{event['total_files']}"
+            whole = screen.size(event["bytes_total"])
+            click.echo(f"{screen.plain(step[0])} ({place}) {event['percent']} % of {whole}", err=True)
+
+    yield show
+
+
+@contextmanager
+def _bars() -> Iterator[Show]:
+    """For people: a bar for every file."""
+    from rich import progress  # noqa: PLC0415 - slow to import
+    from rich.console import Console  # noqa: PLC0415
+
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, progress.TaskID] = {}
+
+        def show(event: dict[str, Any]) -> None:
+            name = screen.plain(str(event["file"]))
+            if name not in tasks:
+                tasks[name] = bars.add_task(name)
+            bars.update(tasks[name], completed=event["bytes_downloaded"], total=event["bytes_total"] or None)
+
+        yield show
