@@ -112,9 +112,12 @@ def test_every_library_has_its_place(library: str) -> None:
 @pytest.mark.parametrize(
     ("folder", "shared"),
     [
-        ("gateway/dialects", {"naming", "sse"}),
-        ("workers/backends", {"backend", "arguments"}),
-        ("gateway/cli", {"exits", "connect", "server", "screen", "settings", "chat", "fetch", "logfeed"}),
+        ("gateway/dialects", {"naming", "sse", "progress"}),
+        ("workers/backends", {"backend", "arguments", "llamacpp_recipe"}),
+        (
+            "gateway/cli",
+            {"exits", "connect", "server", "screen", "settings", "chat", "fetch", "progress", "variants", "logfeed"},
+        ),
     ],
 )
 def test_siblings_do_not_know_each_other(folder: str, shared: set[str]) -> None:

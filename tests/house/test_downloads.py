@@ -1,0 +1,164 @@
+"""Downloads through the whole house: progress, joining, hanging up, and going on after everything that can die did."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import OpenHouse
+from tests.house import processes
+from tests.house.exchange import Exchange
+from tests.house.hub import Hub, gguf
+from tests.house.server import Server
+
+SHOP = "shop/tiny-GGUF"
+MODEL = gguf(3_000_000)
+HELD = 1_500_000
+FIELDS = ["file", "file_index", "total_files", "bytes_downloaded", "bytes_total", "percent"]
+NAME = "user.Tiny"
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub({SHOP: {"tiny-Q4_0.gguf": MODEL, "mmproj-F16.gguf": gguf(9000, 2)}}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def shop(hub: Hub, open_house: OpenHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Server]:
+    """Opens servers that share their state, and know one model of the hub."""
+    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    state = tmp_path / "state"
+    state.mkdir()
+    item = {"checkpoint": f"{SHOP}:Q4_0", "recipe": "llamacpp", "mmproj": "mmproj-F16.gguf"}
+    (state / "user_models.json").write_text(json.dumps({"Tiny": item}))
+    settings = {"state_dir": str(state), "cache_dir": str(tmp_path / "cache"), "offline": False}
+    return lambda: open_house("tiny-chat", **settings)
+
+
+def start(server: Server, **fields: Any) -> Exchange:
+    return server.client.start("POST", "/v1/pull", {"model_name": NAME, **fields})
+
+
+def named(exchange: Exchange, name: str) -> list[Any]:
+    return [event.json() for event in exchange.events if event.name == name]
+
+
+def jobs(server: Server) -> list[int]:
+    return [process.pid for process in server.process_tree() if process.runs("workers.jobs.pull")]
+
+
+def begun(exchange: Exchange) -> bool:
+    return any(event["bytes_downloaded"] > 100_000 for event in named(exchange, "progress"))
+
+
+def test_a_stream_of_progress_has_the_documents_fields(hub: Hub, shop: Callable[[], Server]) -> None:
+    hub.rate = 2_000_000
+    answer = start(shop(), stream=True).finish()
+    assert answer.status == 200
+    told = named(answer, "progress")
+    assert told
+    for event in told:
+        assert list(event) == FIELDS
+        assert 0 <= event["bytes_downloaded"] <= event["bytes_total"]
+        assert event["percent"] == 100 * event["bytes_downloaded"] // event["bytes_total"]
+        assert (event["file_index"], event["total_files"]) in {(1, 2), (2, 2)}
+    assert named(answer, "complete") == [{"file_index": 2, "total_files": 2, "percent": 100}]
+    assert answer.events[-1].name == "complete"
+    moments = [event.at for event in answer.events]
+    assert all(later - at > 0.9 for at, later in zip(moments, moments[10:], strict=False)), "ten a second"
+
+
+def test_a_second_pull_joins_and_a_client_that_hangs_up_loses_nothing(hub: Hub, shop: Callable[[], Server]) -> None:
+    server = shop()
+    hub.hold_after = HELD
+    first = start(server, stream=True).until(begun)
+    second, third = start(server, stream=True), start(server)
+    second.until(lambda exchange: exchange.status)
+    first.hang_up()
+    hub.released.set()
+    assert named(second.finish(), "complete")
+    assert third.finish().json()["status"] == "success"
+    assert [file for file, _ in hub.transfers] == ["tiny-Q4_0.gguf", "mmproj-F16.gguf"]
+    assert start(server).finish().status == 200
+    assert len(hub.transfers) == 2
+
+
+def test_a_download_whose_job_is_killed_goes_on_with_the_next_pull(hub: Hub, shop: Callable[[], Server]) -> None:
+    server = shop()
+    hub.hold_after = HELD
+    broken = start(server, stream=True).until(begun)
+    for job in jobs(server):
+        processes.kill(job)
+    broken.finish()
+    (error,) = named(broken, "error")
+    assert isinstance(error["error"], str)
+    assert "what was fetched is kept" in error["error"]
+    assert not named(broken, "complete")
+    goes_on(hub, server)
+
+
+def test_a_download_goes_on_after_the_server_was_stopped(hub: Hub, shop: Callable[[], Server]) -> None:
+    hub.hold_after = HELD
+    server = shop()
+    broken = start(server, stream=True).until(begun)
+    server.stop()
+    broken.finish()
+    assert not named(broken, "complete")
+    goes_on(hub, shop())
+
+
+def test_a_download_goes_on_after_the_server_was_killed(hub: Hub, shop: Callable[[], Server]) -> None:
+    hub.hold_after = HELD
+    server = shop()
+    start(server, stream=True).until(begun).hang_up()
+    server.kill_supervisor()
+    server.assert_nothing_left()
+    goes_on(hub, shop())
+
+
+def goes_on(hub: Hub, server: Server) -> None:
+    """Pull what broke off: only what is missing is transferred, and it is whole."""
+    hub.hold_after = 0
+    hub.released.set()
+    hub.transfers.clear()
+    answer = start(server, stream=True).finish()
+    assert named(answer, "complete")
+    assert hub.transfers[0][0] == "tiny-Q4_0.gguf"
+    assert hub.transfers[0][1] > 1_000_000
+    shown = server.client.get(f"/v1/models/{NAME}").json()
+    assert shown["downloaded"] is True
+    cached = list(Path(os.environ["HF_HOME"]).rglob("snapshots/*/tiny-Q4_0.gguf"))
+    assert [path.read_bytes() for path in cached] == [MODEL]
+
+
+def test_a_pull_that_fails_says_why_and_leaves_nothing_registered_wrong(hub: Hub, shop: Callable[[], Server]) -> None:
+    server = shop()
+    hub.wrong_size = shutil.disk_usage(server.home).total
+    answer = start(server, stream=True).finish()
+    assert answer.status == 200
+    (error,) = named(answer, "error")
+    assert "not enough disk space" in error["error"]
+    assert error["code"] == "download_failed"
+    whole = start(server).finish()
+    assert whole.status == 502
+    assert str(Path(os.environ["HF_HOME"]).parent) not in whole.body.decode()
+    hub.wrong_size = 0
+    assert start(server).finish().json()["status"] == "success"
+
+
+def test_two_files_are_told_of_by_their_place(hub: Hub, shop: Callable[[], Server]) -> None:
+    hub.rate = 30_000
+    hub.repositories[SHOP]["tiny-Q4_0.gguf"] = gguf(100)
+    answer = start(shop(), stream=True).finish()
+    assert named(answer, "progress")[-1]["file"] == "mmproj-F16.gguf"
+    assert named(answer, "progress")[-1]["file_index"] == 2

@@ -1,0 +1,25 @@
+"""Fields of an answer by the paths that the documents' requests are checked with: ``a.b``, ``list[].c``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+_MISSING: Final = object()
+
+
+def missing(body: Any, paths: Iterable[str]) -> list[str]:
+    """Return the paths that the body does not have; of a list every item must have them, and there must be one."""
+    return [path for path in paths if any(value is _MISSING for value in values(body, path))]
+
+
+def values(body: Any, path: str) -> list[Any]:
+    """Return what is at a path, or a mark for each place where nothing is."""
+    found = [body]
+    for step in re.findall(r"[^.\[\]]+|\[\]", path):
+        if step == "[]":
+            found = [item for each in found for item in (each if isinstance(each, list) and each else [_MISSING])]
+        else:
+            found = [each.get(step, _MISSING) if isinstance(each, dict) else _MISSING for each in found]
+    return found

@@ -1,0 +1,33 @@
+"""A server whose models come from a hub on loopback: what the documents' examples need of the world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.house.hub import Hub
+from tests.house.models import tiny_models
+
+QWEN = "Qwen3-0.6B-GGUF"
+"""A model of the catalogue that the documents load; here the hub has a tiny one under its name."""
+UNREGISTERED = "somebody/Preview-GGUF:Q4_0"
+"""A checkpoint that is in no catalogue: what the preview calls ``<HUGGINGFACE_CHECKPOINT>``."""
+
+
+@contextmanager
+def hub_around(folder: Path) -> Iterator[Hub]:
+    """Let servers that are started meanwhile find this hub, and a hub cache of their own."""
+    tiny = tiny_models() / "models"
+    repositories = {
+        "unsloth/Qwen3-0.6B-GGUF": {"Qwen3-0.6B-Q4_0.gguf": (tiny / "tiny-chat.gguf").read_bytes()},
+        "somebody/Preview-GGUF": {"Preview-Q4_0.gguf": (tiny / "tiny-loop.gguf").read_bytes()},
+    }
+    with Hub(repositories) as hub, pytest.MonkeyPatch.context() as patch:
+        for name in ("HF_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE"):
+            patch.delenv(name, raising=False)
+        patch.setenv("HF_ENDPOINT", hub.url)
+        patch.setenv("HF_HOME", str(folder / "hf"))
+        yield hub

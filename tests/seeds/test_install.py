@@ -1,0 +1,353 @@
+"""``install`` and ``uninstall`` as document 000 shows them, with a release server on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.app import PREFIXES
+from tests.conftest import OpenHouse
+from tests.house.client import together
+from tests.house.exchange import Exchange
+from tests.house.machines import laptop
+from tests.house.models import STORY
+from tests.house.releases import Releases, llama_server, tar
+from tests.house.server import Server
+from tests.house.waiting import wait_for
+
+VULKAN = {"recipe": "llamacpp", "backend": "vulkan"}
+LAUNCH = Path(__file__).parents[2] / "deploy" / "launch"
+NAME = "vulkan.tar.gz"
+CHAT = "extra.tiny-chat"
+
+
+@pytest.fixture
+def releases() -> Iterator[Releases]:
+    files = {NAME: llama_server("b7869", 400_000), "new.tar.gz": llama_server("b8000"), "bad": tar(("../x", b"x"))}
+    with Releases(files) as releases:
+        yield releases
+
+
+@pytest.fixture
+def server(releases: Releases, open_house: OpenHouse) -> Server:
+    return opened(open_house, releases)
+
+
+def opened(open_house: OpenHouse, releases: Releases, *pins: str, **settings: Any) -> Server:
+    pinned = [*pins] or [releases.pin("llamacpp:vulkan", "b7869", NAME)]
+    return open_house("tiny-chat", **{"offline": False, "backend_releases": pinned, **settings})
+
+
+def state(server: Server, recipe: str = "llamacpp", backend: str = "vulkan") -> dict[str, Any]:
+    body = server.client.get("/v1/system-info").json()
+    return dict(body["recipes"][recipe]["backends"][backend])
+
+
+def install(server: Server, prefix: str = "/v1", **body: Any) -> Exchange:
+    return server.client.post(f"{prefix}/install", {**VULKAN, **body})
+
+
+def folders(server: Server) -> list[str]:
+    home = Path(server.settings.cache_dir) / "backends" / "llamacpp" / "vulkan"
+    return sorted(path.name for path in home.glob("*")) if home.exists() else []
+
+
+def job(server: Server) -> int:
+    """The process that installs."""
+    found = [process.pid for process in server.process_tree() if process.runs("workers.jobs.install")]
+    return found[0] if found else 0
+
+
+def check_error(answer: Exchange, status: int, kind: str, *words: str) -> None:
+    body = answer.json()
+    assert answer.status == status, body
+    assert body["status"] == "error"
+    assert body["message"] == body["error"]["message"]
+    assert body["error"]["type"] == kind
+    assert body["error"]["code"]
+    for word in words:
+        assert word in body["message"]
+
+
+# POST /v1/install, and POST /v1/uninstall of the example
+
+
+def test_the_examples_under_every_prefix(server: Server) -> None:
+    for prefix in PREFIXES:
+        before = state(server)
+        assert before == {
+            "devices": before["devices"],
+            "state": "installable",
+            "message": "Backend is supported but not installed.",
+            "action": "lemonbus backends install llamacpp:vulkan",
+            "version": "b7869",
+        }
+        assert "cpu" in before["devices"]
+        answer = install(server, prefix, stream=False)
+        assert answer.status == 200
+        assert answer.json() == {"status": "success", **VULKAN, "version": "b7869"}
+        after = state(server)
+        assert (after["state"], after["message"], after["action"], after["version"]) == ("installed", "", "", "b7869")
+        for _ in range(2):
+            answer = server.client.post(f"{prefix}/uninstall", VULKAN)
+            assert answer.status == 200
+            assert answer.json() == {"status": "success", **VULKAN}
+            assert folders(server) == [".lock"]
+
+
+def test_what_was_installed_runs_models(server: Server) -> None:
+    answer = server.client.post("/v1/load", {"model_name": CHAT, "llamacpp_backend": "vulkan"})
+    assert answer.status == 503, answer.json()
+    assert "lemonbus backends install llamacpp:vulkan" in answer.json()["message"]
+    assert install(server).status == 200
+    answer = server.client.post("/v1/load", {"model_name": CHAT, "llamacpp_backend": "vulkan"})
+    assert answer.status == 200, answer.json()
+    said = server.client.chat(CHAT).finish().json()
+    assert said["choices"][0]["message"]["content"].strip() == STORY.strip()
+    engine = server.engine_now(CHAT)
+    assert engine is not None
+    assert engine.option("-ngl") == "99"
+
+
+def test_streamed_with_force(server: Server, releases: Releases) -> None:
+    answer = install(server, stream=True, force=True)
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    told = [(event.name, event.json()) for event in answer.events if event.name != ":"]
+    assert {name for name, _ in told} == {"progress", "complete"}
+    size = len(releases.files[NAME])
+    for name, data in told[:-1]:
+        assert name == "progress"
+        assert set(data) == {"file", "file_index", "total_files", "bytes_downloaded", "bytes_total", "percent"}
+    assert (told[-2][1]["file"], told[-2][1]["bytes_downloaded"], told[-2][1]["bytes_total"]) == (NAME, size, size)
+    assert told[-1] == (
+        "complete",
+        {"file_index": 1, "total_files": 1, "percent": 100, "status": "success", **VULKAN},
+    )
+
+
+def test_the_default_alias_is_echoed(
+    tmp_path: Path, releases: Releases, open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    server = opened(open_house, releases, machine_dir=str(laptop(tmp_path / "machine").root))
+    wanted = {"recipe": "flm", "backend": "default"}
+    answer = server.client.post("/v1/install", wanted)
+    check_error(answer, 501, "unsupported_operation", "flm", "https://", "PATH")
+    assert state(server, "flm", "default")["state"] == "installable"
+    (tmp_path / "flm").write_text("#!/bin/sh\n")
+    (tmp_path / "flm").chmod(0o755)
+    assert server.client.post("/v1/install", wanted).json() == {"status": "success", **wanted}
+    assert state(server, "flm", "default") == {
+        "devices": ["amd_npu"],
+        "state": "installed",
+        "message": "",
+        "action": "",
+    }
+    check_error(server.client.post("/v1/uninstall", wanted), 409, "conflict")
+
+
+def test_what_is_there_already_is_not_installed_again(server: Server, releases: Releases) -> None:
+    assert install(server).status == install(server).status == 200
+    assert len(releases.requests) == 1
+    answer = server.client.post("/v1/install", {"recipe": "llamacpp", "backend": "default"})
+    assert answer.json() == {
+        "status": "success",
+        "recipe": "llamacpp",
+        "backend": "default",
+        "version": state(server, backend="cpu")["version"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"recipe": "llamacpp", "backend": "metal"}, ["Requires macOS", "force"]),
+        ({"recipe": "llamacpp", "backend": "metal", "force": True}, ["backend_releases", "llamacpp:metal@"]),
+        ({"recipe": "sd-cpp", "backend": "cpu"}, ["backend_releases", "sd-cpp:cpu@VERSION=URL#sha256=DIGEST"]),
+        ({"recipe": "nope", "backend": "cpu"}, ["nope", "llamacpp"]),
+        ({"recipe": "llamacpp", "backend": "nope"}, ["nope", "vulkan"]),
+        ({"recipe": "llamacpp"}, ["`backend` is required"]),
+        ({"backend": "cpu"}, ["`recipe` is required"]),
+        ({"recipe": 7, "backend": "cpu"}, ["`recipe` must be a string"]),
+        ({**VULKAN, "stream": "yes"}, ["`stream` must be true or false"]),
+        ({**VULKAN, "force": 1}, ["`force` must be true or false"]),
+    ],
+)
+def test_mistakes(house: Server, body: dict[str, Any], words: list[str]) -> None:
+    for more in ({}, {"stream": True}) if "stream" not in body else ({},):
+        check_error(house.client.post("/v1/install", {**body, **more}), 400, "invalid_request", *words)
+
+
+def test_force_installs_what_this_machine_cannot_run(releases: Releases, open_house: OpenHouse, tmp_path: Path) -> None:
+    pin = releases.pin("llamacpp:cuda", "b1", "new.tar.gz")
+    server = opened(open_house, releases, pin, machine_dir=str(tmp_path))
+    wanted = {"recipe": "llamacpp", "backend": "cuda"}
+    check_error(server.client.post("/v1/install", wanted), 400, "invalid_request", "an NVIDIA GPU")
+    assert server.client.post("/v1/install", {**wanted, "force": True}).status == 200
+    assert state(server, backend="cuda")["state"] == "unsupported"
+
+
+def test_an_offline_server(releases: Releases, open_house: OpenHouse) -> None:
+    server = opened(open_house, releases, offline=True)
+    check_error(install(server), 503, "model_error", "offline")
+    assert releases.requests == []
+
+
+def test_failures_leave_nothing(releases: Releases, open_house: OpenHouse) -> None:
+    pins = [
+        releases.pin("llamacpp:vulkan", "b1", NAME, digest="0" * 64),
+        releases.pin("whispercpp:vulkan", "b1", "bad"),
+        "nope:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
+        "llamacpp:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
+    ]
+    server = opened(open_house, releases, *pins)
+    check_error(install(server), 502, "model_error", "sha256 differs")
+    events = [event for event in install(server, stream=True).events if event.name != ":"]
+    last = events[-1].json()
+    assert events[-1].name == "error"
+    assert "sha256 differs" in last["error"]
+    assert (last["code"], bool(last["request_id"])) == ("download_failed", True)
+    answer = server.client.post("/v1/install", {"recipe": "whispercpp", "backend": "vulkan"})
+    check_error(answer, 502, "model_error", "the archive was refused")
+    assert folders(server) == [".lock"]
+    assert state(server)["state"] == "installable"
+    problems = {line["problem"] for line in server.lines if line.get("event") == "backend releases"}
+    assert {
+        "backend_releases: there is no backend nope:cpu",
+        "backend_releases: llamacpp:cpu is not installed from an archive",
+    } <= problems
+
+
+def test_concurrent_installs_join(server: Server, releases: Releases) -> None:
+    answers = together(6, lambda index: install(server, stream=bool(index % 2)))
+    assert {answer.status for answer in answers} == {200}
+    assert [event.name for event in answers[1].events][-1] == "complete"
+    assert len(releases.requests) == 1
+
+
+def test_a_killed_job_leaves_nothing_and_the_next_goes_on(server: Server, releases: Releases) -> None:
+    releases.hold_after = 200_000
+    waiting = server.client.start("POST", "/v1/install", VULKAN)
+    assert releases.holding.wait(10)
+    check_error(server.client.post("/v1/uninstall", VULKAN), 409, "conflict", "is just being installed")
+    os.kill(wait_for(lambda: job(server), "the job runs"), signal.SIGKILL)
+    check_error(waiting.finish(), 502, "model_error", "interrupted", "nothing was changed")
+    assert state(server)["state"] == "installable"
+    releases.hold_after = 0
+    assert install(server).status == 200
+    (_, first), (_, second) = releases.requests
+    assert (first, second) == (0, second)
+    assert second > 0
+    assert [name for name in folders(server) if name != ".lock"] == [
+        name for name in folders(server) if name.startswith("b7869-")
+    ]
+
+
+def test_a_client_that_hangs_up_leaves_the_installation_alone(server: Server, releases: Releases) -> None:
+    releases.hold_after = 200_000
+    waiting = server.client.start("POST", "/v1/install", {**VULKAN, "stream": True})
+    assert releases.holding.wait(10)
+    waiting.connection.close()
+    releases.released.set()
+    wait_for(lambda: state(server)["state"] == "installed", "it is installed", 10.0)
+
+
+def test_an_update(releases: Releases, open_house: OpenHouse, tmp_path: Path) -> None:
+    kept = {"cache_dir": str(tmp_path / "cache")}
+    server = opened(open_house, releases, **kept)
+    assert install(server).status == 200
+    server.stop()
+    server = opened(open_house, releases, releases.pin("llamacpp:vulkan", "b8000", "new.tar.gz"), **kept)
+    before = state(server)
+    assert (before["state"], before["version"]) == ("update_required", "b7869")
+    assert before["message"] == "Backend update is required before use."
+    assert before["action"] == "lemonbus backends install llamacpp:vulkan"
+    assert install(server).json()["version"] == "b8000"
+    assert (state(server)["state"], state(server)["version"]) == ("installed", "b8000")
+    assert [name.split("-")[0] for name in folders(server) if name != ".lock"] == ["b8000"]
+
+
+def test_a_mirror_stands_in_for_github(releases: Releases, open_house: OpenHouse) -> None:
+    pin = releases.pin("llamacpp:vulkan", "b7869", NAME, url="https://github.com")
+    server = opened(open_house, releases, pin, release_mirror=releases.url)
+    assert install(server).status == 200
+    assert releases.requests == [(NAME, 0)]
+
+
+# POST /v1/uninstall
+
+
+def test_models_are_unloaded_first(server: Server) -> None:
+    assert install(server).status == 200
+    assert server.client.post("/v1/load", {"model_name": CHAT, "llamacpp_backend": "vulkan"}).status == 200
+    assert server.client.post("/v1/uninstall", VULKAN).status == 200
+    assert server.health()["all_models_loaded"] == []
+    assert server.engine_now(CHAT) is None
+    assert folders(server) == [".lock"]
+
+
+def test_models_of_other_backends_stay(server: Server) -> None:
+    assert install(server).status == 200
+    assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
+    assert server.client.post("/v1/uninstall", VULKAN).status == 200
+    assert [each["model_name"] for each in server.health()["all_models_loaded"]] == [CHAT]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [
+        ({"recipe": "llamacpp", "backend": "nope"}, 400, "invalid_request"),
+        ({"recipe": "nope", "backend": "cpu"}, 400, "invalid_request"),
+        ({"recipe": "llamacpp"}, 400, "invalid_request"),
+        ({"recipe": "llamacpp", "backend": "cpu"}, 409, "conflict"),
+        ({"recipe": "llamacpp", "backend": "system"}, 409, "conflict"),
+    ],
+)
+def test_mistakes_of_uninstall(house: Server, body: dict[str, Any], status: int, kind: str) -> None:
+    check_error(house.client.post("/v1/uninstall", body), status, kind)
+
+
+# lemonbus backends
+
+
+def lemonbus(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEMON")}
+    environment["LEMONBUS_URL"] = f"http://127.0.0.1:{server.port}"
+    return subprocess.run(
+        [sys.executable, str(LAUNCH), "backends", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_the_terminal(server: Server) -> None:
+    done = lemonbus(server, "install", "llamacpp:vulkan")
+    assert (done.returncode, done.stdout) == (0, "Installed backend: llamacpp:vulkan\n"), done.stderr
+    assert f"{NAME} (1/1) 100 %" in done.stderr
+    for words in ([], ["list"]):
+        listed = lemonbus(server, *words).stdout
+        assert "llamacpp:cpu *" in listed
+        assert any(line.split()[:3] == ["llamacpp:vulkan", "installed", "b7869"] for line in listed.splitlines())
+    assert json.loads(lemonbus(server, "list", "--json").stdout)["llamacpp"]["default_backend"] == "cpu"
+    done = lemonbus(server, "uninstall", "llamacpp:vulkan")
+    assert (done.returncode, done.stdout) == (0, "Removed backend: llamacpp:vulkan\n")
+    done = lemonbus(server, "install", "llamacpp:vulkan", "--json")
+    assert json.loads(done.stdout.splitlines()[-1])["event"] == "complete"
+    done = lemonbus(server, "install", "llamacpp:metal")
+    assert done.returncode == 1
+    assert "Requires macOS" in done.stderr
+    done = lemonbus(server, "install", "llamacpp")
+    assert done.returncode == 2
+    assert "RECIPE:BACKEND" in done.stderr

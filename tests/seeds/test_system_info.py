@@ -1,0 +1,232 @@
+"""``GET system-info`` as documents 000 and 001 show it, on this machine and on machines made of files."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from gateway.app import PREFIXES
+from tests.conftest import OpenHouse
+from tests.house import tools
+from tests.house.client import together
+from tests.house.machines import RYZEN, laptop, workstation
+from tests.house.server import Server
+from tests.house.waiting import wait_for
+from tests.seeds.fields import missing
+
+ESSENTIAL = ["OS Version", "Processor", "Physical Memory"]
+CPU = [f"devices.cpu.{key}" for key in ("name", "cores", "threads", "available")]
+LEMONADE = [
+    *ESSENTIAL,
+    *CPU,
+    "devices.cpu.family",
+    *(f"recipes.{recipe}.backends" for recipe in ("llamacpp", "whispercpp", "sd-cpp", "flm", "ryzenai-llm")),
+    "recipes.llamacpp.default_backend",
+    *(f"recipes.llamacpp.backends.cpu.{key}" for key in ("devices", "state", "message", "action", "version")),
+    *(f"recipes.llamacpp.backends.{name}.state" for name in ("vulkan", "rocm", "metal")),
+    *(f"recipes.{recipe}.backends.default.state" for recipe in ("whispercpp", "sd-cpp", "flm", "ryzenai-llm")),
+]
+SPEC = [*ESSENTIAL, *CPU, "devices.amd_igpu", "devices.amd_dgpu", "devices.npu"]
+OF_WINDOWS = {"OEM System", "BIOS Version", "CPU Max Clock", "Windows Power Setting"}
+LAUNCH = Path(__file__).parents[2] / "deploy" / "launch"
+STATES = {"unsupported", "installable", "update_required", "installed"}
+
+
+def info(server: Server, query: str = "", prefix: str = "/v1") -> Any:
+    answer = server.client.get(f"{prefix}/system-info{query}")
+    assert answer.status == 200, answer
+    return answer.json()
+
+
+# GET /v1/system-info, document 000; GET /api/v1/system-info, document 001
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_every_documented_field_is_there(house: Server, prefix: str) -> None:
+    body = info(house, prefix=prefix)
+    assert missing(body, [*LEMONADE, *SPEC]) == []
+    assert not OF_WINDOWS & set(body)
+    assert isinstance(body["devices"]["amd_igpu"], dict)
+    assert isinstance(body["devices"]["amd_dgpu"], list)
+    assert isinstance(body["devices"]["npu"], dict)
+    assert "Python Packages" not in body
+
+
+def test_the_values_are_this_machines(house: Server) -> None:
+    body = info(house)
+    cpu = body["devices"]["cpu"]
+    assert cpu["name"] == body["Processor"] != ""
+    assert cpu["threads"] == psutil.cpu_count()
+    assert cpu["cores"] == psutil.cpu_count(logical=False)
+    assert (cpu["available"], cpu["family"]) == (True, platform.machine())
+    assert body["Physical Memory"] == f"{psutil.virtual_memory().total / 2**30:.1f} GB"
+    assert platform.release() in body["OS Version"]
+
+
+def test_recipes_are_told_by_the_documents_rules(house: Server) -> None:
+    for recipe, about in info(house)["recipes"].items():
+        states = [backend["state"] for backend in about["backends"].values()]
+        assert set(states) <= STATES, recipe
+        assert ("default_backend" in about) == any(state != "unsupported" for state in states), recipe
+        for backend in about["backends"].values():
+            installed, unsupported = backend["state"] == "installed", backend["state"] == "unsupported"
+            assert (backend["message"] == "") == installed, (recipe, backend)
+            assert not (unsupported and backend["devices"]), (recipe, backend)
+    assert info(house)["recipes"]["llamacpp"]["backends"]["metal"]["state"] == "unsupported"
+
+
+def test_head_is_get_without_a_body_and_other_methods_are_refused(house: Server) -> None:
+    head = house.client.start("HEAD", "/v1/system-info").finish()
+    assert (head.status, head.body) == (200, b"")
+    wrong = house.client.post("/v1/system-info", {})
+    assert wrong.status == 405
+    assert "GET" in wrong.headers["allow"]
+
+
+def test_verbose_is_true_or_false(house: Server) -> None:
+    wrong = house.client.get("/v1/system-info?verbose=maybe")
+    assert (wrong.status, wrong.error["param"]) == (400, "verbose")
+    assert "Python Packages" not in info(house, "?verbose=false")
+
+
+# GET /api/v1/system-info?verbose=true, document 001
+
+
+def test_verbose_adds_python_packages_and_more(house: Server) -> None:
+    body = info(house, "?verbose=true", "/api/v1")
+    assert missing(body, [*LEMONADE, *SPEC, "Python Packages", "lemonbus.version", "lemonbus.kernel"]) == []
+    packages = dict(line.split("==") for line in body["Python Packages"])
+    assert packages["msgspec"]
+    assert body["lemonbus"]["python"] == platform.python_version()
+    assert body["lemonbus"]["memory_bytes"] == psutil.virtual_memory().total
+
+
+# devices, documents 000 and 001
+
+
+@pytest.fixture
+def elsewhere(open_house: OpenHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Starts a server on a machine of files, with stand-ins for the makers' tools."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", tools.path(folder))
+
+    def start(machine: Any, **said: str) -> Server:
+        for name, says in said.items():
+            tools.put(folder, name.replace("_", "-"), says)
+        return open_house("tiny-chat", machine_dir=str(machine(tmp_path / "machine").root))
+
+    return start
+
+
+def test_the_documents_own_laptop(elsewhere: Any) -> None:
+    body = info(elsewhere(laptop))
+    devices = body["devices"]
+    assert (body["Processor"], body["Physical Memory"]) == (RYZEN, "32.0 GB")
+    expected = {"name": RYZEN, "cores": 12, "threads": 24, "available": True, "family": platform.machine()}
+    assert devices["cpu"] == expected
+    (gpu,) = devices["amd_gpu"]
+    assert gpu.items() >= {
+        "name": "AMD Radeon 890M Graphics",
+        "vram_gb": 0.5,
+        "memory_mb": 512,
+        "driver_version": "6.14.0-test",
+        "available": True,
+        "family": "gfx1150",
+    }.items()  # fmt: skip
+    assert devices["amd_igpu"] == gpu
+    assert devices["amd_dgpu"] == []
+    assert devices["nvidia_gpu"] == []
+    assert devices["npu"] == devices["amd_npu"]
+    assert devices["npu"] == {
+        "name": "RyzenAI-npu4",
+        "driver_version": "6.14.0-test",
+        "power_mode": "Unknown",
+        "available": True,
+        "family": "XDNA2",
+    }
+    assert body["recipes"]["flm"]["backends"]["default"]["state"] != "unsupported"
+    assert body["recipes"]["llamacpp"]["backends"]["cpu"]["devices"] == ["cpu"]
+
+
+def test_a_workstation_by_the_word_of_its_makers_tools(elsewhere: Any) -> None:
+    server = elsewhere(workstation, nvidia_smi=tools.NVIDIA, rocm_smi=tools.ROCM_JSON)
+    devices = info(server)["devices"]
+    assert devices["amd_igpu"] == devices["npu"] == devices["amd_npu"] == {"available": False}
+    assert devices["amd_gpu"] == devices["amd_dgpu"]
+    (amd,) = devices["amd_gpu"]
+    assert (amd["family"], amd["vram_gb"], amd["driver_version"]) == ("gfx1100", 24.0, "6.8.5")
+    ours, given_away = devices["nvidia_gpu"]
+    assert (ours["name"], ours["vram_gb"], ours["driver_version"]) == ("NVIDIA GeForce RTX 4090", 24.0, "550.54.14")
+    assert (ours["available"], ours["family"], ours["memory_mb"]) == (True, "sm_89", 24564)
+    assert (given_away["available"], given_away["vram_gb"]) == (False, None)
+
+
+def test_the_mode_of_an_npu_is_what_its_tool_says(elsewhere: Any) -> None:
+    assert info(elsewhere(laptop, xrt_smi=tools.XRT))["devices"]["npu"]["power_mode"] == "Performance"
+
+
+def test_tools_are_run_once_however_many_ask(elsewhere: Any, tmp_path: Path) -> None:
+    server = elsewhere(workstation, nvidia_smi=tools.NVIDIA)
+    first = together(6, lambda _: info(server, "?verbose=true"))
+    assert all(body["devices"] == first[0]["devices"] and body["Python Packages"] for body in first)
+    assert info(server)["devices"] == first[0]["devices"]
+    assert tools.runs(tmp_path / "bin", "nvidia-smi") == 1
+    wait_for(lambda: not [each for each in server.process_tree() if each.runs("workers.jobs.probe")], "the job is gone")
+
+
+def test_without_tools_nothing_is_started_for_it(elsewhere: Any) -> None:
+    server = elsewhere(laptop)
+    before = {each.pid for each in server.process_tree()}
+    info(server)
+    assert not [each for each in server.process_tree() if each.pid not in before and each.runs("workers.jobs.probe")]
+
+
+def test_a_job_that_is_killed_costs_only_what_it_would_have_said(elsewhere: Any, tmp_path: Path) -> None:
+    server = elsewhere(workstation)
+    hangs = tmp_path / "hangs"
+    os.mkfifo(hangs)
+    tools.put(tmp_path / "bin", "rocm-smi", instead=f"/bin/cat {hangs}")
+    asked = server.client.start("GET", "/v1/system-info?verbose=true")
+    wait_for(lambda: tools.runs(tmp_path / "bin", "rocm-smi") == 1, "the tool hangs")
+    began = time.monotonic()
+    assert server.health()["status"] == "ok", "nobody else waits"
+    assert time.monotonic() - began < 2.0
+    (job,) = [each for each in server.process_tree() if each.runs("workers.jobs.probe")]
+    os.kill(job.pid, signal.SIGKILL)
+    body = asked.finish().json()
+    assert "Python Packages" not in body
+    assert body["devices"]["amd_gpu"][0]["driver_version"] == "6.14.0-test"
+    assert any(line["event"] == "nobody looked at the machine" for line in server.lines)
+
+
+# the terminal
+
+
+def test_the_terminal_shows_it(elsewhere: Any) -> None:
+    server = elsewhere(laptop)
+
+    def lemonbus(*words: str) -> str:
+        command = [sys.executable, str(LAUNCH), "system-info", *words]
+        environment = {**os.environ, "LEMONBUS_URL": f"http://127.0.0.1:{server.port}", "COLUMNS": "200"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True)
+        return done.stdout
+
+    shown = lemonbus()
+    assert f"Processor:        {RYZEN}" in shown
+    assert re.search(r"^amd_npu +RyzenAI-npu4 +power mode Unknown +XDNA2 +6.14.0-test +yes$", shown, re.MULTILINE)
+    assert re.search(r"^amd_gpu +AMD Radeon 890M Graphics +0.5 GB +gfx1150", shown, re.MULTILINE)
+    assert re.search(r"^llamacpp:cpu.* installed ", shown, re.MULTILINE)
+    assert "ASUSTeK" in lemonbus("--verbose")
+    assert json.loads(lemonbus("--json")) == info(server)

@@ -1,0 +1,75 @@
+"""POST /v1/unload: one, all, none, and the document's words for what is not loaded."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import OpenHouse
+from tests.house.server import Server
+
+CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
+SUCCESS = {"status": "success", "message": "Model unloaded successfully"}
+
+
+@pytest.fixture(scope="module")
+def server(open_shared: OpenHouse) -> Server:
+    return open_shared("tiny-chat", "tiny-loop")
+
+
+def loaded(server: Server) -> set[str]:
+    return {model["model_name"] for model in server.health()["all_models_loaded"]}
+
+
+def load_both(server: Server) -> None:
+    for model in (CHAT, LOOP):
+        assert server.client.post("/v1/load", {"model_name": model}).status == 200
+    assert loaded(server) == {CHAT, LOOP}
+
+
+def test_one(server: Server) -> None:
+    load_both(server)
+    answer = server.client.post("/v1/unload", {"model_name": CHAT})
+    assert answer.status == 200
+    assert answer.json().items() >= SUCCESS.items()
+    assert loaded(server) == {LOOP}
+    assert server.engine_now(CHAT) is None, "its process is gone"
+
+
+@pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
+def test_all_without_body_and_content_type_also_when_nothing_is_loaded(server: Server, prefix: str) -> None:
+    load_both(server)
+    for _ in range(2):
+        answer = server.client.start("POST", f"{prefix}/unload").finish()
+        assert answer.status == 200
+        assert answer.json().items() >= SUCCESS.items()
+        assert loaded(server) == set()
+
+
+@pytest.mark.parametrize("model", ["Qwen3-0.6B-GGUF", "No-Such-Model", "owner/repo:Q4"])
+def test_what_is_not_loaded_known_or_not(server: Server, model: str) -> None:
+    answer = server.client.post("/v1/unload", {"model_name": model})
+    body = answer.json()
+    assert answer.status == 404
+    assert (body["status"], body["message"]) == ("error", f"Model not found: {model}")
+    assert (body["error"]["type"], body["error"]["code"]) == ("not_found", "model_not_found")
+    assert body["error"]["message"] == body["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"[]", b"null", b'"m"', b'{"model_name": ""}', b'{"model_name": 1}', b'{"modelname": "x"}'],
+)
+def test_a_malformed_body_unloads_nothing(server: Server, body: bytes) -> None:
+    load_both(server)
+    answer = server.client.post("/v1/unload", body)
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request")
+    assert loaded(server) == {CHAT, LOOP}
+
+
+def test_running_requests_end_first(server: Server) -> None:
+    load_both(server)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=600)
+    stream.until(lambda seen: seen.events)
+    assert server.client.post("/v1/unload", {"model_name": LOOP}).status == 200
+    assert stream.finish().events[-1].data == "[DONE]"
+    assert loaded(server) == {CHAT}
