@@ -22,7 +22,7 @@ from protocol.failures import Failure
 from protocol.recipes import ModelSpec
 from protocol.staff import Hello, Leave, Load, Ready
 from protocol.surroundings import Surroundings
-from protocol.work import Cancel, Run
+from protocol.work import Cancel, Idles, Run
 from tests.house.waiting import DEADLINE
 
 T = TypeVar("T")
@@ -99,7 +99,8 @@ class Stand:
         for one, _ in poller.poll(int(seconds * 1000)):
             frames = one.recv_multipart()
             if one is self.router:
-                self.said.append(wire.decode(frames[1:])[0])
+                message = wire.decode(frames[1:])[0]
+                self.said += message.ends if isinstance(message, Idles) else [message]
                 continue
             assert frames[0].startswith(ids.topic(self.gateway))
             for event in unpack_batch(frames[1]):

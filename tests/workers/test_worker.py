@@ -163,6 +163,24 @@ def test_cancelling_one_leaves_its_neighbour_alone(loop: Stand) -> None:
     assert loop.ended(2).done.output_tokens == 600
 
 
+def test_ends_that_travel_together_are_told_before_what_comes_later(spare: Stand) -> None:
+    spare.load(spec_of("tiny-loop", ctx_size=100_000, slots=16))
+    spare.subscribe()
+    spare.run(1, "chat/completions", ENDLESS, stream=True)
+    spare.begun(1)
+    brief = range(2, 8)
+    for number in brief:
+        spare.run(number, "chat/completions", {**CHAT, "max_tokens": 2})
+    for number in brief:
+        assert spare.ended(number).done.output_tokens == 2
+    os.kill(spare.ready.engine_pid, signal.SIGKILL)
+    told: list[object] = []
+    spare.until(lambda: told.extend(spare.said) or spare.said.clear() or EngineDied in map(type, told), "it is told")
+    ends = [message.number for message in told if isinstance(message, Idle)]
+    assert sorted(ends) == list(brief)
+    assert isinstance(told[-1], EngineDied)
+
+
 def test_a_gateway_that_leaves_cancels(loop: Stand) -> None:
     loop.run(1, "chat/completions", ENDLESS, stream=True)
     loop.begun(1)

@@ -1,0 +1,131 @@
+"""What a response is on the wire: framing, ends, closing, and headers that cannot be smuggled in."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.response import Response
+
+
+class Request:
+    def __init__(self, method: str = "GET", version: tuple[int, int] = (1, 1), close: bool = False) -> None:
+        self.method, self.version, self.close = method, version, close
+
+    def should_close(self) -> bool:
+        return self.close
+
+
+class Sock:
+    """Takes at most ``room`` bytes a call, as a full socket does."""
+
+    def __init__(self, room: int = 1 << 20) -> None:
+        self.room = room
+        self.calls: list[bytes] = []
+        self._sock = self
+
+    def send(self, data: bytes) -> int:
+        if not self.room:
+            raise BlockingIOError
+        self.calls.append(bytes(data[: self.room]))
+        return len(self.calls[-1])
+
+    def sendall(self, data: bytes) -> None:
+        self.calls.append(bytes(data))
+
+    def parts(self) -> tuple[bytes, bytes]:
+        head, _, body = b"".join(self.calls).partition(b"\r\n\r\n")
+        return head, body
+
+
+def made(sock: Sock, status: str = "200 OK", headers: tuple[tuple[str, str], ...] = (), **request: object) -> Response:
+    response = Response(Request(**request), sock)  # type: ignore[arg-type]
+    response.start_response(status, list(headers))
+    return response
+
+
+@pytest.mark.parametrize("room", [0, 7, 1 << 20])
+def test_a_whole_answer(room: int) -> None:
+    sock = Sock(room)
+    response = made(sock, headers=(("content-length", "5"), ("X-A", "b")))
+    response.write(b"hello, and more than was said")
+    response.close()
+    head, body = sock.parts()
+    lines = head.split(b"\r\n")
+    assert (lines[0], body, response.sent) == (b"HTTP/1.1 200 OK", b"hello", 5)
+    assert {b"Connection: keep-alive", b"content-length: 5", b"X-A: b"} < set(lines)
+    assert not response.should_close()
+
+
+def test_a_stream_has_its_head_with_the_first_piece_and_its_end_with_the_last() -> None:
+    sock = Sock()
+    response = made(sock)
+    response.write(b"a")
+    response.write(b"")
+    response.write(b"bc", last=True)
+    response.close()
+    assert len(sock.calls) == 2
+    assert sock.calls[1] == b"2\r\nbc\r\n0\r\n\r\n"
+    assert b"Transfer-Encoding: chunked" in sock.calls[0]
+    assert sock.calls[0].endswith(b"\r\n\r\n1\r\na\r\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "request_", "length", "body", "closes"),
+    [
+        ("204 No Content", {}, False, b"", False),
+        ("304 Not Modified", {}, True, b"", False),
+        ("200 OK", {"method": "HEAD"}, True, b"", False),
+        ("200 OK", {"version": (1, 0)}, False, b"abc", True),
+        ("200 OK", {"close": True}, True, b"abc", True),
+    ],
+)
+def test_which_answers_have_a_body_and_which_end_the_connection(
+    status: str, request_: dict[str, object], length: bool, body: bytes, closes: bool
+) -> None:
+    sock = Sock()
+    headers = (("Content-Length", "3"),) if length or status.startswith("204") else ()
+    response = made(sock, status, headers, **request_)
+    response.write(b"abc")
+    response.close()
+    head, sent = sock.parts()
+    assert (sent, b"Content-Length: 3" in head, response.should_close()) == (body, length, closes)
+    assert (b"Connection: close" in head) == closes
+
+
+def test_close_is_heard_and_hop_by_hop_headers_are_ours() -> None:
+    sock = Sock()
+    response = made(sock, headers=(("Connection", "close"), ("Transfer-Encoding", "gzip"), ("Content-Length", "0")))
+    response.close()
+    head, _ = sock.parts()
+    assert b"Connection: close" in head
+    assert b"gzip" not in head
+    assert response.should_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "header"),
+    [
+        ("200 OK", ("X-A", "b\r\nX-C: d")),
+        ("200 OK", ("X-A\r\nX-C", "d")),
+        ("200 OK", ("X A", "d")),
+        ("200 OK", ("X-A", "\0")),
+        ("200 OK\r\nX-C: d", ("X-A", "b")),
+        ("OK", ("X-A", "b")),
+    ],
+)
+def test_nothing_is_smuggled_in(status: str, header: tuple[str, str]) -> None:
+    sock = Sock()
+    with pytest.raises(ValueError, match=r"invalid status|cannot be"):
+        made(sock, status, (header,))
+    assert sock.calls == []
+
+
+def test_after_a_hand_over_nothing_is_written() -> None:
+    sock = Sock()
+    response = Response(Request(), sock)
+    response.hand_over()
+    response.start_response("101 Switching Protocols", [])
+    response.write(b"x")
+    response.close()
+    assert sock.calls == []
+    assert (response.status_code, response.should_close()) == (101, True)
