@@ -1,6 +1,6 @@
 """Our ``llama-server``: llama.cpp's own HTTP server out of the xllamacpp wheel, with llama-server's command line.
 
-Exit codes: 0 after SIGTERM, 1 if the model cannot be loaded, 2 for a command line that makes no sense.  It ends
+Exit codes: 0 after SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for a command line that makes no sense.  It ends
 with the process that started it.  Only the extension module is loaded: the package around it imports for
 another 45 ms what a server has no use for.
 """
@@ -25,6 +25,14 @@ _ENUMS: Final = {
     "cache_type_v": ("cache_type_v", "ggml_type", "GGML_TYPE_"),
     "pooling": ("pooling_type", "llama_pooling_type", "LLAMA_POOLING_TYPE_"),
 }
+
+
+_served: Final[list[Any]] = []
+"""The server, kept to the end of the process.
+
+Its own end is never run: a server that is told to end before its loop has begun to turn waits for that for ever,
+which on a busy machine was one in fifteen of those that were ended as soon as they were healthy.
+"""
 
 
 def load_library() -> Any:
@@ -154,12 +162,11 @@ def main(words: list[str]) -> int:
         sys.stderr.write(f"llama-server: {problem}\n")
         return 1
     try:
-        server = library.Server(parameters)
+        _served.append(library.Server(parameters))
     except Exception as problem:  # noqa: BLE001 - whatever the library says, it is a model that cannot be loaded
         sys.stderr.write(f"llama-server: cannot load the model: {problem}\n")
         return 1
     wait_for_the_end(parent)
-    del server
     return 0
 
 
@@ -167,5 +174,5 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # The library's threads are gone with the server; the interpreter has nothing left worth tidying.
+    # At once: the interpreter has nothing worth tidying, and what the library holds, the kernel takes back.
     os._exit(code)
