@@ -1,8 +1,8 @@
 """Our ``llama-server``: llama.cpp's own HTTP server out of the xllamacpp wheel, with llama-server's command line.
 
-Exit codes: 0 after SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for a command line that makes no sense.  It ends
-with the process that started it.  Only the extension module is loaded: the package around it imports for
-another 45 ms what a server has no use for.
+Exit codes: 0 after SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for a
+command line that makes no sense.  It ends with the process that started it.  Only the extension module is loaded:
+the package around it imports for another 45 ms what a server has no use for.
 """
 
 from __future__ import annotations
