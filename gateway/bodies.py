@@ -15,7 +15,8 @@ from gateway.visit import of
 from protocol.failures import Code, Failure, LemonbusError, invalid
 
 T = TypeVar("T")
-_STEP: Final = 256 * 1024
+_STEP: Final = 1024
+"""Bytes of a chunked body after which the others of the process have their turn: they may be as many chunks."""
 PATIENCE: Final = 60.0
 """Seconds that any body may take."""
 _SLOWEST: Final = 16 * 1024
@@ -73,6 +74,7 @@ def _read_chunks(req: falcon.Request, source: Any, limit: int) -> bytes:
         size += len(piece)
         if size > limit:
             raise _too_large(req, limit)
+        gevent.sleep(0)
     return b"".join(pieces)
 
 

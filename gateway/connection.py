@@ -25,6 +25,9 @@ from protocol import ids, logs
 from protocol.failures import Code, Failure
 
 _FIRST_READ: Final = 64 * 1024
+_BREATH: Final = 16
+"""Requests after which the others of the process have their turn: a client that sends without a pause, and reads as
+fast, never makes us wait, and would have the process to itself."""
 _LINGER: Final = 1.0
 _LINGER_BYTES: Final = 64 * 1024 * 1024
 _GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF})
@@ -55,13 +58,14 @@ class Process(Protocol):
 class Connection:
     """Serves one client until either side has had enough."""
 
-    __slots__ = ("_address", "_process", "_sock")
+    __slots__ = ("_address", "_answered", "_process", "_sock")
 
     def __init__(self, process: Process, sock: Any, address: Any) -> None:
         """Serve ``sock``, a socket of gevent's."""
         self._process = process
         self._sock = sock
         self._address = address
+        self._answered = 0
 
     def serve(self) -> None:
         """Answer its requests; returns when the connection is closed. Raises nothing that is the client's doing."""
@@ -126,7 +130,7 @@ class Connection:
                 )
                 environ["wsgi.multithread"] = True
                 if not self._answer(response, environ):
-                    if not _finished(request):
+                    if not _finished(request.body):
                         self._linger()
                     return
             except (NoMoreData, StopIteration):
@@ -139,6 +143,9 @@ class Connection:
 
     def _answer(self, response: Response, environ: dict[str, Any]) -> bool:
         """Answer one request; return whether another may follow."""
+        self._answered += 1
+        if not self._answered % _BREATH:
+            gevent.sleep(0)
         visit = of(environ)
         visit.close_after = response.force_close
         visit.hand_over = response.hand_over
@@ -148,7 +155,7 @@ class Connection:
         complete = False
         try:
             pieces = self._process.wsgi(environ, response.start_response)
-            if type(body) is plain.Body and body.left and not body.here:
+            if not (body.here if type(body) is plain.Body else _finished(body)):
                 # Nobody wanted it, and what is still to come must not be taken for the next request.
                 response.force_close()
             try:
@@ -217,8 +224,8 @@ class Connection:
                     left -= len(data)
 
 
-def _finished(request: Any) -> bool:
+def _finished(body: Any) -> bool:
     """Return whether all of a body that gunicorn reads was read."""
-    reader = getattr(request.body, "reader", None)
+    reader = getattr(body, "reader", None)
     unread = getattr(reader, "length", None)
     return unread == 0 if unread is not None else getattr(reader, "parser", None) is None

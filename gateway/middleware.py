@@ -104,12 +104,12 @@ class Foreign:
         """Refuse what comes from a foreign page or under a foreign name."""
         if not self._active or req.method not in getattr(resource, "changes", ()):
             return
-        if not self._ours(urlsplit(f"//{req.get_header('Host') or ''}").hostname):
+        if not self._ours(_hostname(f"//{req.get_header('Host') or ''}")):
             raise Failure(Code.FORBIDDEN, "this Host may not change the server; set an API key to allow it").raised()
         origin = req.get_header("Origin")
         if origin is None or origin in self._origins:
             return
-        if not self._local(urlsplit(origin).hostname):
+        if not self._local(_hostname(origin)):
             raise Failure(Code.FORBIDDEN, "pages of this origin may not change the server").raised()
 
     def _ours(self, name: str | None) -> bool:
@@ -121,6 +121,14 @@ class Foreign:
             return False
         address = _address(name)
         return name in self._names or (address is not None and address.is_loopback)
+
+
+def _hostname(url: str) -> str | None:
+    """Return the name in ``url``, None if there is none, and what is nobody's name if it cannot be told."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return ""
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -15,6 +15,8 @@ from gunicorn.http.wsgi import base_environ
 
 LONGEST_HEAD: Final = 8 * 1024
 """Bytes; gunicorn's limits are no lower."""
+_MOST_FIELDS: Final = 100
+"""gunicorn's limit."""
 _METHODS: Final = {b"GET": "GET", b"POST": "POST", b"HEAD": "HEAD", b"DELETE": "DELETE", b"OPTIONS": "OPTIONS"}
 _TARGET: Final = re.compile(rb"(/[A-Za-z0-9/._~:@-]*)(?:\?([A-Za-z0-9/._~:@=&+%,-]*))?")
 _VALUE: Final = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
@@ -132,7 +134,10 @@ class Reader:
             return None
         method = _METHODS.get(parser.get_method())
         target = _TARGET.fullmatch(head.target)
-        if method is None or target is None or parser.get_http_version() != "1.1":
+        if method is None or target is None or len(head.fields) > _MOST_FIELDS:
+            return None
+        # llhttp forgives blanks where gunicorn does not.
+        if not data.startswith(b"%b %b HTTP/1.1\r\n" % (parser.get_method(), head.target)):
             return None
         return self._request(method, target, head.fields, data, end)
 

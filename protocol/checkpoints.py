@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,6 +29,7 @@ _NO_PART: Final = (".gitattributes", ".gitignore", "README.md")
 _QUANTIZATION: Final = re.compile(
     r"(?:^|[-._/:])((?:UD-)?(?:IQ|TQ|Q)\d(?:_[A-Z0-9]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=$|[-._/])", re.IGNORECASE
 )
+_INTEGERS: Final = re.compile(r"(?:^|[-._/])(u?int[48])(?=$|[-._/])", re.IGNORECASE)
 
 
 class HubPlace(NamedTuple):
@@ -70,6 +72,7 @@ class TagPlace(NamedTuple):
         return Path(cache_dir) / "models" / "flm" / f"{self.tag.replace(':', '-')}.json"
 
 
+@lru_cache(maxsize=4096)
 def parse(checkpoint: str) -> HubPlace | WheelPlace | TagPlace:
     """Return what a checkpoint means; raises ``invalid_request``, also for a member or variant that climbs."""
     tag = _TAG.fullmatch(checkpoint)
@@ -110,6 +113,12 @@ def quantization(name: str) -> str:
     """Return the quantization that a variant or a file's name tells (``Q4_K_M``), or nothing."""
     found = _QUANTIZATION.findall(_bare(name))
     return found[-1].upper() if found else ""
+
+
+def dtype(name: str) -> str:
+    """Return the type of a model's weights: of ONNX ``int4`` before what it computes in, else the quantization."""
+    found = _INTEGERS.search(name)
+    return found[1].lower() if found else quantization(name)
 
 
 def whole(file: str, files: list[str]) -> list[str]:
@@ -190,10 +199,13 @@ def projector(files: list[str], name: str) -> str:
 
 def hub_cache() -> Path:
     """Return the cache of the Hugging Face hub, found as its library documents it."""
-    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if os.environ.get(variable):
-            return Path(os.path.expandvars(os.environ[variable])).expanduser()
-    home = os.environ.get("HF_HOME")
-    if not home:
-        home = str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface")
-    return Path(os.path.expandvars(home)).expanduser() / "hub"
+    asked = [os.environ.get(name, "") for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME")]
+    return _hub_cache(*asked, os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", ""))
+
+
+@lru_cache(maxsize=16)
+def _hub_cache(cache: str, older: str, home: str, every: str, _user: str) -> Path:
+    if cache or older:
+        return Path(os.path.expandvars(cache or older)).expanduser()
+    folder = home or str(Path(every or Path.home() / ".cache") / "huggingface")
+    return Path(os.path.expandvars(folder)).expanduser() / "hub"

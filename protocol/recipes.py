@@ -89,6 +89,8 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
     """``RECIPE:BACKEND`` whose installation it uses, if it has none of its own."""
     home: str = ""
     """A page that says how to get the program, where that is the user's business."""
+    beside: list[str] = []
+    """Kinds that it computes on too, and that come with those."""
     slots: int = 1
     """Parallel requests an engine gets unless an option says otherwise."""
     help: str = ""
@@ -96,7 +98,7 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def device(self) -> str:
         """The devices in the words of health: ``cpu``, ``gpu``, ``npu``, or several with spaces between."""
-        return " ".join(dict.fromkeys(DEVICE_CLASS[device] for device in self.devices))
+        return " ".join(dict.fromkeys(DEVICE_CLASS[device] for device in (*self.beside, *self.devices)))
 
 
 class Descriptor(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -87,8 +87,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Threads of an engine; 0: the engine's own choice."""
     backend_releases: list[Annotated[str, Meta(pattern=RELEASE_PATTERN)]] = []
     """Archives that backends are installed from, each ``RECIPE:BACKEND@VERSION=URL#sha256=DIGEST``."""
-    release_mirror: Annotated[str, Meta(pattern="^(https?://[!-~]+)?$")] = ""
-    """Address that stands in for https://github.com where releases are downloaded."""
+    release_mirror: Annotated[str, Meta(pattern="^(https?://[!-?A-~]+)?$")] = ""
+    """Address, without a password, that stands in for https://github.com where releases are downloaded."""
     body_limit: Bytes = 32 * 1024 * 1024
     """Largest request body."""
     spool_over: Bytes = 256 * 1024

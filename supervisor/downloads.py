@@ -27,8 +27,6 @@ class Download:
         self.model = model
         self.sources = sources
         self.pending = pending
-        self.present: list[str] = []
-        """Files that are there already, and are to be looked at."""
         self.child: Child | None = None
         self.waiters: list[Waiter] = []
         self.last: Progress | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -52,10 +53,10 @@ class ExtraModels:
         except OSError as problem:
             self.problems.append(f"extra models directory: {folder}: {problem.strerror}")
             return
-        files = [item.name for item in items if item.name.lower().endswith(".gguf") and item.is_file()]
+        files = [item.name for item in items if item.name.lower().endswith(".gguf") and _holds(item.is_file)]
         self._add(folder, files, depth)
         for item in items:
-            if item.name.startswith(".") or not item.is_dir():
+            if item.name.startswith(".") or not _holds(item.is_dir):
                 continue
             if depth == _DEEPEST or len(self._seen) >= _MOST_FOLDERS:
                 self.problems.append(f"extra models directory: {item.path} and what is in it are too deep or too many")
@@ -91,6 +92,14 @@ class ExtraModels:
         if not checkpoints.whole(file, files):
             return "is one of several shards, and not all of them are there"
         return ""
+
+
+def _holds(question: Callable[[], bool]) -> bool:
+    """Return what the disk says of an item; no to a link that goes in circles, or where nobody may look."""
+    try:
+        return question()
+    except OSError:
+        return False
 
 
 def _modified(folder: Path) -> int:

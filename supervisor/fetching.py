@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 from msgspec import structs
 
-from protocol import ids, logs
+from protocol import logs
 from protocol.admin import Progress, Pulled, PullFailed, Pulling
 from protocol.failures import Code, Failure, LemonbusError
 from supervisor import jobs, registration
@@ -16,6 +15,10 @@ from supervisor.catalogue import Entry
 from supervisor.downloads import Download, Waiter
 from supervisor.house import Handler, House
 from supervisor.requests import target_of
+
+MODULE: Final = "workers.jobs.pull"
+MOST_DOWNLOADS: Final = 8
+"""At once: each is a process, and they share one line."""
 
 log = logs.get()
 
@@ -28,24 +31,34 @@ def fetch(
     pending: Entry | None = None,
     present: Sequence[str] = (),
 ) -> None:
-    """Download a model, or join the download that runs; raises ``offline``.
+    """Download a model, or join the download that runs; raises ``offline``, and ``overloaded`` for one too many.
 
     ``pending``: it is registered when that has succeeded.  ``present``: files that are there already.
     """
-    running = house.downloads.join(model, waiter)
+    running = join(house, model, waiter)
     if running:
         running.pending = pending or running.pending
         return
     if house.settings.offline and not present:
         reason = f"Model {model} is not on this machine and the server is offline"
         raise Failure(Code.OFFLINE, reason, model=model).raised()
-    job = ids.peer_id("job")
+    if len(house.downloads.running()) >= MOST_DOWNLOADS:
+        said = f"{MOST_DOWNLOADS} models are being downloaded already"
+        raise Failure(Code.OVERLOADED, said, model=model, retry_after=10.0).raised()
     sources = pending.sources if pending else house.models.sources(model)
+    order = Pulling(model, sources, house.settings.cache_dir, list(present))
+    job, child = jobs.start(house, MODULE, _ended, order)
     download = house.downloads.begin(job, model, sources, waiter, pending)
-    download.present = list(present)
+    download.child = child
     log.info("download started", model=model, job=job)
-    ended = partial(_ended, house, job)
-    download.child = house.processes.start("job", "workers.jobs.pull", ended, {"LEMONBUS_PEER": job})
+
+
+def join(house: House, model: str, waiter: Waiter | None) -> Download | None:
+    """Wait for a running download, and hear at once how far it is; return None if there is none."""
+    download = house.downloads.join(model, waiter)
+    if download is not None and download.last is not None and waiter is not None and waiter.progress:
+        house.bus.send(waiter.peer, structs.replace(download.last, number=waiter.number))
+    return download
 
 
 def fetch_for_scheduler(house: House, model: str) -> None:
@@ -55,14 +68,6 @@ def fetch_for_scheduler(house: House, model: str) -> None:
     except LemonbusError as problem:
         house.scheduler.fetched(model, None, problem.failure)
         house.perform(house.scheduler.effects())
-
-
-def begin(house: House, job: str) -> None:
-    """A job's process is there: tell it what to fetch."""
-    download = house.downloads.of_job(job)
-    if download:
-        order = Pulling(download.model, download.sources, house.settings.cache_dir, download.present)
-        house.bus.send(job, order)
 
 
 def progress(house: House, job: str, message: Progress, _payload: bytes) -> None:

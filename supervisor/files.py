@@ -52,6 +52,8 @@ def _of_source(source: Source, cache_dir: str) -> Files | None:
     if not isinstance(place, HubPlace):
         file = place.file(cache_dir)
         return _measured([file], file.parent)
+    if not os.path.isdir(f"{checkpoints.hub_cache()}/{place.folder}"):  # noqa: PTH112
+        return None  # as nearly always: a whole catalogue asks, so it has to be quick
     for snapshot in snapshots(checkpoints.hub_cache() / place.folder):
         names = list(walk(snapshot))
         chosen = checkpoints.choose(names, place.variant)
@@ -81,7 +83,8 @@ def holdings(entry: Entry, cache_dir: str) -> set[Path]:
 
 
 def _existing(path: Path) -> set[Path]:
-    return {path} if path.exists() else set()
+    # Path's own raises for a name that no disk takes, and where nobody may look.
+    return {path} if os.path.exists(path) else set()  # noqa: PTH110
 
 
 def _marked(place: TagPlace, cache_dir: str) -> Files | None:

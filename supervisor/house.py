@@ -124,7 +124,10 @@ class House:
         """Start gunicorn with the listener that we keep, so that no connection is refused meanwhile."""
         if not self.scheduler.closing:
             extra = {"LEMONBUS_LISTEN_FD": str(self.listen_fd)}
-            self.gateway = self.processes.start("gateway", "gateway", self._gateway_died, extra, [self.listen_fd])
+            try:
+                self.gateway = self.processes.start("gateway", "gateway", self._gateway_died, extra, [self.listen_fd])
+            except OSError as problem:
+                self._gateway_died(f"it could not be started: {problem.strerror}")
 
     def _gateway_died(self, why: str) -> None:
         self.gateway = None
@@ -178,6 +181,12 @@ class House:
             handler(self, peer, message, payload)
         except LemonbusError as problem:
             self.refuse(peer, getattr(message, "number", 0), problem.failure)
+        except OSError as problem:
+            # A disk may say anything at any time: that is the end of what was asked for, not of the house.
+            log.exception("a message could not be handled", message=type(message).__name__, peer=peer)
+            reason = f"the server could not do that: {problem.strerror or type(problem).__name__}"
+            asked = getattr(message, "number", 0), getattr(message, "attempt", 0)
+            self.bus.send(peer, Refused(*asked, Failure(Code.INTERNAL, reason, detail=str(problem))))
         if type(message) in _LIGHT:
             self.scheduler.go_on_unless_settled(self.loop.now())
             self.perform(self.scheduler.effects())
@@ -251,7 +260,11 @@ class House:
 
     def _spawn(self, worker: str) -> None:
         died = partial(self._worker_died, worker)
-        self.workers[worker] = self.processes.start("worker", "workers", died, {"LEMONBUS_PEER": worker})
+        try:
+            self.workers[worker] = self.processes.start("worker", "workers", died, {"LEMONBUS_PEER": worker})
+        except OSError as problem:
+            # No process, no memory: as if it had died at once.
+            self.loop.call_later(0.0, partial(died, f"it could not be started: {problem.strerror}"))
 
     def _kill(self, worker: str) -> None:
         child = self.workers.get(worker)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from protocol import ids, logs
+from protocol import logs
 from protocol.loop import Timer
 from protocol.machine import GetSystemInfo, Gpu, Machine, Probed, SystemInfo
 from supervisor import jobs
@@ -97,10 +97,8 @@ class Inspection:
 
     def _begin(self, house: House) -> None:
         self._looking = True
-        self._job = ids.peer_id("job")
         self._asked_at = house.loop.now()
-        ended = partial(self._ended, house, self._job)
-        self._child = house.processes.start("job", MODULE, ended, {"LEMONBUS_PEER": self._job})
+        self._job, self._child = jobs.start(house, MODULE, self._ended)
         self._patience = house.loop.call_later(PATIENCE_S, partial(self._give_up, house))
 
     def _tell(self, house: House, peer: str, message: Probed, _payload: bytes) -> None:

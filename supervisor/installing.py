@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import structs
 
-from protocol import ids, logs
+from protocol import logs
 from protocol.admin import Progress
 from protocol.backends import (
     BackendDone,
@@ -162,11 +162,9 @@ class Installs:
         self._start(house, task)
 
     def _start(self, house: House, task: Task) -> None:
-        job = ids.peer_id("job")
+        job, _ = jobs.start(house, MODULE, self._ended, task.order)
         self._by_job[job] = task
-        jobs.order(house, job, task.order)
         log.info("backend job started", backend=task.name, order=type(task.order).__name__, job=job)
-        house.processes.start("job", MODULE, partial(self._ended, house, job), {"LEMONBUS_PEER": job})
 
     def _progress(self, house: House, job: str, message: InstallProgress, _payload: bytes) -> None:
         task = self._by_job.get(job)

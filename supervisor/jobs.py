@@ -1,18 +1,27 @@
-"""Orders for job processes: kept until the process says hello."""
+"""Job processes: started for one order, which is kept until the process says hello, and cleared away at their end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from protocol import ids
 from protocol.staff import Leave
 from supervisor.house import House
+from supervisor.processes import Child
 
 
-def order(house: House, job: str, message: msgspec.Struct) -> None:
-    """Keep an order for a job that is being started."""
-    house.orders[job] = message
+def start(
+    house: House, module: str, died: Callable[[House, str, str], None], order: msgspec.Struct | None = None
+) -> tuple[str, Child]:
+    """Start a job; return its name and its process. ``died`` is called once, with the job and why it ended."""
+    job = ids.peer_id("job")
+    if order is not None:
+        house.orders[job] = order
+    return job, house.processes.start("job", module, partial(died, house, job), {"LEMONBUS_PEER": job})
 
 
 def begin(house: House, job: str) -> None:

@@ -7,7 +7,7 @@ the disk is a few ``stat`` calls.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from protocol import checkpoints
@@ -46,6 +46,7 @@ class Models:
         self._all: dict[str, Entry] = {}
         self._by_checkpoint: dict[str, Entry] = {}
         self._reported: set[str] = set()
+        self._devices: dict[str, str] = {}
         self.problems: list[str] = []
         """Lines for the log: what is wrong in a file or directory, once each. The reader empties the list."""
         self._index()
@@ -94,9 +95,13 @@ class Models:
         found = self.find(name)
         if found is None:
             raise names.not_found(name, self._all).raised()
-        if found.name in self.leaving:
-            raise Failure(Code.CONFLICT, f"model {found.name} is being deleted", model=found.name).raised()
+        self.check_stays(found.name)
         return found
+
+    def check_stays(self, name: str) -> None:
+        """Raise ``conflict`` if a model is being deleted."""
+        if name in self.leaving:
+            raise Failure(Code.CONFLICT, f"model {name} is being deleted", model=name).raised()
 
     def resolve_or_adopt(self, name: str, recipe: str = "llamacpp") -> Entry:
         """Return the entry a name means; a checkpoint that nobody registered gets one of its own name.
@@ -166,8 +171,6 @@ class Models:
 
     def _shown(self, entry: Entry) -> ModelEntry:
         found = files.locate(entry, self._settings.cache_dir)
-        descriptor = DESCRIPTORS.get(entry.recipe)
-        backend = _backend(descriptor, options.defaults(descriptor, self._settings)) if descriptor else None
         return ModelEntry(
             id=entry.name,
             created=found.modified if found else entry.registered,
@@ -175,14 +178,22 @@ class Models:
             recipe=entry.recipe,
             type=entry.type.value,
             downloaded=found is not None,
-            device=backend.device if backend else "cpu",
-            dtype=checkpoints.quantization(found.path if found else entry.checkpoint),
+            device=self._device(entry.recipe),
+            dtype=_dtype(entry, found),
             labels=entry.labels,
             size=round(found.size / 1e9, 4) if found and found.size else entry.size,
             suggested=entry.suggested,
             aliases=entry.aliases,
             hindrance=runnable.hindrance(entry, self.machine),
         )
+
+    def _device(self, recipe: str) -> str:
+        """Return what models of a recipe run on unless somebody says otherwise."""
+        if recipe not in self._devices:
+            descriptor = DESCRIPTORS.get(recipe)
+            backend = _backend(descriptor, options.defaults(descriptor, self._settings)) if descriptor else None
+            self._devices[recipe] = backend.device if backend else "cpu"
+        return self._devices[recipe]
 
     # loading and downloading
 
@@ -252,6 +263,11 @@ class Models:
                 model=entry.name,
             ).raised()
         return descriptor
+
+
+def _dtype(entry: Entry, found: files.Files | None) -> str:
+    """Return the type of a model's weights, as its file's name tells, or else its checkpoint."""
+    return (checkpoints.dtype(PurePath(found.path).name) if found else "") or checkpoints.dtype(entry.checkpoint)
 
 
 def _backend(descriptor: Descriptor, chosen: options.Options) -> Backend:

@@ -23,7 +23,7 @@ def pull_model(house: House, peer: str, call: PullModel, _payload: bytes) -> Non
     waiter = Waiter(peer, call.number, call.progress)
     if call.registration is not None:
         _register(house, waiter, wanted(call.model, call.registration))
-    elif not house.downloads.join(call.model, waiter):
+    elif not fetching.join(house, call.model, waiter):
         name = house.models.resolve(call.model).name
         if house.models.downloaded(name):
             house.answer(peer, call.number, Pulled(name))
@@ -43,8 +43,7 @@ def _register(house: House, waiter: Waiter, entry: Entry) -> None:
             model=entry.name,
             param="model_name",
         ).raised()
-    if entry.name in house.models.leaving:
-        raise Failure(Code.CONFLICT, f"model {entry.name} is being deleted", model=entry.name).raised()
+    house.models.check_stays(entry.name)
     found = files.locate(entry, house.settings.cache_dir)
     present = [found.path, found.mmproj] if found else []
     fetching.fetch(house, entry.name, waiter, pending=entry, present=[path for path in present if path])

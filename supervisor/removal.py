@@ -6,12 +6,13 @@ the model (``Models.leaving``).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from protocol import ids, logs
+from protocol import logs
 from protocol.admin import Deleted, DeleteModel, Removed, RemoveFailed, Removing
 from protocol.checkpoints import HubPlace, TagPlace, hub_cache, parse
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -40,16 +41,21 @@ def plan(entry: Entry, others: list[Entry], cache_dir: str, busy: set[str]) -> P
     """Return what only this entry uses; ``busy``: repositories that something is downloaded from."""
     mine = files.holdings(entry, cache_dir)
     theirs = {other.name: found for other in _near(entry, others) if (found := files.holdings(other, cache_dir))}
-    theirs |= {other.name: {Path(other.path).resolve()} for other in others if other.path}
-    kept = {name for name, found in theirs.items() if found & mine or found & {path.resolve() for path in mine}}
+    theirs |= {other.name: {_real(Path(other.path))} for other in others if other.path}
+    kept = {name for name, found in theirs.items() if found & mine or found & {_real(path) for path in mine}}
     needed = {path for name in kept for path in theirs[name]}
-    gone = sorted(str(path) for path in mine if path not in needed and path.resolve() not in needed)
+    gone = sorted(str(path) for path in mine if path not in needed and _real(path) not in needed)
     places = [parse(source.checkpoint) for source in entry.sources]
     repositories = {str(hub_cache() / place.folder) for place in places if isinstance(place, HubPlace)}
-    repositories = {path for path in repositories if Path(path).is_dir() and Path(path).name not in busy}
+    # Path's own is_dir raises where nobody may look.
+    repositories = {path for path in repositories if os.path.isdir(path) and Path(path).name not in busy}  # noqa: PTH112
     tags = [place.tag for place in places if isinstance(place, TagPlace)]
     tag = tags[0] if tags and gone else ""
     return Plan(Removing(entry.name, gone, sorted(repositories), tag), sorted(kept))
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve raises for a link to itself
 
 
 def _near(entry: Entry, others: list[Entry]) -> list[Entry]:
@@ -77,6 +83,7 @@ class Removals:
     def _delete(self, house: House, peer: str, call: DeleteModel, _payload: bytes) -> None:
         download = house.downloads.running_for(call.model)
         entry = download.pending if download and download.pending else house.models.resolve(call.model)
+        house.models.check_stays(entry.name)
         if entry.path:
             reason = f"model {entry.name} is a file of the extra models directory: whoever put it there takes it away"
             raise invalid(reason, "model_name")
@@ -130,10 +137,8 @@ class Removals:
         if wanted.empty:
             self._end(house, deletion, None)
             return
-        job = ids.peer_id("job")
+        job, _ = jobs.start(house, MODULE, self._ended, wanted.order)
         self._by_job[job] = deletion
-        jobs.order(house, job, wanted.order)
-        house.processes.start("job", MODULE, partial(self._ended, house, job), {"LEMONBUS_PEER": job})
 
     def _result(self, house: House, job: str, message: Removed | RemoveFailed, _payload: bytes) -> None:
         deletion = self._by_job.get(job)

@@ -11,7 +11,7 @@ from protocol import logs
 from protocol.admin import Peer
 from protocol.endpoints import spool
 from protocol.staff import Checked, EngineDied, Hello, Leave, LoadFailed, Pong, Ready, Welcome, WorkerUp
-from supervisor import fetching, jobs
+from supervisor import jobs
 from supervisor.house import Handler, House
 
 log = logs.get()
@@ -35,7 +35,6 @@ def hello(house: House, peer: str, message: Hello, _payload: bytes) -> None:
         for worker in house.peers.of("worker"):
             house.bus.send(peer, WorkerUp(worker, house.endpoint(worker)))
     else:
-        fetching.begin(house, peer)
         jobs.begin(house, peer)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from protocol import ids, logs
+from protocol import logs
 from protocol.admin import Inspected, InspectFailed, Inspecting, ListVariants, Variants
 from protocol.failures import Code, Failure
 from supervisor import jobs
@@ -51,10 +51,9 @@ class Looks:
         if sum(look.result is None for look in self._by_job.values()) >= MOST_JOBS:
             said = f"{MOST_JOBS} repositories are being looked at already"
             raise Failure(Code.OVERLOADED, said, retry_after=1.0).raised()
-        job = ids.peer_id("job")
-        look = self._by_job[job] = _Look(checkpoint)
-        jobs.order(house, job, Inspecting(checkpoint))
-        look.child = house.processes.start("job", MODULE, partial(self._ended, house, job), {"LEMONBUS_PEER": job})
+        look = _Look(checkpoint)
+        job, look.child = jobs.start(house, MODULE, self._ended, Inspecting(checkpoint))
+        self._by_job[job] = look
         house.loop.call_later(PATIENCE_S, partial(self._give_up, house, job))
         return look
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from gateway.cli import exits
+from gateway.cli import exits, screen
 from protocol import RELEASE
 
 VERBS: Final = {
@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
         problem.show()
         return problem.exit_code
     except exits.Trouble as trouble:
-        click.echo(f"lemonbus: {trouble}", err=True)
+        click.echo(f"lemonbus: {screen.plain(str(trouble))}", err=True)
         return trouble.exit_code
     except (click.Abort, KeyboardInterrupt):
         return exits.INTERRUPTED

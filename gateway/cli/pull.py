@@ -32,8 +32,9 @@ _SWITCHES: Final = {"vision": "vision", "embeddings": "embedding", "reranking": 
 def verb(model: str, name: str, as_json: bool, server: Server, **said: Any) -> None:
     """Download MODEL: a name of the catalogue, or OWNER/REPO of a Hugging Face hub.
 
-    OWNER/REPO shows what there is to choose from; OWNER/REPO:VARIANT is chosen already. Either is registered as
-    user.REPO, or what --name says. With --checkpoint MODEL is the new name.
+    OWNER/REPO shows what there is to choose from; OWNER/REPO:VARIANT is chosen already, and so is OWNER/REPO with a
+    --recipe other than llamacpp. Either is registered as user.REPO, or what --name says. With --checkpoint MODEL is
+    the new name.
 
     A download that is already running is joined; one that broke off goes on where it was. Ctrl-C leaves the
     download to the server.
@@ -43,6 +44,11 @@ def verb(model: str, name: str, as_json: bool, server: Server, **said: Any) -> N
         known = _known(server, model)
         if known:
             model = known
+        elif said["recipe"] not in ("", "llamacpp"):
+            # The hub is asked for GGUF variants; other recipes' files have none.
+            checkpoint = model.removeprefix("hf:")
+            model = named(name or checkpoint.partition(":")[0].rpartition("/")[2])
+            registration["checkpoint"] = checkpoint
         else:
             model, found = _of_hub(server, model, name)
             registration = {**found, **registration}

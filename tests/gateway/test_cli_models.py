@@ -96,6 +96,13 @@ def test_pull_of_a_repository_registers_what_is_chosen(server: WebServer, lemonb
     assert server.last() == {"model_name": "user.eight", "checkpoint": "o/r-GGUF:Q8_0", **said}
 
 
+def test_pull_of_a_repository_without_gguf_models(server: WebServer, lemonbus: Ends) -> None:
+    assert lemonbus("pull", "o/r-onnx", "--recipe", "oga-cpu")[0] == 0
+    said = {"checkpoint": "o/r-onnx", "recipe": "oga-cpu", "stream": True}
+    assert server.last() == {"model_name": "user.r-onnx", **said}
+    assert not [path for _, path, _, _ in server.asked if "variants" in path]
+
+
 def test_pull_of_a_checkpoint_of_the_catalogue_is_that_model(server: WebServer, lemonbus: Ends) -> None:
     server.replies[ALL] = Reply({"data": [model("A")]})
     assert lemonbus("pull", "o/A:Q4_0")[1] == "Installed model: A\n"

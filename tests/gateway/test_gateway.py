@@ -418,7 +418,13 @@ def test_pages_may_ask_and_the_headers_they_want_are_echoed(house: StandIn) -> N
 
 
 def test_foreign_pages_may_not_change_the_server(house: StandIn) -> None:
-    for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://["},
+        {"Host": "evil.example"},
+        {"Host": "[::1"},
+        {"Host": "a]b"},
+    ):
         response = house.raw(
             b"POST /v1/load HTTP/1.1\r\n"
             + b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())

@@ -131,7 +131,13 @@ def test_only_files_that_are_there_are_chosen(files: list[str], variant: str) ->
     ],
 )
 def test_a_name_tells_the_quantization(name: str, quantization: str) -> None:
-    assert checkpoints.quantization(name) == quantization
+    assert checkpoints.quantization(name) == checkpoints.dtype(name) == quantization
+
+
+def test_of_onnx_the_weights_type_is_told_not_what_it_computes_in() -> None:
+    assert checkpoints.dtype("amd/Llama-3.2-1B-Instruct-awq-g128-int4-asym-fp16-onnx-hybrid") == "int4"
+    assert checkpoints.dtype("amd/Qwen2.5-0.5B-Instruct-quantized_int4-float16-cpu-onnx") == "int4"
+    assert checkpoints.dtype("o/pint4.gguf") == ""
 
 
 @pytest.mark.parametrize(

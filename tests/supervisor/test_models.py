@@ -204,6 +204,14 @@ def test_an_unchanged_directory_is_not_read_again(make: Make, extra: Path, monke
     assert models.resolve("extra.a").path.endswith("x.gguf")
 
 
+@pytest.mark.parametrize("to", ["x.gguf", "y" * 300])
+def test_a_link_that_leads_nowhere_costs_nothing_else(make: Make, extra: Path, to: str) -> None:
+    put(extra, "good.gguf")
+    (extra / "x.gguf").symlink_to(to)
+    (extra / "folder").symlink_to(to)
+    assert extra_ids(make()) == ["extra.good"]
+
+
 def test_two_files_of_one_name_are_told(make: Make, extra: Path) -> None:
     put(extra, "same.gguf", "same/other.gguf")
     models = make()
@@ -303,6 +311,11 @@ def test_the_main_revision_comes_first_but_any_will_do(make: Make, tmp_path: Pat
     assert "/bbb/" in models.spec("Qwen3-0.6B-GGUF", {}).path
     in_hub(tmp_path, "unsloth/Qwen3-0.6B-GGUF", "README.md", revision="ccc")
     assert "/aaa/" in models.spec("Qwen3-0.6B-GGUF", {}).path
+
+
+def test_a_hybrid_model_is_shown_with_both_its_devices_and_the_type_of_its_weights(make: Make) -> None:
+    entry = make().entry("Llama-3.2-1B-Instruct-Hybrid")
+    assert (entry.device, entry.dtype) == ("gpu npu", "int4")
 
 
 def test_a_wheels_member_is_found(make: Make, tmp_path: Path) -> None:

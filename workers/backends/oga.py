@@ -34,6 +34,7 @@ _NPU: Final = Program(
 _HYBRID: Final = Program(
     name="hybrid",
     devices=[Device.AMD_NPU],
+    beside=[Device.AMD_GPU],
     executable="ryzenai-server",
     systems=["win32"],
     home=_HOME,

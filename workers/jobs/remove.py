@@ -29,7 +29,7 @@ def remove(order: Removing) -> Removed | RemoveFailed:
         problem = flm.remove(order.tag) if order.tag else ""
         if problem:
             return _failed(order, problem)
-        targets = {Path(file).resolve() for file in order.files if Path(file).is_symlink()}
+        targets = {_real(file) for file in order.files if Path(file).is_symlink()}
         for file in order.files:
             Path(file).unlink(missing_ok=True)
             _prune(Path(file).parent)
@@ -40,6 +40,10 @@ def remove(order: Removing) -> Removed | RemoveFailed:
     except OSError as trouble:
         return _failed(order, f"a file could not be removed: {os.strerror(trouble.errno or 0)}", str(trouble))
     return Removed(order.name, len(order.files))
+
+
+def _real(path: str) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve raises for a link to itself
 
 
 def _failed(order: Removing, why: str, detail: str = "") -> RemoveFailed:
@@ -63,7 +67,7 @@ def _remove_blob(blob: Path) -> None:
 
 def _meant(repository: Path) -> set[Path]:
     """Return every file that the snapshots of a repository mean."""
-    return {(Path(folder) / file).resolve() for folder, _, files in os.walk(repository / "snapshots") for file in files}
+    return {_real(f"{folder}/{file}") for folder, _, files in os.walk(repository / "snapshots") for file in files}
 
 
 def _tidy(repository: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 _CREDENTIALS = re.compile(r"//[^/@\s]+@")
+_QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
+"""Of an address: what signs it is in there."""
 _LONGEST_DETAIL = 2000
 
 
@@ -23,7 +25,7 @@ class SourceError(Exception):
         thing.  ``retry_after``: seconds after which it wants to be asked again, if it said so.
         """
         super().__init__(message)
-        self.detail = _CREDENTIALS.sub("//***@", detail)[-_LONGEST_DETAIL:]
+        self.detail = _QUERY.sub(r"\1?***", _CREDENTIALS.sub("//***@", detail))[-_LONGEST_DETAIL:]
         self.offline = offline
         self.absent = absent
         self.retry_after = retry_after

@@ -21,6 +21,7 @@ _DAMAGED: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, N
 def unpack(archive: Path, folder: Path, name: str) -> None:
     """Unpack a tar (of any compression) or zip; raises :class:`SourceError`. ``name``: for messages."""
     folder.mkdir(parents=True)
+    folder = folder.resolve()  # links above it are its owner's business, those in it the archive's
     try:
         if zipfile.is_zipfile(archive):
             _unzip(archive, folder)

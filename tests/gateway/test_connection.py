@@ -1,0 +1,95 @@
+"""One connection after another request: whose turn it is, and what becomes of bodies that nobody read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import falcon
+import gevent
+import pytest
+from gunicorn.config import Config
+
+from gateway import bodies, plain
+from gateway.connection import Connection
+from gateway.idle import Idle
+from protocol import logs
+
+GET = b"GET /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
+POST = b"POST /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
+
+
+class Eager:
+    """A client that has sent everything before it was asked, and whose socket always has room."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._sock = self
+        self.pieces = list(pieces)
+        self.answers: list[bytes] = []
+
+    def recv(self, _size: int) -> bytes:
+        return self.pieces.pop(0) if self.pieces else b""
+
+    def send(self, data: bytes) -> int:
+        self.answers.append(data)
+        return len(data)
+
+    def shutdown(self, _how: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Process:
+    """Answers everything at once, and reads no body."""
+
+    cfg: Any = Config()
+    listener: Any = ("127.0.0.1", 1)
+    stays = True
+
+    def __init__(self) -> None:
+        self.common = plain.common(self.cfg, self.listener)
+        self.log_line = logs.get()
+
+    def idle(self) -> Idle:
+        return Idle(5.0, set())
+
+    def wsgi(self, _environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Length", "0")])
+        return []
+
+
+@pytest.mark.parametrize("line", [b"", b"X-Odd:\r\n"], ids=["plain", "by gunicorn"])
+def test_who_never_pauses_leaves_the_others_their_turn(line: bytes) -> None:
+    client = Eager(*[GET % line] * 100)
+    seen: list[int] = []
+    other = gevent.spawn(lambda: seen.append(len(client.answers)))
+    Connection(Process(), client, ("127.0.0.1", 1)).serve()
+    other.join(5)
+    assert len(client.answers) == 100
+    assert seen[0] < 50
+
+
+def test_a_body_of_tiny_chunks_leaves_the_others_their_turn() -> None:
+    class Reading(Process):
+        def wsgi(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+            assert bodies.read(falcon.Request(environ), 10**6) == b"x" * 20_000
+            return super().wsgi(environ, start_response)
+
+    chunks = [b"1\r\nx\r\n" * 1000] * 20
+    client = Eager(POST % b"Transfer-Encoding: chunked\r\n", *chunks, b"0\r\n\r\n")
+    left: list[int] = []
+    other = gevent.spawn(lambda: left.append(len(client.pieces)))
+    Connection(Reading(), client, ("127.0.0.1", 1)).serve()
+    other.join(5)
+    assert len(client.answers) == 1
+    assert left[0] > 5
+
+
+@pytest.mark.parametrize("line", [b"Content-Length: 9\r\n", b"X-Odd:\r\nContent-Length: 9\r\n"])
+def test_a_body_that_nobody_read_and_that_is_not_here_ends_the_connection(line: bytes) -> None:
+    client = Eager(POST % line, b"123456789", GET % b"")
+    Connection(Process(), client, ("127.0.0.1", 1)).serve()
+    assert len(client.answers) == 1
+    assert b"Connection: close" in client.answers[0]

@@ -1,0 +1,103 @@
+"""What the house does when something cannot be done: the call ends, the house goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol import ids
+from protocol.admin import GetHealth, Peer
+from protocol.endpoints import RuntimeDirectory
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.loop import Loop
+from protocol.settings import Settings
+from protocol.surroundings import Surroundings
+from protocol.work import Ask, Refused
+from supervisor import fetching, jobs
+from supervisor.downloads import Waiter
+from supervisor.effects import Spawn
+from supervisor.house import House
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="lb-") as folder:
+        runtime = RuntimeDirectory(Path(folder) / "r")
+        settings = Settings(state_dir=folder, cache_dir=folder, runtime_dir=str(runtime.path))
+        loop = Loop()
+        made = House(settings, Surroundings(runtime.path, ids.boot_id(), os.getpid()), loop, -1)
+        made.peers.add(Peer("gateway", "g1", os.getpid()), 0.0)
+        made.bus.listen(lambda *_: None, lambda _: None, lambda _: None)
+        yield made
+        made.bus.close()
+        loop.close()
+        runtime.release()
+
+
+@pytest.mark.parametrize(
+    ("message", "attempt"),
+    [(GetHealth(7), 0), (Ask(7, 2, "m", "chat/completions", "label", 1, 2), 2)],
+)
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (OSError(errno.EIO, os.strerror(errno.EIO), "/secret/place"), "Input/output error"),
+        (Failure(Code.CONFLICT, "no, not now").raised(), "no, not now"),
+    ],
+)
+def test_a_call_that_fails_ends_alone(
+    house: House, monkeypatch: pytest.MonkeyPatch, message: msgspec.Struct, attempt: int, problem: Exception, said: str
+) -> None:
+    sent: list[tuple[str, Any]] = []
+    went_on: list[bool] = []
+
+    def fails(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(house.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
+    for way in ("go_on", "go_on_unless_settled"):
+        monkeypatch.setattr(house.scheduler, way, lambda _now: went_on.append(True))
+    monkeypatch.setitem(house._handlers, type(message), fails)
+    house._received("g1", message, b"")
+    ((peer, answer),) = sent
+    assert (peer, type(answer), answer.number) == ("g1", Refused, 7)
+    assert answer.attempt == (attempt if isinstance(problem, OSError) else 0)
+    assert said in answer.failure.message
+    assert "/secret" not in answer.failure.message
+    assert went_on
+
+
+def test_a_worker_that_cannot_be_started_has_died(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    gone: list[tuple[str, Failure]] = []
+    monkeypatch.setattr(house.processes, "start", start)
+    monkeypatch.setattr(house.scheduler, "worker_gone", lambda worker, failure, _now: gone.append((worker, failure)))
+    monkeypatch.setattr(house.scheduler, "go_on", lambda _now: None)
+    house.perform([Spawn("w1")])
+    house.loop.turn(0.0)
+    ((worker, failure),) = gone
+    assert worker == "w1"
+    assert "could not be started: Resource temporarily unavailable" in failure.message
+
+
+def test_so_many_downloads_and_no_more(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(fetching.MOST_DOWNLOADS):
+        house.downloads.begin(f"j{number}", f"m{number}", [], None, None)
+    started: list[str] = []
+    monkeypatch.setattr(jobs, "start", lambda *_: started.append("one more"))
+    with pytest.raises(LemonbusError) as caught:
+        fetching.fetch(house, "SmolLM2-135M-Instruct-GGUF")
+    assert (caught.value.failure.code, caught.value.failure.http_status) == (Code.OVERLOADED, 503)
+    assert caught.value.failure.retry_after
+    assert started == []
+    fetching.fetch(house, "m0", Waiter("g1", 1, False))
+    assert len(house.downloads.of_job("j0").waiters) == 1  # type: ignore[union-attr]
