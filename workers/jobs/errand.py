@@ -10,13 +10,15 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeVar
+from functools import partial
+from types import UnionType
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from protocol import logs
 from protocol.loop import Loop
-from protocol.staff import Hello
+from protocol.staff import Hello, Leave
 from protocol.surroundings import Surroundings
 from workers.bus import Bus
 
@@ -68,6 +70,27 @@ class Errand:
 
         self.loop.on_readable(through, finish)
         threading.Thread(target=run, name="work", daemon=True).start()
+
+    def carry_out(
+        self,
+        orders: type[msgspec.Struct] | UnionType,
+        work: Callable[[Any], T],
+        done: Callable[[T], None] | None = None,
+    ) -> None:
+        """Do the first message of these types in a thread, and go when the supervisor says so.
+
+        ``done`` gets in the loop what came of it; without it that is the result.
+        """
+        begun: list[object] = []
+
+        def on_message(message: object, _payload: bytes) -> None:
+            if isinstance(message, Leave):
+                self.loop.stop()
+            elif isinstance(message, orders) and not begun:
+                begun.append(message)
+                self.work(partial(work, message), done or cast("Callable[[T], None]", self.end))
+
+        self.bus.on_message = on_message
 
     def end(self, result: msgspec.Struct) -> None:
         """Send the result, and go when the supervisor says so: it may notice an end before it reads what came last."""

@@ -10,7 +10,6 @@ import os
 import shutil
 import traceback
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,6 @@ from protocol import installed, logs
 from protocol.backends import Installed, InstallFailed, Installing, InstallProgress, Uninstalling
 from protocol.failures import Code, Failure
 from protocol.installed import Record
-from protocol.staff import Leave
 from workers.jobs import disk, packages, release, unpack
 from workers.jobs.errand import Errand
 from workers.jobs.gauge import Gauge, Reading
@@ -40,17 +38,11 @@ class Install:
         self._errand = errand
         self._gauge = Gauge()
         self._told = Reading()
-        self._begun = False
-        errand.bus.on_message = self._on_message
+        errand.carry_out(Installing | Uninstalling, self._work, self._finish)
         errand.loop.every(TELL_EVERY, self._tell)
 
-    def _on_message(self, message: object, _payload: bytes) -> None:
-        if isinstance(message, Installing | Uninstalling) and not self._begun:
-            self._begun = True
-            offline = self._errand.settings.offline
-            self._errand.work(partial(work, message, self._gauge, offline), self._finish)
-        elif isinstance(message, Leave):
-            self._errand.loop.stop()
+    def _work(self, order: Installing | Uninstalling) -> Installed | InstallFailed:
+        return work(order, self._gauge, self._errand.settings.offline)
 
     def _tell(self) -> None:
         reading = self._gauge.reading

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from protocol import logs
 from protocol.machine import Probed
-from protocol.staff import Leave, Welcome
+from protocol.staff import Welcome
 from workers.jobs import smi
 from workers.jobs.errand import Errand
 
@@ -59,31 +59,10 @@ def look() -> Probed | None:
         return None
 
 
-class Probe:
-    """One look, from Welcome to its result."""
-
-    def __init__(self, errand: Errand) -> None:
-        """Look at nothing yet."""
-        self._errand = errand
-        errand.bus.on_message = self._on_message
-
-    def _on_message(self, message: object, _payload: bytes) -> None:
-        if isinstance(message, Welcome):
-            self._errand.work(look, self._finish)
-        elif isinstance(message, Leave):
-            self._errand.loop.stop()
-
-    def _finish(self, found: Probed | None) -> None:
-        if found is None:
-            self._errand.loop.stop()
-        else:
-            self._errand.end(found)
-
-
 def main() -> None:
     """Run one job to its end."""
     errand = Errand()
-    Probe(errand)
+    errand.carry_out(Welcome, lambda _welcome: look(), lambda found: errand.end(found) if found else errand.loop.stop())
     errand.run()
 
 

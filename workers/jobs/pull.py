@@ -6,13 +6,11 @@ The thread that fetches writes the gauge, which the loop reads.
 from __future__ import annotations
 
 import traceback
-from functools import partial
 from typing import Final
 
 from protocol import logs
 from protocol.admin import Progress, Pulled, PullFailed, Pulling
 from protocol.failures import Code, Failure
-from protocol.staff import Leave
 from workers.jobs.errand import Errand
 from workers.jobs.fetch import Outcome, fetch
 from workers.jobs.gauge import Gauge, Reading
@@ -28,18 +26,12 @@ class Pull:
         self._errand = errand
         self._gauge = Gauge()
         self._told = Reading()
-        self._order: Pulling | None = None
-        errand.bus.on_message = self._on_message
+        self._name = ""
+        errand.carry_out(Pulling, self._fetch, self._finish)
         errand.loop.every(TELL_EVERY, self._tell)
 
-    def _on_message(self, message: object, _payload: bytes) -> None:
-        if isinstance(message, Pulling) and self._order is None:
-            self._order = message
-            self._errand.work(partial(self._fetch, message), self._finish)
-        elif isinstance(message, Leave):
-            self._errand.loop.stop()
-
     def _fetch(self, order: Pulling) -> Outcome:
+        self._name = order.name
         try:
             return fetch(order, self._gauge, self._errand.settings.offline)
         except Exception:  # noqa: BLE001 - whatever it was, the waiting callers must be told
@@ -50,9 +42,9 @@ class Pull:
 
     def _tell(self) -> None:
         reading = self._gauge.reading
-        if self._order is not None and reading != self._told:
+        if reading != self._told:
             self._told = reading
-            self._errand.bus.send(Progress(0, self._order.name, *reading))
+            self._errand.bus.send(Progress(0, self._name, *reading))
 
     def _finish(self, outcome: Outcome) -> None:
         result, troubles = outcome

@@ -10,13 +10,11 @@ import fcntl
 import os
 import shutil
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from protocol.admin import Removed, RemoveFailed, Removing
 from protocol.failures import Code, Failure
-from protocol.staff import Leave
 from workers.jobs import flm
 from workers.jobs.errand import Errand
 
@@ -95,25 +93,10 @@ def _in_use(lock: Path) -> bool:
     return False
 
 
-class Remove:
-    """One removal, from its order to its result."""
-
-    def __init__(self, errand: Errand) -> None:
-        """Wait for the order."""
-        self._errand = errand
-        errand.bus.on_message = self._on_message
-
-    def _on_message(self, message: object, _payload: bytes) -> None:
-        if isinstance(message, Removing):
-            self._errand.work(partial(remove, message), self._errand.end)
-        elif isinstance(message, Leave):
-            self._errand.loop.stop()
-
-
 def main() -> None:
     """Run one job to its end."""
     errand = Errand()
-    Remove(errand)
+    errand.carry_out(Removing, remove)
     errand.run()
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from functools import partial
 
 from protocol.admin import Inspected, InspectFailed, Inspecting
 from protocol.checkpoints import HubPlace, parse
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.staff import Leave
 from workers.jobs.errand import Errand
 from workers.jobs.listing import explained, listing
 from workers.jobs.offer import offer
@@ -46,30 +44,10 @@ def _failure(problem: SourceError) -> Failure:
     return Failure(code, str(problem), detail=problem.detail, status=500, retry_after=problem.retry_after)
 
 
-class Inspect:
-    """One look, from its order to its result."""
-
-    def __init__(self, errand: Errand) -> None:
-        """Wait for the order."""
-        self._errand = errand
-        self._begun = False
-        errand.bus.on_message = self._on_message
-
-    def _on_message(self, message: object, _payload: bytes) -> None:
-        if isinstance(message, Inspecting) and not self._begun:
-            self._begun = True
-            self._errand.work(partial(inspect, message), self._finish)
-        elif isinstance(message, Leave):
-            self._errand.loop.stop()
-
-    def _finish(self, result: Inspected | InspectFailed) -> None:
-        self._errand.end(result)
-
-
 def main() -> None:
     """Run one job to its end."""
     errand = Errand()
-    Inspect(errand)
+    errand.carry_out(Inspecting, inspect)
     errand.run()
 
 
