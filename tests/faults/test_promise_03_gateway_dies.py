@@ -6,6 +6,7 @@ import os
 import signal
 
 from tests.conftest import OpenHouse
+from tests.faults.gateways import streams_at_each
 from tests.house import processes
 from tests.house.waiting import wait_for
 
@@ -14,13 +15,12 @@ LOOP = "extra.tiny-loop"
 
 def test_a_killed_gateway_stops_its_generations_and_nobody_elses(open_house: OpenHouse) -> None:
     server = open_house("tiny-loop", slots=8, load=[LOOP])
-    streams = [server.client.start_chat(LOOP, stream=True, max_tokens=1500) for _ in range(8)]
-    for stream in streams:
-        stream.until(lambda it: len(it.events) > 1)
-    gateways = {id(stream): server.gateway_of(stream) for stream in streams}
-    dead = gateways[id(streams[0])]
+    begun = streams_at_each(server, LOOP, 1500, count=4)
+    dead = begun[0][1]
     os.kill(dead, signal.SIGKILL)
-    survivors = [stream for stream in streams if gateways[id(stream)] != dead]
+    streams = [stream for stream, _ in begun]
+    survivors = [stream for stream, gateway in begun if gateway != dead]
+    assert len(survivors) == 4
     wait_for(lambda: server.busy_slots(LOOP) <= len(survivors), "its generations stopped at the engine")
     for stream in streams:
         stream.finish()

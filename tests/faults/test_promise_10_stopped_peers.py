@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from tests.conftest import OpenHouse
+from tests.faults.gateways import streams_at_each
 from tests.house import processes
-from tests.house.exchange import Exchange
 from tests.house.models import STORY
 from tests.house.server import Server
 from tests.house.waiting import wait_for
@@ -24,20 +24,10 @@ def answers_at_once(server: Server) -> None:
         assert time.monotonic() - start < 2
 
 
-def streams_on_both(server: Server) -> list[tuple[Exchange, int]]:
-    """Return streams and their gateways, such that every gateway has one."""
-    streams: list[tuple[Exchange, int]] = []
-    while len({gateway for _, gateway in streams}) < 2:
-        assert len(streams) < 16, "one gateway gets nothing"
-        stream = server.client.start_chat(LOOP, stream=True, max_tokens=3000)
-        stream.until(lambda it: len(it.events) > 1)
-        streams.append((stream, server.gateway_of(stream)))
-    return streams
-
-
 def test_a_stopped_gateway_costs_nobody_else_anything(open_house: OpenHouse) -> None:
     server = open_house("tiny-loop", "tiny-chat", slots=16, load=[LOOP, CHAT], peer_silence=2)
-    streams = streams_on_both(server)
+    streams = streams_at_each(server, LOOP, 3000)
+    assert len(streams) == 2
     stopped = streams[-1][1]
     with processes.stopped(stopped):
         answers_at_once(server)

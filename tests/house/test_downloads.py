@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +17,69 @@ from tests.house import processes
 from tests.house.exchange import Exchange
 from tests.house.hub import Hub, gguf
 from tests.house.server import Server
+from tests.house.waiting import wait_for
 
 SHOP = "shop/tiny-GGUF"
 MODEL = gguf(3_000_000)
 HELD = 1_500_000
 FIELDS = ["file", "file_index", "total_files", "bytes_downloaded", "bytes_total", "percent"]
 NAME = "user.Tiny"
+FILES = {SHOP: {"tiny-Q4_0.gguf": MODEL, "mmproj-F16.gguf": gguf(9000, 2)}}
+OwnHub = tuple[Hub, dict[str, Any]]
 
 
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    with Hub({SHOP: {"tiny-Q4_0.gguf": MODEL, "mmproj-F16.gguf": gguf(9000, 2)}}) as hub:
-        yield hub
-
-
-@pytest.fixture
-def shop(hub: Hub, open_house: OpenHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Server]:
-    """Opens servers that share their state, and know one model of the hub."""
-    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    state = tmp_path / "state"
+@contextmanager
+def market(folder: Path) -> Iterator[OwnHub]:
+    """A hub, and the settings of servers that share their state and know one model of it."""
+    state = folder / "state"
     state.mkdir()
     item = {"checkpoint": f"{SHOP}:Q4_0", "recipe": "llamacpp", "mmproj": "mmproj-F16.gguf"}
     (state / "user_models.json").write_text(json.dumps({"Tiny": item}))
-    settings = {"state_dir": str(state), "cache_dir": str(tmp_path / "cache"), "offline": False}
-    return lambda: open_house("tiny-chat", **settings)
+    with Hub({repo: dict(files) for repo, files in FILES.items()}) as hub, pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
+            patch.delenv(name)
+        patch.setenv("HF_ENDPOINT", hub.url)
+        patch.setenv("HF_HOME", str(folder / "hf"))
+        yield hub, {"state_dir": str(state), "cache_dir": str(folder / "cache"), "offline": False}
+
+
+@pytest.fixture
+def own_hub(tmp_path: Path) -> Iterator[OwnHub]:
+    with market(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def shop(own_hub: OwnHub, open_house: OpenHouse) -> Callable[[], Server]:
+    """Opens servers of a test's own, which ends them."""
+    return lambda: open_house("tiny-chat", **own_hub[1])
+
+
+@pytest.fixture(scope="module")
+def open_shop(tmp_path_factory: pytest.TempPathFactory, open_shared: OpenHouse) -> Iterator[tuple[Hub, Server]]:
+    with market(tmp_path_factory.mktemp("shop")) as (hub, settings):
+        yield hub, open_shared("tiny-chat", **settings)
+
+
+@pytest.fixture
+def server(open_shop: tuple[Hub, Server]) -> Server:
+    """The server of all tests that leave it alive; each finds nothing downloaded, and a hub without faults."""
+    hub, server = open_shop
+    hub.rate = hub.hold_after = hub.wrong_size = 0
+    hub.released.set()
+    wait_for(lambda: not server.state()["downloads"], "no download runs")
+    shutil.rmtree(os.environ["HF_HOME"], ignore_errors=True)
+    hub.repositories = {repo: dict(files) for repo, files in FILES.items()}
+    hub.released.clear()
+    hub.holding.clear()
+    hub.transfers.clear()
+    return server
+
+
+@pytest.fixture
+def hub(open_shop: tuple[Hub, Server]) -> Hub:
+    """The hub of :func:`server`."""
+    return open_shop[0]
 
 
 def start(server: Server, **fields: Any) -> Exchange:
@@ -61,9 +98,9 @@ def begun(exchange: Exchange) -> bool:
     return any(event["bytes_downloaded"] > 100_000 for event in named(exchange, "progress"))
 
 
-def test_a_stream_of_progress_has_the_documents_fields(hub: Hub, shop: Callable[[], Server]) -> None:
+def test_a_stream_of_progress_has_the_documents_fields(hub: Hub, server: Server) -> None:
     hub.rate = 2_000_000
-    answer = start(shop(), stream=True).finish()
+    answer = start(server, stream=True).finish()
     assert answer.status == 200
     told = named(answer, "progress")
     assert told
@@ -78,8 +115,7 @@ def test_a_stream_of_progress_has_the_documents_fields(hub: Hub, shop: Callable[
     assert all(later - at > 0.9 for at, later in zip(moments, moments[10:], strict=False)), "ten a second"
 
 
-def test_a_second_pull_joins_and_a_client_that_hangs_up_loses_nothing(hub: Hub, shop: Callable[[], Server]) -> None:
-    server = shop()
+def test_a_second_pull_joins_and_a_client_that_hangs_up_loses_nothing(hub: Hub, server: Server) -> None:
     hub.hold_after = HELD
     first = start(server, stream=True).until(begun)
     second, third = start(server, stream=True), start(server)
@@ -93,8 +129,7 @@ def test_a_second_pull_joins_and_a_client_that_hangs_up_loses_nothing(hub: Hub, 
     assert len(hub.transfers) == 2
 
 
-def test_a_download_whose_job_is_killed_goes_on_with_the_next_pull(hub: Hub, shop: Callable[[], Server]) -> None:
-    server = shop()
+def test_a_download_whose_job_is_killed_goes_on_with_the_next_pull(hub: Hub, server: Server) -> None:
     hub.hold_after = HELD
     broken = start(server, stream=True).until(begun)
     for job in jobs(server):
@@ -107,7 +142,8 @@ def test_a_download_whose_job_is_killed_goes_on_with_the_next_pull(hub: Hub, sho
     goes_on(hub, server)
 
 
-def test_a_download_goes_on_after_the_server_was_stopped(hub: Hub, shop: Callable[[], Server]) -> None:
+def test_a_download_goes_on_after_the_server_was_stopped(own_hub: OwnHub, shop: Callable[[], Server]) -> None:
+    hub, _ = own_hub
     hub.hold_after = HELD
     server = shop()
     broken = start(server, stream=True).until(begun)
@@ -117,7 +153,8 @@ def test_a_download_goes_on_after_the_server_was_stopped(hub: Hub, shop: Callabl
     goes_on(hub, shop())
 
 
-def test_a_download_goes_on_after_the_server_was_killed(hub: Hub, shop: Callable[[], Server]) -> None:
+def test_a_download_goes_on_after_the_server_was_killed(own_hub: OwnHub, shop: Callable[[], Server]) -> None:
+    hub, _ = own_hub
     hub.hold_after = HELD
     server = shop()
     start(server, stream=True).until(begun).hang_up()
@@ -141,8 +178,7 @@ def goes_on(hub: Hub, server: Server) -> None:
     assert [path.read_bytes() for path in cached] == [MODEL]
 
 
-def test_a_pull_that_fails_says_why_and_leaves_nothing_registered_wrong(hub: Hub, shop: Callable[[], Server]) -> None:
-    server = shop()
+def test_a_pull_that_fails_says_why_and_leaves_nothing_registered_wrong(hub: Hub, server: Server) -> None:
     hub.wrong_size = shutil.disk_usage(server.home).total
     answer = start(server, stream=True).finish()
     assert answer.status == 200
@@ -156,9 +192,9 @@ def test_a_pull_that_fails_says_why_and_leaves_nothing_registered_wrong(hub: Hub
     assert start(server).finish().json()["status"] == "success"
 
 
-def test_two_files_are_told_of_by_their_place(hub: Hub, shop: Callable[[], Server]) -> None:
-    hub.rate = 30_000
+def test_two_files_are_told_of_by_their_place(hub: Hub, server: Server) -> None:
+    hub.rate = 150_000
     hub.repositories[SHOP]["tiny-Q4_0.gguf"] = gguf(100)
-    answer = start(shop(), stream=True).finish()
+    answer = start(server, stream=True).finish()
     assert named(answer, "progress")[-1]["file"] == "mmproj-F16.gguf"
     assert named(answer, "progress")[-1]["file_index"] == 2

@@ -15,6 +15,12 @@ from tests.house.waiting import wait_for
 CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 
 
+@pytest.fixture(scope="module")
+def talkative(open_shared: OpenHouse) -> Server:
+    """A server that tells everything, for tests that know their own requests again."""
+    return open_shared("tiny-chat", log_level="trace")
+
+
 def lines_of(server: Server, *levels: str) -> list[dict[str, Any]]:
     return [line for line in server.lines if line["level"] in levels]
 
@@ -98,8 +104,8 @@ def test_a_gateways_death_leaves_the_names_of_its_requests(open_house: OpenHouse
     wait_for(lambda: len([line for line in server.lines if line["event"] == "gateway worker up"]) > 1, "it is back")
 
 
-def test_what_the_caller_did_wrong_is_no_warning(open_house: OpenHouse) -> None:
-    server = open_house("tiny-chat", log_level="info")
+def test_what_the_caller_did_wrong_is_no_warning(talkative: Server) -> None:
+    server = talkative
     assert server.client.chat(CHAT, temperature="hot").status == 400
     assert server.client.chat("nobody").status == 404
     assert server.client.chat(CHAT, messages=[{"role": "user", "content": "y" * 100_000}]).status == 400
@@ -108,9 +114,8 @@ def test_what_the_caller_did_wrong_is_no_warning(open_house: OpenHouse) -> None:
     assert not lines_of(server, "warning", "error")
 
 
-def test_the_line_of_a_request_has_the_models_registered_name(open_house: OpenHouse) -> None:
-    server = open_house("tiny-chat", load=[CHAT])
-    server.wait_loaded(CHAT)
+def test_the_line_of_a_request_has_the_models_registered_name(talkative: Server) -> None:
+    server = talkative
     for label, model in (("a1", f"{CHAT}:latest"), ("a2", "")):
         body = {"messages": [{"role": "user", "content": "hi"}], **({"model": model} if model else {})}
         assert server.client.post("/v1/chat/completions", body, X_Request_ID=label).status == 200
@@ -121,9 +126,10 @@ def test_the_line_of_a_request_has_the_models_registered_name(open_house: OpenHo
         assert line_of(server, "granted", request_id=label)["process"] == "supervisor"
 
 
-def test_only_trace_shows_prompts_and_shows_them_once(open_house: OpenHouse) -> None:
-    server = open_house("tiny-chat", log_level="trace")
-    assert server.client.chat(CHAT, messages=[{"role": "user", "content": "in-the-open"}]).status == 200
-    line_of(server, "request", model=CHAT)
+def test_only_trace_shows_prompts_and_shows_them_once(talkative: Server) -> None:
+    server = talkative
+    body = {"model": CHAT, "messages": [{"role": "user", "content": "in-the-open"}]}
+    assert server.client.post("/v1/chat/completions", body, X_Request_ID="shown").status == 200
+    line_of(server, "request", request_id="shown")
     shown = [line for line in server.lines if "in-the-open" in str(line)]
     assert [line["level"] for line in shown] == ["trace"]

@@ -11,6 +11,7 @@ import pytest
 from tests.house.hub import Hub, gguf
 from tests.house.wheelhouse import make_wheel
 from tests.jobs.desk import Desk
+from tests.jobs.shelf import Shelf
 
 SHOP = "shop/tiny-GGUF"
 MODEL = gguf(3_000_000)
@@ -44,3 +45,10 @@ def environment(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> di
 def desk(tmp_path: Path, environment: dict[str, str]) -> Iterator[Desk]:
     with Desk(tmp_path / "cache", environment) as desk:
         yield desk
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, environment: dict[str, str], hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
+    shelf = Shelf(tmp_path / "cache", environment["HF_ENDPOINT"], tmp_path / "hf", monkeypatch)
+    yield shelf
+    shelf.close()

@@ -17,6 +17,7 @@ from tests.house.hub import Hub, gguf
 from tests.house.waiting import wait_for
 from tests.jobs.conftest import MODEL, PROJECTOR, SHOP
 from tests.jobs.desk import Desk
+from tests.jobs.shelf import Shelf
 from tests.jobs.test_pull import found, message, partial
 
 Q4 = Source(f"{SHOP}:Q4_0")
@@ -28,7 +29,7 @@ ONNX = {
 }
 
 
-def bytes_of(desk: Desk, source: Source) -> bytes:
+def bytes_of(desk: Desk | Shelf, source: Source) -> bytes:
     there = found(desk, source)
     assert there is not None
     return Path(there.path).read_bytes()
@@ -54,12 +55,12 @@ def test_a_transfer_that_breaks_off_again_and_again_ends_whole(hub: Hub, desk: D
     assert [progress.file_index for progress in desk.progress()][-1] == 2
 
 
-def test_a_hub_that_knows_no_ranges_is_read_from_the_beginning(hub: Hub, desk: Desk) -> None:
+def test_a_hub_that_knows_no_ranges_is_read_from_the_beginning(hub: Hub, shelf: Shelf) -> None:
     hub.break_after, hub.no_ranges = 1_500_000, True
-    if isinstance(desk.pull(Q4), PullFailed):  # old versions of the library do not notice
-        assert not partial(desk)
-        assert desk.pull(Q4, name="j2") == Pulled("m", 1)
-    assert bytes_of(desk, Q4) == MODEL
+    if isinstance(shelf.pull(Q4), PullFailed):  # old versions of the library do not notice
+        assert not partial(shelf)
+        assert shelf.pull(Q4, name="j2") == Pulled("m", 1)
+    assert bytes_of(shelf, Q4) == MODEL
 
 
 def test_files_come_from_another_host_that_never_sees_the_token(
@@ -86,18 +87,18 @@ def test_a_gated_repository_lists_its_files_and_gives_none(
 
 
 @pytest.mark.parametrize(("where", "status"), [("busy", 429), ("busy_files", 429), ("busy_files", 503)])
-def test_a_busy_hub_is_asked_again_after_as_long_as_it_wants(hub: Hub, desk: Desk, where: str, status: int) -> None:
+def test_a_busy_hub_is_asked_again_after_as_long_as_it_wants(hub: Hub, shelf: Shelf, where: str, status: int) -> None:
     hub.retry_after, hub.busy_status = "1", status
     setattr(hub, where, 1)
-    assert desk.pull(Q4) == Pulled("m", 1)
-    assert bytes_of(desk, Q4) == MODEL
+    assert shelf.pull(Q4) == Pulled("m", 1)
+    assert bytes_of(shelf, Q4) == MODEL
 
 
-def test_a_hub_that_wants_to_be_left_alone_for_long_is(hub: Hub, desk: Desk) -> None:
+def test_a_hub_that_wants_to_be_left_alone_for_long_is(hub: Hub, shelf: Shelf) -> None:
     hub.busy, hub.retry_after = 100, "3600"
-    result = desk.pull(Q4)
-    assert "429" in message(result, desk)
-    assert "3600 s" in message(result, desk)
+    result = shelf.pull(Q4)
+    assert "429" in message(result, shelf)
+    assert "3600 s" in message(result, shelf)
     assert isinstance(result, PullFailed)
     assert result.failure.retry_after == 3600
     assert hub.requests <= 2
@@ -106,40 +107,40 @@ def test_a_hub_that_wants_to_be_left_alone_for_long_is(hub: Hub, desk: Desk) -> 
 @pytest.mark.parametrize(
     ("more", "said"), [(1000, "ends before the 3001000 bytes"), (-1000, "larger than the 2999000")]
 )
-def test_a_file_of_another_size_than_the_hub_says_is_thrown_away(hub: Hub, desk: Desk, more: int, said: str) -> None:
+def test_a_file_of_another_size_than_the_hub_says_is_thrown_away(hub: Hub, shelf: Shelf, more: int, said: str) -> None:
     hub.wrong_size = more
-    assert said in message(desk.pull(Q4), desk)
-    assert not partial(desk)
-    assert found(desk, Q4) is None
+    assert said in message(shelf.pull(Q4), shelf)
+    assert not partial(shelf)
+    assert found(shelf, Q4) is None
     hub.wrong_size = 0
-    assert desk.pull(Q4, name="j2") == Pulled("m", 1)
+    assert shelf.pull(Q4, name="j2") == Pulled("m", 1)
 
 
-def test_small_files_are_checked_by_gits_digest(hub: Hub, desk: Desk) -> None:
+def test_small_files_are_checked_by_gits_digest(hub: Hub, shelf: Shelf) -> None:
     hub.repositories["shop/onnx"] = ONNX
     hub.plain = set(ONNX)
     hub.wrong_sha = True
-    assert "model.onnx: it came damaged" in message(desk.pull(Source("shop/onnx")), desk)
-    assert found(desk, Source("shop/onnx")) is None
+    assert "model.onnx: it came damaged" in message(shelf.pull(Source("shop/onnx")), shelf)
+    assert found(shelf, Source("shop/onnx")) is None
     hub.wrong_sha = False
-    assert desk.pull(Source("shop/onnx"), name="j2") == Pulled("m", 3)
+    assert shelf.pull(Source("shop/onnx"), name="j2") == Pulled("m", 3)
 
 
-def test_a_repository_of_onnx_genai_is_one_model(hub: Hub, desk: Desk) -> None:
+def test_a_repository_of_onnx_genai_is_one_model(hub: Hub, shelf: Shelf) -> None:
     hub.repositories["shop/onnx"] = ONNX
     source = Source("shop/onnx")
-    assert desk.pull(source) == Pulled("m", 3)
-    there = found(desk, source)
+    assert shelf.pull(source) == Pulled("m", 3)
+    there = found(shelf, source)
     assert there is not None
     folder = Path(there.path) if Path(there.path).is_dir() else Path(there.path).parent
     assert (folder / "tokens" / "tokenizer.json").read_bytes() == b"{}\n"
     assert there.size == sum(len(data) for name, data in ONNX.items() if name != "README.md")
 
 
-def test_a_star_means_every_gguf(hub: Hub, desk: Desk) -> None:
+def test_a_star_means_every_gguf(hub: Hub, shelf: Shelf) -> None:
     source = Source(f"{SHOP}:*")
-    assert desk.pull(source) == Pulled("m", 3)
-    there = found(desk, source)
+    assert shelf.pull(source) == Pulled("m", 3)
+    there = found(shelf, source)
     assert there is not None
     assert there.path.endswith("tiny-Q8_0.gguf")
     assert there.size == len(MODEL) + len(PROJECTOR) + 64
@@ -162,23 +163,23 @@ def test_some_of_a_star_is_not_all_of_it(hub: Hub, desk: Desk) -> None:
         (gguf(64)[:20], "truncated"),
     ],
 )
-def test_what_is_no_whole_gguf_at_the_hub_is_refused(hub: Hub, desk: Desk, data: bytes, said: str) -> None:
+def test_what_is_no_whole_gguf_at_the_hub_is_refused(hub: Hub, shelf: Shelf, data: bytes, said: str) -> None:
     hub.repositories["shop/bad"] = {"bad-Q4_0.gguf": data}
     source = Source("shop/bad")
-    assert said in message(desk.pull(source), desk)
-    assert found(desk, source) is None
-    assert not partial(desk)
+    assert said in message(shelf.pull(source), shelf)
+    assert found(shelf, source) is None
+    assert not partial(shelf)
 
 
-def test_a_hub_cannot_name_files_elsewhere(hub: Hub, desk: Desk) -> None:
+def test_a_hub_cannot_name_files_elsewhere(hub: Hub, shelf: Shelf) -> None:
     hub.repositories["shop/evil"] = {"../../evil-Q4_0.gguf": gguf(64), "/srv/evil-Q8_0.gguf": gguf(64)}
-    assert "shop/evil has no GGUF" in message(desk.pull(Source("shop/evil")), desk)
+    assert "shop/evil has no GGUF" in message(shelf.pull(Source("shop/evil")), shelf)
     assert hub.transfers == []
 
 
-def test_what_is_no_listing_is_said(hub: Hub, desk: Desk) -> None:
+def test_what_is_no_listing_is_said(hub: Hub, shelf: Shelf) -> None:
     hub.garbage = b"<html>"
-    assert "the hub's answer could not be read" in message(desk.pull(Q4), desk)
+    assert "the hub's answer could not be read" in message(shelf.pull(Q4), shelf)
 
 
 def test_a_part_that_was_damaged_since_is_not_the_end(hub: Hub, desk: Desk) -> None:
@@ -200,14 +201,14 @@ def test_a_part_that_was_damaged_since_is_not_the_end(hub: Hub, desk: Desk) -> N
     assert [start > 0 for _, start in hub.transfers] == [False, True, False]
 
 
-def test_a_damaged_blob_in_the_cache_is_fetched_again(hub: Hub, desk: Desk) -> None:
-    assert desk.pull(Q4) == Pulled("m", 1)
-    there = found(desk, Q4)
+def test_a_damaged_blob_in_the_cache_is_fetched_again(hub: Hub, shelf: Shelf) -> None:
+    assert shelf.pull(Q4) == Pulled("m", 1)
+    there = found(shelf, Q4)
     assert there is not None
     blob = Path(there.path).resolve()
     os.truncate(blob, 1_000_000)
-    assert desk.pull(Q4, name="j2") == Pulled("m", 1)
-    assert bytes_of(desk, Q4) == MODEL
+    assert shelf.pull(Q4, name="j2") == Pulled("m", 1)
+    assert bytes_of(shelf, Q4) == MODEL
 
 
 # ── other programs ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,10 +244,10 @@ def test_what_other_programs_downloaded_is_found(hub: Hub, desk: Desk, environme
 
 
 def test_a_disk_that_is_too_small_is_known_before_anything_is_fetched(
-    hub: Hub, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.wrong_size = shutil.disk_usage(desk.cache.parent).total
-    assert "not enough disk space" in message(desk.pull(Q4), desk)
+    hub.wrong_size = shutil.disk_usage(shelf.cache.parent).total
+    assert "not enough disk space" in message(shelf.pull(Q4), shelf)
     assert hub.transfers == []
 
 

@@ -218,6 +218,13 @@ def test_archives_that_are_refused(data: bytes, said: str, releases: Releases, t
     assert there(cache) == []
 
 
+def test_a_cache_behind_a_link_is_no_link_of_the_archive(releases: Releases, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "cache").symlink_to("disk")
+    run(order(releases, tmp_path / "cache"))
+    assert there(tmp_path / "cache")[0].program.is_file()
+
+
 def test_devices_and_hard_links_out(releases: Releases, tmp_path: Path) -> None:
     for kind, target in ((tarfile.FIFOTYPE, ""), (tarfile.CHRTYPE, ""), (tarfile.LNKTYPE, "../../lock")):
         out = io.BytesIO()

@@ -21,6 +21,7 @@ from tests.house.waiting import wait_for
 from tests.house.wheelhouse import sha256
 from tests.jobs.conftest import MEMBER, MODEL, PROJECTOR, SHOP
 from tests.jobs.desk import Desk
+from tests.jobs.shelf import Shelf
 
 
 def wheel_source(**changes: str) -> Source:
@@ -28,11 +29,11 @@ def wheel_source(**changes: str) -> Source:
     return structs.replace(source, **changes)
 
 
-def found(desk: Desk, *sources: Source) -> files.Files | None:
+def found(desk: Desk | Shelf, *sources: Source) -> files.Files | None:
     return files.locate(Entry("m", sources[0].checkpoint, "llamacpp", list(sources)), str(desk.cache))
 
 
-def message(result: Pulled | PullFailed, desk: Desk) -> str:
+def message(result: Pulled | PullFailed, desk: Desk | Shelf) -> str:
     assert isinstance(result, PullFailed)
     assert str(desk.cache.parent) not in result.failure.message
     assert result.failure.model == "m"
@@ -108,7 +109,7 @@ def test_the_next_job_goes_on_where_a_killed_one_stopped(hub: Hub, desk: Desk) -
     assert not partial(desk)
 
 
-def partial(desk: Desk) -> list[Path]:
+def partial(desk: Desk | Shelf) -> list[Path]:
     return [path for path in desk.cache.parent.rglob("*.incomplete") if path.stat().st_size]
 
 

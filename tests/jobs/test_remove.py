@@ -56,6 +56,12 @@ def test_what_broke_off_goes_unless_somebody_is_at_it(repository: Path) -> None:
     assert not lock.parent.exists()
 
 
+def test_a_link_to_itself_goes_too(repository: Path) -> None:
+    (repository / "snapshots/a/z.gguf").symlink_to("z.gguf")
+    assert remove(order(repository, "snapshots/a/z.gguf")) == Removed("m", 1)
+    assert "snapshots/a/z.gguf" not in names(repository)
+
+
 def test_nothing_is_left_of_a_repository_without_files(repository: Path) -> None:
     assert remove(order(repository, "snapshots/a/x.gguf", "snapshots/b/x.gguf")) == Removed("m", 2)
     assert names(repository) == {"refs/main", "snapshots/a/sub/y.gguf", "blobs/b2"}

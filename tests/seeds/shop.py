@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from tests.house.hub import Hub, gguf
 from tests.house.models import tiny_models
 from tests.house.server import Server
+from tests.house.waiting import wait_for
 
 CPU: Final = "Qwen2.5-0.5B-Instruct-CPU"
 PHI: Final = {
@@ -65,6 +67,28 @@ def shop(folder: Path) -> Iterator[Hub]:
         patch.setenv("HF_ENDPOINT", hub.url)
         patch.setenv("HF_HOME", str(folder / "hf"))
         yield hub
+
+
+class Shop(NamedTuple):
+    """A server, the hub that it asks, and the folder of its cache."""
+
+    server: Server
+    hub: Hub
+    folder: Path
+
+    def tidy(self) -> None:
+        """Put away whatever a test left, so that the next finds a server that has just been started."""
+        self.hub.hold_after = self.hub.rate = 0
+        self.hub.released.set()
+        wait_for(lambda: not self.server.state()["downloads"], "no download runs")
+        if self.server.health()["all_models_loaded"]:
+            assert self.server.client.post("/v1/unload", {}).status == 200
+        for name in ("user_models.json", "recipe_options.json"):
+            (self.server.home / "state" / name).unlink(missing_ok=True)
+        shutil.rmtree(self.folder / "hf", ignore_errors=True)
+        self.hub.released.clear()
+        self.hub.holding.clear()
+        self.hub.transfers.clear()
 
 
 def cached(folder: Path) -> set[str]:

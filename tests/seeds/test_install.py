@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +31,67 @@ NAME = "vulkan.tar.gz"
 CHAT = "extra.tiny-chat"
 
 
-@pytest.fixture
-def releases() -> Iterator[Releases]:
+@contextmanager
+def released() -> Iterator[Releases]:
     files = {NAME: llama_server("b7869", 400_000), "new.tar.gz": llama_server("b8000"), "bad": tar(("../x", b"x"))}
     with Releases(files) as releases:
         yield releases
 
 
 @pytest.fixture
-def server(releases: Releases, open_house: OpenHouse) -> Server:
-    return opened(open_house, releases)
+def releases() -> Iterator[Releases]:
+    with released() as releases:
+        yield releases
+
+
+@pytest.fixture(scope="module")
+def open_releases() -> Iterator[Releases]:
+    with released() as releases:
+        yield releases
+
+
+@pytest.fixture(scope="module")
+def open_server(open_releases: Releases, open_shared: OpenHouse) -> Server:
+    return opened(open_shared, open_releases)
+
+
+@pytest.fixture
+def server(open_server: Server, open_releases: Releases) -> Server:
+    """A server that all tests of the one archive share; each finds nothing installed and nothing loaded."""
+    open_releases.hold_after = 0
+    open_releases.released.set()
+    wait_for(lambda: not job(open_server), "nothing is being installed")
+    if open_server.health()["all_models_loaded"]:
+        assert open_server.client.post("/v1/unload", {}).status == 200
+    shutil.rmtree(Path(open_server.settings.cache_dir) / "backends", ignore_errors=True)
+    open_releases.released.clear()
+    open_releases.holding.clear()
+    open_releases.requests.clear()
+    return open_server
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder on the PATH of :func:`odd`."""
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture(scope="module")
+def odd(
+    tmp_path_factory: pytest.TempPathFactory, open_releases: Releases, open_shared: OpenHouse, programs: Path
+) -> Server:
+    """A server on the documents' laptop, with pins that are wrong or not for it."""
+    pins = [
+        open_releases.pin("llamacpp:vulkan", "b1", NAME, digest="0" * 64),
+        open_releases.pin("llamacpp:cuda", "b1", "new.tar.gz"),
+        open_releases.pin("whispercpp:vulkan", "b1", "bad"),
+        "nope:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
+        "llamacpp:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(programs), prepend=os.pathsep)
+        machine = laptop(tmp_path_factory.mktemp("machine"))
+        return opened(open_shared, open_releases, *pins, machine_dir=str(machine.root))
 
 
 def opened(open_house: OpenHouse, releases: Releases, *pins: str, **settings: Any) -> Server:
@@ -58,6 +111,12 @@ def install(server: Server, prefix: str = "/v1", **body: Any) -> Exchange:
 def folders(server: Server) -> list[str]:
     home = Path(server.settings.cache_dir) / "backends" / "llamacpp" / "vulkan"
     return sorted(path.name for path in home.glob("*")) if home.exists() else []
+
+
+def fetched(server: Server) -> int:
+    """How many bytes are on the disk for backends, whole or not."""
+    home = Path(server.settings.cache_dir) / "backends"
+    return sum(path.stat().st_size for path in home.rglob("*") if path.is_file() and path.name != ".lock")
 
 
 def job(server: Server) -> int:
@@ -117,13 +176,13 @@ def test_what_was_installed_runs_models(server: Server) -> None:
     assert engine.option("-ngl") == "99"
 
 
-def test_streamed_with_force(server: Server, releases: Releases) -> None:
+def test_streamed_with_force(server: Server, open_releases: Releases) -> None:
     answer = install(server, stream=True, force=True)
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
     told = [(event.name, event.json()) for event in answer.events if event.name != ":"]
     assert {name for name, _ in told} == {"progress", "complete"}
-    size = len(releases.files[NAME])
+    size = len(open_releases.files[NAME])
     for name, data in told[:-1]:
         assert name == "progress"
         assert set(data) == {"file", "file_index", "total_files", "bytes_downloaded", "bytes_total", "percent"}
@@ -134,17 +193,14 @@ def test_streamed_with_force(server: Server, releases: Releases) -> None:
     )
 
 
-def test_the_default_alias_is_echoed(
-    tmp_path: Path, releases: Releases, open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    server = opened(open_house, releases, machine_dir=str(laptop(tmp_path / "machine").root))
+def test_the_default_alias_is_echoed(odd: Server, programs: Path) -> None:
+    server = odd
     wanted = {"recipe": "flm", "backend": "default"}
     answer = server.client.post("/v1/install", wanted)
     check_error(answer, 501, "unsupported_operation", "flm", "https://", "PATH")
     assert state(server, "flm", "default")["state"] == "installable"
-    (tmp_path / "flm").write_text("#!/bin/sh\n")
-    (tmp_path / "flm").chmod(0o755)
+    (programs / "flm").write_text("#!/bin/sh\n")
+    (programs / "flm").chmod(0o755)
     assert server.client.post("/v1/install", wanted).json() == {"status": "success", **wanted}
     assert state(server, "flm", "default") == {
         "devices": ["amd_npu"],
@@ -155,9 +211,9 @@ def test_the_default_alias_is_echoed(
     check_error(server.client.post("/v1/uninstall", wanted), 409, "conflict")
 
 
-def test_what_is_there_already_is_not_installed_again(server: Server, releases: Releases) -> None:
+def test_what_is_there_already_is_not_installed_again(server: Server, open_releases: Releases) -> None:
     assert install(server).status == install(server).status == 200
-    assert len(releases.requests) == 1
+    assert len(open_releases.requests) == 1
     answer = server.client.post("/v1/install", {"recipe": "llamacpp", "backend": "default"})
     assert answer.json() == {
         "status": "success",
@@ -187,9 +243,8 @@ def test_mistakes(house: Server, body: dict[str, Any], words: list[str]) -> None
         check_error(house.client.post("/v1/install", {**body, **more}), 400, "invalid_request", *words)
 
 
-def test_force_installs_what_this_machine_cannot_run(releases: Releases, open_house: OpenHouse, tmp_path: Path) -> None:
-    pin = releases.pin("llamacpp:cuda", "b1", "new.tar.gz")
-    server = opened(open_house, releases, pin, machine_dir=str(tmp_path))
+def test_force_installs_what_this_machine_cannot_run(odd: Server) -> None:
+    server = odd
     wanted = {"recipe": "llamacpp", "backend": "cuda"}
     check_error(server.client.post("/v1/install", wanted), 400, "invalid_request", "an NVIDIA GPU")
     assert server.client.post("/v1/install", {**wanted, "force": True}).status == 200
@@ -202,14 +257,8 @@ def test_an_offline_server(releases: Releases, open_house: OpenHouse) -> None:
     assert releases.requests == []
 
 
-def test_failures_leave_nothing(releases: Releases, open_house: OpenHouse) -> None:
-    pins = [
-        releases.pin("llamacpp:vulkan", "b1", NAME, digest="0" * 64),
-        releases.pin("whispercpp:vulkan", "b1", "bad"),
-        "nope:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
-        "llamacpp:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
-    ]
-    server = opened(open_house, releases, *pins)
+def test_failures_leave_nothing(odd: Server) -> None:
+    server = odd
     check_error(install(server), 502, "model_error", "sha256 differs")
     events = [event for event in install(server, stream=True).events if event.name != ":"]
     last = events[-1].json()
@@ -227,24 +276,25 @@ def test_failures_leave_nothing(releases: Releases, open_house: OpenHouse) -> No
     } <= problems
 
 
-def test_concurrent_installs_join(server: Server, releases: Releases) -> None:
+def test_concurrent_installs_join(server: Server, open_releases: Releases) -> None:
     answers = together(6, lambda index: install(server, stream=bool(index % 2)))
     assert {answer.status for answer in answers} == {200}
     assert [event.name for event in answers[1].events][-1] == "complete"
-    assert len(releases.requests) == 1
+    assert len(open_releases.requests) == 1
 
 
-def test_a_killed_job_leaves_nothing_and_the_next_goes_on(server: Server, releases: Releases) -> None:
-    releases.hold_after = 200_000
+def test_a_killed_job_leaves_nothing_and_the_next_goes_on(server: Server, open_releases: Releases) -> None:
+    open_releases.hold_after = 200_000
     waiting = server.client.start("POST", "/v1/install", VULKAN)
-    assert releases.holding.wait(10)
+    assert open_releases.holding.wait(10)
     check_error(server.client.post("/v1/uninstall", VULKAN), 409, "conflict", "is just being installed")
+    wait_for(lambda: fetched(server), "some of it is on the disk")
     os.kill(wait_for(lambda: job(server), "the job runs"), signal.SIGKILL)
     check_error(waiting.finish(), 502, "model_error", "interrupted", "nothing was changed")
     assert state(server)["state"] == "installable"
-    releases.hold_after = 0
+    open_releases.hold_after = 0
     assert install(server).status == 200
-    (_, first), (_, second) = releases.requests
+    (_, first), (_, second) = open_releases.requests
     assert (first, second) == (0, second)
     assert second > 0
     assert [name for name in folders(server) if name != ".lock"] == [
@@ -252,12 +302,12 @@ def test_a_killed_job_leaves_nothing_and_the_next_goes_on(server: Server, releas
     ]
 
 
-def test_a_client_that_hangs_up_leaves_the_installation_alone(server: Server, releases: Releases) -> None:
-    releases.hold_after = 200_000
+def test_a_client_that_hangs_up_leaves_the_installation_alone(server: Server, open_releases: Releases) -> None:
+    open_releases.hold_after = 200_000
     waiting = server.client.start("POST", "/v1/install", {**VULKAN, "stream": True})
-    assert releases.holding.wait(10)
+    assert open_releases.holding.wait(10)
     waiting.connection.close()
-    releases.released.set()
+    open_releases.released.set()
     wait_for(lambda: state(server)["state"] == "installed", "it is installed", 10.0)
 
 

@@ -17,6 +17,10 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from gateway.app import PREFIXES
+from gateway.dialects.systeminfo import info_body
+from protocol.machine import SystemInfo
+from supervisor.hardware import look
+from supervisor.inspection import merged
 from tests.conftest import OpenHouse
 from tests.house import tools
 from tests.house.client import together
@@ -24,6 +28,7 @@ from tests.house.machines import RYZEN, laptop, workstation
 from tests.house.server import Server
 from tests.house.waiting import wait_for
 from tests.seeds.fields import missing
+from workers.jobs.probe import probe
 
 ESSENTIAL = ["OS Version", "Processor", "Physical Memory"]
 CPU = [f"devices.cpu.{key}" for key in ("name", "cores", "threads", "available")]
@@ -116,22 +121,37 @@ def test_verbose_adds_python_packages_and_more(house: Server) -> None:
 
 
 @pytest.fixture
-def elsewhere(open_house: OpenHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Starts a server on a machine of files, with stand-ins for the makers' tools."""
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where stand-ins for the makers' tools are; there are no other tools."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", tools.path(folder))
+    return folder
+
+
+@pytest.fixture
+def elsewhere(open_house: OpenHouse, tmp_path: Path, programs: Path) -> Any:
+    """Starts a server on a machine of files, with stand-ins for the makers' tools."""
 
     def start(machine: Any, **said: str) -> Server:
         for name, says in said.items():
-            tools.put(folder, name.replace("_", "-"), says)
+            tools.put(programs, name.replace("_", "-"), says)
         return open_house("tiny-chat", machine_dir=str(machine(tmp_path / "machine").root))
 
     return start
 
 
-def test_the_documents_own_laptop(elsewhere: Any) -> None:
-    body = info(elsewhere(laptop))
+@pytest.fixture(scope="module")
+def at_laptop(open_shared: OpenHouse, tmp_path_factory: pytest.TempPathFactory) -> Server:
+    """A server on the documents' laptop, without any tool."""
+    folder = tmp_path_factory.mktemp("laptop")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", tools.path(folder))
+        return open_shared("tiny-chat", machine_dir=str(laptop(folder / "machine").root))
+
+
+def test_the_documents_own_laptop(at_laptop: Server) -> None:
+    body = info(at_laptop)
     devices = body["devices"]
     assert (body["Processor"], body["Physical Memory"]) == (RYZEN, "32.0 GB")
     expected = {"name": RYZEN, "cores": 12, "threads": 24, "available": True, "family": platform.machine()}
@@ -160,9 +180,20 @@ def test_the_documents_own_laptop(elsewhere: Any) -> None:
     assert body["recipes"]["llamacpp"]["backends"]["cpu"]["devices"] == ["cpu"]
 
 
-def test_a_workstation_by_the_word_of_its_makers_tools(elsewhere: Any) -> None:
+def test_the_mode_of_an_npu_is_what_its_tool_says(programs: Path, tmp_path: Path) -> None:
+    tools.put(programs, "xrt-smi", tools.XRT)
+    known = merged(look(laptop(tmp_path / "machine").root), probe())
+    assert info_body(SystemInfo(known, {}), verbose=False)["devices"]["npu"]["power_mode"] == "Performance"
+
+
+def test_a_workstation_by_the_word_of_its_makers_tools_which_are_run_once(elsewhere: Any, programs: Path) -> None:
     server = elsewhere(workstation, nvidia_smi=tools.NVIDIA, rocm_smi=tools.ROCM_JSON)
+    first = together(6, lambda _: info(server, "?verbose=true"))
+    assert all(body["devices"] == first[0]["devices"] and body["Python Packages"] for body in first)
     devices = info(server)["devices"]
+    assert devices == first[0]["devices"]
+    assert tools.runs(programs, "nvidia-smi") == tools.runs(programs, "rocm-smi") == 1
+    wait_for(lambda: not [each for each in server.process_tree() if each.runs("workers.jobs.probe")], "the job is gone")
     assert devices["amd_igpu"] == devices["npu"] == devices["amd_npu"] == {"available": False}
     assert devices["amd_gpu"] == devices["amd_dgpu"]
     (amd,) = devices["amd_gpu"]
@@ -173,21 +204,8 @@ def test_a_workstation_by_the_word_of_its_makers_tools(elsewhere: Any) -> None:
     assert (given_away["available"], given_away["vram_gb"]) == (False, None)
 
 
-def test_the_mode_of_an_npu_is_what_its_tool_says(elsewhere: Any) -> None:
-    assert info(elsewhere(laptop, xrt_smi=tools.XRT))["devices"]["npu"]["power_mode"] == "Performance"
-
-
-def test_tools_are_run_once_however_many_ask(elsewhere: Any, tmp_path: Path) -> None:
-    server = elsewhere(workstation, nvidia_smi=tools.NVIDIA)
-    first = together(6, lambda _: info(server, "?verbose=true"))
-    assert all(body["devices"] == first[0]["devices"] and body["Python Packages"] for body in first)
-    assert info(server)["devices"] == first[0]["devices"]
-    assert tools.runs(tmp_path / "bin", "nvidia-smi") == 1
-    wait_for(lambda: not [each for each in server.process_tree() if each.runs("workers.jobs.probe")], "the job is gone")
-
-
-def test_without_tools_nothing_is_started_for_it(elsewhere: Any) -> None:
-    server = elsewhere(laptop)
+def test_without_tools_nothing_is_started_for_it(at_laptop: Server) -> None:
+    server = at_laptop
     before = {each.pid for each in server.process_tree()}
     info(server)
     assert not [each for each in server.process_tree() if each.pid not in before and each.runs("workers.jobs.probe")]
@@ -214,8 +232,8 @@ def test_a_job_that_is_killed_costs_only_what_it_would_have_said(elsewhere: Any,
 # the terminal
 
 
-def test_the_terminal_shows_it(elsewhere: Any) -> None:
-    server = elsewhere(laptop)
+def test_the_terminal_shows_it(at_laptop: Server) -> None:
+    server = at_laptop
 
     def lemonbus(*words: str) -> str:
         command = [sys.executable, str(LAUNCH), "system-info", *words]
