@@ -22,7 +22,8 @@ def refused_or_gone(server: Server) -> bool:
 
 
 def test_sigterm_lets_running_requests_end(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop", load=[LOOP])
+    # One gateway: the kept connection is at the one that says it is not ready any more.
+    server = open_house("tiny-loop", load=[LOOP], gateway_workers=1)
     kept = server.client.connect()
     assert not server.client.start("GET", "/live", connection=kept).until(lambda it: it.complete).closed
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=2500)
