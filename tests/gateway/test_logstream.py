@@ -167,8 +167,11 @@ def test_a_reader_who_does_not_read_costs_a_bounded_backlog(house: StandIn) -> N
         def flood() -> None:
             for batch in batches:
                 house.send(gateway, batch)
+            house.send(gateway, staff.Ping(1))
 
         house.do(flood)
+        # It has taken in all of them before anybody reads.
+        assert house.others.get(timeout=DEADLINE) == (gateway, staff.Pong(1))
         assert house.get("/live")[0] == 200
         last = b'"seq":12000,'
         size, tail, dropped = 0, b"", False
