@@ -75,7 +75,7 @@ class Body:
 class Request:
     """A plain request; :class:`gateway.response.Response` reads it as it reads gunicorn's."""
 
-    __slots__ = ("body", "environ", "headers", "method", "must_close", "version")
+    __slots__ = ("body", "environ", "method", "must_close", "version")
 
     def __init__(self, method: str, environ: dict[str, Any], body: Body, close: bool) -> None:
         """Hold on to what was read."""
@@ -84,7 +84,6 @@ class Request:
         self.body = body
         self.must_close = close
         self.version = (1, 1)
-        self.headers: tuple[tuple[str, str], ...] = ()
 
     def should_close(self) -> bool:
         """Return whether the client wants the connection to end."""

@@ -124,10 +124,7 @@ class House:
         """Start gunicorn with the listener that we keep, so that no connection is refused meanwhile."""
         if not self.scheduler.closing:
             extra = {"LEMONBUS_LISTEN_FD": str(self.listen_fd)}
-            try:
-                self.gateway = self.processes.start("gateway", "gateway", self._gateway_died, extra, [self.listen_fd])
-            except OSError as problem:
-                self._gateway_died(f"it could not be started: {problem.strerror}")
+            self.gateway = self.processes.start("gateway", "gateway", self._gateway_died, extra, [self.listen_fd])
 
     def _gateway_died(self, why: str) -> None:
         self.gateway = None
@@ -260,11 +257,7 @@ class House:
 
     def _spawn(self, worker: str) -> None:
         died = partial(self._worker_died, worker)
-        try:
-            self.workers[worker] = self.processes.start("worker", "workers", died, {"LEMONBUS_PEER": worker})
-        except OSError as problem:
-            # No process, no memory: as if it had died at once.
-            self.loop.call_later(0.0, partial(died, f"it could not be started: {problem.strerror}"))
+        self.workers[worker] = self.processes.start("worker", "workers", died, {"LEMONBUS_PEER": worker})
 
     def _kill(self, worker: str) -> None:
         child = self.workers.get(worker)

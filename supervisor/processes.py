@@ -22,15 +22,15 @@ Died = Callable[[str], None]
 class Child:
     """One process of ours."""
 
-    def __init__(self, process: subprocess.Popen[bytes], role: str) -> None:
-        """``role``: gateway, worker or job."""
+    def __init__(self, process: subprocess.Popen[bytes] | None, role: str) -> None:
+        """``role``: gateway, worker or job. ``process`` is None for one that could not be started."""
         self.process = process
         self.role = role
 
     @property
     def pid(self) -> int:
-        """Its pid, which is also its group's and its session's."""
-        return self.process.pid
+        """Its pid, which is also its group's and its session's; 0 if there is none."""
+        return self.process.pid if self.process else 0
 
 
 class Processes:
@@ -54,31 +54,38 @@ class Processes:
         extra: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> Child:
-        """Start ``python -m module``; ``died(why)`` is called once when it ended (``exit 1``, ``SIGKILL``…)."""
+        """Start ``python -m module``; ``died(why)`` is called once when it ended (``exit 1``, ``SIGKILL``…).
+
+        One that cannot be started (no process or no memory is left) has died at once.
+        """
         environment = {**os.environ, **self._surroundings.environment(), **(extra or {})}
-        process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            stderr=2,
-            start_new_session=True,
-            pass_fds=pass_fds,
-        )
-        child = Child(process, role)
-        self._children[process.pid] = child
-        self._loop.on_death(process.pid, lambda: self._ended(child, died))
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                stderr=2,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+        except OSError as problem:
+            why = f"it could not be started: {problem.strerror}"
+            self._loop.call_later(0.0, lambda: died(why))
+            return Child(None, role)
+        child = self._children[process.pid] = Child(process, role)
+        self._loop.on_death(process.pid, lambda: self._ended(process, died))
         return child
 
-    def _ended(self, child: Child, died: Died) -> None:
-        _signal_group(child.pid, signal.SIGKILL)
-        code = child.process.wait()
-        del self._children[child.pid]
+    def _ended(self, process: subprocess.Popen[bytes], died: Died) -> None:
+        _signal_group(process.pid, signal.SIGKILL)
+        code = process.wait()
+        del self._children[process.pid]
         died(f"exit {code}" if code >= 0 else signal.Signals(-code).name)
 
     def terminate(self, child: Child) -> None:
         """Ask a child (not its group) to end."""
-        if child.pid in self._children:
+        if child.process and child.pid in self._children:
             child.process.send_signal(signal.SIGTERM)
 
     def kill(self, child: Child) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import OpenHouse
+from tests.house.hub import Hub
+from tests.house.server import Server
 from tests.seeds.shop import Shop, shop
 
 
@@ -23,3 +26,18 @@ def tidy_shop(opened_shop: Shop) -> Shop:
     """The same, with nothing registered, downloaded or loaded, and a hub without faults."""
     opened_shop.tidy()
     return opened_shop
+
+
+@pytest.fixture
+def server(tidy_shop: Shop) -> Server:
+    return tidy_shop.server
+
+
+@pytest.fixture
+def hub(tidy_shop: Shop) -> Hub:
+    return tidy_shop.hub
+
+
+@pytest.fixture
+def folder(tidy_shop: Shop) -> Path:
+    return tidy_shop.folder

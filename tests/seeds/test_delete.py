@@ -12,27 +12,12 @@ from tests.house.client import together
 from tests.house.hub import Hub
 from tests.house.server import Server
 from tests.house.waiting import wait_for
-from tests.seeds.shop import CPU, PHI, PROJECTOR, Shop, blobs, cached, ids, pull, registered, shop
+from tests.seeds.shop import CPU, PHI, PROJECTOR, blobs, cached, ids, pull, registered, shop
 
 OURS = {"model_name": "user.Ours", "checkpoint": "shop/Ours-GGUF:Q4_K_M", "recipe": "llamacpp"}
 """A checkpoint that is in no catalogue: nobody else uses its files."""
 NAME = str(OURS["model_name"])
 QWEN = "Qwen3-0.6B-GGUF"
-
-
-@pytest.fixture
-def server(tidy_shop: Shop) -> Server:
-    return tidy_shop.server
-
-
-@pytest.fixture
-def hub(tidy_shop: Shop) -> Hub:
-    return tidy_shop.hub
-
-
-@pytest.fixture
-def folder(tidy_shop: Shop) -> Path:
-    return tidy_shop.folder
 
 
 def delete(server: Server, name: str, prefix: str = "/v1") -> tuple[int, dict[str, object]]:

@@ -20,21 +20,6 @@ PREFIXES = ["/v1", "/api/v1", "/v0", "/api/v0"]
 
 
 @pytest.fixture
-def server(tidy_shop: Shop) -> Server:
-    return tidy_shop.server
-
-
-@pytest.fixture
-def hub(tidy_shop: Shop) -> Hub:
-    return tidy_shop.hub
-
-
-@pytest.fixture
-def folder(tidy_shop: Shop) -> Path:
-    return tidy_shop.folder
-
-
-@pytest.fixture
 def still(tidy_shop: Shop) -> Iterator[Server]:
     """The server for requests that must change nothing."""
     yield tidy_shop.server

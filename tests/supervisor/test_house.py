@@ -20,7 +20,7 @@ from protocol.loop import Loop
 from protocol.settings import Settings
 from protocol.surroundings import Surroundings
 from protocol.work import Ask, Refused
-from supervisor import fetching, jobs
+from supervisor import fetching, jobs, processes
 from supervisor.downloads import Waiter
 from supervisor.effects import Spawn
 from supervisor.house import House
@@ -74,12 +74,27 @@ def test_a_call_that_fails_ends_alone(
     assert went_on
 
 
-def test_a_worker_that_cannot_be_started_has_died(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(*_: object) -> None:
+@pytest.fixture
+def full_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object, **__: object) -> None:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
+    monkeypatch.setattr(processes.subprocess, "Popen", start)
+
+
+@pytest.mark.usefixtures("full_machine")
+def test_a_job_that_cannot_be_started_has_died(house: House) -> None:
+    ended: list[tuple[str, str]] = []
+    job, child = jobs.start(house, "x", lambda _house, job, why: ended.append((job, why)))
+    house.processes.kill(child)
+    assert (child.pid, ended) == (0, [])
+    house.loop.turn(0.0)
+    assert ended == [(job, "it could not be started: Resource temporarily unavailable")]
+
+
+@pytest.mark.usefixtures("full_machine")
+def test_a_worker_that_cannot_be_started_has_died(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[tuple[str, Failure]] = []
-    monkeypatch.setattr(house.processes, "start", start)
     monkeypatch.setattr(house.scheduler, "worker_gone", lambda worker, failure, _now: gone.append((worker, failure)))
     monkeypatch.setattr(house.scheduler, "go_on", lambda _now: None)
     house.perform([Spawn("w1")])
