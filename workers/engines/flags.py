@@ -88,6 +88,8 @@ _ROWS: Final[list[tuple[str, str, Callable[[str], Value] | None, Value]]] = [
     ("-ctk --cache-type-k", "<cache_type_k>", _CACHE_TYPES, ""),
     ("-ctv --cache-type-v", "<cache_type_v>", _CACHE_TYPES, ""),
     ("-cram --cache-ram", "cache_ram_mib", int, 0),
+    ("--cache-idle-slots", "cache_idle_slots", None, True),
+    ("--no-cache-idle-slots", "cache_idle_slots", None, False),
     ("-ctxcp --ctx-checkpoints --swa-checkpoints", "n_ctx_checkpoints", int, 0),
     ("--cache-prompt", "cache_prompt", None, True),
     ("--no-cache-prompt", "cache_prompt", None, False),
