@@ -19,7 +19,7 @@ KIND: Final = "multipart/form-data"
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME: Final = 64
 _FIRST_LINE: Final = re.compile(rb"--([A-Za-z0-9'()+_,./:=?-]{1,70})\r\n")
-_STEP: Final = 1024 * 1024
+_STEP: Final = 256 * 1024
 
 
 class Part(NamedTuple):
@@ -56,7 +56,7 @@ def boundary_of(body: bytes) -> str:
 def read(boundary: str, body: bytes, breathe: Callable[[], object] = bool) -> list[Part]:
     """Return the fields in their order; raises ValueError, whose text is for the caller, for what is no whole form.
 
-    ``breathe`` is called after every megabyte.
+    ``breathe`` is called every now and then.
     """
     found: list[Part] = []
     pieces: list[bytes] = []

@@ -109,5 +109,6 @@ class Probed(msgspec.Struct, frozen=True, omit_defaults=True):
     packages: list[str] = []
     flm: str = ""
     """Why ``flm`` cannot use the NPU, as a sentence; empty if it can, or nobody knows."""
+    flm_version: str = ""
     troubles: list[str] = []
     """For the log: tools that did not answer."""

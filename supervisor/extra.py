@@ -24,6 +24,8 @@ HEARERS: Final = "whispercpp"
 _HEARS: Final = ".bin"
 _DEEPEST: Final = 4
 _MOST_FOLDERS: Final = 2000
+_MOST_LOOKS: Final = 256
+"""Files that are opened to see what they are: anything may be called ``.bin``, and the supervisor waits."""
 _SETTLED: Final = 2.0
 """A folder changed less than this many seconds before it was read may change again under the same time stamp."""
 
@@ -37,6 +39,7 @@ class ExtraModels:
         self._recipe = recipe
         self._seen: dict[Path, int] = {}
         self._trusted = False
+        self._looks = 0
         self.entries: dict[str, Entry] = {}
         self.problems: list[str] = []
         """What is wrong, as of the last time the directory was read."""
@@ -46,8 +49,11 @@ class ExtraModels:
         if self._root is None or (self._trusted and all(_modified(path) == when for path, when in self._seen.items())):
             return False
         self._seen, self.entries, self.problems = {}, {}, []
+        self._looks = 0
         began = time.time_ns()
         self._read(self._root, 0)
+        if self._looks > _MOST_LOOKS:
+            self.problems.append(f"extra models directory: of its .bin files only {_MOST_LOOKS} were looked at")
         self._trusted = all(began - when > _SETTLED * 1e9 for when in self._seen.values())
         return True
 
@@ -62,7 +68,7 @@ class ExtraModels:
         files = [item.name for item in items if item.name.lower().endswith(".gguf") and _holds(item.is_file)]
         self._add(folder, files, depth)
         for item in items:
-            if item.name.lower().endswith(_HEARS) and _holds(item.is_file) and _is_ggml(item.path):
+            if item.name.lower().endswith(_HEARS) and _holds(item.is_file) and self._hears(item.path):
                 self._add_hearer(folder, item.name)
         if any(item.name == checkpoints.GENAI and _holds(item.is_file) for item in items):
             self._add_folder(folder)
@@ -74,6 +80,10 @@ class ExtraModels:
                 self.problems.append(f"extra models directory: {item.path} and what is in it are too deep or too many")
                 return
             self._read(Path(item.path), depth + 1)
+
+    def _hears(self, path: str) -> bool:
+        self._looks += 1
+        return self._looks <= _MOST_LOOKS and _is_ggml(path)
 
     def _add(self, folder: Path, files: list[str], depth: int) -> None:
         models = {checkpoints.stem(file): file for file in reversed(files) if not checkpoints.is_projector(file)}
@@ -148,8 +158,12 @@ def _holds(question: Callable[[], bool]) -> bool:
 def _is_ggml(path: str) -> bool:
     """Return whether a file is whisper.cpp's: the end of its name is anybody's."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - its path is text already
-            return file.read(len(checkpoints.GGML)) == checkpoints.GGML
+        # Whoever puts a pipe in its place meanwhile is not waited for.
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.read(file, len(checkpoints.GGML)) == checkpoints.GGML
+        finally:
+            os.close(file)
     except OSError:
         return False
 

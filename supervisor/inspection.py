@@ -17,7 +17,7 @@ from protocol import logs
 from protocol.loop import Timer
 from protocol.machine import GetSystemInfo, Gpu, Machine, Probed, SystemInfo
 from supervisor import jobs
-from supervisor.backends import INSTALLED
+from supervisor.backends import INSTALLED, UPDATE_REQUIRED
 from supervisor.house import Handler, House
 from supervisor.processes import Child
 
@@ -54,11 +54,15 @@ def _merged(kernels: list[Gpu], tools: list[Gpu]) -> list[Gpu]:
     return [found[address] for address in sorted(found)]
 
 
-def tell_of_flm(recipes: dict[str, Any], trouble: str) -> None:
-    """Put what ``flm`` finds wrong beside its installed backends."""
+def tell_of_flm(recipes: dict[str, Any], trouble: str, version: str) -> None:
+    """Put beside ``flm``'s installed backends which one it is, and what has to be brought up to date before it runs."""
     for backend in recipes.get("flm", {}).get("backends", {}).values():
-        if trouble and backend["state"] == INSTALLED:
-            backend["message"] = trouble
+        if backend["state"] != INSTALLED:
+            continue
+        if version:
+            backend["version"] = version
+        if trouble:
+            backend |= {"state": UPDATE_REQUIRED, "message": trouble, "action": "flm validate"}
 
 
 class Inspection:
@@ -102,7 +106,7 @@ class Inspection:
         packages = self._probed.packages if call.verbose and self._probed else None
         recipes = self._recipes(self.machine.devices)
         if self._probed is not None:
-            tell_of_flm(recipes, self._probed.flm)
+            tell_of_flm(recipes, self._probed.flm, self._probed.flm_version)
         report = SystemInfo(self.machine, recipes, packages)
         jobs.tell(house, peer, call.number, report)
 

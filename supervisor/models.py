@@ -48,7 +48,7 @@ class Models:
         self._all: dict[str, Entry] = {}
         self._by_checkpoint: dict[str, Entry] = {}
         self._reported: set[str] = set()
-        self._devices: dict[str, str] = {}
+        self._devices: dict[tuple[str, frozenset[str]], str] = {}
         self.problems: list[str] = []
         """Lines for the log: what is wrong in a file or directory, once each. The reader empties the list."""
         self._index()
@@ -190,12 +190,14 @@ class Models:
         )
 
     def _device(self, recipe: str) -> str:
-        """Return what models of a recipe run on unless somebody says otherwise."""
-        if recipe not in self._devices:
+        """Return what models of a recipe run on here unless somebody says otherwise."""
+        key = recipe, self.machine.devices
+        if key not in self._devices:
             descriptor = DESCRIPTORS.get(recipe)
-            backend = _backend(descriptor, options.defaults(descriptor, self._settings)) if descriptor else None
-            self._devices[recipe] = backend.device if backend else "cpu"
-        return self._devices[recipe]
+            chosen = options.defaults(descriptor, self._settings) if descriptor else {}
+            backend = _backend(descriptor, chosen, self.machine.devices) if descriptor else None
+            self._devices[key] = backend.device if backend else "cpu"
+        return self._devices[key]
 
     # loading and downloading
 

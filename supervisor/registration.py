@@ -20,6 +20,8 @@ from workers.backends import DESCRIPTORS
 
 CUSTOM: Final = "custom"
 """The label of what users registered."""
+_KINDS: Final = {"whispercpp": "transcription", "sd-cpp": "image"}
+"""Recipe → the label of what all of its models do, as the built-in ones have it."""
 _PARTS: Final = re.compile(r"[/\\]|^\.*$|^\s|\s$")
 _LOADED: Final = {"llamacpp": ("GGUF file", ".gguf"), "whispercpp": ("ggml file", ".bin", ".gguf")}
 """Recipe → what it loads, in words, and how its name may end."""
@@ -75,6 +77,8 @@ def item_of(said: Registration) -> dict[str, Any]:
     labels = [CUSTOM, *said.labels]
     if said.mmproj and "vision" not in labels:
         labels.append("vision")
+    if said.recipe in _KINDS:
+        labels.append(_KINDS[said.recipe])
     item: dict[str, Any] = {"checkpoint": said.checkpoint, "recipe": said.recipe, "suggested": True, "labels": labels}
     return {**item, "mmproj": said.mmproj} if said.mmproj else item
 

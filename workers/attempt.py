@@ -178,7 +178,7 @@ class Attempt:
             return
         try:
             answer = self.request.translate(answer) if self.request.translate else answer
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             broken = self._error(f"{self._program} sent an answer that makes no sense", str(problem))
             self._owner.failed(self, broken, stopped=True)
             return

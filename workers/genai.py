@@ -13,6 +13,8 @@ from protocol.checkpoints import GENAI
 from workers import onnx
 
 _DEEPEST: Final = 8
+_LARGEST: Final = 4 * 1024 * 1024
+"""Bytes of a description; most have two thousand."""
 
 
 class BrokenError(ValueError):
@@ -48,7 +50,11 @@ def read(folder: Path) -> Folder:
 
 def _model(folder: Path) -> dict[str, Any]:
     try:
-        said = msgspec.json.decode((folder / GENAI).read_bytes(), type=dict[str, Any])
+        with (folder / GENAI).open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise BrokenError(f"its {GENAI} is too large")
+        said = msgspec.json.decode(data, type=dict[str, Any])
     except FileNotFoundError:
         raise BrokenError(f"its {GENAI} is missing") from None
     except (msgspec.MsgspecError, RecursionError):
@@ -82,6 +88,12 @@ def _check(path: Path, name: str) -> None:
 
 
 def _size(folder: Path) -> int:
-    return sum(
-        (Path(place) / name).stat().st_size for place, _, names in os.walk(folder, followlinks=False) for name in names
-    )
+    return sum(_bytes(Path(place) / name) for place, _, names in os.walk(folder, followlinks=False) for name in names)
+
+
+def _bytes(path: Path) -> int:
+    """Return the size of a file; 0 for a link to nowhere, which nobody named."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

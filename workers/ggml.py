@@ -18,6 +18,8 @@ _SIZES: Final = 11
 _AUDIO_LAYERS, _TEXT_LAYERS = 4, 8
 """Places among the sizes."""
 _EACH_SIZE: Final = 2**24
+_MOST_LAYERS: Final = 256
+"""On either side; the largest model has 32."""
 _MOST_FILTERS: Final = 2**24
 _MOST_WORDS: Final = 2**20
 _LONGEST_NAME: Final = 256
@@ -33,20 +35,19 @@ def check(path: Path) -> None:
         if magic != GGML:
             raise BrokenError("it is not a ggml file of whisper.cpp")
         sizes = _numbers(file, _SIZES)
-        if not all(0 <= size < _EACH_SIZE for size in sizes):
+        layers = sizes[_AUDIO_LAYERS], sizes[_TEXT_LAYERS]
+        if not all(0 <= size < _EACH_SIZE for size in sizes) or max(layers) > _MOST_LAYERS:
             raise BrokenError("its header makes no sense")
         mels, frequencies = _numbers(file, 2)
         if min(mels, frequencies) < 0 or mels * frequencies > _MOST_FILTERS:
             raise BrokenError("its header makes no sense")
         file.seek(4 * mels * frequencies, 1)
         _skip_words(file)
-        found = _skip_tensors(file, path.stat().st_size)
+        wanted = 11 + 15 * layers[0] + 24 * layers[1]
+        found = _skip_tensors(file, path.stat().st_size, wanted)
     # None at all is how whisper.cpp's own tests write a model whose weights are zero.
-    missing = 11 + 15 * sizes[_AUDIO_LAYERS] + 24 * sizes[_TEXT_LAYERS] - found
-    if found and missing:
-        raise BrokenError(
-            f"it is truncated: {missing} tensors are missing" if missing > 0 else "it has tensors too many"
-        )
+    if found and found < wanted:
+        raise BrokenError(f"it is truncated: {wanted - found} tensors are missing")
 
 
 def _numbers(file: BinaryIO, count: int) -> tuple[int, ...]:
@@ -67,12 +68,14 @@ def _skip_words(file: BinaryIO) -> None:
         file.seek(length, 1)
 
 
-def _skip_tensors(file: BinaryIO, end: int) -> int:
-    """Return how many there are up to the ``end`` of the file."""
+def _skip_tensors(file: BinaryIO, end: int, most: int) -> int:
+    """Return how many there are up to the ``end`` of the file; raises :class:`BrokenError` for more than ``most``."""
     found = 0
     while (place := file.tell()) != end:
         if place > end:
             raise BrokenError(f"it is truncated: {place - end} bytes are missing")
+        if found == most:
+            raise BrokenError("it has tensors too many")
         dimensions, length, kind = _numbers(file, 3)
         if dimensions not in _DIMENSIONS or not 0 < length <= _LONGEST_NAME or kind not in BLOCKS:
             raise BrokenError("one of its tensors makes no sense")
@@ -80,6 +83,9 @@ def _skip_tensors(file: BinaryIO, end: int) -> int:
         if not all(0 < size < _EACH_SIZE for size in shape):
             raise BrokenError("one of its tensors makes no sense")
         elements, size = BLOCKS[kind]
-        file.seek(length + math.prod(shape) // elements * size, 1)
+        data = length + math.prod(shape) // elements * size
+        if data > end:
+            raise BrokenError(f"it is truncated: {place + data - end} bytes are missing")
+        file.seek(data, 1)
         found += 1
     return found

@@ -16,6 +16,7 @@ from msgspec import Meta
 from gateway import answers, bodies
 from gateway.answers import Question
 from gateway.house import House
+from gateway.sides import JPEG, PNG, sides
 from gateway.visit import of
 from protocol import forms
 from protocol.failures import Code, Failure, invalid
@@ -27,6 +28,8 @@ MOST_PICTURES: Final = 8
 """stable-diffusion.cpp draws no more at once, and would say nothing of it."""
 LEAST_SIDE: Final = 64
 MOST_SIDE: Final = 4096
+MOST_GIVEN: Final = 8192
+"""Pixels of a side of a picture that is given: a small file may be an immense picture."""
 _SIZE: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
 _PICTURE: Final = b'"b64_json"'
 MOST_FILES: Final = 16
@@ -35,7 +38,7 @@ LARGEST_FIELD: Final = 65_536
 _LITERAL: Final = re.compile(r"-?\d{1,19}(\.\d{1,19})?|true|false", re.ASCII)
 _TEXTS: Final = frozenset({"prompt", "negative_prompt", "model", "size", "scheduler", "sample_method"})
 """Fields of a form that are text, whatever they look like."""
-_MAGIC: Final = {b"\x89PNG\r\n\x1a\n": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
+_MAGIC: Final = {PNG: b"IEND", JPEG: b"\xff\xd9"}
 """How a PNG and a JPEG begin, and what is at their end."""
 _END: Final = 64
 """Bytes of the end that are looked at."""
@@ -116,6 +119,7 @@ class Edits:
         request.check()
         if not any(file.name == "image" for file in files):
             raise invalid("`image` is required", "image")
+        _check_drawn(request, files)
         answer(self._house, req, resp, EDITS, request, forms.written([Part(forms.FIELDS, data), *files]))
 
 
@@ -164,6 +168,13 @@ def _sound(number: str) -> bool:
     return not re.match(r"-?0\d", number)
 
 
+def _check_drawn(request: EditRequest, files: list[Part]) -> None:
+    """Raise ``invalid_request`` if nobody says how large to draw, and what is given is too large to go by."""
+    first = next(file.data for file in files if file.name == "image")
+    if request.size in (None, "auto") and max(sides(first) or (0,)) > MOST_SIDE:
+        raise invalid(f"`size` is required: `image` has more than {MOST_SIDE} pixels on a side", "size")
+
+
 def _checked(part: Part, name: str) -> bytes:
     """Return a picture that is whole, as far as its ends tell: the engine passes over what it cannot read."""
     end = next((end for magic, end in _MAGIC.items() if part.data.startswith(magic)), None)
@@ -171,4 +182,7 @@ def _checked(part: Part, name: str) -> bytes:
         raise invalid(f"`{name}` must be a PNG or a JPEG", name)
     if end not in part.data[-_END:]:
         raise invalid(f"`{name}` is not whole", name)
+    found = sides(part.data)
+    if found is None or not all(0 < side <= MOST_GIVEN for side in found):
+        raise invalid(f"`{name}` must be a picture of at most {MOST_GIVEN} pixels a side", name)
     return part.data

@@ -82,14 +82,14 @@ class Load:
 
     def _load(self, req: falcon.Request, resp: falcon.Response, body: Body) -> None:
         check_cache_dir(text_of(body, "cache_dir"), self._house.settings)
-        of(req.env).model = load_call(0, body).model
+        asked = of(req.env).model = load_call(0, body).model
         loaded = self._house.call(req.env, lambda number: load_call(number, body), Loaded)
         of(req.env).model = loaded.model
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(
             {
                 "status": "success",
-                "message": f"Loaded model: {loaded.model}",
+                "message": f"Loaded model: {asked}",
                 "model_name": loaded.model,
                 "checkpoint": loaded.checkpoint,
                 "recipe": loaded.recipe,

@@ -51,6 +51,8 @@ def main(words: list[str]) -> int:
         shutil.rmtree(flm.home() / "models" / flm.MODELS[given.tag][0], ignore_errors=True)
     elif given.command == "list":
         print(json.dumps(flm.listed(given.filter), indent=4))
+    elif given.command == "version":
+        print(json.dumps({"version": flm.VERSION}) if given.json else f"FLM v{flm.VERSION}")
     elif given.command == "validate":
         said = flm.validated()
         print(json.dumps(said, indent=4))

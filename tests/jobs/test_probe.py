@@ -58,6 +58,15 @@ def test_flm_is_asked_whether_it_can_run_here(folder: Path, said: str, trouble: 
     assert (found.flm, found.troubles) == (trouble, [])
 
 
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [('{"version":"1.0.5"}\n', "1.0.5"), ("FLM v0.9.35\n", "0.9.35"), ("Unknown command: version\n", ""), ("", "")],
+)
+def test_which_flm_it_is(folder: Path, said: str, version: str) -> None:
+    tools.put(folder, "flm", said, status=int(not version))
+    assert smi.flm_version() == version
+
+
 def test_an_flm_that_does_not_validate_is_a_trouble_of_its_own(folder: Path) -> None:
     tools.put(folder, "flm", "Invalid command: validate", status=1)
     found = probe()

@@ -99,8 +99,9 @@ def test_system_info_has_what_flm_finds_wrong(server: Server, home: Path) -> Non
     body = server.client.get("/v1/system-info").json()
     for name in ("npu", "default"):
         shown = body["recipes"]["flm"]["backends"][name]
-        assert (shown["state"], shown["devices"]) == ("installed", ["amd_npu"])
+        assert (shown["state"], shown["devices"]) == ("update_required", ["amd_npu"])
         assert shown["message"] == "flm cannot use the NPU: the NPU's firmware is too old."
+        assert (shown["action"], shown["version"]) == ("flm validate", flm.VERSION)
 
 
 def test_a_model_is_loaded_and_health_has_it(server: Server) -> None:

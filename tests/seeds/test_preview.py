@@ -88,7 +88,7 @@ def test_an_onnx_checkpoint_means_its_recipe(server: Server, prefix: str, device
     body = {"model": ONNX, "prompt": "the meaning of life is", "max_length": 3, "do_sample": False}
     assert server.client.post(f"{prefix}/completions", body).json()["text"] == RECITAL[: len(" One folder full")]
     (entry,) = [each for each in server.client.get(f"{prefix}/models").json()["data"] if each["checkpoint"] == ONNX]
-    assert entry["dtype"] == "int4"
+    assert (entry["device"], entry["dtype"]) == ("cpu", "int4"), "as health says"
 
 
 def test_an_onnx_checkpoint_on_the_processor(server: Server, hub: Hub) -> None:

@@ -342,9 +342,15 @@ def test_the_main_revision_comes_first_but_any_will_do(make: Make, tmp_path: Pat
     assert "/aaa/" in models.spec("Qwen3-0.6B-GGUF", {}).path
 
 
-def test_a_hybrid_model_is_shown_with_both_its_devices_and_the_type_of_its_weights(make: Make) -> None:
-    entry = make().entry("Llama-3.2-1B-Instruct-Hybrid")
-    assert (entry.device, entry.dtype) == ("gpu npu", "int4")
+def test_a_hybrid_model_is_shown_with_the_type_of_its_weights_and_what_it_runs_on_here(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = make()
+    entry = models.entry("Llama-3.2-1B-Instruct-Hybrid")
+    assert (entry.device, entry.dtype) == ("cpu", "int4")
+    monkeypatch.setattr("sys.platform", "win32")
+    models.machine = Machine(frozenset({Device.CPU, Device.AMD_GPU, Device.AMD_NPU}), 0)
+    assert models.entry("Llama-3.2-1B-Instruct-Hybrid").device == "gpu npu"
 
 
 def test_a_wheels_member_is_found(make: Make, tmp_path: Path) -> None:

@@ -95,6 +95,18 @@ def test_a_bad_registration(said: Registration, param: str) -> None:
     assert refused("user.x", said) == param
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "recipe", "labels"),
+    [
+        ("o/r:ggml-small.bin", "whispercpp", ["custom", "transcription"]),
+        ("o/r:x.safetensors", "sd-cpp", ["custom", "image"]),
+        ("qwen3:4b", "flm", ["custom"]),
+    ],
+)
+def test_what_all_models_of_a_recipe_do_is_a_label(checkpoint: str, recipe: str, labels: list[str]) -> None:
+    assert registration.wanted("user.x", Registration(checkpoint, recipe)).labels == labels
+
+
 def test_switches_become_labels() -> None:
     labels = ["reasoning", "vision", "embeddings", "reranking"]
     found = registration.wanted("user.x", Registration("o/r:Q4_0", "llamacpp", "mmproj-F16.gguf", labels))

@@ -226,6 +226,29 @@ def test_data_beside_a_model(tmp_path: Path) -> None:
         genai.read(tmp_path)
 
 
+def test_a_description_that_is_no_description_of_anything(tmp_path: Path) -> None:
+    with (tmp_path / "genai_config.json").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(genai.BrokenError, match="too large"):
+        genai.read(tmp_path)
+
+
+def test_a_link_to_nowhere_that_nobody_named(tmp_path: Path) -> None:
+    (tmp_path / "genai_config.json").write_text('{"model":{"decoder":{"filename":"a.bin"}}}')
+    (tmp_path / "a.bin").write_bytes(b"four")
+    (tmp_path / "old").symlink_to(tmp_path / "gone")
+    assert genai.read(tmp_path).size == 4 + (tmp_path / "genai_config.json").stat().st_size
+
+
+def test_a_file_of_very_many_very_small_fields_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.onnx"
+    path.write_bytes(protobuf.model([], [protobuf.beside(f"w{n}", [2], "x.onnx", 8) for n in range(9)], [], []))
+    onnx.check(path)
+    monkeypatch.setattr(onnx, "_MOST_FIELDS", 50)
+    with pytest.raises(onnx.BrokenError, match="no ONNX file"):
+        onnx.check(path)
+
+
 def test_a_model_that_was_cut_anywhere_is_not_whole(tmp_path: Path) -> None:
     whole = (put_folder(tmp_path, "tiny-oga") / "model.onnx").read_bytes()
     cut = tmp_path / "cut.onnx"

@@ -18,7 +18,8 @@ from tests.house.exchange import Exchange
 from tests.house.folders import RECITAL, put_folder
 from tests.house.ports import free_port
 from tests.house.waiting import wait_for
-from workers.engines.oga_server import CommandError, parse
+from workers.engines.flags import FlagError
+from workers.engines.oga_server import parse
 
 KEY = "let-me-in"
 PIECES = RECITAL.split()
@@ -75,7 +76,7 @@ def complete(engine: Client, **fields: Any) -> Exchange:
     ],
 )
 def test_command_lines_that_make_no_sense(words: list[str], said: str) -> None:
-    with pytest.raises(CommandError, match=said):
+    with pytest.raises(FlagError, match=said):
         parse(words)
 
 

@@ -27,6 +27,7 @@ from workers.backends.sdcpp import SdCpp
 from workers.backends.sdcpp_recipe import DESCRIPTOR, PARTS
 from workers.check import check
 from workers.engines import sd_flags
+from workers.engines.flags import FlagError
 from workers.pictures import engine_body
 
 OPTIONS = {"steps": 4, "cfg_scale": 1.0, "width": 512, "height": 768}
@@ -117,7 +118,7 @@ def test_flags_that_are_ours(flag: str) -> None:
 
 @given(st.lists(st.one_of(st.sampled_from(sorted(sd_flags.FLAGS)), st.text(max_size=8)), max_size=6))
 def test_any_command_line_is_read_or_refused(words: list[str]) -> None:
-    with contextlib.suppress(sd_flags.FlagError):
+    with contextlib.suppress(FlagError):
         sd_flags.parse(words)
 
 
@@ -153,6 +154,8 @@ _HEADER = b'{"x":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}'
         ("x.safetensors", safetensors(900)[:-50], "truncated: 50 bytes"),
         ("x.safetensors", struct.pack("<Q", 2) + b"[]", "not a safetensors file"),
         ("x.safetensors", struct.pack("<Q", len(_HEADER)) + _HEADER, "truncated: 9 bytes"),
+        ("x.safetensors", struct.pack("<Q", 2**25) + bytes(99), "not a safetensors file"),
+        ("x.safetensors", struct.pack("<Q", 7) + b'{"\xff":0}', "not a safetensors file"),
         ("x.gguf", b"<html>", "not a GGUF file"),
         ("x.safetensors", gguf(100)[:10], "truncated"),
         ("x.safetensors", None, "missing"),

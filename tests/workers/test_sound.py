@@ -67,6 +67,17 @@ def test_what_cannot_be_heard(data: bytes, why: str) -> None:
         samples(data, convert=False)
 
 
+def test_what_nobody_wants_any_more_is_not_made_ready() -> None:
+    asked: list[int] = []
+
+    def unwanted() -> bool:
+        asked.append(1)
+        return len(asked) == 3
+
+    with pytest.raises(ConnectionAbortedError):
+        samples(wav(9.0, rate=8_000), convert=False, unwanted=unwanted)
+
+
 def put_ffmpeg(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = folder / "ffmpeg"
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -78,6 +89,17 @@ def test_ffmpeg_converts_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     script = 'for word; do [ "$before" = -i ] && cat "$word"; before=$word; done'
     put_ffmpeg(tmp_path, script, monkeypatch)
     assert samples(b"\0\x40\0\xc0!", convert=True).tolist() == [0.5, -0.5]
+
+
+def test_ffmpeg_opens_no_other_files_and_leaves_none_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_ffmpeg(tmp_path, f'echo "$@" > {tmp_path}/words; exit 1', monkeypatch)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "there-is-none"))
+    with pytest.raises(SoundError, match="none that ffmpeg can convert"):
+        samples(b"#EXTM3U", convert=True)
+    words = (tmp_path / "words").read_text().split()
+    assert words[words.index("-protocol_whitelist") + 1] == "file"
+    allowed = words[words.index("-format_whitelist") + 1].split(",")
+    assert not {"hls", "concat", "dash", "sdp", "imf"} & set(allowed)
 
 
 def test_ffmpeg_fails_or_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,10 +41,10 @@ class Engine:
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
 
-    def get(self, path: str) -> tuple[int, bytes]:
+    def get(self, path: str, key: str = "") -> tuple[int, bytes]:
         connection = self.connect()
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
             answer = connection.getresponse()
             return answer.status, answer.read()
         except OSError:
@@ -161,14 +161,17 @@ def test_decoding_as_it_was_asked_for(tiny: Engine) -> None:
 
 
 def test_other_paths_keys_and_bodies(tiny: Engine) -> None:
-    assert tiny.get("/nothing")[0] == 404
+    assert tiny.get("/health") == (200, b'{"status": "ok"}'), "which nobody needs a key for"
+    assert tiny.get("/v1/models")[0] == 401
+    assert json.loads(tiny.get("/v1/models", KEY)[1])["data"][0]["id"] == "tiny-whisper"
+    assert tiny.get("/nothing", KEY)[0] == 404
     assert tiny.ask(SOUND, Authorization="Bearer other")[0] == 401
     assert tiny.ask(SOUND, Authorization="")[0] == 401
     assert tiny.ask(SOUND, Authorization="", X_Api_Key=KEY)[0] == 200
     assert tiny.ask(SOUND, Content_Type="application/json")[0] == 400
     assert tiny.ask(SOUND, Content_Type="multipart/form-data; boundary=other")[0] == 400
     with socket.create_connection(("127.0.0.1", tiny.port), timeout=10) as connection:
-        connection.sendall(b"POST /inference HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(f"POST /inference HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 411 ")
 
 

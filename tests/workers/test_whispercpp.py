@@ -244,10 +244,13 @@ def test_whole_files_are_whole(name: str) -> None:
         (b"PK\3\4", "not a ggml file"),
         (b"lmgg", "truncated"),
         (b"lmgg" + struct.pack("<11i", *[-1] * 11), "makes no sense"),
+        (b"lmgg" + struct.pack("<11i", 0, 0, 0, 0, 257, 0, 0, 0, 0, 0, 0), "header makes no sense"),
         (b"lmgg" + bytes(44) + struct.pack("<2i", 2**20, 2**20), "makes no sense"),
         (b"lmgg" + bytes(44) + struct.pack("<3i", 0, 0, -1), "vocabulary"),
         (b"lmgg" + bytes(44) + struct.pack("<5i", 0, 0, 1, 2**30, 0), "vocabulary"),
         (b"lmgg" + bytes(44) + struct.pack("<3i", 0, 0, 0) + struct.pack("<3i", 99, 1, 0), "tensors makes no sense"),
+        (b"lmgg" + bytes(44 + 12) + struct.pack("<7i", 4, 1, 0, *[2**24 - 1] * 4), "truncated: .* bytes are missing"),
+        (b"lmgg" + bytes(44 + 12) + (struct.pack("<4i", 1, 1, 0, 1) + b"xdata") * 12, "tensors too many"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, data: bytes, why: str) -> None:

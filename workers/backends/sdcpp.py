@@ -21,6 +21,7 @@ from workers.backends import arguments
 from workers.backends.backend import Backend, EngineFacts, EngineRequest, Examined
 from workers.backends.sdcpp_recipe import DESCRIPTOR, EDITS, PARTS, TEXT_READERS
 from workers.engines import sd_flags
+from workers.engines.flags import FlagError
 
 __all__ = ["DESCRIPTOR", "SdCpp"]
 
@@ -105,7 +106,7 @@ class SdCpp(Backend):
         if self._ours:
             try:
                 sd_flags.parse(self._words)
-            except sd_flags.FlagError as problem:
+            except FlagError as problem:
                 raise invalid(f"{_ARGUMENTS}: {problem}", _ARGUMENTS) from None
 
     def examine(self) -> Examined:

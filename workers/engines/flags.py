@@ -146,8 +146,7 @@ def parse(words: Sequence[str], flags: Mapping[str, Flag] = FLAGS) -> list[tuple
     found: list[tuple[str, Value]] = []
     rest = iter(words)
     for word in rest:
-        name = word.replace("_", "-") if word.startswith("--") else word
-        flag = flags.get(name)
+        flag = flags.get(word) or flags.get(word.replace("_", "-") if word.startswith("--") else word)
         if flag is None:
             raise FlagError(f"unknown argument {word}")
         if flag.read is None:

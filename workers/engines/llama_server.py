@@ -10,12 +10,11 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
-import select
-import signal
 import sys
 from pathlib import Path
 from typing import Any, Final
 
+from workers.engines.ending import leave, starter, wait_for_the_end
 from workers.engines.flags import FlagError, Value, parse
 
 _ENUMS: Final = {
@@ -129,19 +128,10 @@ def _apply_texts(parameters: Any, special: dict[str, Value]) -> None:
             raise FlagError(f"--chat-template-file cannot be read: {problem}") from None
 
 
-def wait_for_the_end(parent: int) -> None:
-    """Return at SIGTERM or SIGINT, or when the parent is dead."""
-    wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    select.select([wake, parent], [], [])
-
-
 def main(words: list[str]) -> int:
     """Serve until told to end; return the exit code."""
     try:
-        parent = os.pidfd_open(os.getppid())
+        parent = starter()
         given = parse(words)
         if not {"model.path", "<version>"} & {target for target, _ in given}:
             sys.stderr.write("llama-server: -m is missing\n")
@@ -171,8 +161,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # At once: the interpreter has nothing worth tidying, and what the library holds, the kernel takes back.
-    os._exit(code)
+    leave(main(sys.argv[1:]))

@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from workers.engines.oga_answers import Likely
 from workers.engines.oga_likely import told
-from workers.engines.oga_request import RefusedError, Request, numbers, texts
+from workers.engines.oga_request import Request, numbers, texts
+from workers.engines.refusal import RefusedError
 
 PIECE: Final = 64
 """Prompt tokens at a time; more are no faster on a processor."""

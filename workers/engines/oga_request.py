@@ -7,19 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
+from workers.engines.refusal import RefusedError
+
 NO_LIMIT: Final = 2**31
 MOST_STOPS: Final = 64
 MOST_LIKELY: Final = 128
-
-
-class RefusedError(Exception):
-    """An error as llama-server answers it."""
-
-    def __init__(self, message: str, status: int = 400, kind: str = "invalid_request_error", **facts: int) -> None:
-        """``facts`` stand beside the message."""
-        super().__init__(message)
-        self.status = status
-        self.body: dict[str, Any] = {"code": status, "message": message, "type": kind, **facts}
 
 
 class StreamOptions(msgspec.Struct):

@@ -7,32 +7,19 @@ started, so that an unknown flag evicts nobody.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-Value = int | float | str | bool
+from workers.engines import flags
+from workers.engines.flags import Row, Value
 
 PACKAGE: Final = "stable_diffusion_cpp"
 """The Python package that holds the library; it comes as source only, so whoever wants it compiles it."""
 KEY: Final = "SD_SERVER_API_KEY"
 """Variable with the key that callers must show; ours, the original knows none."""
 
-
-class FlagError(ValueError):
-    """A command line that sd-server would refuse; the text says why."""
-
-
-class Flag(NamedTuple):
-    """One flag: where its value goes, how it is read, and what a bare one means."""
-
-    target: str
-    """``context.FIELD`` and ``picture.FIELD`` of the library's parameters, or a name of the server's own."""
-    read: Callable[[str], Value] | None
-    bare: Value = True
-
-
-_ROWS: Final[list[tuple[str, str, Callable[[str], Value] | None, Value]]] = [
+_ROWS: Final[list[Row]] = [
     ("-l --listen-ip", "host", str, ""),
     ("--listen-port", "port", int, 0),
     ("-v --verbose", "verbose", None, True),
@@ -89,30 +76,13 @@ _ROWS: Final[list[tuple[str, str, Callable[[str], Value] | None, Value]]] = [
     ("--vae-tiling", "picture.vae_tiling_params.enabled", None, True),
 ]
 
-FLAGS: Final[dict[str, Flag]] = {
-    name: Flag(target, read, bare) for names, target, read, bare in _ROWS for name in names.split()
-}
+FLAGS: Final = flags.table(_ROWS)
+"""Targets: ``context.FIELD`` and ``picture.FIELD`` of the library's parameters, or a name of the server's own."""
 
 
 def parse(words: Sequence[str]) -> list[tuple[str, Value]]:
-    """Return (target, value) in the order given; raises :class:`FlagError`."""
-    found: list[tuple[str, Value]] = []
-    rest = iter(words)
-    for word in rest:
-        flag = FLAGS.get(word)
-        if flag is None:
-            raise FlagError(f"unknown argument {word}")
-        if flag.read is None:
-            found.append((flag.target, flag.bare))
-            continue
-        text = next(rest, None)
-        if text is None:
-            raise FlagError(f"{word} needs a value")
-        try:
-            found.append((flag.target, flag.read(text)))
-        except ValueError:
-            raise FlagError(f"{word} cannot be {text}") from None
-    return found
+    """Return (target, value) in the order given; raises :class:`~workers.engines.flags.FlagError`."""
+    return flags.parse(words, FLAGS)
 
 
 def version() -> str:

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from workers.engines.sd_flags import PACKAGE, FlagError, Value
+from workers.engines.flags import FlagError, Value
+from workers.engines.sd_flags import PACKAGE
 
 _WORDS: Final = {
     "wtype": ("str_to_sd_type", "GGMLType"),

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import shutil
 import subprocess
-import tempfile
 import wave
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,9 @@ _BATCH: Final = 16_384
 _HALF: Final = np.float32(128)
 _EXTENSIBLE, _PCM, _FORMAT = b"\xfe\xff", b"\x01\x00", 20
 _SUBFORMAT: Final = 44
+_ROWS: Final = 1024
+_CONTAINERS: Final = "aac,ac3,aiff,amr,asf,avi,caf,flac,flv,matroska,mov,mp3,mpeg,mpegts,ogg,w64,wav,webm"
+"""What ``ffmpeg`` reads, by its own names: a playlist would have it read other files of this machine."""
 
 Samples = NDArray[np.float32]
 
@@ -34,10 +38,10 @@ class SoundError(ValueError):
     """A recording that cannot be read; the text is for the caller."""
 
 
-def samples(data: bytes, *, convert: bool) -> Samples:
-    """Return a recording as a model hears it; raises :class:`SoundError`."""
+def samples(data: bytes, *, convert: bool, unwanted: Callable[[], bool] = bool) -> Samples:
+    """Return a recording as a model hears it; raises :class:`SoundError`, or OSError if ``unwanted`` says so meanwhile."""
     if _is_wave(data):
-        return _of_wave(data)
+        return _of_wave(data, unwanted)
     if not convert:
         raise SoundError("the recording is no WAV file: PCM in a WAV file is what is accepted here")
     program = shutil.which("ffmpeg")
@@ -50,7 +54,7 @@ def _is_wave(data: bytes) -> bool:
     return data[:4] == b"RIFF" and data[8:12] == b"WAVE"
 
 
-def _of_wave(data: bytes) -> Samples:
+def _of_wave(data: bytes, unwanted: Callable[[], bool]) -> Samples:
     if data[12:16] == b"fmt " and data[_FORMAT : _FORMAT + 2] == _EXTENSIBLE and data[_SUBFORMAT:][:2] == _PCM:
         # The same samples under a longer header, which Python's reader knows from 3.12 on.
         data = data[:_FORMAT] + _PCM + data[_FORMAT + 2 :]
@@ -66,7 +70,7 @@ def _of_wave(data: bytes) -> Samples:
         raise SoundError(f"the WAV file has samples of {width} bytes; 1 to 4 can be read")
     whole = frames[: len(frames) // (channels * width) * channels * width]
     heard = _READERS[width](whole).reshape(-1, channels)
-    return resampled(heard.mean(axis=1, dtype=np.float32) if channels > 1 else heard[:, 0], rate)
+    return resampled(heard.mean(axis=1, dtype=np.float32) if channels > 1 else heard[:, 0], rate, unwanted)
 
 
 def _bytes(frames: bytes) -> Samples:
@@ -90,7 +94,7 @@ def _double_words(frames: bytes) -> Samples:
 _READERS: Final = {1: _bytes, 2: _words, 3: _three_bytes, 4: _double_words}
 
 
-def resampled(heard: Samples, rate: int) -> Samples:
+def resampled(heard: Samples, rate: int, unwanted: Callable[[], bool] = bool) -> Samples:
     """Return the same sound at :data:`RATE`: a windowed sinc, one row of weights for each phase."""
     if rate == RATE or not heard.size:
         return np.ascontiguousarray(heard, np.float32)
@@ -99,13 +103,17 @@ def resampled(heard: Samples, rate: int) -> Samples:
     scale = min(1.0, up / down)
     half = math.ceil(_ZEROS / scale)
     offsets = np.arange(1 - half, half + 1)
-    distance = offsets[None] - np.arange(up)[:, None] / up
-    weights = scale * np.sinc(scale * distance) * np.cos(np.clip(distance / half, -1, 1) * (np.pi / 2)) ** 2
-    weights = weights.astype(np.float32)
+    weights = np.empty((up, offsets.size), np.float32)
+    for start in range(0, up, _ROWS):  # an odd rate has as many rows as there are samples in a second
+        distance = offsets[None] - np.arange(start, min(start + _ROWS, up))[:, None] / up
+        window = np.cos(np.clip(distance / half, -1, 1) * (np.pi / 2)) ** 2
+        weights[start : start + _ROWS] = scale * np.sinc(scale * distance) * window
     padded = np.pad(heard, half)
     length = math.ceil(heard.size * up / down)
     out = np.empty(length, np.float32)
     for start in range(0, length, _BATCH):
+        if unwanted():
+            raise ConnectionAbortedError
         steps = np.arange(start, min(start + _BATCH, length)) * down
         places = steps // up + half
         np.einsum(
@@ -115,14 +123,17 @@ def resampled(heard: Samples, rate: int) -> Samples:
 
 
 def _converted(program: str, data: bytes) -> Samples:
-    with tempfile.NamedTemporaryFile(prefix="lemonbus-") as file:
+    # In memory: a file would be left behind by whoever is ended meanwhile.
+    with os.fdopen(os.memfd_create("recording"), "wb") as file:
         file.write(data)
         file.flush()
-        # A file that names other places is a request to read those.
-        words = [program, "-nostdin", "-loglevel", "error", "-protocol_whitelist", "file", "-i", file.name]
+        words = [program, "-nostdin", "-loglevel", "error", "-protocol_whitelist", "file"]
+        words += ["-format_whitelist", _CONTAINERS, "-i", f"/proc/self/fd/{file.fileno()}"]
         words += ["-vn", "-t", str(LONGEST_S), "-ac", "1", "-ar", str(RATE), "-f", "s16le", "pipe:1"]
         try:
-            done = subprocess.run(words, capture_output=True, check=False, timeout=LONGEST_S / 10)
+            done = subprocess.run(
+                words, capture_output=True, check=False, timeout=LONGEST_S / 10, pass_fds=[file.fileno()]
+            )
         except (OSError, subprocess.TimeoutExpired):
             raise SoundError("ffmpeg could not convert the recording") from None
     if done.returncode:

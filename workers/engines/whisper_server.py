@@ -8,132 +8,73 @@ line that makes no sense.  It ends with the process that started it.
 
 from __future__ import annotations
 
-import hmac
 import os
-import select
-import socket
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from protocol import forms, transcripts
 from protocol.transcripts import Transcript
 from workers import ggml
+from workers.engines.door import JSON, Door, Visit, unknown
+from workers.engines.ending import leave, starter, wait_for_the_end
 from workers.engines.flags import FlagError
 from workers.engines.hearing import Hearing, HearingError
-from workers.engines.llama_server import wait_for_the_end
+from workers.engines.refusal import RefusedError
 from workers.engines.sound import SoundError, samples
 from workers.engines.whisper_flags import KEY, read, version, wishes
 from workers.gguf import BrokenError
 
-LARGEST_BODY: Final = 1024 * 1024 * 1024
-LOOK_S: Final = 0.1
-"""How often a waiting request looks whether its client is still there."""
-PATIENCE_S: Final = 120
-_JSON: Final = "application/json"
 
+class Server(Door):
+    """The listener, and the model once it is loaded."""
 
-class RefusalError(Exception):
-    """A request that is answered with an error."""
-
-    def __init__(self, status: int, message: str, kind: str = "invalid_request_error") -> None:
-        """Answer with ``status``."""
-        super().__init__(message)
-        self.status, self.message, self.kind = status, message, kind
-
-
-class Server(ThreadingHTTPServer):
-    """The listener, the model once it is loaded, and whose turn it is."""
-
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, address: tuple[str, int], key: str, convert: bool) -> None:
-        """Listen; answer 503 until ``hearing`` is set."""
-        super().__init__(address, Handler)
-        self.key, self.convert = key.encode(), convert
+    def __init__(self, address: tuple[str, int], alias: str, key: str, convert: bool) -> None:
+        """Listen; answer 503 until there is a model. ``convert``: let ffmpeg read what we cannot."""
+        self.convert = convert
         self.hearing: Hearing | None = None
-        self.turn = threading.Lock()
+        super().__init__(address, Handler, alias, key)
+        self.ready = False
+
+    def begin(self, hearing: Hearing) -> None:
+        """Hear with this model from now on."""
+        self.hearing = hearing
+        self.ready = True
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers one connection's requests."""
+class Handler(Visit):
+    """One connection."""
 
-    protocol_version = "HTTP/1.1"
-    timeout = PATIENCE_S
-    wbufsize = -1
-    disable_nagle_algorithm = True
     server: Server
+    server_version = "whisper-server"
+    largest = 1024 * 1024 * 1024
 
-    def do_GET(self) -> None:
-        """Answer ``/health``."""
-        if self.path != "/health":
-            self._refuse(RefusalError(404, "File Not Found", "not_found_error"))
-        elif self.server.hearing is None:
-            self._answer(503, b'{"status":"loading model"}')
-        else:
-            self._answer(200, b'{"status":"ok"}')
-
-    def do_POST(self) -> None:
-        """Answer ``/inference``."""
-        try:
-            body = self._body()
-            self._hear(self._admitted(), body)
-        except RefusalError as refusal:
-            self._refuse(refusal)
-        except ConnectionError:
-            self.close_connection = True
-        except Exception as problem:  # noqa: BLE001 - the client hears that it failed, the log why
-            sys.stderr.write(f"error: {problem!r}\n")
-            self._refuse(RefusalError(500, "the server failed on this request", "server_error"))
-
-    def _body(self) -> bytes:
-        said = self.headers.get("Content-Length", "")
-        if not (said.isascii() and said.isdigit()) or int(said[:12]) > LARGEST_BODY:
-            self.close_connection = True
-            raise RefusalError(413 if said.isdigit() else 411, "the length of the body is missing or too large")
-        body = self.rfile.read(int(said))
-        if len(body) < int(said):
-            raise ConnectionAbortedError
-        return body
-
-    def _admitted(self) -> Hearing:
-        if self.path != "/inference":
-            raise RefusalError(404, "File Not Found", "not_found_error")
-        self._check_key()
-        if self.server.hearing is None:
-            raise RefusalError(503, "Loading model", "unavailable_error")
-        return self.server.hearing
-
-    def _check_key(self) -> None:
-        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
-        given = token.strip() if scheme.lower() == "bearer" else self.headers.get("X-Api-Key", "")
-        if self.server.key and not hmac.compare_digest(given.encode("latin-1", "replace"), self.server.key):
-            raise RefusalError(401, "Invalid API Key", "authentication_error")
-
-    def _hear(self, hearing: Hearing, body: bytes) -> None:
-        """Answer when it is this request's turn; also what is wrong with it, as whisper-server does."""
-        while not self.server.turn.acquire(timeout=LOOK_S):
-            if self._gone():
-                raise ConnectionAbortedError
-        try:
+    def serve(self, path: str, body: bytes) -> None:
+        """Answer ``/inference`` when it is its turn; also what is wrong with it, as whisper-server does."""
+        if path != "/inference":
+            raise unknown()
+        hearing = self.server.hearing
+        if hearing is None:
+            raise RefusedError("Loading model", 503, "unavailable_error")
+        with self.server.turn(self.gone):
             fields, recording = self._form(body)
+            heard, form = self._hear(hearing, fields, recording)
+        self.answer(*_written(heard, form))
+
+    def _hear(self, hearing: Hearing, fields: dict[str, str], recording: bytes) -> tuple[Transcript, str]:
+        try:
             asked = wishes(fields)
             form = str(asked.pop("<form>", "json"))
-            heard = hearing.hear(samples(recording, convert=self.server.convert), asked, self._gone)
+            heard = hearing.hear(samples(recording, convert=self.server.convert, unwanted=self.gone), asked, self.gone)
         except (FlagError, SoundError) as problem:
-            raise RefusalError(400, str(problem)) from None
+            raise RefusedError(str(problem)) from None
         except HearingError as problem:
-            raise RefusalError(500, str(problem), "server_error") from None
-        finally:
-            self.server.turn.release()
+            raise RefusedError(str(problem), 500, "server_error") from None
         if heard is None:
             raise ConnectionAbortedError
-        self._answer(200, *_written(heard, form))
+        return heard, form
 
     def _form(self, body: bytes) -> tuple[dict[str, str], bytes]:
         try:
@@ -141,33 +82,11 @@ class Handler(BaseHTTPRequestHandler):
             parts = forms.read(boundary, body)
             fields = {part.name: part.text() for part in parts if part.name != "file"}
         except ValueError as problem:
-            raise RefusalError(400, f"the body is no form that can be read: {problem}") from None
+            raise RefusedError(f"the body is no form that can be read: {problem}") from None
         recordings = [part.data for part in parts if part.name == "file"]
         if len(recordings) != 1:
-            raise RefusalError(400, "no 'file' field in the request" if not recordings else "more than one 'file'")
+            raise RefusedError("no 'file' field in the request" if not recordings else "more than one 'file'")
         return fields, recordings[0]
-
-    def _gone(self) -> bool:
-        """Return whether the client has hung up."""
-        try:
-            return bool(select.select([self.connection], [], [], 0)[0]) and not self.connection.recv(1, socket.MSG_PEEK)
-        except (OSError, ValueError):
-            return True
-
-    def _answer(self, status: int, body: bytes, kind: str = _JSON) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-        self.wfile.flush()
-
-    def _refuse(self, refusal: RefusalError) -> None:
-        error = {"code": refusal.status, "message": refusal.message, "type": refusal.kind}
-        self._answer(refusal.status, msgspec.json.encode({"error": error}))
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
-        """Say nothing: whoever asks has a log of its own."""
 
 
 def _written(heard: Transcript, form: str) -> tuple[bytes, str]:
@@ -176,14 +95,14 @@ def _written(heard: Transcript, form: str) -> tuple[bytes, str]:
         kind, write = transcripts.WRITTEN[form]
         return write(heard).encode(), kind
     if form == "verbose_json":
-        return msgspec.json.encode(heard), _JSON
-    return msgspec.json.encode({"text": heard.text}), _JSON
+        return msgspec.json.encode(heard), JSON
+    return msgspec.json.encode({"text": heard.text}), JSON
 
 
 def main(words: list[str]) -> int:
     """Serve until told to end; return the exit code."""
     try:
-        parent = os.pidfd_open(os.getppid())
+        parent = starter()
         given: dict[str, Any] = dict(read(words))
     except (FlagError, ProcessLookupError) as problem:
         sys.stderr.write(f"whisper-server: {problem}\n")
@@ -197,14 +116,14 @@ def main(words: list[str]) -> int:
         return 2
     address = (str(given.pop("<host>", "127.0.0.1")), int(given.pop("<port>", 8080)))
     try:
-        server = Server(address, os.environ.pop(KEY, ""), bool(given.pop("<convert>", False)))
+        server = Server(address, Path(path).stem, os.environ.pop(KEY, ""), bool(given.pop("<convert>", False)))
     except OSError as problem:
         sys.stderr.write(f"whisper-server: cannot listen: {problem.strerror}\n")
         return 1
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.open()
     try:
         ggml.check(Path(path))  # the library would read on behind the end
-        server.hearing = Hearing(path, given)
+        server.begin(Hearing(path, given))
     except (ImportError, OSError, BrokenError, HearingError) as problem:
         sys.stderr.write(f"whisper-server: cannot load the model: {problem}\n")
         return 1
@@ -213,8 +132,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # At once: what still listens and computes has nothing worth tidying.
-    os._exit(code)
+    leave(main(sys.argv[1:]))

@@ -42,11 +42,12 @@ def probe() -> Probed:
             troubles.append(str(problem))
             return nothing
 
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(5) as pool:
         nvidia = pool.submit(asked, smi.nvidia, [])
         amd = pool.submit(asked, smi.amd, [])
         mode = pool.submit(asked, smi.npu_power_mode, "")
         flm = pool.submit(asked, smi.flm_trouble, "")
+        flm_version = pool.submit(asked, smi.flm_version, "")
         listed = packages()
         return Probed(
             amd.result(_SLOWEST),
@@ -54,6 +55,7 @@ def probe() -> Probed:
             mode.result(_SLOWEST),
             listed,
             flm=flm.result(_SLOWEST),
+            flm_version=flm_version.result(_SLOWEST),
             troubles=troubles,
         )
 

@@ -20,6 +20,7 @@ NVIDIA_NEWER: Final = (*NVIDIA, "compute_cap")
 ROCM: Final = ("--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--showbus", "--json")
 XRT: Final = ("examine", "-r", "platform")
 _POWER_MODE: Final = re.compile(r"^\s*Power Mode\s*:\s*(\S.*?)\s*$", re.MULTILINE | re.IGNORECASE)
+_VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _UNKNOWN: Final = frozenset({"", "n/a", "[n/a]", "[not supported]", "unknown"})
 
 
@@ -132,6 +133,13 @@ def npu_power_mode() -> str:
     """Ask ``xrt-smi`` how the neural processor is set, empty if it does not say."""
     found = _POWER_MODE.search(run("xrt-smi", *XRT) or "")
     return found[1] if found else ""
+
+
+def flm_version() -> str:
+    """Ask ``flm`` which one it is, empty if there is none or it does not say."""
+    done = _done("flm", "version", "--json")  # older ones answer in words
+    found = _VERSION.search(done.stdout) if done else None
+    return found[0] if found else ""
 
 
 def flm_trouble() -> str:

@@ -45,7 +45,7 @@ def test_load_takes_the_names_and_options_of_all_documents(
     result = ask("POST", f"{prefix}/load", body)
     assert result.json == {
         "status": "success",
-        "message": "Loaded model: Qwen3-0.6B-GGUF",
+        "message": f"Loaded model: {call.model}",
         "model_name": "Qwen3-0.6B-GGUF",
         "checkpoint": "unsloth/Qwen3-0.6B-GGUF:Q4_0",
         "recipe": "llamacpp",
