@@ -28,6 +28,8 @@ help:
 serve: $(VENV)/.serve
 	@exec $(BIN)/lemonbus serve --host $(HOST) --port $(PORT) --load $(MODEL) $(ARGS)
 
+# A test starts hundreds of processes, and each of them would compile all of lemonbus if nobody kept what comes out.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
@@ -59,7 +61,7 @@ $(BIN)/python: | tools
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null \
 	  || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $@ install -q pip; }
 
-# Stamps: the second time there is nothing to do.
+# Stamps: the second time there is nothing to do. Who has installed more has installed less, too.
 $(VENV)/.serve: $(RECIPE) | $(BIN)/python
 	@echo 'Installing lemonbus and its engine into $(VENV); this happens once.'
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[llamacpp]'
@@ -68,9 +70,9 @@ $(VENV)/.serve: $(RECIPE) | $(BIN)/python
 $(VENV)/.test: $(RECIPE) | $(BIN)/python
 	@echo 'Installing lemonbus and what its tests need into $(VENV); this happens once.'
 	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[llamacpp,test]'
-	@touch $@
+	@touch $@ $(VENV)/.serve
 
 $(VENV)/.check: $(RECIPE) | $(BIN)/python
 	@echo 'Installing lemonbus and the checkers into $(VENV); this happens once.'
 	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[llamacpp,test,dev]'
-	@touch $@
+	@touch $@ $(VENV)/.test $(VENV)/.serve

@@ -9,8 +9,10 @@ from falcon.routing import CompiledRouter
 
 from gateway import faults, middleware
 from gateway.dialects import (
+    audio,
     deletes,
     health,
+    images,
     installs,
     llamacpp,
     loads,
@@ -19,6 +21,7 @@ from gateway.dialects import (
     params,
     pulls,
     systeminfo,
+    unserved,
     variants,
 )
 from gateway.house import House
@@ -52,6 +55,7 @@ def create_app(house: House) -> falcon.App[Any, Any]:
     app.add_route("/live", Live())
     app.add_route("/health", Health(house))
     app.add_route("/logs/stream", LogStream(house))
+    app.add_route("/realtime", unserved.realtime())
 
     versioned: dict[str, object] = {
         "chat/completions": openai.ChatCompletions(house),
@@ -59,6 +63,13 @@ def create_app(house: House) -> falcon.App[Any, Any]:
         "embeddings": openai.Embeddings(house),
         "reranking": llamacpp.Reranking(house),
         "rerank": llamacpp.Reranking(house),
+        "images/generations": images.Generations(house),
+        "images/edits": images.Edits(house),
+        "images/variations": unserved.variations(),
+        "audio/speech": unserved.speech(),
+        "audio/transcriptions": audio.Transcriptions(house),
+        "audio/translations": audio.Translations(house),
+        "realtime": unserved.realtime(),
         "slots": llamacpp.Slots(house),
         "slots/{slot_id}": llamacpp.Slot(house),
         "models": models.Models(house),

@@ -12,7 +12,9 @@ import msgspec
 from gunicorn.http.errors import NoMoreData, ParseException
 
 from gateway.visit import of
+from protocol import forms
 from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.forms import Part
 
 T = TypeVar("T")
 _STEP: Final = 1024
@@ -94,6 +96,25 @@ def read_json(req: falcon.Request, limit: int) -> bytes:
         of(req.env).close_after()
         raise Failure(Code.MEDIA_TYPE, "compressed bodies are not supported").raised()
     return read(req, limit)
+
+
+def read_form(req: falcon.Request, limit: int) -> list[Part]:
+    """Return the fields of a route that takes a form with files; another content type or a compressed one is 415.
+
+    Raises ``invalid_request`` for what is no whole form.
+    """
+    kind = req.content_type or "nothing"
+    if kind.partition(";")[0].strip().lower() != forms.KIND:
+        of(req.env).close_after()
+        raise Failure(Code.MEDIA_TYPE, f"this route takes {forms.KIND}, not {kind.partition(';')[0][:80]}").raised()
+    if req.env.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
+        of(req.env).close_after()
+        raise Failure(Code.MEDIA_TYPE, "compressed bodies are not supported").raised()
+    data = read(req, limit)
+    try:
+        return forms.read(forms.boundary_in(kind), data, lambda: gevent.sleep(0))
+    except ValueError as problem:
+        raise invalid(f"the form cannot be read: {problem}") from None
 
 
 @lru_cache(maxsize=64)

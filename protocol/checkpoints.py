@@ -21,6 +21,8 @@ _HUB: Final = re.compile(r"(?:hf:)?([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,
 _WHEEL: Final = re.compile(r"wheel:([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([A-Za-z0-9][\w.+!]*)#(.{1,255})", re.ASCII)
 _TAG: Final = re.compile(r"flm:([A-Za-z0-9][\w.-]{0,63}(?::[A-Za-z0-9][\w.-]{0,63})?)", re.ASCII)
 _SHARD: Final = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
+GGML: Final = b"lmgg"
+"""How whisper.cpp's files begin."""
 GENAI: Final = "genai_config.json"
 """What makes a folder a model of ONNX Runtime GenAI."""
 RANKING: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q8_0", "Q4_0")

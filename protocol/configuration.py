@@ -179,7 +179,9 @@ def _of_file(file: File | None, environment: Mapping[str, str]) -> Found:
         where = f"{file.path}:{_line(file.text, name)}"
         field = fields().get(name)
         if field is None:
-            raise invalid(f"{where}: unknown setting {name!r}{_meant(name, fields())}", name)
+            # No setting is a table, whatever that is called.
+            meant = _meant(name, [] if isinstance(given, dict) else fields())
+            raise invalid(f"{where}: unknown setting {name!r}{meant}", name)
         try:
             value = field.checked(given)
         except ValueError as problem:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.recipes import Device
+from protocol.devices import Device
 from protocol.wire import control
 
 
@@ -107,5 +107,7 @@ class Probed(msgspec.Struct, frozen=True, omit_defaults=True):
     nvidia_gpus: list[Gpu] = []
     npu_power_mode: str = ""
     packages: list[str] = []
+    flm: str = ""
+    """Why ``flm`` cannot use the NPU, as a sentence; empty if it can, or nobody knows."""
     troubles: list[str] = []
     """For the log: tools that did not answer."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
-from typing import Final
 
 import msgspec
+
+from protocol.devices import Device, shown
 
 
 class ModelType(enum.StrEnum):
@@ -24,6 +25,8 @@ class IdleCheck(enum.StrEnum):
 
     SLOTS = "slots"
     """Ask the engine's ``/slots`` until no more are processing than requests are running."""
+    CLOSED = "closed"
+    """The engine stops when its client hangs up, streamed or not, and answers what is asked then when it has."""
     ANSWER = "answer"
     """The engine cannot be interrupted: read its answer to the end and throw it away."""
 
@@ -39,24 +42,13 @@ class Provision(enum.StrEnum):
     """Whoever runs the machine installs it; it is found on PATH."""
 
 
-class Device(enum.StrEnum):
-    """What a backend computes on, in the words of system info."""
+class Npu(enum.StrEnum):
+    """How a loaded model holds the NPU, which cannot be shared as memory can."""
 
-    CPU = "cpu"
-    AMD_GPU = "amd_gpu"
-    NVIDIA_GPU = "nvidia_gpu"
-    APPLE_GPU = "apple_gpu"
-    AMD_NPU = "amd_npu"
-
-
-DEVICE_CLASS: Final[dict[str, str]] = {
-    Device.CPU: "cpu",
-    Device.AMD_GPU: "gpu",
-    Device.NVIDIA_GPU: "gpu",
-    Device.APPLE_GPU: "gpu",
-    Device.AMD_NPU: "npu",
-}
-"""Word of system info → word of health and of models."""
+    ALONE = "alone"
+    """Nobody else is on it."""
+    PER_TYPE = "per_type"
+    """One model of each type is on it, and nobody who wants to be alone."""
 
 
 class Option(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,7 +69,7 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     devices: list[str]
-    """Kinds of :class:`Device`: one of them must be in the machine."""
+    """Kinds of :class:`~protocol.devices.Device`: one of them must be in the machine."""
     executable: str
     """A program looked up on PATH or in the unpacked archive, or ``module:NAME`` for one of our engine servers."""
     requires: str = ""
@@ -94,11 +86,20 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: int = 1
     """Parallel requests an engine gets unless an option says otherwise."""
     help: str = ""
+    npu_per_type: bool = False
+    """Whether models of different types may be on the NPU together."""
 
     @property
     def device(self) -> str:
         """The devices in the words of health: ``cpu``, ``gpu``, ``npu``, or several with spaces between."""
-        return " ".join(dict.fromkeys(DEVICE_CLASS[device] for device in (*self.beside, *self.devices)))
+        return shown([*self.beside, *self.devices])
+
+    @property
+    def npu(self) -> str:
+        """How it holds the NPU, a value of :class:`Npu`; empty if it does not."""
+        if Device.AMD_NPU not in self.devices:
+            return ""
+        return Npu.PER_TYPE if self.npu_per_type else Npu.ALONE
 
 
 class Descriptor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -145,3 +146,7 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int = 0
     """Bytes of the model's files, 0 if unknown."""
     pinned: bool = False
+    device: str = "cpu"
+    """What it computes on, in the words of health."""
+    npu: str = ""
+    """How it holds the NPU, a value of :class:`Npu`; empty if it does not."""

@@ -79,6 +79,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """More arguments for every llama-server."""
     llama_server: str = "llama-server"
     """The ``system`` backend's executable: a name on PATH or a path."""
+    sdcpp_backend: str = "cpu"
+    """Backend of sd-cpp models: ``cpu``, ``system`` (an sd-server of yours), or an installed one."""
+    sd_server: str = "sd-server"
+    """The ``system`` backend's executable for pictures: a name on PATH or a path."""
+    whispercpp_backend: str = "cpu"
+    """Backend of whispercpp models: ``cpu`` (ours), ``system`` (a whisper-server of yours), or an installed one."""
+    whisper_server: str = "whisper-server"
+    """The ``system`` backend's executable for recordings: a name on PATH or a path."""
     ctx_size: Annotated[int, Meta(ge=0, le=16_777_216)] = 4096
     """Tokens each request may use; 0: what the model was trained for."""
     slots: Annotated[int, Meta(ge=0, le=256)] = 0

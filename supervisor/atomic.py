@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +28,12 @@ def mark(path: Path) -> Mark | None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replace a file by ``data``: a reader sees the old or the new one, also after a power cut."""
+    """Replace a file by ``data``: a reader sees the old or the new one, also after a power cut.
+
+    For that the content has to be on the disk before the name is; the name itself need not be.  So the directory is
+    not synced: the supervisor's loop would wait for the disk once more, so that a power cut, and nothing less, does
+    not bring back what was there a few seconds before.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
@@ -41,13 +45,6 @@ def write(path: Path, data: bytes) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    with suppress(OSError):
-        # Some file systems cannot sync a directory; the rename is whole there, only perhaps not yet durable.
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def aside(path: Path) -> str:

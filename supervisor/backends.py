@@ -1,7 +1,7 @@
 """What is the matter with each backend on this machine: unsupported, installable, to be updated, or installed.
 
 ``recipes`` is that part of system info.  ``devices`` are the kinds that the machine has, in the words of
-:class:`~protocol.recipes.Device` (``cpu``, ``amd_gpu``, …).
+:class:`~protocol.devices.Device` (``cpu``, ``amd_gpu``, …).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from protocol import installed
 from protocol.checkpoints import printable
+from protocol.devices import NAMES
 from protocol.failures import invalid
 from protocol.installed import Installation
-from protocol.recipes import Backend, Descriptor, Device, Provision
+from protocol.recipes import Backend, Descriptor, Provision
 from protocol.settings import Settings
 from supervisor.releases import Pin, Releases
 from workers.backends import DESCRIPTORS
@@ -32,13 +33,6 @@ UPDATE_REQUIRED: Final = "update_required"
 INSTALLED: Final = "installed"
 
 _SYSTEMS: Final = {"linux": "Linux", "win32": "Windows", "darwin": "macOS"}
-_DEVICES: Final[dict[str, str]] = {
-    Device.CPU: "a processor",
-    Device.AMD_GPU: "an AMD GPU",
-    Device.NVIDIA_GPU: "an NVIDIA GPU",
-    Device.APPLE_GPU: "an Apple GPU",
-    Device.AMD_NPU: "an AMD NPU",
-}
 
 
 class Status(NamedTuple):
@@ -86,7 +80,7 @@ class Backends:
 
     def _preferred(self, descriptor: Descriptor, found: dict[str, Status]) -> str:
         """Return what the settings say, else what is there already, else the first that can be; empty if none."""
-        asked = str(getattr(self._settings, f"{descriptor.recipe}_backend", ""))
+        asked = str(getattr(self._settings, f"{descriptor.recipe.replace('-', '')}_backend", ""))
         if asked in found and found[asked].state != UNSUPPORTED:
             return asked
         for states in ((INSTALLED,), (UPDATE_REQUIRED, INSTALLABLE)):
@@ -140,7 +134,7 @@ class Backends:
 
     def program(self, backend: Backend) -> str:
         """Return what is looked for on PATH for a backend that its user installs."""
-        return self._settings.llama_server if backend.executable == "llama-server" else backend.executable
+        return str(getattr(self._settings, backend.executable.replace("-", "_"), backend.executable))
 
     def installation(self, recipe: str, backend: Backend) -> Installation | None:
         """Return what we installed: what the pins say if it is there, else the latest."""
@@ -166,7 +160,7 @@ def wanting(backend: Backend, devices: Collection[str]) -> str:
     if backend.systems and sys.platform not in backend.systems:
         return "Requires " + _either([_SYSTEMS.get(system, system) for system in backend.systems])
     if not any(device in devices for device in backend.devices):
-        return "Requires " + _either([_DEVICES[device] for device in backend.devices])
+        return "Requires " + _either([NAMES[device].said for device in backend.devices])
     return ""
 
 
@@ -183,12 +177,15 @@ def unpinned(recipe: str, backend: Backend, pin: Pin | None) -> str:
 
 def package_version(package: str) -> str:
     """Return the version of a package of this Python, empty if it is not there."""
-    if not package or importlib.util.find_spec(package) is None:
+    spec = importlib.util.find_spec(package) if package else None
+    if spec is None:
         return ""
     try:
         return importlib.metadata.version(package.replace("_", "-"))
     except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+        # Some distributions have a longer name than what they bring.
+        beside = Path(spec.origin or "").parent.parent.glob(f"{package}_*-*.dist-info")
+        return next((found.stem.rpartition("-")[2] for found in beside), "unknown")
 
 
 def _either(words: list[str]) -> str:

@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Meta
 
 from protocol import checkpoints
-from protocol.admin import OptionValue, Source
+from protocol.admin import OptionValue
 from protocol.failures import LemonbusError
 from protocol.recipes import ModelType
+from protocol.shelf import Source
 
 BUILT_IN: Final = Path(__file__).parent / "data" / "models.json"
 LONGEST_NAME: Final = 255

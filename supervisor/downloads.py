@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from protocol.admin import Progress, Pulled, Source
+from protocol.admin import Progress
 from protocol.failures import Code, Failure
+from protocol.shelf import Pulled, Source
 from supervisor.catalogue import Entry
 from supervisor.processes import Child
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from protocol.recipes import Npu
+
 
 class Tenant(NamedTuple):
     """Somebody who holds a loaded place."""
@@ -21,6 +23,8 @@ class Tenant(NamedTuple):
     draining: bool = False
     """It was asked to make room before: asking somebody else now would let nobody ever finish."""
     memory: int = 0
+    npu: str = ""
+    """How it holds the NPU: a value of :class:`~protocol.recipes.Npu`, empty if it does not."""
 
 
 class Wish(NamedTuple):
@@ -29,6 +33,8 @@ class Wish(NamedTuple):
     model: str
     type: str
     memory: int = 0
+    npu: str = ""
+    """As a tenant's."""
 
 
 class Budget(NamedTuple):
@@ -64,14 +70,19 @@ Verdict = Fits | Wait | Evict | Blocked
 def decide(wish: Wish, tenants: Sequence[Tenant], budget: Budget) -> Verdict:
     """Return how ``wish`` gets its place.
 
-    Places first: least recently used idle tenant of the same type, else the least recently used busy one,
+    The NPU first: whoever cannot be there beside ``wish`` leaves it, busy or not.  Then places: least recently used idle tenant of the same type, else the least recently used busy one,
     never a pinned one.  Then memory: what is free, plus what those who leave give back; idle tenants of any
     type leave, least recently used first, until it suffices.  When even that does not, it is tried all the
     same: the estimate is coarse, and a model file is mapped, not copied.
     """
+    on_npu = [tenant for tenant in tenants if _clash(wish, tenant)]
+    leave = [tenant for tenant in on_npu if not tenant.leaving]
+    if pins := sorted(tenant.model for tenant in leave if tenant.pinned):
+        return Blocked(pins)
+    if not all(tenant.movable for tenant in leave):
+        return Wait()
     rivals = [tenant for tenant in tenants if tenant.type == wish.type]
-    staying = [tenant for tenant in rivals if not tenant.leaving]
-    leave: list[Tenant] = []
+    staying = [tenant for tenant in rivals if not tenant.leaving and tenant not in leave]
     if len(staying) >= budget.places:
         movable = sorted(
             (tenant for tenant in staying if tenant.movable and not tenant.pinned),
@@ -82,13 +93,24 @@ def decide(wish: Wish, tenants: Sequence[Tenant], budget: Budget) -> Verdict:
             if all(tenant.pinned for tenant in staying):
                 return Blocked(sorted(tenant.model for tenant in staying))
             return Wait()
-        leave = movable[:surplus]
+        leave += movable[:surplus]
     leave += _for_memory(wish, tenants, leave, budget)
     if leave:
         return Evict([tenant.model for tenant in leave])
-    if len(rivals) >= budget.places or (_short(wish, budget, ()) and any(tenant.leaving for tenant in tenants)):
+    if (
+        on_npu
+        or len(rivals) >= budget.places
+        or (_short(wish, budget, ()) and any(tenant.leaving for tenant in tenants))
+    ):
         return Wait()
     return Fits()
+
+
+def _clash(wish: Wish, tenant: Tenant) -> bool:
+    """Return whether the two cannot be on the NPU together."""
+    if not wish.npu or not tenant.npu:
+        return False
+    return Npu.ALONE in (wish.npu, tenant.npu) or wish.type == tenant.type
 
 
 def _short(wish: Wish, budget: Budget, giving: Sequence[Tenant]) -> int:

@@ -1,7 +1,8 @@
-"""The extra models directory: every GGUF file in it can be named ``extra.STEM`` without being registered.
+"""The extra models directory: every GGUF file in it, and every ggml file of whisper.cpp, can be named ``extra.STEM``.
 
-A folder with one model (shards count as one) gives it the folder's name, and a ``mmproj*.gguf`` beside it makes
-it a vision model.  Folders are looked through four deep, and again only when one of them was changed.
+Nothing has to be registered.  A folder with one GGUF model (shards count as one) gives it the folder's name, and a
+``mmproj*.gguf`` beside it makes it a vision model.  A folder with a ``genai_config.json`` is a model of ONNX Runtime
+GenAI.  Folders are looked through four deep, and again only when one of them was changed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from protocol import checkpoints
 from supervisor.catalogue import LONGEST_NAME, Entry
 
 PREFIX: Final = "extra."
+FOLDERS: Final = "oga-cpu"
+"""What runs a folder of ONNX Runtime GenAI."""
+HEARERS: Final = "whispercpp"
+"""What runs a ggml file of whisper.cpp."""
+_HEARS: Final = ".bin"
 _DEEPEST: Final = 4
 _MOST_FOLDERS: Final = 2000
 _SETTLED: Final = 2.0
@@ -56,6 +62,12 @@ class ExtraModels:
         files = [item.name for item in items if item.name.lower().endswith(".gguf") and _holds(item.is_file)]
         self._add(folder, files, depth)
         for item in items:
+            if item.name.lower().endswith(_HEARS) and _holds(item.is_file) and _is_ggml(item.path):
+                self._add_hearer(folder, item.name)
+        if any(item.name == checkpoints.GENAI and _holds(item.is_file) for item in items):
+            self._add_folder(folder)
+            return
+        for item in items:
             if item.name.startswith(".") or not _holds(item.is_dir):
                 continue
             if depth == _DEEPEST or len(self._seen) >= _MOST_FOLDERS:
@@ -84,20 +96,60 @@ class ExtraModels:
                 mmproj=mmproj,
             )
 
+    def _add_folder(self, folder: Path) -> None:
+        name = PREFIX + folder.name
+        problem = self._problem_of_name(name)
+        if problem:
+            self.problems.append(f"extra models directory: {folder} {problem}")
+            return
+        self.entries[name] = Entry(
+            name=name,
+            checkpoint=folder.name,
+            recipe=FOLDERS,
+            labels=["custom"],
+            registered=self._seen[folder] // 10**9,
+            path=str(folder / checkpoints.GENAI),
+        )
+
+    def _add_hearer(self, folder: Path, file: str) -> None:
+        name = PREFIX + file[: -len(_HEARS)]
+        problem = self._problem_of_name(name)
+        if problem:
+            self.problems.append(f"extra models directory: {folder / file} {problem}")
+            return
+        self.entries[name] = Entry(
+            name=name,
+            checkpoint=file,
+            recipe=HEARERS,
+            labels=["custom", "transcription"],
+            registered=self._seen[folder] // 10**9,
+            path=str(folder / file),
+        )
+
     def _problem(self, name: str, file: str, files: list[str]) -> str:
+        if not checkpoints.whole(file, files):
+            return self._problem_of_name(name) or "is one of several shards, and not all of them are there"
+        return self._problem_of_name(name)
+
+    def _problem_of_name(self, name: str) -> str:
         if len(name) > LONGEST_NAME or not name.isprintable():
             return "has a name that cannot be shown"
-        if name in self.entries:
-            return f"is not used: {name} is another file already"
-        if not checkpoints.whole(file, files):
-            return "is one of several shards, and not all of them are there"
-        return ""
+        return f"is not used: {name} is another file already" if name in self.entries else ""
 
 
 def _holds(question: Callable[[], bool]) -> bool:
     """Return what the disk says of an item; no to a link that goes in circles, or where nobody may look."""
     try:
         return question()
+    except OSError:
+        return False
+
+
+def _is_ggml(path: str) -> bool:
+    """Return whether a file is whisper.cpp's: the end of its name is anybody's."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - its path is text already
+            return file.read(len(checkpoints.GGML)) == checkpoints.GGML
     except OSError:
         return False
 

@@ -8,8 +8,9 @@ from typing import Final
 from msgspec import structs
 
 from protocol import logs
-from protocol.admin import Progress, Pulled, PullFailed, Pulling
+from protocol.admin import Progress
 from protocol.failures import Code, Failure, LemonbusError
+from protocol.shelf import Pulled, PullFailed, Pulling
 from supervisor import jobs, registration
 from supervisor.catalogue import Entry
 from supervisor.downloads import Download, Waiter
@@ -103,7 +104,6 @@ def stop(house: House, model: str, why: Failure, then: Callable[[], None]) -> bo
 
 
 def _ended(house: House, job: str, why: str) -> None:
-    jobs.ended(house, job)
     download = house.downloads.ended(job, why)
     if download is not None and download.result is not None:
         outcome: Pulled | Failure = download.result
@@ -114,7 +114,6 @@ def _ended(house: House, job: str, why: str) -> None:
         for follows in download.then:
             follows()
         house.go_on()
-    house.on_quiet()
 
 
 def _tell(house: House, download: Download, outcome: Pulled | Failure) -> None:
@@ -123,10 +122,7 @@ def _tell(house: House, download: Download, outcome: Pulled | Failure) -> None:
     else:
         log.info("download complete", model=download.model)
     for waiter in download.waiters:
-        if isinstance(outcome, Failure):
-            house.refuse(waiter.peer, waiter.number, outcome)
-        else:
-            house.answer(waiter.peer, waiter.number, outcome)
+        jobs.tell(house, waiter.peer, waiter.number, outcome)
 
 
 def _go_on(house: House, model: str, outcome: Pulled | Failure) -> None:

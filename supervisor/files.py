@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from protocol import checkpoints
-from protocol.admin import Source
 from protocol.checkpoints import GENAI, HubPlace, TagPlace
+from protocol.shelf import Source
 from supervisor.catalogue import Entry
 
 
@@ -37,6 +37,9 @@ def locate(entry: Entry, cache_dir: str) -> Files | None:
 
 def _local(entry: Entry) -> Files | None:
     path = Path(entry.path)
+    if path.name == GENAI:
+        names = sorted(walk(path.parent), key=lambda name: name == GENAI)
+        return _measured([path.parent / name for name in names], path.parent) if GENAI in names else None
     try:
         beside = [item.name for item in path.parent.iterdir()]
     except OSError:

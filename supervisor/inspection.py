@@ -1,6 +1,6 @@
 """System info: what the kernel told at the start, what a job found out since, and what can be run on that.
 
-The makers' own tools (``nvidia-smi``, ``rocm-smi``, ``xrt-smi``) and the list of Python packages take their time,
+The makers' own tools (``nvidia-smi``, ``rocm-smi``, ``xrt-smi``, ``flm``) and the list of Python packages take their time,
 so a job process asks them, and only when somebody wants to know what they say.
 """
 
@@ -17,10 +17,11 @@ from protocol import logs
 from protocol.loop import Timer
 from protocol.machine import GetSystemInfo, Gpu, Machine, Probed, SystemInfo
 from supervisor import jobs
+from supervisor.backends import INSTALLED
 from supervisor.house import Handler, House
 from supervisor.processes import Child
 
-TOOLS: Final = ("nvidia-smi", "rocm-smi", "xrt-smi")
+TOOLS: Final = ("nvidia-smi", "rocm-smi", "xrt-smi", "flm")
 MODULE: Final = "workers.jobs.probe"
 FRESH_S: Final = 60.0
 """So long nobody is asked again, whether there was an answer or not."""
@@ -51,6 +52,13 @@ def _merged(kernels: list[Gpu], tools: list[Gpu]) -> list[Gpu]:
         # Lists of names tell integrated graphics apart, which rocm-smi does not.
         found[gpu.address] = structs.replace(known, **{**told, "name": known.name or gpu.name})
     return [found[address] for address in sorted(found)]
+
+
+def tell_of_flm(recipes: dict[str, Any], trouble: str) -> None:
+    """Put what ``flm`` finds wrong beside its installed backends."""
+    for backend in recipes.get("flm", {}).get("backends", {}).values():
+        if trouble and backend["state"] == INSTALLED:
+            backend["message"] = trouble
 
 
 class Inspection:
@@ -92,8 +100,11 @@ class Inspection:
 
     def _answer(self, house: House, peer: str, call: GetSystemInfo) -> None:
         packages = self._probed.packages if call.verbose and self._probed else None
-        report = SystemInfo(self.machine, self._recipes(self.machine.devices), packages)
-        house.answer(peer, call.number, report)
+        recipes = self._recipes(self.machine.devices)
+        if self._probed is not None:
+            tell_of_flm(recipes, self._probed.flm)
+        report = SystemInfo(self.machine, recipes, packages)
+        jobs.tell(house, peer, call.number, report)
 
     def _begin(self, house: House) -> None:
         self._looking = True
@@ -115,8 +126,7 @@ class Inspection:
         self._looking = False
         waiting, self._waiting = self._waiting, []
         for peer, call in waiting:
-            if house.peers.get(peer) is not None:
-                self._answer(house, peer, call)
+            self._answer(house, peer, call)
 
     def _give_up(self, house: House) -> None:
         log.warning("the machine was not looked at in time", seconds=PATIENCE_S)
@@ -125,7 +135,6 @@ class Inspection:
             house.processes.kill(self._child)
 
     def _ended(self, house: House, job: str, why: str) -> None:
-        jobs.ended(house, job)
         if job == self._job:
             self._child = None
             if self._patience is not None:
@@ -133,4 +142,3 @@ class Inspection:
             if self._looking:
                 log.warning("nobody looked at the machine", why=why)
                 self._answer_all(house)
-        house.on_quiet()

@@ -180,7 +180,6 @@ class Installs:
         jobs.release(house, job)
 
     def _ended(self, house: House, job: str, why: str) -> None:
-        jobs.ended(house, job)
         task = self._by_job.pop(job)
         del self._tasks[task.key]
         doing = "installation" if isinstance(task.order, Installing) else "removal"
@@ -195,14 +194,12 @@ class Installs:
         for peer, call in task.waiters:
             if isinstance(result, Installed):
                 self._done(house, peer, call, version, result.files)
-            elif house.peers.get(peer) is not None:
-                house.refuse(peer, call.number, result)
+            else:
+                jobs.tell(house, peer, call.number, result)
         house.go_on()
-        house.on_quiet()
 
     def _done(self, house: House, peer: str, call: Call, version: str, files: int = 1) -> None:
-        if house.peers.get(peer) is not None:
-            house.answer(peer, call.number, BackendDone(call.recipe, call.backend, version, files))
+        jobs.tell(house, peer, call.number, BackendDone(call.recipe, call.backend, version, files))
 
 
 def _order(house: House, key: Key, backend: Backend, pin: Pin) -> Installing:

@@ -7,16 +7,13 @@ from typing import Final
 
 from protocol.admin import Loaded, LoadModel, OptionValue, UnloadModel
 from protocol.checkpoints import printable
+from protocol.devices import HYBRID, ONNX, Device, meant
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.recipes import DEVICE_CLASS, Descriptor
+from protocol.recipes import Descriptor
 from supervisor.catalogue import Entry
 from supervisor.house import Handler, House
 from supervisor.requests import target_of
 from workers.backends import DESCRIPTORS, backend_class
-
-HYBRID: Final = "hybrid"
-"""The preview's default device: whatever the recipe runs on."""
-_OGA: Final = {"cpu": "oga-cpu", "npu": "oga-npu"}
 
 
 def load_model(house: House, peer: str, call: LoadModel, _payload: bytes) -> None:
@@ -57,7 +54,7 @@ def _entry(house: House, call: LoadModel) -> Entry:
 def recipe_of(checkpoint: str, device: str) -> str:
     """Return the recipe for an unregistered checkpoint, as far as its name tells: ONNX or GGUF."""
     if "onnx" in checkpoint.lower():
-        return _OGA.get(device.lower(), "oga-hybrid")
+        return ONNX.get(device.lower(), ONNX[HYBRID])
     return "llamacpp"
 
 
@@ -66,14 +63,15 @@ def device_option(descriptor: Descriptor, device: str, options: dict[str, Option
 
     Raises ``invalid_request`` if no backend of the recipe does.
     """
-    kind = device.lower().removeprefix("i").removeprefix("d")  # igpu, dgpu
     option = f"{descriptor.recipe}_backend"
-    if not kind or kind == HYBRID or option in options:
+    if device.lower() in ("", HYBRID) or option in options:
         return {}
-    fitting = [each for each in descriptor.backends if kind in (DEVICE_CLASS.get(word) for word in each.devices)]
+    wanted = meant(device)
+    fitting = [each for each in descriptor.backends if not wanted.isdisjoint(each.devices)]
     if not fitting:
         raise invalid(f"recipe {descriptor.recipe} does not run on {device}", "device")
-    if kind == "cpu" or descriptor.option(option) is None:
+    on_cpu = Device.CPU in descriptor.backends[0].devices
+    if (Device.CPU in wanted and on_cpu) or descriptor.option(option) is None:
         return {}  # where everything runs unless it was set up otherwise
     return {option: fitting[0].name}
 

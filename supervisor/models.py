@@ -6,16 +6,18 @@ the disk is a few ``stat`` calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePath
 from typing import Any, Final
 
 from protocol import checkpoints
-from protocol.admin import ModelEntry, OptionValue, Source
+from protocol.admin import ModelEntry, OptionValue
 from protocol.failures import Code, Failure, invalid
 from protocol.recipes import Backend, Descriptor, ModelSpec
 from protocol.settings import Settings
+from protocol.shelf import Source
 from supervisor import catalogue, files, names, options, registry, runnable
+from supervisor.backends import DEFAULT, wanting
 from supervisor.catalogue import Entry
 from supervisor.extra import ExtraModels
 from supervisor.registry import UserModels
@@ -230,11 +232,12 @@ class Models:
         found = files.locate(entry, self._settings.cache_dir)
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
+        backend = _backend(descriptor, chosen, self.machine.devices)
         return ModelSpec(
             name=entry.name,
             checkpoint=entry.checkpoint,
             recipe=entry.recipe,
-            backend=_backend(descriptor, chosen).name,
+            backend=backend.name,
             type=entry.type.value,
             path=found.path,
             mmproj=found.mmproj,
@@ -242,6 +245,8 @@ class Models:
             labels=entry.labels,
             size=found.size,
             pinned=any(self._is(entry, pinned) for pinned in self._settings.pin),
+            device=backend.device,
+            npu=backend.npu,
         )
 
     def precheck(self, spec: ModelSpec) -> None:
@@ -270,8 +275,11 @@ def _dtype(entry: Entry, found: files.Files | None) -> str:
     return (checkpoints.dtype(PurePath(found.path).name) if found else "") or checkpoints.dtype(entry.checkpoint)
 
 
-def _backend(descriptor: Descriptor, chosen: options.Options) -> Backend:
+def _backend(descriptor: Descriptor, chosen: options.Options, devices: Collection[str] = ()) -> Backend:
+    """Return the backend that was chosen, else the first that a machine with these devices could run, else the first."""
     wanted = str(chosen.get(f"{descriptor.recipe}_backend", ""))
+    if wanted in ("", DEFAULT):
+        return next((each for each in descriptor.backends if not wanting(each, devices)), descriptor.backends[0])
     found = descriptor.backend(wanted)
     if found is None:
         known = ", ".join(backend.name for backend in descriptor.backends)

@@ -70,7 +70,8 @@ def _word(value: Any) -> str:
 
 def defaults(descriptor: Descriptor, settings: Settings) -> Options:
     """Return what the settings, or else the recipe, say for each option; what says nothing is left out."""
-    found = {option.name: getattr(settings, option.name, option.default) for option in descriptor.options}
+    # `sd-cpp_backend` can be no setting's name.
+    found = {each.name: getattr(settings, each.name.replace("-", ""), each.default) for each in descriptor.options}
     return {name: value for name, value in found.items() if value not in (None, "")}
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.admin import Pulled, PullModel
 from protocol.checkpoints import printable
 from protocol.failures import Code, Failure
+from protocol.shelf import Pulled, PullModel
 from supervisor import fetching, files
 from supervisor.catalogue import Entry
 from supervisor.downloads import Waiter

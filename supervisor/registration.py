@@ -8,9 +8,9 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from protocol import logs
-from protocol.admin import Registration
 from protocol.checkpoints import HubPlace, TagPlace, parse, printable
 from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.shelf import Registration
 from supervisor import catalogue, files
 from supervisor.catalogue import LONGEST_NAME, Entry
 from supervisor.house import House

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from protocol import logs
-from protocol.admin import Deleted, DeleteModel, Removed, RemoveFailed, Removing
 from protocol.checkpoints import HubPlace, TagPlace, hub_cache, parse
 from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.shelf import Deleted, DeleteModel, Removed, RemoveFailed, Removing
 from supervisor import fetching, files, jobs
 from supervisor.catalogue import Entry
 from supervisor.house import Handler, House
@@ -147,17 +147,14 @@ class Removals:
         jobs.release(house, job)
 
     def _ended(self, house: House, job: str, why: str) -> None:
-        jobs.ended(house, job)
-        deletion = self._by_job.pop(job, None)
-        if deletion is not None:
-            result = deletion.result
-            failure = result.failure if isinstance(result, RemoveFailed) else None
-            if result is None:
-                reason = f"deleting {deletion.entry.name} was interrupted ({why}); delete it again"
-                failure = Failure(Code.INTERNAL, reason, model=deletion.entry.name)
-            deletion.files = result.files if isinstance(result, Removed) else 0
-            self._end(house, deletion, failure)
-        house.on_quiet()
+        deletion = self._by_job.pop(job)
+        result = deletion.result
+        failure = result.failure if isinstance(result, RemoveFailed) else None
+        if result is None:
+            reason = f"deleting {deletion.entry.name} was interrupted ({why}); delete it again"
+            failure = Failure(Code.INTERNAL, reason, model=deletion.entry.name)
+        deletion.files = result.files if isinstance(result, Removed) else 0
+        self._end(house, deletion, failure)
 
     def _end(self, house: House, deletion: _Deletion, failure: Failure | None) -> None:
         name = deletion.entry.name
@@ -166,12 +163,8 @@ class Removals:
             log.error("not deleted", model=name, reason=failure.message, detail=failure.detail)
         else:
             log.info("deleted", model=name, files=deletion.files, kept_for=deletion.kept_for)
-        if house.peers.get(deletion.peer) is None:
-            return
-        if failure is not None:
-            house.refuse(deletion.peer, deletion.number, failure)
-        else:
-            house.answer(deletion.peer, deletion.number, Deleted(name, deletion.files, deletion.kept_for))
+        told = failure or Deleted(name, deletion.files, deletion.kept_for)
+        jobs.tell(house, deletion.peer, deletion.number, told)
 
 
 class _Deletion:

@@ -6,8 +6,8 @@ import os
 from typing import Final, NamedTuple
 
 from protocol.checkpoints import printable
+from protocol.devices import Device
 from protocol.machine import Machine as Hardware
-from protocol.recipes import Device
 from supervisor.backends import wanting
 from supervisor.catalogue import Entry
 from workers.backends import DESCRIPTORS

@@ -111,14 +111,15 @@ def _claims(board: Board, claiming: list[Place], now: float) -> dict[str, Claim]
         seat = place.seat
         memory = seat.memory if seat else place.memory
         tenants = [*(_tenant(other, place_of, claims) for other, place_of in _tenancies(board)), *ahead]
-        verdict = decide(Wish(place.name, place.type, memory), tenants, Budget(board.limits.places, board.memory))
+        wish = Wish(place.name, place.type, memory, _npu(place))
+        verdict = decide(wish, tenants, Budget(board.limits.places, board.memory))
         if isinstance(verdict, Blocked):
             _blocked(board, place, verdict)
             continue
         if not isinstance(verdict, Fits) and not _may_displace(place, now):
             _stand_back(board, place, now)
             continue
-        ahead.append(Tenant(place.name, place.type, now, busy=True, movable=False, memory=memory))
+        ahead.append(Tenant(place.name, place.type, now, busy=True, movable=False, memory=memory, npu=wish.npu))
         if isinstance(verdict, Evict):
             sure = seat is not None and seat.state is State.CHECKED
             claims |= dict.fromkeys(verdict.models, Claim(place.order or 0, sure))
@@ -188,7 +189,12 @@ def _tenant(seat: Seat, place: Place, claims: dict[str, Claim]) -> Tenant:
         leaving=seat.state is State.STOPPING or place.name in claims,
         draining=seat.state is State.DRAINING,
         memory=seat.memory,
+        npu=_npu(place),
     )
+
+
+def _npu(place: Place) -> str:
+    return place.spec.npu if place.spec else ""
 
 
 def _drain_or_resume(board: Board, place: Place, claim: Claim | None) -> None:

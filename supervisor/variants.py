@@ -6,8 +6,8 @@ from functools import partial
 from typing import Final
 
 from protocol import logs
-from protocol.admin import Inspected, InspectFailed, Inspecting, ListVariants, Variants
 from protocol.failures import Code, Failure
+from protocol.shelf import Inspected, InspectFailed, Inspecting, ListVariants, Variants
 from supervisor import jobs
 from supervisor.house import Handler, House
 from supervisor.processes import Child
@@ -73,12 +73,7 @@ class Looks:
             return
         look.result = result
         for peer, number in look.waiting:
-            if house.peers.get(peer) is None:
-                continue
-            if isinstance(result, Failure):
-                house.refuse(peer, number, result)
-            else:
-                house.answer(peer, number, result)
+            jobs.tell(house, peer, number, result)
 
     def _give_up(self, house: House, job: str) -> None:
         look = self._by_job.get(job)
@@ -87,9 +82,6 @@ class Looks:
             house.processes.kill(look.child)
 
     def _ended(self, house: House, job: str, why: str) -> None:
-        jobs.ended(house, job)
-        look = self._by_job.get(job)
-        if look is not None:
-            self._settle(house, job, Failure(Code.INTERNAL, f"the look at {look.checkpoint} was interrupted ({why})"))
-            del self._by_job[job]
-        house.on_quiet()
+        checkpoint = self._by_job[job].checkpoint
+        self._settle(house, job, Failure(Code.INTERNAL, f"the look at {checkpoint} was interrupted ({why})"))
+        del self._by_job[job]

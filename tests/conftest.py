@@ -20,9 +20,9 @@ OpenHouse = Callable[..., Server]
 _opened: list[Server] = []
 
 
-def _open(stack: ExitStack) -> OpenHouse:
+def _open(stack: ExitStack, **usual: Any) -> OpenHouse:
     def opened(*models: str, **settings: Any) -> Server:
-        server = Server(*models, **settings)
+        server = Server(*models, **{**usual, **settings})
         _opened.append(server)
         return stack.enter_context(server)
 
@@ -31,9 +31,12 @@ def _open(stack: ExitStack) -> OpenHouse:
 
 @pytest.fixture
 def open_house() -> Iterator[OpenHouse]:
-    """Starts servers (as :class:`Server` does) that end with the test, in good order."""
+    """Starts servers (as :class:`Server` does) that end with the test, in good order.
+
+    One gateway process is enough for what a single test asks; those that many share have two.
+    """
     with ExitStack() as stack:
-        yield _open(stack)
+        yield _open(stack, gateway_workers=1)
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +55,12 @@ def house() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_granted() -> Iterator[None]:
-    """After every test the sum of grants is zero, in every server that still runs."""
+    """After every test the sum of grants is zero, in every server that still runs and that somebody spoke with."""
     yield
     for server in _opened:
-        if server.alive:
+        if server.used and server.alive:
             server.assert_idle()
+            server.used = False
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,11 +10,14 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+import pip
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("protocol", "supervisor", "workers", "gateway")
 THEIRS = "supervisor==4.3.0"
+PIP = Path(pip.__file__).parent / "__pip-runner__.py"
+"""What ``pip --python`` starts in the other environment, after it was started in its own."""
 MODULES = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py")]
 
 
@@ -84,10 +87,10 @@ class Environment:
         self.packages = path / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
     def pip(self, *arguments: str | Path) -> None:
-        run(sys.executable, "-m", "pip", "--python", self.python, *arguments)
+        run(self.python, PIP, *arguments)
 
     def install(self, *arguments: str | Path) -> None:
-        self.pip("install", "-q", "--no-deps", "--no-build-isolation", *arguments)
+        self.pip("install", "-q", "--no-deps", "--no-build-isolation", "--no-compile", *arguments)
 
     def borrow_dependencies(self) -> None:
         (self.packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -111,7 +114,9 @@ def test_a_wheel_holds_one_package_with_all_rooms(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("ours_first", [True, False], ids=["ours first", "theirs first"])
-def test_beside_their_supervisor(ours_first: bool, wheel: Path, theirs: Path, environment: Environment) -> None:
+def test_beside_their_supervisor(
+    ours_first: bool, wheel: Path, theirs: Path, environment: Environment, tmp_path: Path
+) -> None:
     for package in (wheel, theirs) if ours_first else (theirs, wheel):
         environment.install(package)
     environment.borrow_dependencies()
@@ -120,19 +125,15 @@ def test_beside_their_supervisor(ours_first: bool, wheel: Path, theirs: Path, en
     assert environment.module("supervisor") == environment.packages / "supervisor" / "__init__.py"
     assert environment.module("supervisor.scheduler", PYTHONPATH=str(house)) == house / "supervisor" / "scheduler.py"
     assert run(environment.lemonbus, "version").startswith("lemonbus ")
+    starts_our_supervisor_from_any_folder(environment, tmp_path)
 
     environment.pip("uninstall", "-q", "-y", "supervisor")
     assert environment.module("supervisor.scheduler", PYTHONPATH=str(house)) == house / "supervisor" / "scheduler.py"
     assert run(environment.lemonbus, "version").startswith("lemonbus ")
 
 
-def test_serve_starts_our_supervisor_from_any_folder(
-    wheel: Path, theirs: Path, environment: Environment, tmp_path: Path
-) -> None:
+def starts_our_supervisor_from_any_folder(environment: Environment, tmp_path: Path) -> None:
     """A runtime directory that is too long for a socket ends our supervisor with its own line; theirs has none."""
-    environment.install(theirs)
-    environment.install(wheel)
-    environment.borrow_dependencies()
     (tmp_path / "supervisor.py").write_text("raise SystemExit('the folder we were started in')")
     said = run(
         *("env", "-C", tmp_path, environment.lemonbus, "serve", "--runtime-dir", tmp_path / ("x" * 100)), check=False

@@ -24,7 +24,11 @@ LARGEST_ANSWER: Final = 256 * 1024 * 1024
 _PATH: Final = re.compile(r"(?<![\w/])/(?:[^\s/'\":,]+/)+[^\s'\":,]*")
 _CALLERS: Final = re.compile(r"^(Failed to parse|Unknown reasoning format)|\[json\.exception\.|[Jj]inja")
 """What llama-server answers with 500 although it is the request that was wrong."""
-
+_TOO_LONG: Final = re.compile(r"is too large to process|^Max length reached")
+_BUSY: Final = re.compile(r"NPU is in use")
+"""flm's queue is full, which is not our doing: somebody else asks this engine, too."""
+BUSY_S: Final = 2.0
+_SAYS_ERROR: Final = re.compile(rb'\s*\{\s*"error"\s*:')
 
 Clock = Callable[[], float]
 
@@ -117,6 +121,8 @@ class Attempt:
             self._owner.advanced(self, b"", 0)
             return
         try:
+            if self.request.translate is not None:
+                piece = self.request.translate(piece)
             got = self._stream.feed(piece)
             if self._assembler is not None and got.data:
                 self._assembler.feed(got.data)
@@ -149,11 +155,12 @@ class Attempt:
         elif self._size > LARGEST_ANSWER:
             self._owner.failed(self, self._error(f"{self._program} sent too large an answer"), stopped=True)
         elif self._stream is None:
-            self._owner.completed(self, self._whole(b"".join(self._parts)))
+            self._ended_whole(b"".join(self._parts))
         elif self._stream.error is not None:
             self._owner.failed(self, failure_of(500, self._stream.error, self._program), stopped=True)
         elif not self._stream.finished:
-            self._owner.failed(self, self._error(f"{self._program} ended its answer early"), stopped=True)
+            said = failure_in(self._stream.rest, self._program)
+            self._owner.failed(self, said or self._error(f"{self._program} ended its answer early"), stopped=True)
         else:
             self._owner.completed(self, b"" if self._assembler is None else self._assembler.answer())
 
@@ -163,6 +170,19 @@ class Attempt:
             self._owner.discarded(self)
         else:
             self._owner.broken(self, self._error(f"the connection to {self._program} broke", reason))
+
+    def _ended_whole(self, answer: bytes) -> None:
+        said = failure_in(answer, self._program)
+        if said is not None:
+            self._owner.failed(self, said, stopped=True)
+            return
+        try:
+            answer = self.request.translate(answer) if self.request.translate else answer
+        except ValueError as problem:
+            broken = self._error(f"{self._program} sent an answer that makes no sense", str(problem))
+            self._owner.failed(self, broken, stopped=True)
+            return
+        self._owner.completed(self, self._whole(answer))
 
     def _whole(self, answer: bytes) -> bytes:
         self._tails = tails_of([answer])
@@ -212,22 +232,30 @@ class _Error(msgspec.Struct):
 
 
 class _ErrorBody(msgspec.Struct):
-    error: _Error
+    error: _Error | str
 
 
 _error_body = msgspec.json.Decoder(_ErrorBody).decode
 
 
+def failure_in(answer: bytes, program: str) -> Failure | None:
+    """Return what went wrong by the word of an answer with status 200, None if nothing: flm says errors there."""
+    return failure_of(500, answer, program) if _SAYS_ERROR.match(answer) else None
+
+
 def failure_of(status: int, body: bytes, program: str) -> Failure:
     """Return the failure that an engine's error answer means. Its message loses what looks like a path."""
     try:
-        error = _error_body(body).error
+        said = _error_body(body).error
+        error = _Error(said) if isinstance(said, str) else said
     except (msgspec.MsgspecError, RecursionError):
         error = _Error(message=f"{program} answered with status {status}")
     message = _PATH.sub("…", error.message) or f"{program} answered with status {status}"
     status = error.code if 400 <= error.code < 600 else status
-    if error.type == "exceed_context_size_error" or "is too large to process" in message:
+    if error.type == "exceed_context_size_error" or _TOO_LONG.search(message):
         return Failure(Code.CONTEXT_EXCEEDED, message, status=400)
+    if _BUSY.match(message):
+        return Failure(Code.OVERLOADED, f"{program}: {message}", retry_after=BUSY_S)
     if status == 501:
         return Failure(Code.UNSUPPORTED, message)
     if "input is not supported" in message:  # llama-server's 500 for a picture that the model has no eyes for

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol.loop import Loop, Timer
+from workers.attempt import failure_in
 from workers.backends.backend import Backend, EngineFacts, EngineRequest
 from workers.client import Client
 
 FIRST_S: Final = 0.006
 LONGEST_S: Final = 0.1
 GROWTH: Final = 1.05
-HEALTH: Final = EngineRequest("GET", "/health")
 
 OnReady = Callable[[EngineFacts], None]
 OnFailed = Callable[[str], None]
@@ -69,7 +69,7 @@ class Awakening:
         self._client.send(request, Whole(answered))
 
     def _knock(self) -> None:
-        self._ask(HEALTH, self._heard)
+        self._ask(self._backend.health(), self._heard)
 
     def _heard(self, status: int, _body: bytes) -> None:
         if status != 200:
@@ -86,7 +86,7 @@ class Awakening:
         if status == 0:
             self._heard(status, body)  # most likely it died of it: its death will say how
             return
-        if status >= 400:
+        if status >= 400 or failure_in(body, self._backend.program) is not None:
             self._fail(f"its warm-up was answered with {status}: {body[:300].decode('utf-8', 'replace')}")
             return
         self._ask(self._backend.about(), self._told)

@@ -140,7 +140,7 @@ class Boss:
         engine = Engine(self._loop, backend, self._log, self._running.only_label, self._engine_died)
         client = Client(self._loop, engine.port, backend.slots + 1, backend.key)
         by_cpu = backend.descriptor.silence_by_cpu
-        guard = Guard(self._loop, engine, self._settings.silence, by_cpu, self._running.busy, self._hung)
+        guard = Guard(self._loop, engine, backend.silence, by_cpu, self._running.busy, self._hung)
         seat = _Seat(spec, backend, engine, client, guard)
         seat.awakening = Awakening(self._loop, client, backend, self._ready, self._load_failed)
         late = f"it was not ready within {self._settings.load_timeout:g} s"
@@ -182,9 +182,10 @@ class Boss:
     def _hung(self) -> None:
         seat = self._seat
         if seat is not None:
-            message = f"{seat.backend.program} made no progress for {self._settings.silence:g} s and was ended"
+            silence = seat.backend.silence
+            message = f"{seat.backend.program} made no progress for {silence:g} s and was ended"
             seat.failure = Failure(Code.HUNG, message, model=seat.spec.name)
-            self._log.error("engine hangs", engine_pid=seat.engine.pid, silence=self._settings.silence)
+            self._log.error("engine hangs", engine_pid=seat.engine.pid, silence=silence)
 
     def _engine_died(self, death: Death) -> None:
         seat, self._seat = self._seat, None

@@ -93,7 +93,7 @@ class Connection:
             self._client.together.wait(self)
         head = f"{request.method} {request.path} HTTP/1.1\r\n{self._client.head}"
         if request.method == "POST":
-            head += f"Content-Type: application/json\r\nContent-Length: {len(request.body)}\r\n"
+            head += f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
         if request.patient:
             # The end of the connection ends the wait; not all engines close after a stream by themselves.
             head += "Connection: close\r\n"

@@ -67,7 +67,7 @@ class Engine:
             raise
         self.pid = self._process.pid
         self._pipes = [pipe for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
-        self._pump = Pump(loop, log, self.pid, label, [pipe.fileno() for pipe in self._pipes])
+        self._pump = Pump(loop, log, self.pid, label, [pipe.fileno() for pipe in self._pipes], backend.parse)
         loop.on_death(self.pid, self._died)
 
     @property

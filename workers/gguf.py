@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,11 +12,12 @@ MAGIC: Final = b"GGUF"
 MOST_ITEMS: Final = 4_000_000
 """Strings and tensors looked at: a vocabulary has some 100,000; a file that claims more is not believed."""
 MOST_DIMENSIONS: Final = 8
+_PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _STRING, _ARRAY = 8, 9
 _SIZES: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _INTEGERS: Final = {0: "<B", 2: "<H", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
 # fmt: off
-_BLOCKS: Final = {
+BLOCKS: Final = {
     0: (1, 4), 1: (1, 2), 30: (1, 2), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8),
     2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 36),
     10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292),
@@ -36,6 +38,15 @@ class Header(NamedTuple):
     architecture: str
     context_length: int
     """Tokens the model was trained for, 0 if the file does not say."""
+
+
+def parts_of(path: Path) -> list[Path]:
+    """Return the files of a model that is split into several, or the one file."""
+    found = _PART.search(path.name)
+    if found is None:
+        return [path]
+    stem, count = path.name[: found.start()], int(found[2])
+    return [path.with_name(f"{stem}-{number:05d}-of-{found[2]}.gguf") for number in range(1, min(count, 999) + 1)]
 
 
 def read(path: Path) -> Header:
@@ -134,7 +145,7 @@ class _Reader:
             for _ in range(dimensions):
                 elements *= self._number("<Q")
             kind, offset = self._number("<I"), self._number("<Q")
-            block, size = _BLOCKS.get(kind, (1, 0))
+            block, size = BLOCKS.get(kind, (1, 0))
             end = max(end, offset + elements // block * size)
         start = -(-self._at // alignment) * alignment
         missing = start + end - len(self._data)

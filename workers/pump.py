@@ -39,9 +39,20 @@ def parse(line: bytes) -> tuple[str, str]:
 class Pump:
     """Reads the output of one engine."""
 
-    def __init__(self, loop: Loop, log: logs.Logger, pid: int, label: Callable[[], str], fds: list[int]) -> None:
-        """Read ``fds`` (non-blocking from here on); ``label`` tells the running request where it can be known."""
-        self._loop = loop
+    def __init__(
+        self,
+        loop: Loop,
+        log: logs.Logger,
+        pid: int,
+        label: Callable[[], str],
+        fds: list[int],
+        reads: Callable[[bytes], tuple[str, str] | None],
+    ) -> None:
+        """Read ``fds`` (non-blocking from here on); ``label`` tells the running request where it can be known.
+
+        ``reads``: see :meth:`workers.backends.backend.Backend.parse`.
+        """
+        self._loop, self._reads = loop, reads
         self._log = log.bind(process="engine", pid=pid)
         self._label = label
         self._rest: dict[int, bytes] = {}
@@ -80,8 +91,9 @@ class Pump:
         line = line.rstrip(b"\r")[:LONGEST_LINE]
         if not line.strip():
             return
-        level, text = parse(line)
-        self.last.append(text)
+        level, text = self._reads(line) or parse(line)
+        if level != "trace":  # what a client wrote is shown at that level and nowhere else
+            self.last.append(text)
         fields = {"request_id": label} if (label := self._label()) else {}
         getattr(self._log, level)(text, **fields)
 

@@ -223,8 +223,8 @@ class Running:
         if self._guard is not None:
             self._guard.progress()
         if attempt.phase is Phase.STOPPING:
-            if attempt.exchange is not None and attempt.request.streamed and self._stopping is not None:
-                self._stopping.hang_up(attempt)
+            if self._stopping is not None:
+                self._stopping.advanced(attempt)
         elif data:
             self._desk.delta(attempt.key, data, tokens)
         elif attempt.silent_for(ALIVE_EVERY_S):

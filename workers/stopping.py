@@ -42,10 +42,9 @@ class Stopping:
         """Let the engine stop."""
         attempt.phase, attempt.code = Phase.STOPPING, code
         exchange = attempt.exchange
-        check = self._backend.descriptor.idle_check.get(attempt.run.endpoint)
         if exchange is None:
             self._idle(attempt, code)
-        elif attempt.request.streamed and check == IdleCheck.SLOTS:
+        elif self._may_hang_up(attempt):
             if attempt.answering or exchange.connection is None:
                 self.hang_up(attempt)
             else:
@@ -53,6 +52,15 @@ class Stopping:
                 self._loop.call_later(HANG_UP_AFTER_S, lambda: self.hang_up(attempt))
         elif exchange.connection is None:
             self._idle(attempt, code)
+
+    def _may_hang_up(self, attempt: Attempt) -> bool:
+        check = self._backend.idle_check(attempt.run.endpoint)
+        return check == IdleCheck.CLOSED or (check == IdleCheck.SLOTS and attempt.request.streamed)
+
+    def advanced(self, attempt: Attempt) -> None:
+        """The engine said something about a stopping request: now it hears who hangs up."""
+        if attempt.exchange is not None and self._may_hang_up(attempt):
+            self.hang_up(attempt)
 
     def hang_up(self, attempt: Attempt) -> None:
         """Close the connection and begin to ask. Idempotent."""
@@ -64,7 +72,7 @@ class Stopping:
 
     def over(self, attempt: Attempt) -> None:
         """The answer of a stopping request was read to its end, or its connection broke."""
-        if attempt.request.streamed:
+        if self._may_hang_up(attempt):
             self.hang_up(attempt)
         elif self._client.open:
             self._idle(attempt, attempt.code)
@@ -93,7 +101,7 @@ class Stopping:
             if attempt.phase is Phase.RUNNING or attempt.exchange is not None
         )
         try:
-            idle = status == 200 and self._backend.processing(body) <= allowed
+            idle = status == self._backend.busy_status and self._backend.processing(body) <= allowed
         except ValueError:
             idle = False
         if not idle:

@@ -68,7 +68,8 @@ class Stream:
         self._usage, self._progress = usage, progress
         self._old = b'"model":' + msgspec.json.encode(ours)
         self._new = b'"model":' + msgspec.json.encode(theirs)
-        self._rest = b""
+        self.rest = b""
+        """What came behind the last whole event."""
         self._held: list[bytes] = []
         self._tails: list[bytes] = []
         self.finished = False
@@ -78,17 +79,17 @@ class Stream:
 
     def feed(self, data: bytes) -> Yield:
         """Take bytes from the engine; return what may be passed on. Raises ValueError for an endless event."""
-        if self._rest:
-            data = self._rest + data
+        if self.rest:
+            data = self.rest + data
         end = data.rfind(_END)
         if end < 0:
             if len(data) > LARGEST_EVENT:
                 raise ValueError("the engine sent an event without an end")
-            self._rest = data
+            self.rest = data
             return Yield(b"", 0, alive=False)
         end += 2
-        self._rest = data[end:]
-        block = data[:end] if self._rest else data
+        self.rest = data[end:]
+        block = data[:end] if self.rest else data
         count = block.count(_CHOICE)
         if count == block.count(_END) and _PROGRESS not in block and _FINISH not in block:
             return Yield(self._renamed(block), count - block.count(_ROLE), alive=False)

@@ -10,7 +10,7 @@ import msgspec
 from gateway.dialects.naming import model_of, optional_body
 from gateway.house import House
 from gateway.visit import of
-from protocol.admin import Deleted, DeleteModel
+from protocol.shelf import Deleted, DeleteModel
 
 
 class Delete:

@@ -13,23 +13,6 @@ from protocol.admin import GetHealth, GetStats, RunningModel, TroubledModel
 
 _SERVING: Final = frozenset({"ready", "draining"})
 _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
-_GPU: Final = frozenset({"vulkan", "rocm", "cuda", "metal"})
-_DEVICES: Final = {
-    "flm": "npu",
-    "oga-cpu": "cpu",
-    "oga-hybrid": "gpu npu",
-    "oga-npu": "npu",
-    "ryzenai-llm": "gpu npu",
-}
-
-
-def device_of(recipe: str, backend: str) -> str:
-    """Return where a model runs: ``cpu``, ``gpu``, ``npu``, or several of them with spaces between."""
-    if backend in _GPU:
-        return "gpu"
-    if backend in ("cpu", "npu"):
-        return backend
-    return _DEVICES.get(recipe, "gpu npu" if backend == "hybrid" else "cpu")
 
 
 def health_body(health: admin.Health, port: int) -> dict[str, Any]:
@@ -69,7 +52,7 @@ def _loaded(model: RunningModel) -> dict[str, Any]:
         "checkpoint": spec.checkpoint,
         "last_use": model.last_use,
         "type": spec.type,
-        "device": device_of(spec.recipe, spec.backend),
+        "device": spec.device,
         "recipe": spec.recipe,
         "recipe_options": spec.options,
         "backend_url": url if not url or url.endswith("/v1") else f"{url}/v1",

@@ -11,9 +11,9 @@ from gateway.dialects.naming import Body, check_cache_dir, flag_of, model_of, op
 from gateway.house import House
 from gateway.visit import of
 from protocol.admin import Loaded, LoadModel, OptionValue, UnloadModel
+from protocol.devices import ASKED
 from protocol.failures import Code, Failure, LemonbusError, invalid
 
-DEVICES: Final = ("hybrid", "cpu", "gpu", "igpu", "dgpu", "npu")
 DTYPES: Final = ("int4", "int8", "float16", "bfloat16", "float32")
 _OURS: Final = frozenset(
     {"model_name", "model", "save_options", "pinned", "cache_dir", "device", "dtype", "checkpoint", "recipe"}
@@ -29,7 +29,7 @@ def load_call(number: int, body: Body) -> LoadModel:
     Options are only checked to be numbers or strings: their recipe knows the rest.
     """
     model = model_of(body)
-    for key, known in (("device", DEVICES), ("dtype", DTYPES)):
+    for key, known in (("device", ASKED), ("dtype", DTYPES)):
         given = text_of(body, key)
         if given and given.lower() not in known:
             raise invalid(f"`{key}` must be one of {', '.join(known)}", key)

@@ -13,8 +13,8 @@ from gateway.dialects.progress import ProgressEvents, complete_event, tell
 from gateway.house import House
 from gateway.visit import of
 from protocol import wire
-from protocol.admin import Pulled, PullModel, Registration
 from protocol.failures import invalid
+from protocol.shelf import Pulled, PullModel, Registration
 
 LABELS: Final = {"reasoning": "reasoning", "vision": "vision", "embedding": "embeddings", "reranking": "reranking"}
 """Switch of a request → the label that it adds."""

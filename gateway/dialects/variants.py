@@ -8,9 +8,9 @@ import msgspec
 from gateway.dialects.naming import LONGEST_NAME
 from gateway.house import House
 from protocol import checkpoints
-from protocol.admin import ListVariants, Variants
 from protocol.checkpoints import HubPlace
 from protocol.failures import invalid
+from protocol.shelf import ListVariants, Variants
 
 KEY = "checkpoint"
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import OpenHouse
 from tests.house import processes
+from tests.house.server import Server
 from tests.house.waiting import wait_for
 
 LOOP = "extra.tiny-loop"
 
 
-def test_the_client_is_told_and_the_engine_comes_back(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop")
+@pytest.fixture(scope="module")
+def opened(open_shared: OpenHouse) -> Server:
+    return open_shared("tiny-loop")
+
+
+@pytest.fixture
+def server(opened: Server) -> Server:
+    """A server whose model is loaded, however the last test left it."""
+    assert opened.client.post("/v1/load", {"model_name": LOOP}).status == 200
+    return opened
+
+
+def test_the_client_is_told_and_the_engine_comes_back(server: Server) -> None:
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=6000, headers={"X-Request-ID": "told-1"})
     stream.until(lambda it: len(it.events) > 5)
     first = server.engine_pid(LOOP)
@@ -31,8 +45,7 @@ def test_the_client_is_told_and_the_engine_comes_back(open_house: OpenHouse) -> 
     assert server.client.chat(LOOP, max_tokens=3).status == 200
 
 
-def test_every_client_of_the_engine_is_told(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop")
+def test_every_client_of_the_engine_is_told(server: Server) -> None:
     streams = [server.client.start_chat(LOOP, stream=True, max_tokens=6000) for _ in range(4)]
     for stream in streams:
         stream.until(lambda it: len(it.events) > 2)
@@ -43,8 +56,7 @@ def test_every_client_of_the_engine_is_told(open_house: OpenHouse) -> None:
         assert not stream.done
 
 
-def test_a_killed_worker_is_told_like_a_killed_engine(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop")
+def test_a_killed_worker_is_told_like_a_killed_engine(server: Server) -> None:
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=6000)
     stream.until(lambda it: len(it.events) > 5)
     worker, engine = server.worker_pid(LOOP), server.engine_pid(LOOP)

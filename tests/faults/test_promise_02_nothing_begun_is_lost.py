@@ -20,21 +20,31 @@ TOKENS = 20
 """As many as the story has."""
 
 
+@pytest.fixture(scope="module")
+def slow(open_shared: OpenHouse) -> Server:
+    return open_shared("tiny-slow", load=[SLOW], breaker_deaths=50)  # the breaker has a test of its own
+
+
+@pytest.fixture(scope="module")
+def quick(open_shared: OpenHouse) -> Server:
+    return open_shared("tiny-chat")
+
+
 def victim(server: Server, kind: str, model: str) -> int:
     return server.engine_pid(model) if kind == "engine" else server.worker_pid(model)
 
 
 def in_prefill(server: Server, stream: bool) -> Exchange:
     """Return a request that is in the engine, long before its first token."""
-    body = {"model": SLOW, "prompt": prompt_of(1500), "max_tokens": TOKENS, "temperature": 0, "stream": stream}
+    body = {"model": SLOW, "prompt": prompt_of(1000), "max_tokens": TOKENS, "temperature": 0, "stream": stream}
     request = server.client.start("POST", "/v1/completions", body)
     wait_for(lambda: server.busy_slots(SLOW) == 1, "the request is in the engine")
     return request
 
 
 @pytest.mark.parametrize("kind", ["engine", "worker"])
-def test_eight_deaths_in_a_row_before_the_first_token(open_house: OpenHouse, kind: str) -> None:
-    server = open_house("tiny-slow", load=[SLOW])
+def test_eight_deaths_in_a_row_before_the_first_token(slow: Server, kind: str) -> None:
+    server = slow
     for turn in range(8):
         server.wait_loaded(SLOW)
         request = in_prefill(server, stream=turn % 2 == 0)
@@ -47,8 +57,9 @@ def test_eight_deaths_in_a_row_before_the_first_token(open_house: OpenHouse, kin
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_done_counts_although_the_worker_is_dead_when_it_is_read(open_house: OpenHouse, stream: bool) -> None:
-    server = open_house("tiny-chat", load=[CHAT])
+def test_done_counts_although_the_worker_is_dead_when_it_is_read(quick: Server, stream: bool) -> None:
+    server = quick
+    assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
     body = {"model": CHAT, "prompt": prompt_of(4000), "max_tokens": 200, "temperature": 0, "stream": stream}
     request = server.client.start("POST", "/v1/completions", body)
     gateway = server.gateway_of(request)

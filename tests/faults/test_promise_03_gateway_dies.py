@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from tests.conftest import OpenHouse
 from tests.faults.gateways import streams_at_each
 from tests.house import processes
+from tests.house.server import Server
 from tests.house.waiting import wait_for
 
 LOOP = "extra.tiny-loop"
 
 
-def test_a_killed_gateway_stops_its_generations_and_nobody_elses(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop", slots=8, load=[LOOP])
-    begun = streams_at_each(server, LOOP, 1500, count=4)
+@pytest.fixture(scope="module")
+def server(open_shared: OpenHouse) -> Server:
+    """Two gateways, which every test leaves as many and others."""
+    return open_shared("tiny-loop", slots=8, load=[LOOP])
+
+
+def test_a_killed_gateway_stops_its_generations_and_nobody_elses(server: Server) -> None:
+    begun = streams_at_each(server, LOOP, 1000, count=4)
     dead = begun[0][1]
     os.kill(dead, signal.SIGKILL)
     streams = [stream for stream, _ in begun]
@@ -42,8 +50,7 @@ def test_what_had_not_subscribed_yet_is_stopped_too(open_house: OpenHouse) -> No
     assert server.busy_slots(LOOP) == 0
 
 
-def test_a_killed_master_breaks_streams_and_comes_back(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop", load=[LOOP])
+def test_a_killed_master_breaks_streams_and_comes_back(server: Server) -> None:
     streams = [server.client.start_chat(LOOP, stream=True, max_tokens=8000) for _ in range(3)]
     whole = server.client.start_chat(LOOP, max_tokens=8000)
     for stream in streams:
@@ -56,5 +63,6 @@ def test_a_killed_master_breaks_streams_and_comes_back(open_house: OpenHouse) ->
         assert not stream.complete, "broken, never complete"
     wait_for(lambda: server.gateway_master() not in (0, master), "another master")
     server.wait_ready()
+    wait_for(lambda: len(server.gateway_pids()) == 2, "both gateways serve again")
     wait_for(lambda: server.busy_slots(LOOP) == 0, "nothing is generated for nobody")
     assert server.client.chat(LOOP, max_tokens=3).status == 200

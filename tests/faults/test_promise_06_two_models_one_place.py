@@ -10,7 +10,7 @@ SAYS = {"extra.tiny-chat": STORY, "extra.tiny-tale": TALE}
 
 
 def test_every_answer_is_whole_and_of_its_model(open_house: OpenHouse) -> None:
-    server = open_house("tiny-chat", "tiny-tale", max_loaded_models=1)
+    server = open_house("tiny-chat", "tiny-tale", max_loaded_models=1, gateway_workers=2)
 
     def hammer(index: int) -> None:
         for turn in range(5):

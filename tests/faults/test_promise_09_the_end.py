@@ -26,7 +26,7 @@ def test_sigterm_lets_running_requests_end(open_house: OpenHouse) -> None:
     server = open_house("tiny-loop", load=[LOOP], gateway_workers=1)
     kept = server.client.connect()
     assert not server.client.start("GET", "/live", connection=kept).until(lambda it: it.complete).closed
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=2500)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
     stream.until(lambda it: len(it.events) > 2)
 
     server.signal(signal.SIGTERM)
@@ -49,7 +49,7 @@ def test_sigterm_lets_running_requests_end(open_house: OpenHouse) -> None:
 
 def test_sigterm_refuses_what_waits(open_house: OpenHouse) -> None:
     server = open_house("tiny-loop", slots=1, load=[LOOP], grace=20)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=2500)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
     stream.until(lambda it: len(it.events) > 2)
     waiting = server.client.start_chat(LOOP)
     wait_for(lambda: server.state()["queued"] == 1, "one waits")
@@ -90,8 +90,8 @@ def test_sigkill_of_an_idle_supervisor_ends_all(open_house: OpenHouse) -> None:
 
 
 def test_sigkill_of_the_supervisor_answers_everybody(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop", slots=1, load=[LOOP], grace=20)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=2500)
+    server = open_house("tiny-loop", slots=1, load=[LOOP], grace=20, gateway_workers=2)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
     stream.until(lambda it: len(it.events) > 2)
     waiting = [server.client.start_chat(LOOP, stream=stream_it) for stream_it in (True, False)]
     wait_for(lambda: server.state()["queued"] == 2, "two wait")

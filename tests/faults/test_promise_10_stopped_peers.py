@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.conftest import OpenHouse
 from tests.faults.gateways import streams_at_each
 from tests.house import processes
@@ -16,6 +18,20 @@ CUT_OFF = 20.0
 """The house's own patience with silent processes is seconds; this is the test's with the house."""
 
 
+@pytest.fixture(scope="module")
+def opened(open_shared: OpenHouse) -> Server:
+    return open_shared("tiny-loop", "tiny-chat", slots=16, peer_silence=2)
+
+
+@pytest.fixture
+def server(opened: Server) -> Server:
+    """A server with both models and both gateways, whoever was ended before."""
+    for model in (LOOP, CHAT):
+        assert opened.client.post("/v1/load", {"model_name": model}).status == 200
+    wait_for(lambda: len(opened.gateway_pids()) == 2, "two gateways serve")
+    return opened
+
+
 def answers_at_once(server: Server) -> None:
     for _ in range(10):
         start = time.monotonic()
@@ -24,8 +40,7 @@ def answers_at_once(server: Server) -> None:
         assert time.monotonic() - start < 2
 
 
-def test_a_stopped_gateway_costs_nobody_else_anything(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop", "tiny-chat", slots=16, load=[LOOP, CHAT], peer_silence=2)
+def test_a_stopped_gateway_costs_nobody_else_anything(server: Server) -> None:
     streams = streams_at_each(server, LOOP, 3000)
     assert len(streams) == 2
     stopped = streams[-1][1]
@@ -42,8 +57,7 @@ def test_a_stopped_gateway_costs_nobody_else_anything(open_house: OpenHouse) -> 
     wait_for(lambda: server.busy_slots(LOOP) == 0, "nothing is generated for the dead one")
 
 
-def test_a_stopped_worker_costs_nobody_else_anything(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop", "tiny-chat", load=[LOOP, CHAT], peer_silence=2)
+def test_a_stopped_worker_costs_nobody_else_anything(server: Server) -> None:
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     stream.until(lambda it: len(it.events) > 2)
     stopped = server.worker_pid(LOOP)

@@ -6,9 +6,12 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import OpenHouse
 from tests.engines.engine import program
 from tests.house.models import prompt_of
+from tests.house.server import Server
 from tests.house.waiting import stays, wait_for
 
 LOOP, SLOW, CHAT = "extra.tiny-loop", "extra.tiny-slow", "extra.tiny-chat"
@@ -28,18 +31,23 @@ def test_a_stopped_engine_is_replaced(open_house: OpenHouse) -> None:
     server.wait_loaded(LOOP)
 
 
-def test_an_idle_engine_may_be_silent(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop", silence=0.3, load=[LOOP])
-    engine = server.engine_pid(LOOP)
+@pytest.fixture(scope="module")
+def impatient(open_shared: OpenHouse) -> Server:
+    return open_shared("tiny-loop", "tiny-slow", silence=0.4, load=[LOOP, SLOW])
+
+
+def test_an_idle_engine_may_be_silent(impatient: Server) -> None:
+    server = impatient
     server.wait_loaded(LOOP)
+    engine = server.engine_pid(LOOP)
     stays(lambda: server.engine_pid(LOOP) == engine, "an idle engine is left alone", 1.5)
 
 
-def test_a_long_prefill_is_never_touched(open_house: OpenHouse) -> None:
-    server = open_house("tiny-slow", silence=0.4, load=[SLOW])
+def test_a_long_prefill_is_never_touched(impatient: Server) -> None:
+    server = impatient
     server.wait_loaded(SLOW)
     engine = server.engine_pid(SLOW)
-    body = {"model": SLOW, "prompt": prompt_of(6000), "max_tokens": 3, "temperature": 0}
+    body = {"model": SLOW, "prompt": prompt_of(4000), "max_tokens": 3, "temperature": 0}
     answer = server.client.post("/v1/completions", body)
     assert answer.status == 200, answer
     assert server.engine_pid(SLOW) == engine

@@ -11,9 +11,10 @@ import pytest
 import simple_websocket
 
 from protocol import staff, wire
-from protocol.admin import Answer, FollowLogs, Forget, LogBatch, LogEntry, LogSnapshot, Pulled, PullModel
+from protocol.admin import Answer, FollowLogs, Forget, LogBatch, LogEntry, LogSnapshot
 from protocol.admin import Progress as Downloaded
 from protocol.failures import Code, Failure
+from protocol.shelf import Pulled, PullModel
 from protocol.work import Refused
 from tests.gateway.standin import DEADLINE, StandIn, read_until, request, standing
 

@@ -10,6 +10,8 @@ tiny-think thinks in ``<think>``, then says "Forty two."
 tiny-vision a folder: tiny-chat with an ``mmproj`` beside it; pictures are sixteen tokens
 tiny-embed 32-dimensional embeddings; like spellings get like vectors
 tiny-rerank a rank head: distinct, deterministic scores
+tiny-whisper hears ``STORY`` in the first second of everything
+slow-whisper hears nothing, and takes half a second for every 30 s of it
 tiny-lora  an adapter for the chat models, in ``adapters/``
 ========== ==========================================================================================
 """
@@ -23,7 +25,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tests.house.tiny import attachments, decoder, encoder, stories
+from tests.house.tiny import attachments, decoder, encoder, listener, stories
 from tests.house.tiny.decoder import Story
 
 STORY = "".join(stories.CHAT).replace(stories.SPACE, " ")
@@ -71,6 +73,8 @@ def write_all(folder: Path) -> None:
         decoder.write(models / f"{story.name}.gguf", story)
     encoder.write(models / "tiny-embed.gguf", "tiny-embed", ranks=False, seed=3)
     encoder.write(models / "tiny-rerank.gguf", "tiny-rerank", ranks=True, seed=5)
+    listener.write(models / "tiny-whisper.bin", stories.CHAT)
+    listener.write_slow(models / "slow-whisper.bin")
     (vision / "tiny-vision.gguf").hardlink_to(models / "tiny-chat.gguf")
     attachments.write_vision(vision / "mmproj-tiny.gguf")
     attachments.write_adapter(adapters / "tiny-lora.gguf")

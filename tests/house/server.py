@@ -41,9 +41,11 @@ class Server(View):
         self.runtime = runtime or self.home / "r"
         self.models = self.home / "models"
         link_models(self.models, *models)
-        self.port: int = settings.pop("port", 0) or free_port()
+        self._port: int = settings.pop("port", 0) or free_port()
         self.settings = msgspec.convert({**self._defaults(), **settings}, Settings)
-        self.client = Client(self.port)
+        self._client = Client(self._port)
+        self.used = True
+        """Whether anybody may have spoken with it since this was made false."""
         self.lines: list[dict[str, Any]] = []
         self.unread: list[str] = []
         """What came on stderr and is no JSON line."""
@@ -94,6 +96,16 @@ class Server(View):
                 self.lines.append(json.loads(line))
             except ValueError:
                 self.unread.append(line.decode("utf-8", "replace"))
+
+    @property
+    def port(self) -> int:
+        self.used = True
+        return self._port
+
+    @property
+    def client(self) -> Client:
+        self.used = True
+        return self._client
 
     def wait_ready(self) -> None:
         """Wait until ``/health`` says 200."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from tests.house.client import Client, chat_body
 from tests.house.models import STORY
 from tests.house.server import Server
+from tests.house.unmodified import openai_client
+
+if TYPE_CHECKING:
+    import openai
 
 CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 HI: list[Any] = [{"role": "user", "content": "hi"}]
@@ -19,10 +22,9 @@ TOKENS = 20
 VOLATILE = ("id", "created", "timings", "system_fingerprint")
 
 
-@pytest.fixture(scope="module", params=["/v1", "/api/v1", "/v0", "/api/v0"])
+@pytest.fixture(params=["/v1", "/api/v1", "/v0", "/api/v0"])
 def client(request: pytest.FixtureRequest, house: Server) -> Iterator[openai.OpenAI]:
-    url = f"http://127.0.0.1:{house.port}{request.param}"
-    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=30) as made:
+    with openai_client(house, request.param) as made:
         yield made
 
 

@@ -17,7 +17,7 @@ BODY = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_to
 @pytest.mark.parametrize("key", ["k3y-/+=", "one,two"])
 def test_no_way_past_the_key(key: str) -> None:
     bearer = {"Authorization": f"Bearer {key}"}
-    with Server("tiny-chat", api_key=key) as server:
+    with Server("tiny-chat", api_key=key, gateway_workers=1) as server:
         allowed = Client(server.port, bearer)
         assert server.client.post(CHAT, BODY).status == 401
         assert allowed.post(CHAT, BODY).status == 200

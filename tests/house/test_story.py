@@ -21,6 +21,12 @@ def talkative(open_shared: OpenHouse) -> Server:
     return open_shared("tiny-chat", log_level="trace")
 
 
+@pytest.fixture(scope="module")
+def mortal(open_shared: OpenHouse) -> Server:
+    """A server whose processes are killed, one kind a test; it is well again afterwards."""
+    return open_shared("tiny-loop", load=[LOOP], log_level="info")
+
+
 def lines_of(server: Server, *levels: str) -> list[dict[str, Any]]:
     return [line for line in server.lines if line["level"] in levels]
 
@@ -41,7 +47,7 @@ def line_of(server: Server, event: str, **fields: str) -> dict[str, Any]:
 
 
 def test_a_quiet_life_is_told_in_few_lines(open_house: OpenHouse) -> None:
-    server = open_house("tiny-chat", "tiny-loop", max_loaded_models=1, log_level="info")
+    server = open_house("tiny-chat", "tiny-loop", max_loaded_models=1, log_level="info", gateway_workers=2)
     assert server.client.chat(CHAT).status == 200
     assert server.client.chat(LOOP, max_tokens=3).status == 200
     assert server.client.get("/v1/health").status == 200
@@ -75,8 +81,8 @@ def test_ctrl_c_and_a_closed_terminal_end_it_in_order(open_house: OpenHouse, num
     server.assert_nothing_left()
 
 
-def test_an_engines_death_names_the_model_and_each_request(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop", load=[LOOP], log_level="info")
+def test_an_engines_death_names_the_model_and_each_request(mortal: Server) -> None:
+    server = mortal
     server.wait_loaded(LOOP)
     engine = server.engine_pid(LOOP)
     stream = server.client.start_chat(LOOP, {"X-Request-ID": "unlucky"}, stream=True)
@@ -90,18 +96,20 @@ def test_an_engines_death_names_the_model_and_each_request(open_house: OpenHouse
     told = line_of(server, "request", request_id="unlucky")
     assert (told["level"], told["model"], told["code"]) == ("warning", LOOP, "backend_died")
     assert line_of(server, "engine lost, it is started again")["model"] == LOOP
+    server.wait_loaded(LOOP)
 
 
-def test_a_gateways_death_leaves_the_names_of_its_requests(open_house: OpenHouse) -> None:
-    server = open_house("tiny-loop", load=[LOOP], log_level="info", gateway_workers=1)
+def test_a_gateways_death_leaves_the_names_of_its_requests(mortal: Server) -> None:
+    server = mortal
     server.wait_loaded(LOOP)
     stream = server.client.start_chat(LOOP, {"X-Request-ID": "orphan"}, stream=True)
     stream.until(lambda said: len(said.chunks) > 5)
-    gateway = next(each["pid"] for each in server.health()["lemonbus"]["processes"] if each["role"] == "gateway")
+    gateway = server.gateway_of(stream)
+    assert gateway in [each["pid"] for each in server.state()["processes"] if each["role"] == "gateway"]
     processes.kill(gateway)
     assert line_of(server, "request stopped", request_id="orphan")["code"] == "gateway_gone"
     assert line_of(server, "gateway worker gone")["gateway_pid"] == gateway
-    wait_for(lambda: len([line for line in server.lines if line["event"] == "gateway worker up"]) > 1, "it is back")
+    wait_for(lambda: len([line for line in server.lines if line["event"] == "gateway worker up"]) > 2, "it is back")
 
 
 def test_what_the_caller_did_wrong_is_no_warning(talkative: Server) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-import openai
 import pytest
 
 from tests.house.server import Server
+from tests.house.unmodified import openai_client
 
 EMBED, RERANK = "extra.tiny-embed", "extra.tiny-rerank"
 DOCUMENTS = ["cat", "dog", "zebra"]
@@ -19,7 +19,7 @@ def likeness(one: list[float], other: list[float]) -> float:
 
 
 def test_embeddings_by_the_openai_package(house: Server) -> None:
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{house.port}/v1", api_key="none", max_retries=0) as client:
+    with openai_client(house) as client:
         answer = client.embeddings.create(model=EMBED, input=["hello there", "hello where", "zq zq zq"])
         alone = client.embeddings.create(model=EMBED, input="hello there", encoding_format="float")
     first, like, unlike = (item.embedding for item in answer.data)

@@ -50,7 +50,11 @@ class View:
 
     def assert_idle(self) -> None:
         """No grant is held and nobody waits."""
-        wait_for(lambda: self.state()["granted"] == 0 and self.state()["queued"] == 0, "no grant is left")
+        wait_for(self._is_idle, "no grant is left")
+
+    def _is_idle(self) -> bool:
+        state = self.state()
+        return state["granted"] == state["queued"] == 0
 
     def busy_slots(self, model: str) -> int:
         """How many slots work, by the engine's own word; -1 if it does not answer."""
@@ -91,10 +95,11 @@ class View:
     def engine_now(self, model: str) -> Process | None:
         """The engine that serves a model at this moment."""
         pids = {worker.pid for worker in self.workers()}
+        ends = tuple(f"/{model.removeprefix('extra.')}{end}" for end in ("", ".gguf", ".bin"))
         found = [
             process
             for process in self.process_tree()
-            if process.parent in pids and process.mentions(f"/{model.removeprefix('extra.')}.gguf")
+            if process.parent in pids and any(word.endswith(ends) for word in process.words)
         ]
         return found[0] if found else None
 

@@ -49,6 +49,8 @@ def desk(tmp_path: Path, environment: dict[str, str]) -> Iterator[Desk]:
 
 @pytest.fixture
 def shelf(tmp_path: Path, environment: dict[str, str], hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     shelf = Shelf(tmp_path / "cache", environment["HF_ENDPOINT"], tmp_path / "hf", monkeypatch)
     yield shelf
     shelf.close()

@@ -17,8 +17,9 @@ import msgspec
 import zmq
 
 from protocol import endpoints, wire
-from protocol.admin import Progress, Pulled, PullFailed, Pulling, Source
+from protocol.admin import Progress
 from protocol.settings import Settings, store
+from protocol.shelf import Pulled, PullFailed, Pulling, Source
 from protocol.staff import Hello, Leave
 from protocol.surroundings import Surroundings
 

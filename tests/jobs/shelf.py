@@ -8,7 +8,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants, file_download, hf_api
 
-from protocol.admin import Pulled, PullFailed, Pulling, Source
+from protocol.shelf import Pulled, PullFailed, Pulling, Source
 from workers.jobs.fetch import fetch
 from workers.jobs.gauge import Gauge
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,10 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def write(program: Path, code: int = 0) -> None:
-    program.write_text(f"#!/bin/sh\n[ \"$*\" = 'pull llama3.2:1b' ] || exit 9\ncat <<'X'\n{SAID}X\nexit {code}\n")
+def write(program: Path, code: int = 0, listed: str = "") -> None:
+    lists = f"[ \"$*\" = 'list --json' ] && {{ cat <<'X'\n{listed}\nX\nexit 0; }}\n" if listed else ""
+    pulls = f"[ \"$*\" = 'pull llama3.2:1b' ] || exit 9\ncat <<'X'\n{SAID}X\nexit {code}\n"
+    program.write_text(f"#!/bin/sh\n{lists}{pulls}")
     program.chmod(0o755)
 
 
@@ -43,10 +46,46 @@ def test_flm_fetches_and_it_is_known(program: Path, tmp_path: Path) -> None:
     assert files.locate(model, str(tmp_path)) is None
     gauge = Gauge()
     assert flm.fetch(PLACE, str(tmp_path), gauge) == 2
-    assert gauge.reading == Reading("model.q4nx", 2, 2, 1_200_000_000, 1_200_000_000)
+    size = int(1.2 * 2**30)
+    assert gauge.reading == Reading("model.q4nx", 2, 2, size, size)
     found = files.locate(model, str(tmp_path))
     assert found is not None
-    assert (found.path, found.size) == (PLACE.tag, 1_200_001_000)
+    assert (found.path, found.size) == (PLACE.tag, size + 1024)
+
+
+@pytest.mark.parametrize(
+    ("listed", "size"),
+    [
+        ('{"models":[{"name":"a:1b","installed":false},{"name":"llama3.2:1b","installed":true,"size":1235814432}]}', 1235814432),
+        ('[FLM]  Hello\n{"models":[{"name":"llama3.2:1b","installed":true,"size":7}]}', 7),
+        ('{"models":[]}', int(1.2 * 2**30) + 1024),
+        ("Error parsing arguments: unrecognised option '--json'", int(1.2 * 2**30) + 1024),
+    ],
+)  # fmt: skip
+def test_what_it_lists_counts_more(program: Path, tmp_path: Path, listed: str, size: int) -> None:
+    write(program, listed=listed)
+    flm.fetch(PLACE, str(tmp_path), Gauge())
+    found = files.locate(entry("user.x", {"checkpoint": PLACE.tag, "recipe": "flm"}), str(tmp_path))
+    assert found is not None
+    assert found.size == size
+
+
+def test_what_it_does_not_list_as_installed_was_not_fetched(program: Path, tmp_path: Path) -> None:
+    write(program, listed='{"models":[{"name":"llama3.2:1b","installed":false}]}')
+    with pytest.raises(SourceError, match="installed"):
+        flm.fetch(PLACE, str(tmp_path), Gauge())
+    assert not PLACE.mark(str(tmp_path)).exists()
+
+
+def test_lines_that_are_written_over_are_told_when_they_come() -> None:
+    reading, writing = os.pipe()
+    lines = flm._lines(reading)
+    os.write(writing, b"one\n\r\033[Ktwo\r")
+    assert [next(lines), next(lines)] == ["one", "\033[Ktwo"]
+    os.write(writing, b"thr")
+    os.close(writing)
+    assert list(lines) == ["thr"]
+    os.close(reading)
 
 
 def test_flm_fails(program: Path, tmp_path: Path) -> None:

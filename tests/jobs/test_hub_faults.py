@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.admin import Progress, Pulled, PullFailed, Pulling, Source
+from protocol.admin import Progress
 from protocol.failures import Code
+from protocol.shelf import Pulled, PullFailed, Pulling, Source
 from tests.house.hub import Hub, gguf
 from tests.house.waiting import wait_for
 from tests.jobs.conftest import MODEL, PROJECTOR, SHOP

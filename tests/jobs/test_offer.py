@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import checkpoints
-from protocol.admin import Variant
+from protocol.shelf import Variant
 from workers.jobs.offer import MOST, offer
 
 QWEN = "unsloth/Qwen3-8B-GGUF"

@@ -43,6 +43,27 @@ def test_all_tools_are_asked(folder: Path) -> None:
     assert found.troubles == []
 
 
+@pytest.mark.parametrize(
+    ("said", "trouble"),
+    [
+        ('{"ready":true,"all_fw_ok":true}', ""),
+        ('[FLM]  Hello\n{"ready":false,"all_fw_ok":false,"kernel_ok":true}', "flm cannot use the NPU: the NPU's firmware is too old."),
+        ('{"ready":false,"amd_device_found":false,"memlock_ok":false}', "flm cannot use the NPU: it finds no NPU; too little memory may be locked (`ulimit -l`)."),
+        ('{"ready":false}', "flm cannot use the NPU: see `flm validate`."),
+    ],
+)  # fmt: skip
+def test_flm_is_asked_whether_it_can_run_here(folder: Path, said: str, trouble: str) -> None:
+    tools.put(folder, "flm", said, status=int("false" in said))
+    found = probe()
+    assert (found.flm, found.troubles) == (trouble, [])
+
+
+def test_an_flm_that_does_not_validate_is_a_trouble_of_its_own(folder: Path) -> None:
+    tools.put(folder, "flm", "Invalid command: validate", status=1)
+    found = probe()
+    assert (found.flm, len(found.troubles)) == ("", 1)
+
+
 def test_an_older_nvidia_smi_is_asked_less(folder: Path) -> None:
     refuses = 'case "$*" in *compute_cap*) echo "Field \\"compute_cap\\" is not a valid field to query."; exit 2;; esac'
     tools.put(folder, "nvidia-smi", "Tesla K80, 11441, 418.67, 00000000:00:04.0\n", instead=refuses)

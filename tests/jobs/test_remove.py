@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.admin import Removed, RemoveFailed, Removing
+from protocol.shelf import Removed, RemoveFailed, Removing
 from workers.jobs.remove import remove
 
 

@@ -123,8 +123,7 @@ def test_live_is_only_at_the_root(server: Server) -> None:
         assert answer.json()["message"] == answer.error["message"]
 
 
-def test_live_answers_while_the_supervisor_does_not(open_house: OpenHouse) -> None:
-    server = open_house("tiny-chat")
+def test_live_answers_while_the_supervisor_does_not(server: Server) -> None:
     server.signal(signal.SIGSTOP)
     try:
         assert server.client.get("/live", patience=2.0).body == b'{"status":"ok"}'

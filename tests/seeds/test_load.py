@@ -10,9 +10,10 @@ import pytest
 
 from tests.conftest import OpenHouse
 from tests.house import processes
+from tests.house.folders import RECITAL
 from tests.house.hub import Hub
 from tests.house.server import Server
-from tests.seeds.hubbed import QWEN, hub_around
+from tests.seeds.hubbed import CPU, HYBRID, QWEN, WHISPER_CHECKPOINT, hub_around
 
 WHISPER = "whisper-large-v3-turbo-q8_0.bin"
 CHAT, LOOP, BROKEN = "extra.tiny-chat", "extra.tiny-loop", "extra.broken"
@@ -55,6 +56,22 @@ def test_basic_load_installs_the_model_first(server: Server, hub: Hub, prefix: s
     assert (body["status"], body["message"]) == ("success", f"Loaded model: {QWEN}")
     assert hub.transfers, "it was downloaded"
     assert server.health()["model_loaded"] == QWEN
+
+
+@pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
+def test_basic_load_of_an_onnx_model(server: Server, prefix: str) -> None:
+    status, body = load(server, {"model_name": CPU}, prefix)
+    assert (status, body["status"], body["message"]) == (200, "success", f"Loaded model: {CPU}")
+    (shown,) = [each for each in server.health()["all_models_loaded"] if each["model_name"] == CPU]
+    assert (shown["recipe"], shown["device"], shown["type"]) == ("oga-cpu", "cpu", "llm")
+    assert server.health()["checkpoint_loaded"] == "amd/Qwen2.5-0.5B-Instruct-quantized_int4-float16-cpu-onnx"
+    assert server.client.chat(CPU).text == RECITAL
+
+
+def test_an_npu_that_is_not_there(server: Server) -> None:
+    status, body = load(server, {"model_name": HYBRID, "device": "npu"})
+    assert (status, body["error"]["code"]) == (503, "load_failed"), body
+    assert "ryzenai-server was not found" in body["message"]
 
 
 def test_custom_settings(server: Server) -> None:
@@ -120,22 +137,17 @@ def test_requests_under_way_end_before_it_is_loaded_again(server: Server) -> Non
     assert stream.finish().events[-1].data == "[DONE]"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"model_name": WHISPER, "whispercpp_backend": "npu", "whispercpp_args": "--convert"},
-        {"model_name": WHISPER, "whispercpp_backend": "cpu", "whispercpp_args": "--convert"},
-        {"model_name": "sd-turbo", "steps": 4, "cfg_scale": 1.0, "width": 512, "height": 512},
-        {"model_name": "Qwen2.5-0.5B-Instruct-CPU"},
-    ],
-)
-def test_recipes_without_an_adapter_say_so_before_anything_is_downloaded(
-    server: Server, hub: Hub, body: dict[str, Any]
-) -> None:
-    before = hub.requests
+def test_a_whisper_model(server: Server) -> None:
+    """The document's example on the backend that is here, and then on the one that is not."""
+    body = {"model_name": WHISPER, "whispercpp_backend": "cpu", "whispercpp_args": "--convert"}
     status, answer = load(server, body)
-    assert (status, answer["error"]["code"]) == (501, "unsupported_operation"), answer
-    assert hub.requests == before
+    assert (status, answer["message"]) == (200, f"Loaded model: {WHISPER}")
+    assert (answer["checkpoint"], answer["recipe"]) == (WHISPER_CHECKPOINT, "whispercpp")
+    assert options_of(server, WHISPER).items() >= {"whispercpp_backend": "cpu", "whispercpp_args": "--convert"}.items()
+    status, answer = load(server, {**body, "whispercpp_backend": "npu"})
+    assert (status, answer["error"]["code"]) == (503, "load_failed")
+    assert "'npu' is not installed" in answer["message"]
+    assert options_of(server, WHISPER)["whispercpp_backend"] == "cpu", "it runs on"
 
 
 LLAMACPP = ["-m", "--port", "--ctx-size", "-ngl", "--jinja", "--mmproj", "--embeddings", "--reranking"]

@@ -9,9 +9,10 @@ import pytest
 
 from tests.conftest import OpenHouse
 from tests.house.exchange import Exchange
+from tests.house.folders import RECITAL
 from tests.house.hub import Hub
 from tests.house.server import Server
-from tests.seeds.hubbed import UNREGISTERED, hub_around
+from tests.seeds.hubbed import ONNX, UNREGISTERED, hub_around
 
 PREFIXES = pytest.mark.parametrize("prefix", ["/api/v0", "/v0"])
 LOADED = {"status": "success", "model_name": UNREGISTERED, "checkpoint": UNREGISTERED, "recipe": "llamacpp"}
@@ -75,12 +76,25 @@ def test_load_error(server: Server, body: dict[str, Any], param: str) -> None:
     assert (answer.error["type"], answer.error["param"]) == ("invalid_request", param)
 
 
-def test_an_onnx_checkpoint_means_its_recipe(server: Server, hub: Hub) -> None:
-    before = hub.requests
-    answer = load(server, {"model": "amd/Llama-3.2-1B-Instruct-int4-onnx-hybrid"})
-    assert (answer.status, answer.error["code"]) == (501, "unsupported_operation")
-    assert "oga-hybrid" in answer.error["message"]
-    assert hub.requests == before
+@PREFIXES
+@pytest.mark.parametrize("device", [{}, {"device": "hybrid", "dtype": "int4"}])
+def test_an_onnx_checkpoint_means_its_recipe(server: Server, prefix: str, device: dict[str, str]) -> None:
+    answer = load(server, {"model": ONNX, **device}, prefix)
+    assert answer.status == 200, answer
+    assert answer.json().items() >= {"status": "success", "checkpoint": ONNX, "recipe": "oga-hybrid"}.items()
+    health = server.client.get(f"{prefix}/health").json()
+    assert (health["model_loaded"], health["checkpoint_loaded"]) == (ONNX, ONNX)
+    assert health["all_models_loaded"][0]["device"] == "cpu", "there is no NPU here"
+    body = {"model": ONNX, "prompt": "the meaning of life is", "max_length": 3, "do_sample": False}
+    assert server.client.post(f"{prefix}/completions", body).json()["text"] == RECITAL[: len(" One folder full")]
+    (entry,) = [each for each in server.client.get(f"{prefix}/models").json()["data"] if each["checkpoint"] == ONNX]
+    assert entry["dtype"] == "int4"
+
+
+def test_an_onnx_checkpoint_on_the_processor(server: Server, hub: Hub) -> None:
+    hub.repositories["somebody/Other-onnx"] = hub.repositories[ONNX]
+    answer = load(server, {"model": "somebody/Other-onnx", "device": "cpu"})
+    assert (answer.status, answer.json()["recipe"]) == (200, "oga-cpu"), answer
 
 
 @PREFIXES

@@ -42,7 +42,7 @@ def test_flms_checkpoint_is_a_name_of_flms(hub: Hub, tmp_path: Path, monkeypatch
     program.write_text("#!/bin/sh\necho '[FLM]  Downloading 1/1: model.q4nx'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
-    with Server("tiny-chat", offline=False) as server:
+    with Server("tiny-chat", offline=False, gateway_workers=1) as server:
         status, body = pull(server, model_name="user.flm-x", checkpoint="llama3.2:1b", recipe="flm")
         assert (status, body["message"]) == (200, "Installed model: user.flm-x")
         assert registered(server)["flm-x"]["checkpoint"] == "llama3.2:1b"

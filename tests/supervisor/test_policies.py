@@ -6,10 +6,12 @@ import pytest
 
 from protocol.admin import Peer
 from protocol.failures import Code, Failure
+from protocol.recipes import Npu
 from supervisor.eviction import Blocked, Budget, Evict, Fits, Tenant, Verdict, Wait, Wish, decide
 from supervisor.lifecycle import TABLE, IllegalStepError, State, Step, step
 from supervisor.peers import Peers
 from supervisor.restarts import Policy, Record
+from workers.backends import DESCRIPTORS
 
 
 def test_every_state_is_in_the_table_and_every_living_one_can_end() -> None:
@@ -57,6 +59,60 @@ def tenant(model: str, last_use: float = 0.0, *, busy: bool = False, **more: obj
 )
 def test_who_must_leave(tenants: list[Tenant], budget: Budget, memory: int, verdict: Verdict) -> None:
     assert decide(Wish("x", "llm", memory), tenants, budget) == verdict
+
+
+ALONE, SHARED = Npu.ALONE, Npu.PER_TYPE
+
+
+@pytest.mark.parametrize(
+    ("npu", "tenants", "budget", "verdict"),
+    [
+        # what is not on the NPU, and a wish that is not for it
+        (ALONE, [tenant("a", type="image")], Budget(4), Fits()),
+        ("", [tenant("a", npu=ALONE)], Budget(4), Fits()),
+        # alone means alone, whatever the type
+        (ALONE, [tenant("a", npu=ALONE)], Budget(4), Evict(["a"])),
+        (ALONE, [tenant("a", type="image", npu=ALONE)], Budget(4), Evict(["a"])),
+        (ALONE, [tenant("a", npu=SHARED), tenant("b", type="image", npu=SHARED)], Budget(4), Evict(["a", "b"])),
+        (SHARED, [tenant("a", type="image", npu=ALONE)], Budget(4), Evict(["a"])),
+        # one of each type
+        (SHARED, [tenant("a", type="image", npu=SHARED)], Budget(4), Fits()),
+        (SHARED, [tenant("a", npu=SHARED), tenant("b", type="image", npu=SHARED)], Budget(4), Evict(["a"])),
+        # busy ones too, but nobody who is pinned or on the way
+        (ALONE, [tenant("a", busy=True, npu=ALONE)], Budget(4), Evict(["a"])),
+        (
+            ALONE,
+            [tenant("a", npu=ALONE, pinned=True), tenant("b", type="image", npu=SHARED)],
+            Budget(4),
+            Blocked(["a"]),
+        ),
+        (ALONE, [tenant("a", npu=ALONE, movable=False)], Budget(4), Wait()),
+        (ALONE, [tenant("a", npu=ALONE, leaving=True)], Budget(4), Wait()),
+        (ALONE, [tenant("a", npu=ALONE, leaving=True, pinned=True)], Budget(4), Wait()),
+        # whoever leaves the NPU leaves a place of its type, too
+        (ALONE, [tenant("a", 2.0, npu=ALONE), tenant("b", 1.0)], Budget(2), Evict(["a"])),
+        (ALONE, [tenant("a", 2.0, type="image", npu=ALONE), tenant("b", 1.0)], Budget(1), Evict(["a", "b"])),
+    ],
+)
+def test_who_must_leave_the_npu(npu: str, tenants: list[Tenant], budget: Budget, verdict: Verdict) -> None:
+    assert decide(Wish("x", "llm", 0, npu), tenants, budget) == verdict
+
+
+@pytest.mark.parametrize(
+    ("recipe", "backend", "npu"),
+    [
+        ("flm", "npu", SHARED),
+        ("ryzenai-llm", "npu", ALONE),
+        ("oga-hybrid", "hybrid", ALONE),
+        ("whispercpp", "npu", ALONE),
+        ("whispercpp", "cpu", ""),
+        ("llamacpp", "vulkan", ""),
+    ],
+)
+def test_how_recipes_hold_the_npu(recipe: str, backend: str, npu: str) -> None:
+    found = DESCRIPTORS[recipe].backend(backend)
+    assert found is not None
+    assert found.npu == npu
 
 
 DEATH = Failure(Code.BACKEND_DIED, "SIGKILL", model="a")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.admin import Registration
 from protocol.failures import Code, LemonbusError
+from protocol.shelf import Registration
 from supervisor import registration
 from supervisor.catalogue import Entry
 

@@ -219,6 +219,10 @@ def test_lines(line: bytes, level: str, text: str) -> None:
         (500, '{"error":{"code":500,"message":"Jinja Exception: roles must alternate","type":"server_error"}}', Code.INVALID_REQUEST, 400, None),
         (400, '{"error":{"code":400,"message":"cannot open /home/me/models/x.gguf here"}}', Code.INVALID_REQUEST, 400, "cannot open … here"),
         (400, '{"error":{"code":400,"message":"and/or is fine"}}', Code.INVALID_REQUEST, 400, "and/or is fine"),
+        (500, '{"error":"Failed to load x model!"}', Code.BACKEND_ERROR, 500, "llama-server: Failed to load x model!"),
+        (500, '{"error":"Max length reached"}', Code.CONTEXT_EXCEEDED, 400, None),
+        (400, '{"error":{"code":400,"message":"Max length reached!","type":"model_error"}}', Code.CONTEXT_EXCEEDED, 400, None),
+        (503, '{"error":"NPU is in use and request queue is full (limit: 10)."}', Code.OVERLOADED, 503, None),
     ],
 )  # fmt: skip
 def test_the_engines_errors(status: int, body: str, code: Code, http: int, message: Any) -> None:

@@ -22,7 +22,7 @@ from workers import gguf
 from workers.backends import ARGUMENTS, CLASSES, DESCRIPTORS, backend_class
 from workers.backends.arguments import FORBIDDEN, check_args, slots_of
 from workers.backends.llamacpp import LlamaCpp
-from workers.check import available_memory, parts_of
+from workers.check import available_memory
 from workers.engines.flags import FLAGS, FlagError, parse
 from workers.generation import FEW_TOKENS, SHORT_BODY
 
@@ -309,8 +309,8 @@ def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, n
 
 
 def test_parts() -> None:
-    assert parts_of(Path("/m/x.gguf")) == [Path("/m/x.gguf")]
-    assert [path.name for path in parts_of(Path("/m/x-00001-of-00002.gguf"))] == [
+    assert gguf.parts_of(Path("/m/x.gguf")) == [Path("/m/x.gguf")]
+    assert [path.name for path in gguf.parts_of(Path("/m/x-00001-of-00002.gguf"))] == [
         "x-00001-of-00002.gguf",
         "x-00002-of-00002.gguf",
     ]

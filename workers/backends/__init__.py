@@ -27,7 +27,13 @@ _KNOWN: Final = [
 DESCRIPTORS: Final[dict[str, Descriptor]] = {descriptor.recipe: descriptor for descriptor in _KNOWN}
 """Recipe → its descriptor."""
 
-CLASSES: Final[dict[str, type[Backend]]] = {llamacpp.DESCRIPTOR.recipe: llamacpp.LlamaCpp}
+CLASSES: Final[dict[str, type[Backend]]] = {
+    llamacpp.DESCRIPTOR.recipe: llamacpp.LlamaCpp,
+    sdcpp.DESCRIPTOR.recipe: sdcpp.SdCpp,
+    flm.DESCRIPTOR.recipe: flm.Flm,
+    whispercpp.DESCRIPTOR.recipe: whispercpp.WhisperCpp,
+    **oga.CLASSES,
+}
 """Recipe → what runs it, for those that can be run."""
 
 ARGUMENTS: Final[dict[str, Callable[[str], list[str]]]] = {
@@ -35,7 +41,7 @@ ARGUMENTS: Final[dict[str, Callable[[str], list[str]]]] = {
     for descriptor in _KNOWN
     for option in descriptor.options
     if option.kind == "args"
-} | {"llamacpp_args": arguments.check_args}
+} | {"llamacpp_args": arguments.check_args, flm.OPTION: flm.check_args}
 """Option of kind ``args`` → what splits it into words, and raises for a flag that is ours to set."""
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import abc
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from protocol.recipes import Descriptor, ModelSpec
+from protocol.recipes import Descriptor, IdleCheck, ModelSpec
 from protocol.sampling import Value
 from protocol.settings import Settings
 
@@ -32,6 +33,9 @@ class EngineRequest(NamedTuple):
     """Completions of each prompt."""
     patient: bool = False
     """Nobody reads along: the stream may be told in large pieces."""
+    content_type: str = "application/json"
+    translate: Callable[[bytes], bytes] | None = None
+    """Writes an answer (of a stream, each piece of it) as llama-server would; raises ValueError if it makes no sense."""
 
     @property
     def weight(self) -> int:
@@ -48,10 +52,21 @@ class EngineFacts(NamedTuple):
     version: str = ""
 
 
+class Examined(NamedTuple):
+    """What a model's files tell before an engine reads them."""
+
+    size: int
+    """Bytes, all of them together."""
+    context: int = 0
+    """Tokens the model was trained for, 0 if they do not say."""
+
+
 class Backend(abc.ABC):
     """One model as one recipe runs it."""
 
     descriptor: ClassVar[Descriptor]
+    busy_status: ClassVar[int] = 200
+    """What the engine's answer to :meth:`busy` has for its status."""
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Keep the model and the house's settings."""
@@ -73,6 +88,23 @@ class Backend(abc.ABC):
         return hashlib.sha256(key.encode()).hexdigest() if "," in key else key
 
     @property
+    def silence(self) -> float:
+        """Seconds without any progress after which a busy engine is taken to hang."""
+        return self.settings.silence
+
+    def health(self) -> EngineRequest:
+        """Return the request that an engine which is up answers with 200; its warm-up comes after that."""
+        return EngineRequest("GET", "/health")
+
+    def idle_check(self, endpoint: str) -> str:
+        """Return how the worker learns that the engine has stopped: an :class:`~protocol.recipes.IdleCheck`."""
+        return self.descriptor.idle_check.get(endpoint, IdleCheck.ANSWER)
+
+    def parse(self, _line: bytes) -> tuple[str, str] | None:
+        """Return level and text of a line that the engine printed; None: it is read as llama.cpp's are."""
+        return None
+
+    @property
     @abc.abstractmethod
     def program(self) -> str:
         """The engine's name in messages (``llama-server``)."""
@@ -90,6 +122,13 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def check(self) -> None:
         """Raise a failure for what can be told before starting: options, flags, the executable."""
+
+    def examine(self) -> Examined:
+        """Look at the model's files; raises OSError for one that cannot be read, ValueError for one that is broken.
+
+        The text of a ValueError is for the caller: it has no path.
+        """
+        return Examined(Path(self.spec.path).stat().st_size)
 
     @abc.abstractmethod
     def command(self, port: int) -> list[str]:

@@ -12,14 +12,16 @@ from typing import ClassVar, Final
 import msgspec
 
 from protocol import installed, logs
+from protocol.devices import Device
 from protocol.failures import Code, Failure, invalid
 from protocol.installed import Installation
-from protocol.recipes import Descriptor, Device, ModelSpec, ModelType, Provision
+from protocol.recipes import Descriptor, ModelSpec, ModelType, Provision
 from protocol.sampling import PARAMS
 from protocol.settings import Settings
+from workers import gguf
 from workers.backends import arguments
 from workers.backends.arguments import check_args
-from workers.backends.backend import Backend, EngineFacts, EngineRequest
+from workers.backends.backend import Backend, EngineFacts, EngineRequest, Examined
 from workers.backends.llamacpp_recipe import DESCRIPTOR
 from workers.engines import flags, llama_server
 from workers.generation import generation
@@ -141,6 +143,15 @@ class LlamaCpp(Backend):
                 flags.parse(self._words)
             except flags.FlagError as problem:
                 raise invalid(f"llamacpp_args: {problem}", "llamacpp_args") from None
+
+    def examine(self) -> Examined:
+        """See :meth:`Backend.examine`."""
+        size = context = 0
+        projector = [Path(self.spec.mmproj)] if self.spec.mmproj else []
+        for path in [*gguf.parts_of(Path(self.spec.path)), *projector]:
+            size += path.stat().st_size
+            context = context or gguf.read(path).context_length
+        return Examined(size, context)
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""

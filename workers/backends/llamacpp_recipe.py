@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from protocol.devices import Device
 from protocol.recipes import Backend as Program
-from protocol.recipes import Descriptor, Device, IdleCheck, ModelType, Option, Provision
+from protocol.recipes import Descriptor, IdleCheck, ModelType, Option, Provision
 from workers.backends import arguments
 
 _TEXT: Final = ["chat/completions", "completions", "slots"]

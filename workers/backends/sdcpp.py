@@ -1,77 +1,218 @@
-"""stable-diffusion.cpp: pictures. What can be installed and asked of it; no adapter runs it yet."""
+"""stable-diffusion.cpp: pictures, through the user's or a release's ``sd-server``, or ours over the Python package."""
 
 from __future__ import annotations
 
-from typing import Final
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar, Final
 
-from protocol.recipes import Backend as Program
-from protocol.recipes import Descriptor, Device, IdleCheck, ModelType, Option, Provision
+from protocol import forms, installed, logs
+from protocol.failures import Code, Failure, invalid
+from protocol.installed import Installation
+from protocol.recipes import Descriptor, ModelSpec, Provision
+from protocol.settings import Settings
+from workers import gguf, pictures, safetensors
+from workers.backends import arguments
+from workers.backends.backend import Backend, EngineFacts, EngineRequest, Examined
+from workers.backends.sdcpp_recipe import DESCRIPTOR, EDITS, PARTS, TEXT_READERS
+from workers.engines import sd_flags
 
-_HOME: Final = "https://github.com/leejet/stable-diffusion.cpp"
+__all__ = ["DESCRIPTOR", "SdCpp"]
 
-DESCRIPTOR: Final = Descriptor(
-    recipe="sd-cpp",
-    title="stable-diffusion.cpp",
-    backends=[
-        Program(
-            name="cpu",
-            devices=[Device.CPU],
-            executable="sd-server",
-            provision=Provision.ARCHIVE,
-            help="a release's sd-server on the processor",
-        ),
-        Program(
-            name="system",
-            devices=[Device.CPU],
-            executable="sd-server",
-            home=_HOME,
-            help="the sd-server on PATH",
-        ),
-        Program(
-            name="vulkan",
-            devices=[Device.CPU, Device.AMD_GPU, Device.NVIDIA_GPU],
-            executable="sd-server",
-            provision=Provision.ARCHIVE,
-            systems=["linux", "win32"],
-            help="a release's sd-server on any GPU with Vulkan",
-        ),
-        Program(
-            name="rocm",
-            devices=[Device.AMD_GPU],
-            executable="sd-server",
-            provision=Provision.ARCHIVE,
-            systems=["linux", "win32"],
-            help="a release's sd-server on an AMD GPU with ROCm",
-        ),
-    ],
-    options=[
-        Option(
-            "sd-cpp_backend",
-            "string",
-            "which stable-diffusion.cpp runs the model",
-            "cpu",
-            choices=["cpu", "system", "vulkan", "rocm"],
-        ),
-        Option("sdcpp_args", "args", "further arguments for sd-server", ""),
-        Option("steps", "int", "inference steps of a picture", 20, 1, 1000),
-        Option("cfg_scale", "number", "scale of classifier-free guidance", 7.0, 0, 100),
-        Option("width", "int", "pixels of a picture's width", 512, 64, 4096),
-        Option("height", "int", "pixels of a picture's height", 512, 64, 4096),
-    ],
-    forbidden_flags=[
-        "--diffusion-model",
-        "--listen-ip",
-        "--listen-port",
-        "--llm",
-        "--model",
-        "--tae",
-        "--vae",
-        "-m",
-    ],
-    serves={ModelType.IMAGE: ["images/generations", "images/edits", "images/variations"]},
-    idle_check={
-        "images/generations": IdleCheck.ANSWER,
-        "images/edits": IdleCheck.ANSWER,
-        "images/variations": IdleCheck.ANSWER,
-    },
-)
+_MODULE: Final = "workers.engines.sd_server"
+_ARGUMENTS: Final = "sdcpp_args"
+_ZIP: Final = b"PK\x03\x04"
+"""How PyTorch's own checkpoints begin, which stable-diffusion.cpp reads too; nothing short tells if one is whole."""
+_MODELS: Final = EngineRequest("GET", "/v1/models")
+"""sd-server listens when its model is loaded, and says nothing of itself."""
+_LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)?\[(DEBUG|INFO|WARN|ERROR) *\](?:\x1b\[0m)? +")
+_LEVELS: Final = {b"DEBUG": "trace", b"INFO": "debug", b"WARN": "warning", b"ERROR": "error"}
+"""It tells every stage of every picture at INFO, and at DEBUG what its prompt was."""
+
+
+class SdCpp(Backend):
+    """One model of pictures behind one sd-server."""
+
+    descriptor: ClassVar[Descriptor] = DESCRIPTOR
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        """Resolve the backend and the arguments; raises ``invalid_request`` for what cannot be."""
+        super().__init__(spec, settings)
+        named = DESCRIPTOR.backend(spec.backend)
+        if named is None:
+            raise invalid(f"sd-cpp has no backend {spec.backend!r}", "sd-cpp_backend")
+        self._program = named
+        self._words = arguments.check(_ARGUMENTS, DESCRIPTOR.forbidden_flags, str(self._option(_ARGUMENTS)))
+
+    def _option(self, name: str) -> int | float | str:
+        declared = DESCRIPTOR.option(name)
+        fallback = declared.default if declared and declared.default is not None else ""
+        return self.spec.options.get(name, getattr(self.settings, name, fallback))
+
+    @property
+    def program(self) -> str:
+        """All backends run sd-server, or what behaves so."""
+        return "sd-server"
+
+    @property
+    def alias(self) -> str:
+        """It never calls its model by a name."""
+        return self.spec.name
+
+    @property
+    def slots(self) -> int:
+        """One picture at a time."""
+        return 1
+
+    def _installation(self) -> Installation | None:
+        if self._program.provision is Provision.USER:
+            return None
+        found = installed.find(self.settings.cache_dir, DESCRIPTOR.recipe, self._program.name)
+        return found[0] if found else None
+
+    def _executable(self) -> list[str] | None:
+        if self._program.provision is Provision.USER:
+            found = shutil.which(self.settings.sd_server)
+            return [found] if found else None
+        there = self._installation()
+        if there is not None:
+            return [str(there.program)] if there.program.is_file() else None
+        return [sys.executable, "-m", _MODULE] if self._ours else None
+
+    @property
+    def _ours(self) -> bool:
+        """Whether it is our own program that runs."""
+        package = self._program.requires
+        return bool(package) and self._installation() is None and importlib.util.find_spec(package) is not None
+
+    def check(self) -> None:
+        """See :meth:`Backend.check`."""
+        if self._executable() is None:
+            name = self._program.name
+            cure = f"{Path(self.settings.sd_server).name} was not found"
+            if self._program.provision is not Provision.USER:
+                cure = f"`lemonbus backends install sd-cpp:{name}` does that"
+            if self._program.requires:
+                cure += ", or `pip install stable-diffusion-cpp-python`, which compiles it"
+            raise Failure(
+                Code.LOAD_FAILED, f"the sd-cpp backend {name!r} is not installed: {cure}", model=self.spec.name
+            ).raised()
+        if self._ours:
+            try:
+                sd_flags.parse(self._words)
+            except sd_flags.FlagError as problem:
+                raise invalid(f"{_ARGUMENTS}: {problem}", _ARGUMENTS) from None
+
+    def examine(self) -> Examined:
+        """See :meth:`Backend.examine`."""
+        parts = [Path(file) for flag, file in pairwise(self._words) if flag in PARTS]
+        size = 0
+        for path in [Path(self.spec.path), *parts]:
+            size += path.stat().st_size
+            whole(path)
+        return Examined(size)
+
+    def command(self, port: int) -> list[str]:
+        """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
+        words = self._executable()
+        if words is None:
+            self.check()
+            raise AssertionError
+        parted = any(word in TEXT_READERS for word in self._words)
+        words += ["--listen-ip", "127.0.0.1", "--listen-port", str(port)]
+        words += ["--diffusion-model" if parted else "-m", self.spec.path]
+        words += ["--steps", str(self._option("steps")), "--cfg-scale", str(self._option("cfg_scale"))]
+        words += ["-W", str(self._option("width")), "-H", str(self._option("height"))]
+        threads = int(self._option("threads"))
+        if threads:
+            words += ["-t", str(threads)]
+        if logs.RANK[self.settings.log_level] <= logs.RANK["trace"]:
+            words += ["-v"]
+        return words + self._words
+
+    def prepare(self) -> None:
+        """It keeps nothing."""
+
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """See :meth:`Backend.environment`: nothing of ours that an engine need not know, and no spinning threads."""
+        kept = {
+            name: value
+            for name, value in inherited.items()
+            if not name.startswith(("LEMONBUS_", "LEMONADE_", "STABLE_DIFFUSION_CPP_"))
+            and name not in ("HF_TOKEN", "PYTHONSTARTUP", sd_flags.KEY)
+        }
+        if not self._ours:
+            kept.pop("PYTHONPATH", None)
+            there = self._installation()
+            if there is not None:
+                # Releases bring their libraries, and not all of them look for them beside the program.
+                own = (str(there.program.parent), kept.get("LD_LIBRARY_PATH", ""))
+                kept["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, own))
+        elif self.key:
+            # Not on the command line, which everybody on the machine can read. The original knows no keys.
+            kept[sd_flags.KEY] = self.key
+        kept["GOMP_SPINCOUNT"] = "300"
+        return kept
+
+    def parse(self, line: bytes) -> tuple[str, str]:
+        """See :meth:`Backend.parse`. Its bars of progress are no lines."""
+        found = _LINE.match(line)
+        if found is not None:
+            return _LEVELS[found[1]], line[found.end() :].decode("utf-8", "replace")
+        return "debug" if b"\r" in line or b"it/s" in line else "info", line.decode("utf-8", "replace")
+
+    def health(self) -> EngineRequest:
+        """See :meth:`Backend.health`."""
+        return _MODELS
+
+    def warm_up(self) -> None:
+        """None: the smallest picture takes seconds, and some models draw no small ones."""
+
+    def about(self) -> EngineRequest:
+        """See :meth:`Backend.about`."""
+        return _MODELS
+
+    def facts(self, answer: bytes) -> EngineFacts:
+        """See :meth:`Backend.facts`."""
+        if b'"data"' not in answer:
+            raise ValueError("it lists no models")
+        there = self._installation()
+        version = there.record.version if there else sd_flags.version() if self._ours else ""
+        return EngineFacts(self.slots, 0, version)
+
+    def busy(self) -> EngineRequest:
+        """See :meth:`Backend.busy`. Nobody asks: it cannot be interrupted, so its answers are waited for."""
+        return _MODELS
+
+    def processing(self, _answer: bytes) -> int:
+        """See :meth:`Backend.processing`."""
+        return 0
+
+    def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
+        """See :meth:`Backend.request`."""
+        if endpoint not in DESCRIPTOR.serves.get(self.spec.type, []):
+            raise Failure(
+                Code.UNSUPPORTED, f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
+            ).raised()
+        if query or stream:
+            raise Failure(Code.UNSUPPORTED, "sd-server does not stream pictures").raised()
+        if endpoint == EDITS:
+            form = pictures.engine_form(body)
+            kind = f"{forms.KIND}; boundary={forms.boundary_of(form)}"
+            return EngineRequest("POST", f"/v1/{endpoint}", form, content_type=kind)
+        return EngineRequest("POST", f"/v1/{endpoint}", pictures.engine_body(body))
+
+
+def whole(path: Path) -> None:
+    """Raise ValueError for a file that is no model or not whole, as far as its header tells; OSError if unreadable."""
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic == gguf.MAGIC or path.suffix.lower() == ".gguf":
+        gguf.read(path)
+    elif magic != _ZIP:
+        safetensors.check(path)

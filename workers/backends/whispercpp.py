@@ -1,62 +1,211 @@
-"""whisper.cpp: speech to text. What can be installed and asked of it; no adapter runs it yet."""
+"""whisper.cpp: recordings to text, through its own HTTP server or ours over the pywhispercpp wheel.
+
+It hears one recording at a time, and stops at the end of the window it is in (30 seconds of the recording) when its
+client hangs up.  A request without a recording waits for its turn before it is refused: so it tells when all is quiet.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import importlib.util
+import io
+import os
+import shutil
+import sys
+import wave
+from pathlib import Path
+from typing import ClassVar, Final
 
-from protocol.recipes import Backend as Program
-from protocol.recipes import Descriptor, Device, IdleCheck, ModelType, Option, Provision
+from protocol import forms, installed
+from protocol.failures import Code, Failure, invalid
+from protocol.forms import Part
+from protocol.installed import Installation
+from protocol.recipes import Descriptor, ModelSpec, Provision
+from protocol.settings import Settings
+from workers import ggml, heard
+from workers.backends import arguments
+from workers.backends.backend import Backend, EngineFacts, EngineRequest, Examined
+from workers.backends.whispercpp_recipe import DESCRIPTOR, TRANSLATIONS
+from workers.engines import whisper_flags
+from workers.engines.flags import FlagError
 
-_HOME: Final = "https://github.com/ggml-org/whisper.cpp"
+__all__ = ["DESCRIPTOR", "WhisperCpp"]
 
-DESCRIPTOR: Final = Descriptor(
-    recipe="whispercpp",
-    title="whisper.cpp",
-    backends=[
-        Program(
-            name="cpu",
-            devices=[Device.CPU],
-            executable="module:workers.engines.whisper_server",
-            requires="pywhispercpp",
-            provision=Provision.WHEEL,
-            help="whisper.cpp from the pywhispercpp wheel, on the processor",
-        ),
-        Program(
-            name="system",
-            devices=[Device.CPU],
-            executable="whisper-server",
-            home=_HOME,
-            help="the whisper-server on PATH",
-        ),
-        Program(
-            name="vulkan",
-            devices=[Device.CPU, Device.AMD_GPU, Device.NVIDIA_GPU],
-            executable="whisper-server",
-            provision=Provision.ARCHIVE,
-            systems=["linux", "win32"],
-            help="a release's whisper-server on any GPU with Vulkan",
-        ),
-        Program(
-            name="npu",
-            devices=[Device.AMD_NPU],
-            executable="whisper-server",
-            provision=Provision.ARCHIVE,
-            systems=["win32"],
-            help="a release's whisper-server on an AMD NPU",
-        ),
-    ],
-    options=[
-        Option(
-            "whispercpp_backend",
-            "string",
-            "which whisper.cpp runs the model",
-            "cpu",
-            choices=["cpu", "system", "vulkan", "npu"],
-        ),
-        Option("whispercpp_args", "args", "further arguments for whisper-server", ""),
-        Option("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
-    ],
-    forbidden_flags=["--host", "--model", "--port", "-m"],
-    serves={ModelType.AUDIO: ["audio/transcriptions"]},
-    idle_check={"audio/transcriptions": IdleCheck.ANSWER},
-)
+OPTION: Final = "whispercpp_args"
+_ALWAYS: Final = (Part("response_format", b"verbose_json"), Part("no_language_probabilities", b"true"))
+"""What is asked of the engine whatever a client wants; the probabilities would cost another look at the recording."""
+_BRIEFLY: Final = (Part("audio_ctx", b"64"), Part("temperature_inc", b"0"), Part("max_tokens", b"1"))
+_PREFIXES: Final = ("LEMONBUS_", "LEMONADE_", "LLAMA_", "WHISPER_")
+
+
+class WhisperCpp(Backend):
+    """One ggml model behind one whisper-server."""
+
+    descriptor: ClassVar[Descriptor] = DESCRIPTOR
+    busy_status: ClassVar[int] = 400
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        """Resolve the backend and the arguments; raises ``invalid_request`` for what cannot be."""
+        super().__init__(spec, settings)
+        named = DESCRIPTOR.backend(spec.backend)
+        if named is None:
+            raise invalid(f"whispercpp has no backend {spec.backend!r}", "whispercpp_backend")
+        self._program = named
+        self._words = arguments.check(OPTION, DESCRIPTOR.forbidden_flags, str(spec.options.get(OPTION, "")))
+
+    @property
+    def program(self) -> str:
+        """All backends run whisper-server, or what behaves so."""
+        return "whisper-server"
+
+    @property
+    def alias(self) -> str:
+        """It never calls its model by a name."""
+        return self.spec.name
+
+    @property
+    def slots(self) -> int:
+        """One recording at a time."""
+        return 1
+
+    def _installation(self) -> Installation | None:
+        if self._program.provision is Provision.USER:
+            return None
+        found = installed.find(self.settings.cache_dir, DESCRIPTOR.recipe, self._program.name)
+        return found[0] if found else None
+
+    def _executable(self) -> list[str] | None:
+        there = self._installation()
+        if self._program.requires:
+            if there is None and importlib.util.find_spec(self._program.requires) is None:
+                return None
+            return [sys.executable, "-m", self._program.executable.removeprefix("module:")]
+        if self._program.provision is Provision.USER:
+            found = shutil.which(self.settings.whisper_server)
+            return [found] if found else None
+        return [str(there.program)] if there and there.program.is_file() else None
+
+    def check(self) -> None:
+        """See :meth:`Backend.check`."""
+        if self._executable() is None:
+            name = self._program.name
+            cure = f"{Path(self.settings.whisper_server).name} was not found"
+            if self._program.provision is not Provision.USER:
+                cure = f"`lemonbus backends install whispercpp:{name}` does that"
+            raise Failure(
+                Code.LOAD_FAILED, f"the whispercpp backend {name!r} is not installed: {cure}", model=self.spec.name
+            ).raised()
+        if self._program.requires:
+            try:
+                whisper_flags.read(self._words)
+            except FlagError as problem:
+                raise invalid(f"{OPTION}: {problem}", OPTION) from None
+
+    def examine(self) -> Examined:
+        """See :meth:`Backend.examine`."""
+        path = Path(self.spec.path)
+        ggml.check(path)
+        return Examined(path.stat().st_size)
+
+    def command(self, port: int) -> list[str]:
+        """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
+        words = self._executable()
+        if words is None:
+            self.check()
+            raise AssertionError
+        words += ["-m", self.spec.path, "--host", "127.0.0.1", "--port", str(port)]
+        threads = int(self.spec.options.get("threads", self.settings.threads))
+        if threads:
+            words += ["-t", str(threads)]
+        # Whoever names no language wants it found out, as OpenAI does; the engine would take it for English.
+        words += ["-l", whisper_flags.AUTO]
+        return words + self._words
+
+    def prepare(self) -> None:
+        """It keeps nothing."""
+
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """See :meth:`Backend.environment`: nothing of ours that an engine need not know, and no spinning threads."""
+        kept = {
+            name: value
+            for name, value in inherited.items()
+            if not name.startswith(_PREFIXES) and name not in ("HF_TOKEN", "PYTHONSTARTUP")
+        }
+        there = self._installation()
+        if not self._program.requires:
+            kept.pop("PYTHONPATH", None)
+            if there:
+                # Releases bring their libraries, and not all of them look for them beside the program.
+                kept["LD_LIBRARY_PATH"] = _path(str(there.program.parent), kept.get("LD_LIBRARY_PATH", ""))
+        else:
+            if there:
+                kept["PYTHONPATH"] = _path(kept.get("PYTHONPATH", ""), str(there.packages))
+            if self.key:
+                # Not on the command line, which everybody on the machine can read. The original knows no keys.
+                kept[whisper_flags.KEY] = self.key
+        kept["GOMP_SPINCOUNT"] = "300"
+        kept["GGML_NO_BACKTRACE"] = "1"
+        return kept
+
+    def parse(self, line: bytes) -> tuple[str, str]:
+        """See :meth:`Backend.parse`. It tells every stage of every recording; of what went wrong it says so."""
+        text = line.decode("utf-8", "replace")
+        return "warning" if "error" in text.lower() or "failed" in text.lower() else "debug", text
+
+    def warm_up(self) -> EngineRequest:
+        """A moment of silence in a narrow window: an engine built for another processor dies here, not in a request."""
+        return self._inference(forms.written([*_BRIEFLY, Part("file", _silence(0.2), "silence.wav")]))
+
+    def about(self) -> EngineRequest:
+        """See :meth:`Backend.about`."""
+        return self.health()
+
+    def facts(self, _answer: bytes) -> EngineFacts:
+        """See :meth:`Backend.facts`. It says nothing of itself."""
+        there = self._installation()
+        version = there.record.version if there else ""
+        if self._program.requires and not version:
+            version = whisper_flags.version()
+        return EngineFacts(self.slots, 0, version)
+
+    def busy(self) -> EngineRequest:
+        """See :meth:`Backend.busy`. Refused when it is its turn."""
+        return self._inference(forms.written([Part("ready", b"")]))
+
+    def processing(self, _answer: bytes) -> int:
+        """See :meth:`Backend.processing`. Whatever the answer to :meth:`busy` says, it comes when all is quiet."""
+        return 0
+
+    def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
+        """See :meth:`Backend.request`."""
+        if endpoint not in DESCRIPTOR.serves.get(self.spec.type, []) or query or stream:
+            raise Failure(
+                Code.UNSUPPORTED, f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
+            ).raised()
+        more = [Part("translate", b"true")] if endpoint == TRANSLATIONS else []
+        try:
+            fields = forms.read(forms.boundary_of(body), body)
+            whisper_flags.wishes({part.name: part.text() for part in fields if not part.filename})
+            return self._inference(forms.extended(body, [*_ALWAYS, *more]))
+        except FlagError as problem:
+            # The original answers 500 to a number that is none.
+            raise invalid(str(problem), str(problem).partition(" ")[0]) from None
+        except ValueError as problem:
+            raise invalid(f"the request is no form: {problem}") from None
+
+    def _inference(self, body: bytes) -> EngineRequest:
+        kind = f"{forms.KIND}; boundary={forms.boundary_of(body)}"
+        return EngineRequest("POST", "/inference", body, content_type=kind, translate=heard.transcript)
+
+
+def _silence(seconds: float) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(16_000)
+        sound.writeframes(bytes(2 * int(16_000 * seconds)))
+    return file.getvalue()
+
+
+def _path(*parts: str) -> str:
+    return os.pathsep.join(filter(None, parts))

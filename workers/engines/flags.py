@@ -1,4 +1,4 @@
-"""The command line of our llama-server: a table, and a strict reader that knows no library.
+"""The command line of our llama-server: a table, and a strict reader of such tables that knows no library.
 
 Names and meanings are llama-server's, ``_`` counts as ``-`` in long ones. The worker reads a user's arguments
 with the same table before anything is started, so that an unknown flag evicts nobody.
@@ -6,7 +6,7 @@ with the same table before anything is started, so that an unknown flag evicts n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 Value = int | float | str | bool
@@ -15,7 +15,7 @@ _FALSE: Final = frozenset({"off", "disabled", "false", "0", "no"})
 
 
 class FlagError(ValueError):
-    """A command line that llama-server would refuse; the text says why."""
+    """A command line that the engine would refuse; the text says why."""
 
 
 class Flag(NamedTuple):
@@ -46,7 +46,10 @@ def _tri(text: str) -> str:
 
 _CACHE_TYPES: Final = _one_of("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
-_ROWS: Final[list[tuple[str, str, Callable[[str], Value] | None, Value]]] = [
+Row = tuple[str, str, Callable[[str], Value] | None, Value]
+"""Names, and the three parts of a :class:`Flag`."""
+
+_ROWS: Final[list[Row]] = [
     ("-m --model", "model.path", str, ""),
     ("-mm --mmproj", "mmproj.path", str, ""),
     ("-a --alias", "<alias>", str, ""),
@@ -128,18 +131,23 @@ _ROWS: Final[list[tuple[str, str, Callable[[str], Value] | None, Value]]] = [
     ("--version", "<version>", None, True),
 ]
 
-FLAGS: Final[dict[str, Flag]] = {
-    name: Flag(target, read, bare) for names, target, read, bare in _ROWS for name in names.split()
-}
+
+def table(rows: Sequence[Row]) -> dict[str, Flag]:
+    """Return the flags of a command line by their names."""
+    return {name: Flag(target, read, bare) for names, target, read, bare in rows for name in names.split()}
 
 
-def parse(words: Sequence[str]) -> list[tuple[str, Value]]:
+FLAGS: Final = table(_ROWS)
+"""llama-server's."""
+
+
+def parse(words: Sequence[str], flags: Mapping[str, Flag] = FLAGS) -> list[tuple[str, Value]]:
     """Return (target, value) in the order given; raises :class:`FlagError`."""
     found: list[tuple[str, Value]] = []
     rest = iter(words)
     for word in rest:
         name = word.replace("_", "-") if word.startswith("--") else word
-        flag = FLAGS.get(name)
+        flag = flags.get(name)
         if flag is None:
             raise FlagError(f"unknown argument {word}")
         if flag.read is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from protocol import checkpoints
-from protocol.admin import Pulled, PullFailed, Pulling, Source
 from protocol.checkpoints import HubPlace, TagPlace
 from protocol.failures import Code, Failure, LemonbusError
+from protocol.shelf import Pulled, PullFailed, Pulling, Source
 from workers.jobs import flm, hub, presence, wheel
 from workers.jobs.gauge import Gauge
 from workers.jobs.trouble import SourceError

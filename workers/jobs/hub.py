@@ -15,8 +15,8 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.utils import build_hf_headers, disable_progress_bars  # type: ignore[attr-defined,unused-ignore]
 
 from protocol import checkpoints
-from protocol.admin import Source
 from protocol.checkpoints import HubPlace
+from protocol.shelf import Source
 from workers import gguf
 from workers.jobs import disk, listing
 from workers.jobs.gauge import Gauge
@@ -70,7 +70,9 @@ def _wanted(place: HubPlace, source: Source, found: list[Remote]) -> list[Remote
     wanted = checkpoints.choose(names, place.variant)
     if not wanted:
         raise SourceError(
-            f"{place.repo} has no file {place.variant!r}" if place.variant else f"{place.repo} has no GGUF"
+            f"{place.repo} has no file {place.variant!r}"
+            if place.variant
+            else f"{place.repo} has no GGUF and no {checkpoints.GENAI}"
         )
     by_name = {remote.name: remote for remote in found}
     if source.sha256 and by_name[wanted[0]].etag not in ("", source.sha256):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from protocol import checkpoints
-from protocol.admin import Variant, Variants
+from protocol.shelf import Variant, Variants
 
 MOST: Final = 5
 _RECIPE: Final = "llamacpp"

@@ -46,8 +46,16 @@ def probe() -> Probed:
         nvidia = pool.submit(asked, smi.nvidia, [])
         amd = pool.submit(asked, smi.amd, [])
         mode = pool.submit(asked, smi.npu_power_mode, "")
+        flm = pool.submit(asked, smi.flm_trouble, "")
         listed = packages()
-        return Probed(amd.result(_SLOWEST), nvidia.result(_SLOWEST), mode.result(_SLOWEST), listed, troubles)
+        return Probed(
+            amd.result(_SLOWEST),
+            nvidia.result(_SLOWEST),
+            mode.result(_SLOWEST),
+            listed,
+            flm=flm.result(_SLOWEST),
+            troubles=troubles,
+        )
 
 
 def look() -> Probed | None:

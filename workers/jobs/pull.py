@@ -9,8 +9,9 @@ import traceback
 from typing import Final
 
 from protocol import logs
-from protocol.admin import Progress, Pulled, PullFailed, Pulling
+from protocol.admin import Progress
 from protocol.failures import Code, Failure
+from protocol.shelf import Pulled, PullFailed, Pulling
 from workers.jobs.errand import Errand
 from workers.jobs.fetch import Outcome, fetch
 from workers.jobs.gauge import Gauge, Reading

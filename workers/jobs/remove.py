@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from protocol.admin import Removed, RemoveFailed, Removing
 from protocol.failures import Code, Failure
+from protocol.shelf import Removed, RemoveFailed, Removing
 from workers.jobs import flm
 from workers.jobs.errand import Errand
 

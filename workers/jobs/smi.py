@@ -23,17 +23,36 @@ _POWER_MODE: Final = re.compile(r"^\s*Power Mode\s*:\s*(\S.*?)\s*$", re.MULTILIN
 _UNKNOWN: Final = frozenset({"", "n/a", "[n/a]", "[not supported]", "unknown"})
 
 
+_FLM: Final = {
+    "amd_device_found": "it finds no NPU",
+    "kernel_ok": "the kernel or its NPU driver is too old",
+    "npu_driver_ok": "the NPU's driver is too old",
+    "all_fw_ok": "the NPU's firmware is too old",
+    "enough_cols": "the NPU is too small",
+    "memlock_ok": "too little memory may be locked (`ulimit -l`)",
+}
+"""What ``flm validate`` looks at → what is wrong if it is false."""
+
+
 class ToolError(Exception):
     """A tool is there and gave no answer."""
 
 
 def run(tool: str, *arguments: str) -> str | None:
     """Return what a tool prints, None if there is none; raises :class:`ToolError`."""
+    done = _done(tool, *arguments)
+    if done is not None and done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip())[-300:]
+        raise ToolError(f"{tool} ended with {done.returncode}: {said}")
+    return done.stdout if done else None
+
+
+def _done(tool: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:
     program = shutil.which(tool)
     if program is None:
         return None
     try:
-        done = subprocess.run(
+        return subprocess.run(
             [program, *arguments],
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -46,10 +65,6 @@ def run(tool: str, *arguments: str) -> str | None:
         raise ToolError(f"{tool} did not answer within {SECONDS:g} s") from None
     except OSError as problem:
         raise ToolError(f"{tool} cannot be run: {problem.strerror}") from None
-    if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip())[-300:]
-        raise ToolError(f"{tool} ended with {done.returncode}: {said}")
-    return done.stdout
 
 
 def nvidia() -> list[Gpu]:
@@ -117,3 +132,18 @@ def npu_power_mode() -> str:
     """Ask ``xrt-smi`` how the neural processor is set, empty if it does not say."""
     found = _POWER_MODE.search(run("xrt-smi", *XRT) or "")
     return found[1] if found else ""
+
+
+def flm_trouble() -> str:
+    """Ask ``flm`` whether it could run here; return what is wrong, empty if nothing is or there is no ``flm``."""
+    done = _done("flm", "validate", "--json")  # it ends with 1 where it cannot
+    if done is None:
+        return ""
+    try:
+        said = msgspec.json.decode(done.stdout[max(0, done.stdout.find("{")) :], type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        raise ToolError(f"flm speaks no JSON that we know: {problem}") from None
+    if said.get("ready") is not False:
+        return ""
+    wrong = [words for check, words in _FLM.items() if said.get(check) is False]
+    return f"flm cannot use the NPU: {'; '.join(wrong) or 'see `flm validate`'}."

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import traceback
 
-from protocol.admin import Inspected, InspectFailed, Inspecting
 from protocol.checkpoints import HubPlace, parse
 from protocol.failures import Code, Failure, LemonbusError
+from protocol.shelf import Inspected, InspectFailed, Inspecting
 from workers.jobs.errand import Errand
 from workers.jobs.listing import explained, listing
 from workers.jobs.offer import offer

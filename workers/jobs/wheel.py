@@ -13,8 +13,8 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from protocol.admin import Source
 from protocol.checkpoints import WheelPlace
+from protocol.shelf import Source
 from workers.jobs import disk, pip
 from workers.jobs.gauge import Gauge
 from workers.jobs.trouble import SourceError

@@ -51,11 +51,6 @@ REST = {
 }
 
 
-@pytest.fixture
-def ask(tmp_path: Path) -> Answering:
-    return Answering(tmp_path)
-
-
 def refused(
     ask: Answering, result: Any, param: str | None = None, status: int = 400, kind: str = "invalid_request"
 ) -> Any:

@@ -1,0 +1,46 @@
+"""What the tests of the terminal share: nothing around them, a stand-in server, and a verb that runs in this process."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.main import main
+from tests.gateway.webserver import WebServer, serving
+
+Ends = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def nothing_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No configuration of this machine or of the developer."""
+    for name in list(os.environ):
+        if name.startswith(("LEMONBUS_", "LEMONADE_", "_LEMONBUS")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
+    with serving() as standin:
+        monkeypatch.setenv("LEMONBUS_URL", standin.url)
+        yield standin
+
+
+@pytest.fixture
+def lemonbus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ends:
+    """Run a verb in this process; return its exit code, output and complaints."""
+
+    def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        code = main(list(arguments))
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return run

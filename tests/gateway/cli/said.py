@@ -1,0 +1,31 @@
+"""What a stand-in server says: models, chunks of a chat, and how far a download is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+ALL = ("GET", "/v1/models?show_all=true")
+CHAT = ("POST", "/v1/chat/completions")
+PULL = ("POST", "/v1/pull")
+DONE = "data: [DONE]\n\n"
+COMPLETE = 'event: complete\ndata: {"file_index":1,"total_files":1,"percent":100}\n\n'
+
+
+def model(name: str, **more: Any) -> dict[str, Any]:
+    return {"id": name, "checkpoint": f"o/{name}:Q4_0", "recipe": "llamacpp", "downloaded": False, "size": 2.5, **more}
+
+
+def chunk(**delta: Any) -> str:
+    return f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta, 'finish_reason': None}]})}\n\n"
+
+
+def end(reason: str = "stop") -> str:
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
+    usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+    return f"data: {json.dumps(last)}\n\ndata: {json.dumps(usage)}\n\n"
+
+
+def progress(percent: int) -> str:
+    facts = {"file": "m.gguf", "file_index": 1, "total_files": 1, "bytes_downloaded": percent, "bytes_total": 100}
+    return f"event: progress\ndata: {json.dumps({**facts, 'percent': percent})}\n\n"

@@ -1,0 +1,91 @@
+"""The verbs that ask no server: version, config and completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.cli.conftest import Ends
+from tests.gateway.cli.person import LAUNCH
+from tests.gateway.cli.said import ALL
+from tests.gateway.webserver import Reply, WebServer
+
+
+def test_version(lemonbus: Ends) -> None:
+    code, out, _ = lemonbus("version")
+    assert code == 0
+    assert out.startswith("lemonbus ")
+    assert json.loads(lemonbus("version", "--json")[1])["version"] == out.split()[1]
+
+
+def test_the_version_can_be_asked_for_as_everywhere(lemonbus: Ends) -> None:
+    assert lemonbus("--version") == lemonbus("version")
+
+
+def test_version_imports_nothing_heavy() -> None:
+    """What makes it fast, without a clock."""
+    heavy = "{'msgspec', 'zmq', 'gevent', 'falcon', 'rich', 'http.client', 'simple_websocket', 'asyncio'}"
+    program = f"import sys; from gateway.cli.main import main; main(['version']); print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.splitlines()[1] == "set()"
+
+
+def test_config_shows_values_origins_and_no_secret(
+    lemonbus: Ends, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text("\nport = 4711")
+    monkeypatch.setenv("LEMONBUS_API_KEY", "hush")
+    monkeypatch.setenv("LEMONBUS_PROT", "1")
+    code, out, err = lemonbus("config", "--config", str(file), "--json")
+    shown = json.loads(out)
+    assert code == 0
+    assert shown["port"] == {"value": 4711, "origin": "file", "where": f"{file}:2"}
+    assert shown["host"]["origin"] == "default"
+    assert shown["api_key"] == {"value": "********", "origin": "environment", "where": "LEMONBUS_API_KEY"}
+    assert "LEMONBUS_PORT?" in err
+    table = lemonbus("config", "--config", str(file))[1]
+    assert "hush" not in out + table
+    assert any(line.split() == ["port", "4711", f"{file}:2"] for line in table.splitlines())
+
+
+def test_bad_configuration_ends_with_2(lemonbus: Ends, tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text("port = 'x'")
+    for verb in ("config", "serve"):
+        code, out, err = lemonbus(verb, "--config", str(file))
+        assert (code, out) == (2, "")
+        assert err == f"lemonbus: {file}:1: port: expected a whole number from 0 up to 65535, got 'x'\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str, lemonbus: Ends) -> None:
+    code, out, _ = lemonbus("completion", shell)
+    assert code == 0
+    assert "_LEMONBUS_COMPLETE" in out
+
+
+def test_completion_knows_verbs_choices_and_models(server: WebServer) -> None:
+    server.replies[ALL] = Reply({"data": [{"id": "Tiny"}, {"id": "Other"}]})
+
+    def complete(words: str, index: int) -> list[str]:
+        asked = {"_LEMONBUS_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(index)}
+        done = subprocess.run(
+            [sys.executable, LAUNCH],
+            env={**os.environ, **asked},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        return [line.rpartition(",")[2] for line in done.stdout.split()]
+
+    assert complete("lemonbus lo", 1) == ["load", "logs"]
+    assert complete("lemonbus load T", 2) == ["Tiny"]
+    assert complete("lemonbus serve --log-level tr", 3) == ["trace"]
+    assert complete("lemonbus load --url http://127.0.0.1:1 T", 4) == []

@@ -1,0 +1,94 @@
+"""The terminal's logs: the snapshot, and a follower that loses its server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import simple_websocket
+
+from tests.gateway.cli.conftest import Ends
+from tests.gateway.cli.person import LAUNCH
+from tests.gateway.webserver import WebServer
+
+
+def entry(seq: int, severity: str = "Info") -> dict[str, Any]:
+    return {"seq": seq, "timestamp": "t", "severity": severity, "tag": "gateway", "line": f"line {seq}"}
+
+
+def snapshot(*numbers: int, boot: str = "b1") -> str:
+    return json.dumps({"type": "logs.snapshot", "boot": boot, "entries": [entry(number) for number in numbers]})
+
+
+def test_logs_prints_the_snapshot(server: WebServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Any] = []
+
+    def talk(peer: simple_websocket.Server) -> None:
+        heard.append(json.loads(peer.receive(timeout=10)))
+        peer.send(snapshot(1, 2, 3))
+        peer.receive(timeout=10)
+
+    server.talk = talk
+    monkeypatch.setenv("LEMONBUS_API_KEY", "k")
+    assert lemonbus("logs", "--model", "A", "--request", "r", "--level", "error") == (0, "line 1\nline 2\nline 3\n", "")
+    assert heard == [{"type": "logs.subscribe", "after_seq": None, "model": "A", "request_id": "r", "level": "error"}]
+    assert server.asked[-1][1] == "/logs/stream"
+    assert server.asked[-1][3]["Authorization"] == "Bearer k"
+    assert lemonbus("logs", "-n", "1")[1] == "line 3\n"
+    assert lemonbus("logs", "-n", "0")[1] == ""
+    assert [json.loads(line) for line in lemonbus("logs", "--json")[1].splitlines()] == [entry(1), entry(2), entry(3)]
+
+
+def test_logs_refused(server: WebServer, lemonbus: Ends) -> None:
+    def talk(peer: simple_websocket.Server) -> None:
+        peer.receive(timeout=10)
+        peer.send(json.dumps({"type": "error", "message": "no such level"}))
+        peer.receive(timeout=10)
+
+    server.talk = talk
+    assert lemonbus("logs") == (1, "", "lemonbus: no such level\n")
+
+
+def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: WebServer) -> None:
+    """Three lives: the first breaks off, the second goes on, the third is another boot, which starts anew."""
+    lives: list[Callable[[simple_websocket.Server], object]] = [
+        lambda peer: peer.send(snapshot(1, 2)),  # the snapshot that is printed first
+        lambda peer: (
+            peer.send(snapshot(2)),
+            peer.send(json.dumps({"type": "logs.entry", "entry": entry(3)})),
+        ),
+        lambda peer: (
+            peer.send(snapshot(3, 4)),
+            peer.send(json.dumps({"type": "logs.entry", "entry": {**entry(5), "dropped": 7}})),
+        ),
+        lambda peer: (peer.send(snapshot(1, boot="b2")), peer.receive(timeout=20)),
+    ]
+    subscriptions: list[Any] = []
+
+    def talk(peer: simple_websocket.Server) -> None:
+        subscriptions.append(json.loads(peer.receive(timeout=10)))
+        lives[len(subscriptions) - 1](peer)
+
+    server.talk = talk
+    with subprocess.Popen(
+        [sys.executable, LAUNCH, "logs", "-f"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as follower:
+        assert follower.stdout is not None
+        try:
+            lines = [follower.stdout.readline().rstrip() for _ in range(9)]
+        finally:
+            follower.kill()
+    lost = "lemonbus: the connection to the server is lost; waiting for it"
+    assert [line for line in lines if line.startswith("line")] == [f"line {number}" for number in (1, 2, 3, 4, 5, 1)]
+    assert lines.count(lost) == 2
+    assert lines.count("lemonbus: 7 lines were lost before the next one") == 1
+    assert [(each["after_seq"], each.get("boot")) for each in subscriptions] == [
+        (None, None),
+        (2, "b1"),
+        (3, "b1"),
+        (5, "b1"),
+    ]

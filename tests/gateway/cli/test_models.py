@@ -1,0 +1,58 @@
+"""The terminal's list and delete: what they ask of a server, and what they print."""
+
+from __future__ import annotations
+
+import json
+
+from tests.gateway.cli.conftest import Ends
+from tests.gateway.cli.said import ALL, model
+from tests.gateway.webserver import Reply, WebServer
+
+
+def test_list(server: WebServer, lemonbus: Ends) -> None:
+    here = {"id": "Tiny", "size": 0.098, "recipe": "llamacpp", "labels": ["tool-calling"], "downloaded": True}
+    busy = {**here, "id": "Busy", "labels": [], "loaded": True}
+    away = {**here, "id": "Away", "size": 0.0, "labels": [], "downloaded": False}
+    server.replies[ALL] = Reply({"data": [here, busy, away]})
+    code, out, _ = lemonbus("list")
+    assert code == 0
+    assert [line.split() for line in out.splitlines()] == [
+        ["NAME", "SIZE", "STATE", "RECIPE", "LABELS"],
+        ["Tiny", "98", "MB", "downloaded", "llamacpp", "tool-calling"],
+        ["Busy", "98", "MB", "loaded", "llamacpp"],
+    ]
+    assert lemonbus("list", "--all")[1].splitlines()[3].split() == ["Away", "-", "-", "llamacpp"]
+    assert json.loads(lemonbus("list", "--json")[1]) == {"data": [here, busy]}
+    server.replies[ALL] = Reply({"data": [away]})
+    code, out, err = lemonbus("list")
+    assert (code, out) == (0, "")
+    assert "lemonbus list --all" in err
+
+
+def test_list_tells_how_many_are_hidden_and_why(server: WebServer, lemonbus: Ends) -> None:
+    hidden = [{"id": "X-FLM", "recipe": "flm", "size": 1.2, "reason": "Requires an AMD NPU"}]
+    server.replies[ALL] = Reply({"data": [model("A", downloaded=True), model("B")], "hidden": hidden})
+    code, out, err = lemonbus("list")
+    assert (code, err) == (0, "")
+    assert "A" in out
+    assert "\nB" not in out
+    code, out, err = lemonbus("list", "--all")
+    assert "2.5 GB" in out
+    assert "1 more cannot be run here; lemonbus list --hidden says why." in err
+    code, out, _ = lemonbus("list", "--hidden")
+    assert "X-FLM" in out
+    assert "Requires an AMD NPU" in out
+
+
+def test_delete(server: WebServer, lemonbus: Ends) -> None:
+    answer = {"status": "success", "message": "Deleted model: A", "kept_for": []}
+    server.replies["POST", "/v1/delete"] = Reply(answer)
+    assert lemonbus("delete", "A") == (0, "Deleted model: A\n", "")
+    assert server.last() == {"model_name": "A"}
+    server.replies["POST", "/v1/delete"] = Reply({**answer, "kept_for": ["user.B"]})
+    assert "user.B" in lemonbus("delete", "A", "--yes")[2]
+    assert json.loads(lemonbus("delete", "A", "--json")[1])["status"] == "success"
+    server.replies["POST", "/v1/delete"] = Reply({"message": "there is no model 'A'"}, 404)
+    code, out, err = lemonbus("delete", "A")
+    assert (code, out) == (1, "")
+    assert "no model" in err

@@ -1,0 +1,82 @@
+"""The terminal's run: one answer, a broken one, and a conversation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.gateway.cli.conftest import Ends
+from tests.gateway.cli.person import Person
+from tests.gateway.cli.said import CHAT, DONE, chunk, end
+from tests.gateway.webserver import Reply, WebServer
+
+
+def test_run_prints_the_answer(server: WebServer, lemonbus: Ends) -> None:
+    server.replies[CHAT] = Reply(
+        pieces=[": ping\n\n", chunk(role="assistant"), chunk(reasoning_content="hm"), chunk(content="Grü"),
+                chunk(content="ße")[:20], chunk(content="ße")[20:], end(), DONE]
+    )  # fmt: skip
+    words = ["run", "A", "hi", "--system", "be short", "--max-tokens", "9", "--temperature", "0"]
+    assert lemonbus(*words) == (0, "Grüße\n", "")
+    request = server.last()
+    assert request["messages"] == [{"role": "system", "content": "be short"}, {"role": "user", "content": "hi"}]
+    assert (request["model"], request["max_tokens"], request["temperature"]) == ("A", 9, 0)
+
+
+def test_run_reads_a_pipe_and_prints_json(server: WebServer, lemonbus: Ends) -> None:
+    server.replies[CHAT] = Reply(pieces=[chunk(content="yes"), end("length"), DONE])
+    code, out, _ = lemonbus("run", "A", "-", "--json", stdin="from a pipe")
+    assert code == 0
+    assert json.loads(out) == {
+        "model": "A",
+        "content": "yes",
+        "finish_reason": "length",
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+    }
+    assert server.last()["messages"] == [{"role": "user", "content": "from a pipe"}]
+    code, out, err = lemonbus("run", "A", stdin="from a pipe")
+    assert (code, out) == (0, "yes\n")
+    assert "cut" in err
+
+
+@pytest.mark.parametrize(
+    ("pieces", "cut", "code", "said"),
+    [
+        ([chunk(content="so"), 'data: {"error":{"message":"gone","code":"backend_died","request_id":"r"}}\n\n'],
+         False, 1, "gone (backend_died, r)"),
+        ([chunk(content="so"), end()], False, 1, "without its end mark"),
+        ([chunk(content="so")], True, 1, "broke off"),
+    ],
+)  # fmt: skip
+def test_run_never_takes_a_broken_answer_for_a_whole_one(
+    pieces: list[str], cut: bool, code: int, said: str, server: WebServer, lemonbus: Ends
+) -> None:
+    server.replies[CHAT] = Reply(pieces=pieces, cut=cut)
+    ended, out, err = lemonbus("run", "A", "hi")
+    assert (ended, out) == (code, "so\n")
+    assert said in err
+
+
+def test_a_conversation_remembers_survives_errors_and_can_begin_anew(server: WebServer) -> None:
+    def reply(request: Any) -> Reply:
+        if request["messages"][-1]["content"] == "fail":
+            return Reply({"error": {"message": "busy", "code": "overloaded"}}, 503)
+        return Reply(pieces=[chunk(content=f"heard {len(request['messages'])}\x1b[2J"), end(), DONE])
+
+    server.replies[CHAT] = reply
+    with Person("run", "A", "--system", "s") as person:
+        person.until(">>> ")
+        for typed, shown in (("one", "heard 2[2J"), ("fail", "busy (overloaded)"), ("two", "heard 4[2J")):
+            person.type(typed + "\n")
+            person.until(shown)
+            person.until(">>> ")
+        person.type("/clear\n")
+        person.until(">>> ")
+        person.type("three\n")
+        person.until("heard 2[2J")
+        person.until(">>> ")
+        person.type("\x04")
+        assert person.ends() == 0
+    assert server.last()["messages"] == [{"role": "system", "content": "s"}, {"role": "user", "content": "three"}]

@@ -1,0 +1,55 @@
+"""The terminal's serve: what it becomes, and what it refuses to be."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.cli.conftest import Ends
+
+
+@pytest.fixture
+def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What serve becomes, instead of becoming it: the command, then the settings."""
+    seen: list[Any] = []
+
+    def become(program: str, command: list[str]) -> None:
+        seen.extend([program, command, json.loads(os.environ.pop("LEMONBUS_SETTINGS"))])
+
+    monkeypatch.setattr(os, "execv", become)
+    return seen
+
+
+def test_serve_becomes_the_supervisor_with_the_settings(
+    lemonbus: Ends, handed_over: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LEMONBUS_API_KEY", "k")
+    words = "--host 0.0.0.0 --port 0 --load A --load B --max-loaded-models 1 --gateway-workers 3 --no-offline"
+    words += " --log-level debug --log-format json --state-dir ."
+    monkeypatch.chdir(tmp_path)
+    assert lemonbus("serve", *words.split()) == (0, "", "")
+    program, command, settings = handed_over
+    assert (program, command) == (sys.executable, [sys.executable, "-m", "supervisor"])
+    expected = {"host": "0.0.0.0", "port": 0, "load": ["A", "B"], "max_loaded_models": 1, "gateway_workers": 3}
+    assert expected.items() <= settings.items()
+    assert settings["state_dir"] == str(tmp_path)
+    assert settings["api_key"] == "k"
+    assert not any(word == "k" for word in command)
+
+
+def test_serve_refuses_to_be_open_by_accident(lemonbus: Ends, handed_over: list[Any]) -> None:
+    code, out, err = lemonbus("serve", "--host", "0.0.0.0")
+    assert (code, out, handed_over) == (2, "", [])
+    assert err.count("\n") == 1
+    assert "--allow-remote" in err
+    assert lemonbus("serve", "--host", "0.0.0.0", "--allow-remote")[0] == 0
+    assert handed_over
+
+
+def test_there_is_no_flag_for_the_key(lemonbus: Ends) -> None:
+    assert "--api-key" not in lemonbus("serve", "--help")[1]

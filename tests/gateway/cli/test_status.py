@@ -1,0 +1,49 @@
+"""The terminal's status: an idle server, and a busy one."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import msgspec
+
+from gateway.dialects.health import health_body
+from protocol.admin import Health, Peer, RunningModel, TroubledModel
+from protocol.failures import Code, Failure
+from protocol.recipes import ModelSpec
+from tests.gateway.cli.conftest import Ends
+from tests.gateway.webserver import Reply, WebServer
+
+
+def test_status_of_an_idle_server_with_the_documented_fields_only(server: WebServer, lemonbus: Ends) -> None:
+    server.replies["GET", "/v1/health"] = Reply({"status": "ok", "version": "1", "all_models_loaded": []})
+    code, out, _ = lemonbus("status")
+    assert code == 0
+    assert out.splitlines()[0] == f"lemonbus 1 at {server.url}: ok"
+    assert "No model is loaded" in out
+
+
+def test_status_of_a_busy_house(server: WebServer, lemonbus: Ends) -> None:
+    """The report is made by the code that makes it in the server."""
+    spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf", pinned=True)
+    ready = RunningModel(spec, "w1", "ready", 10, time.time() - 70, 4, 4096, granted=2, queued=1)
+    loading = RunningModel(ModelSpec("B", "o/b:Q4", "llamacpp", "cpu", "llm", "/b"), "w2", "loading", 11, 0.0)
+    health = Health(
+        *("draining", "0.1.0", "b1", 1, 3700.0, [ready, loading], {"llm": 4}),
+        granted=2,
+        queued=1,
+        troubled=[TroubledModel("C", Failure(Code.LOAD_FAILED, "no such\nfile"), 3, 8.0)],
+        downloads=["D"],
+        peers=[Peer("gateway", "g1", 7), Peer("worker", "w1", 10)],
+    )
+    server.replies["GET", "/v1/health"] = Reply(pieces=[msgspec.json.encode(health_body(health, 1)).decode()])
+    code, out, _ = lemonbus("status")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert code == 0
+    assert lines[0] == f"lemonbus 0.1.0 at {server.url}: draining, up 1 h 1 min, 2 running, 1 waiting"
+    assert lines[1] == "Downloading: D"
+    assert "A (pinned) ready 2 of 4 1 4096 llamacpp 1 min ago" in lines
+    assert "B loading 0 of ? 0 - - -" in lines
+    assert "C 3 in 8 s no such file" in lines
+    assert lines[-1] == "Processes: supervisor 1, gateway 7, worker 10"
+    assert json.loads(lemonbus("status", "--json")[1])["lemonbus"]["pid"] == 1

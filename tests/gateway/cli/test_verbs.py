@@ -1,0 +1,126 @@
+"""What all verbs of the terminal have in common: help, wrong usage, where the server is, and how they fail."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.main import VERBS
+from tests.gateway.cli.conftest import Ends
+from tests.gateway.cli.said import ALL
+from tests.gateway.webserver import Reply, WebServer
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str, lemonbus: Ends) -> None:
+    code, out, _ = lemonbus(verb, "--help")
+    assert code == 0
+    assert out.startswith(f"Usage: lemonbus {verb}")
+
+
+def test_help_lists_all_verbs_and_exit_codes(lemonbus: Ends) -> None:
+    code, out, _ = lemonbus("--help")
+    assert code == 0
+    assert all(verb in out for verb in VERBS)
+    assert "3 the server cannot be reached" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sttus"], "Did you mean status?"),
+        (["zzz"], "See lemonbus --help."),
+        (["list", "--nope"], "No such option"),
+        (["unload"], "Name a MODEL, or say --all."),
+        (["unload", "A", "--all"], "Name a MODEL, or say --all."),
+        (["load", "A", "-o", "x"], "expected KEY=VALUE"),
+        (["run", "A", " "], "The prompt is empty."),
+        (["run", "A"], "The prompt is empty."),
+        (["run", "A", "hi", "--max-tokens", "0"], "--max-tokens"),
+        (["logs", "--level", "loud"], "--level"),
+        (["status", "--url", "localhost:1"], "expected http://HOST:PORT"),
+        (["status", "--url", "http://localhost:x"], "http://localhost:x"),
+        (["completion", "tcsh"], "tcsh"),
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments: list[str], said: str, server: WebServer, lemonbus: Ends) -> None:
+    code, out, err = lemonbus(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert not server.asked
+
+
+@pytest.mark.parametrize("verb", ["load", "pull", "run"])
+def test_a_missing_model_is_wrong_usage(lemonbus: Ends, verb: str) -> None:
+    code, out, err = lemonbus(verb)
+    assert (code, out) == (2, "")
+    assert "Missing argument 'MODEL'" in err
+
+
+CALLS = [["status"], ["list"], ["load", "A"], ["unload", "A"], ["pull", "A"], ["run", "A", "hi"], ["logs"]]
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """A port that is taken but not listened on, so that nobody else can come to listen there."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.mark.parametrize("arguments", CALLS, ids=lambda words: words[0])
+def test_no_server_ends_with_3(arguments: list[str], lemonbus: Ends, free_port: int) -> None:
+    code, out, err = lemonbus(*arguments, "--url", f"http://127.0.0.1:{free_port}")
+    assert (code, out) == (3, "")
+    assert err == f"lemonbus: cannot reach http://127.0.0.1:{free_port}: Connection refused. Is the server running?\n"
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, 4), (403, 4), (404, 1), (409, 1), (500, 1), (503, 1)])
+def test_errors_carry_message_code_request_and_when_to_retry(
+    status: int, code: int, server: WebServer, lemonbus: Ends
+) -> None:
+    body = {"status": "error", "message": "m", "error": {"message": "no", "code": "c", "request_id": "req-1"}}
+    server.replies["POST", "/v1/load"] = Reply(body, status, Retry_After="7")
+    assert lemonbus("load", "A") == (code, "", "lemonbus: no (c, req-1); try again in 7 s\n")
+
+
+def test_a_foreign_server_is_recognised(server: WebServer, lemonbus: Ends) -> None:
+    server.replies[ALL] = Reply(pieces=["<html>"])
+    assert lemonbus("list") == (1, "", f"lemonbus: {server.url} did not answer in JSON; is this a lemonbus server?\n")
+    server.replies[ALL] = Reply(pieces=["<html>"], status=502)
+    assert lemonbus("list") == (1, "", "lemonbus: the server answered 502 Bad Gateway\n")
+
+
+def test_the_key_travels_and_a_prefix_in_the_url_is_tolerated(
+    server: WebServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.replies[ALL] = Reply({"data": []})
+    monkeypatch.setenv("LEMONBUS_API_KEY", "k")
+    assert lemonbus("list", "--url", server.url + "/api/v1/")[0] == 0
+    assert server.asked[-1][1] == "/v1/models?show_all=true"
+    assert server.asked[-1][3]["Authorization"] == "Bearer k"
+
+
+def test_address_and_key_come_from_the_configuration(
+    server: WebServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("LEMONBUS_URL")
+    (tmp_path / "lemonbus").mkdir()
+    port = server.url.rpartition(":")[2]
+    (tmp_path / "lemonbus" / "lemonbus.toml").write_text(f"host = '0.0.0.0'\nport = {port}\napi_key = 'k'")
+    server.replies[ALL] = Reply({"data": []})
+    assert lemonbus("list")[0] == 0
+    assert server.asked[-1][3]["Authorization"] == "Bearer k"
+    assert lemonbus("list", "--url", server.url)[0] == 0
+    assert "Authorization" not in server.asked[-1][3]
+
+
+def test_a_key_that_no_header_can_carry(lemonbus: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEMONBUS_API_KEY", "sésame")
+    for verb in ("status", "logs"):
+        code, _, err = lemonbus(verb)
+        assert code == 2
+        assert "ASCII" in err

@@ -1,0 +1,18 @@
+"""The one error body, as all routes have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_error(result: Any, status: int, kind: str, param: str | None = None) -> dict[str, Any]:
+    """Whether the body is the one error body; returns it."""
+    body: dict[str, Any] = result.json
+    assert result.status_code == status, body
+    assert body["status"] == "error"
+    assert body["message"] == body["error"]["message"]
+    assert body["error"]["type"] == kind
+    assert body["error"]["request_id"] == result.headers["X-Request-ID"]
+    if param is not None:
+        assert body["error"]["param"] == param
+    return body

@@ -1,0 +1,145 @@
+"""What a real gateway process says to bad requests, to pages, and to those without the key."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.gateway.process.talk import CHAT, PATH, error_of, serve_whole
+from tests.gateway.standin import (
+    StandIn,
+    parsed,
+    read_to_end,
+    request,
+    standing,
+    wait_for,
+)
+
+
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400),
+        (b"GET /a\x00b HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nA: b\x00c\r\n\r\n", 400),
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\nA: " + b"a" * 9000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: odd\r\n\r\n", 501),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"POST /v1/chat/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400),
+        (b"POST /v1/chat/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}nonsense", 400),
+    ],
+)
+def test_what_the_parser_refuses_is_answered_in_json(house: StandIn, raw: bytes, status: int) -> None:
+    response = house.raw(raw)
+    assert response[0] == status
+    error_of(response)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/nowhere", b"", 404, "not_found"),
+        ("GET", PATH, b"", 405, "method_not_allowed"),
+        ("POST", "/live", b"", 405, "method_not_allowed"),
+        ("POST", PATH, b"{", 400, "invalid_json"),
+        ("POST", PATH, b"[]", 400, "invalid_request"),
+        ("POST", PATH, b"", 400, "invalid_json"),
+        ("POST", PATH, {**CHAT, "stop": list("abcde")}, 400, "invalid_request"),
+        ("POST", PATH, {**CHAT, "max_tokens": 1, "max_completion_tokens": 1}, 400, "invalid_request"),
+        ("POST", PATH, {"messages": []}, 400, "invalid_request"),
+        ("POST", "/v1/completions", {"prompt": "x", "stream": True, "logprobs": True}, 400, "invalid_request"),
+        ("POST", "/v1/completions", {"prompt": "x", "stream": True, "echo": True}, 400, "invalid_request"),
+        ("POST", "/v1/embeddings", {"input": "x", "encoding_format": "hex"}, 400, "invalid_request"),
+        ("POST", PATH, b"x" * 1_100_000, 413, "body_too_large"),
+        ("BREW", "/live", b"", 405, "method_not_allowed"),
+    ],
+)
+def test_bad_requests_are_clear_4xx(house: StandIn, method: str, path: str, body: Any, status: int, code: str) -> None:
+    response = house.raw(request(method, path, body, X_Request_ID="bad.1"))
+    assert response[0] == status
+    error = error_of(response)
+    assert (error["code"], error["request_id"]) == (code, "bad.1")
+    if status == 405:
+        assert response[1]["allow"]
+
+
+def test_a_chunked_body_over_the_limit_is_413_before_its_end(house: StandIn) -> None:
+    with house.connect() as connection:
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                connection.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+        response = parsed(read_to_end(connection))
+    assert response[0] == 413
+    assert response[1]["connection"] == "close"
+    error_of(response)
+
+
+def test_multipart_is_refused_by_a_json_route(house: StandIn) -> None:
+    response = house.raw(
+        b"POST /v1/chat/completions HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+        b"Content-Length: 2\r\n\r\n{}"
+    )
+    assert response[0] == 415
+    error_of(response)
+
+
+def test_head_is_get_without_the_body(house: StandIn) -> None:
+    status, headers, body = house.raw(request("HEAD", "/live", b""))
+    assert (status, body, headers["content-length"]) == (200, b"", "15")
+
+
+def test_pages_may_ask_and_the_headers_they_want_are_echoed(house: StandIn) -> None:
+    status, headers, _ = house.raw(
+        request("OPTIONS", PATH, b"", Origin="http://elsewhere", Access_Control_Request_Headers="authorization, x-a")
+    )
+    assert status == 204
+    assert headers["access-control-allow-origin"] == "*"
+    assert headers["access-control-allow-headers"] == "authorization, x-a"
+
+
+def test_foreign_pages_may_not_change_the_server(house: StandIn) -> None:
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://["},
+        {"Host": "evil.example"},
+        {"Host": "[::1"},
+        {"Host": "a]b"},
+    ):
+        response = house.raw(
+            b"POST /v1/load HTTP/1.1\r\n"
+            + b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())
+            + (b"" if "Host" in headers else b"Host: localhost\r\n")
+            + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}"
+        )
+        assert response[0] == 403
+        error_of(response)
+
+
+def test_every_line_of_the_log_carries_the_request_id(house: StandIn) -> None:
+    house.post(PATH, b"{", X_Request_ID="logged.1")
+    line = wait_for(lambda: next((line for line in house.lines if line.get("request_id") == "logged.1"), None))
+    assert (line["event"], line["status"], line["process"], line["code"]) == ("request", 400, "gateway", "invalid_json")
+
+
+def test_with_a_key_only_the_probes_are_open(tmp_path: Path) -> None:
+    with standing(tmp_path / "r", api_key="secret-/+=") as house:
+        house.on_ask = lambda asked: serve_whole(house, asked)
+        assert house.get("/live")[0] == house.get("/health")[0] == 200
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"x_api_key": "wrong"}, {"Authorization": "Basic x"}):
+            response = house.post(PATH, CHAT, **headers)
+            assert response[0] == 401
+            error_of(response)
+        for key, status in (("secret-/+=", 200), ("secret-ä", 401)):
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nConnection: close\r\n"
+            body = msgspec.json.encode(CHAT)
+            for name in ("Authorization: Bearer", "x-api-key:"):
+                fields = f"{name} {key}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                assert house.raw(head + fields + body)[0] == status

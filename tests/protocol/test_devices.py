@@ -1,0 +1,65 @@
+"""The names of devices: one table for system info, health, load requests and sentences."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.devices import ASKED, HYBRID, NAMES, ONNX, Device, meant, shown
+from workers.backends import DESCRIPTORS
+
+
+def test_every_device_has_its_names() -> None:
+    assert list(NAMES) == list(Device)
+    assert {names.shown for names in NAMES.values()} == {"cpu", "gpu", "npu"}
+    assert ASKED == (HYBRID, "cpu", "gpu", "igpu", "dgpu", "npu"), "the preview's and the words of every day"
+
+
+@pytest.mark.parametrize(
+    ("asked", "devices"),
+    [
+        ("cpu", {Device.CPU}),
+        ("gpu", {Device.AMD_GPU, Device.NVIDIA_GPU, Device.APPLE_GPU}),
+        ("iGPU", {Device.AMD_GPU, Device.NVIDIA_GPU, Device.APPLE_GPU}),
+        ("NPU", {Device.AMD_NPU}),
+        (HYBRID, set()),
+        ("", set()),
+        ("tpu", set()),
+    ],
+)
+def test_what_a_request_means(asked: str, devices: set[Device]) -> None:
+    assert meant(asked) == devices
+
+
+@pytest.mark.parametrize(
+    ("recipe", "backend", "device"),
+    [
+        ("llamacpp", "cpu", "cpu"),
+        ("llamacpp", "system", "cpu"),
+        ("llamacpp", "vulkan", "gpu"),
+        ("llamacpp", "rocm", "gpu"),
+        ("llamacpp", "metal", "gpu"),
+        ("whispercpp", "npu", "npu"),
+        ("flm", "npu", "npu"),
+        ("oga-hybrid", "hybrid", "gpu npu"),
+        ("oga-hybrid", "cpu", "cpu"),
+        ("ryzenai-llm", "hybrid", "gpu npu"),
+        ("ryzenai-llm", "npu", "npu"),
+        ("oga-cpu", "cpu", "cpu"),
+    ],
+)
+def test_what_health_shows_of_a_backend(recipe: str, backend: str, device: str) -> None:
+    found = DESCRIPTORS[recipe].backend(backend)
+    assert found is not None
+    assert found.device == device
+
+
+def test_every_backend_is_on_devices_that_have_names() -> None:
+    for descriptor in DESCRIPTORS.values():
+        for backend in descriptor.backends:
+            assert {*backend.devices, *backend.beside} <= set(NAMES)
+            assert shown(backend.devices)
+
+
+def test_recipes_of_onnx_models_are_there() -> None:
+    assert set(ONNX.values()) <= set(DESCRIPTORS)
+    assert set(ONNX) <= set(ASKED)

@@ -1,0 +1,339 @@
+"""FLM models, as the specification has them (pull, load, chat) and as ``flm serve`` behaves: by a stand-in for it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol import forms
+from protocol.forms import Part
+from tests.conftest import OpenHouse
+from tests.engines import flm
+from tests.house import processes, tools
+from tests.house.client import Client, together
+from tests.house.exchange import Exchange
+from tests.house.machines import laptop
+from tests.house.server import Server
+from tests.house.waiting import wait_for
+from tests.seeds.shop import ids, pull
+
+MODEL, TAG = "Llama-3.2-1B-FLM", "llama3.2:1b"
+EMBED, EARS = "embed-gemma-300m-FLM", "whisper-v3-turbo-FLM"
+SECRET = "nobody-else-may-read-this"
+
+
+@pytest.fixture(scope="module")
+def opened(open_shared: OpenHouse, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    """A server on the documents' laptop, with flm."""
+    folder = tmp_path_factory.mktemp("flm")
+    home = flm.installed(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", tools.path(folder / "bin"))
+        machine = str(laptop(folder / "machine").root)
+        settings = {"machine_dir": machine, "ctx_size": 1024, "backoff_first": 0.05, "gateway_workers": 1}
+        server = open_shared("tiny-chat", offline=False, **settings)
+        yield server, home
+    assert not (home / "oddities").exists(), (home / "oddities").read_text()
+
+
+@pytest.fixture
+def home(opened: tuple[Server, Path]) -> Path:
+    flm.set_knobs(opened[1])
+    return opened[1]
+
+
+@pytest.fixture
+def server(opened: tuple[Server, Path], home: Path) -> Server:
+    assert home
+    if MODEL not in ids(opened[0]):
+        assert pull(opened[0], model_name=MODEL)[0] == 200
+    return opened[0]
+
+
+def load(server: Server, name: str = MODEL, **options: Any) -> Exchange:
+    return server.client.post("/v1/load", {"model_name": name, **options})
+
+
+def engine_of(server: Server, name: str = MODEL) -> processes.Process:
+    """The process of a model's engine."""
+    pid = next(model["engine_pid"] for model in server.state()["models"] if model["model_name"] == name)
+    found = processes.look(pid)
+    assert found is not None
+    return found
+
+
+def granted(server: Server) -> int:
+    return int(server.state()["granted"])
+
+
+def test_pull_tells_flms_own_progress(opened: tuple[Server, Path], home: Path) -> None:
+    server = opened[0]
+    assert MODEL not in ids(server)
+    flm.set_knobs(home, pull_fails=True)
+    status, body = pull(server, model_name=MODEL)
+    assert (status, body["status"]) == (502, "error")
+    assert MODEL not in ids(server)
+    flm.set_knobs(home)
+    stream = server.client.post("/v1/pull", {"model_name": MODEL, "stream": True})
+    events = [(event.name, event.json()) for event in stream.events]
+    assert events[-1][0] == "complete"
+    last = [data for name, data in events if name == "progress"][-1]
+    assert (last["file"], last["file_index"], last["total_files"]) == ("model.q4nx", 3, 3)
+    assert last["bytes_total"] == 1100 * flm.MIB
+    assert MODEL in ids(server)
+    entries = server.client.get("/v1/models?show_all=true").json()["data"]
+    size = next(entry["size"] for entry in entries if entry["id"] == MODEL)
+    assert size == pytest.approx(1.2358, abs=0.001), "what flm says of it"
+
+
+def test_system_info_has_what_flm_finds_wrong(server: Server, home: Path) -> None:
+    flm.set_knobs(home, ready=False)
+    body = server.client.get("/v1/system-info").json()
+    for name in ("npu", "default"):
+        shown = body["recipes"]["flm"]["backends"][name]
+        assert (shown["state"], shown["devices"]) == ("installed", ["amd_npu"])
+        assert shown["message"] == "flm cannot use the NPU: the NPU's firmware is too old."
+
+
+def test_a_model_is_loaded_and_health_has_it(server: Server) -> None:
+    body = load(server, ctx_size=700).json()
+    assert (body["status"], body["message"]) == ("success", f"Loaded model: {MODEL}")
+    (shown,) = server.health()["all_models_loaded"]
+    assert shown.items() >= {
+        "model_name": MODEL,
+        "checkpoint": TAG,
+        "recipe": "flm",
+        "type": "llm",
+        "device": "npu",
+        "recipe_options": {"ctx_size": 700},
+    }.items()  # fmt: skip
+    engine = engine_of(server)
+    options = {flag: engine.option(flag) for flag in ("serve", "--ctx-len", "--host", "--cors")}
+    assert options == {"serve": TAG, "--ctx-len": "700", "--host": "127.0.0.1", "--cors": "0"}
+    assert shown["backend_url"] == f"http://127.0.0.1:{engine.option('--port')}/v1"
+    state = server.state()["models"][0]
+    assert (state["slots"], state["context"]) == (1, 700)
+    assert server.client.post("/v1/unload", {"model_name": MODEL}).status == 200
+    assert processes.look(engine.pid) is None
+    assert server.health()["all_models_loaded"] == []
+
+
+def test_a_chat_streamed(server: Server) -> None:
+    chunks = server.client.chat(MODEL, stream=True).chunks
+    assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == " 0 1 2 3 4"
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": None}
+    assert chunks[1]["choices"][0] == {"finish_reason": None, "index": 0, "delta": {"content": " 0"}}
+    assert (chunks[-1]["choices"][0]["delta"], chunks[-1]["choices"][0]["finish_reason"]) == ({}, "stop")
+    assert chunks[-1]["timings"].items() >= {"prompt_ms": 10.0, "predicted_n": 5}.items()
+    assert {chunk["model"] for chunk in chunks} == {MODEL}
+    assert not [chunk for chunk in chunks if "usage" in chunk]
+    asked = server.client.chat(MODEL, stream=True, stream_options={"include_usage": True}, max_tokens=3)
+    assert asked.done
+    assert asked.chunks[-2]["choices"][0]["finish_reason"] == "length"
+    assert asked.chunks[-1]["choices"] == []
+    assert asked.chunks[-1]["usage"]["completion_tokens"] == 3
+
+
+def test_a_chat_whole_and_its_stats(server: Server) -> None:
+    answer = server.client.chat(MODEL, max_completion_tokens=4, top_p=None).json()
+    assert (answer["object"], answer["model"]) == ("chat.completion", MODEL)
+    (choice,) = answer["choices"]
+    assert choice["message"] == {"role": "assistant", "content": " 0 1 2 3"}
+    assert choice["finish_reason"] == "length"
+    assert answer["usage"].items() >= {"prompt_tokens": 1, "completion_tokens": 4, "total_tokens": 5}.items()
+    stats = server.client.get("/v1/stats").json()
+    assert (stats["model"], stats["input_tokens"], stats["output_tokens"]) == (MODEL, 1, 4)
+    assert len(stats["decode_token_times"]) == 4
+    assert stats["time_to_first_token"] > 0
+    assert stats["tokens_per_second"] > 0
+
+
+def test_text_completions(server: Server) -> None:
+    streamed = server.client.post("/v1/completions", {"model": MODEL, "prompt": ["a b"], "stream": True})
+    assert streamed.text == " 0 1 2 3 4"
+    assert streamed.done
+    assert [chunk["choices"][0]["finish_reason"] for chunk in streamed.chunks][-2:] == [None, "stop"]
+    whole = server.client.post("/v1/completions", {"model": MODEL, "prompt": "a b", "max_tokens": 2}).json()
+    assert (whole["object"], whole["model"], whole["text"]) == ("text_completion", MODEL, " 0 1")
+    assert (whole["usage"]["prompt_tokens"], whole["choices"][0]["finish_reason"]) == (2, "length")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code", "said"),
+    [
+        ("chat/completions", {"n": 2}, 400, "invalid_request", "`n`"),
+        ("chat/completions", {"messages": [{"role": "user", "content": "w " * 1100}]}, 400, "context_length_exceeded", "Max length"),
+        ("completions", {"prompt": "w " * 1100}, 400, "context_length_exceeded", "Max length"),
+        ("completions", {"prompt": [1, 2]}, 400, "invalid_request", "prompt"),
+        ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": ["a"]}]}]}, 400, "invalid_request", "must be string"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_flm_says_with_200_is_a_failure(
+    server: Server, path: str, body: dict[str, Any], status: int, code: str, said: str, stream: bool
+) -> None:
+    messages = {"messages": [{"role": "user", "content": "hi"}]} if path == "chat/completions" else {}
+    answer = server.client.post(f"/v1/{path}", {"model": MODEL, **messages, **body, "stream": stream})
+    assert (answer.status, answer.error["code"]) == (status, code), answer
+    assert said in answer.error["message"]
+    assert TAG not in answer.error["message"]
+
+
+def test_an_end_that_is_none(server: Server, home: Path) -> None:
+    flm.set_knobs(home, finish="error")
+    answer = server.client.chat(MODEL)
+    assert (answer.status, answer.error["message"]) == (500, "flm: the generation failed")
+    stream = server.client.chat(MODEL, stream=True)
+    assert stream.text == " 0 1 2 3 4"
+    assert stream.error["code"] == "backend_error"
+    assert not stream.done
+
+
+def test_one_request_at_a_time(server: Server, home: Path) -> None:
+    flm.set_knobs(home, token_s=0.01)
+
+    def ask(number: int) -> int:
+        if number % 2:
+            return server.client.post("/v1/completions", {"model": MODEL, "prompt": "a"}).status
+        return server.client.chat(MODEL, stream=bool(number % 4)).status
+
+    assert together(6, ask) == [200] * 6
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_hangs_up_on_a_chat_frees_the_npu(server: Server, home: Path, stream: bool) -> None:
+    flm.set_knobs(home, words=100_000, token_s=0.01)
+    chat = server.client.start_chat(MODEL, stream=stream)
+    if stream:
+        chat.until(lambda seen: len(seen.events) > 3)
+    wait_for(lambda: granted(server) == 1, "it runs")
+    chat.hang_up()
+    wait_for(lambda: granted(server) == 0, "the NPU is free", 3.0)
+    flm.set_knobs(home)
+    assert server.client.chat(MODEL, max_tokens=1).status == 200
+
+
+def test_a_text_completion_goes_on_without_its_client_and_keeps_the_npu(server: Server, home: Path) -> None:
+    flm.set_knobs(home, words=50, token_s=0.01)
+    stream = server.client.start("POST", "/v1/completions", {"model": MODEL, "prompt": "a", "stream": True})
+    stream.until(lambda seen: seen.events)
+    stream.hang_up()
+    assert granted(server) == 1
+    flm.set_knobs(home)
+    assert server.client.chat(MODEL).status == 200, "it waited"
+
+
+def test_hanging_up_often_leaves_it_connections(server: Server, home: Path) -> None:
+    flm.set_knobs(home, words=1000, token_s=0.002)
+    for _ in range(12):
+        stream = server.client.start_chat(MODEL, stream=True)
+        stream.until(lambda seen: seen.events)
+        stream.hang_up()
+    flm.set_knobs(home)
+    assert server.client.chat(MODEL).status == 200
+
+
+def test_its_death_in_mid_answer(server: Server, home: Path) -> None:
+    flm.set_knobs(home, words=100_000, token_s=0.01)
+    stream = server.client.start_chat(MODEL, stream=True)
+    stream.until(lambda seen: len(seen.events) > 3)
+    before = engine_of(server).pid
+    os.kill(before, signal.SIGKILL)
+    stream.finish()
+    assert (stream.error["code"], stream.done) == ("backend_died", False)
+    assert "SIGKILL" in stream.error["message"]
+    assert stream.error["tokens_sent"] > 0
+    flm.set_knobs(home)
+    assert server.client.chat(MODEL).status == 200, "it comes back"
+    assert engine_of(server).pid != before
+
+
+def test_a_model_that_it_cannot_load(server: Server, home: Path) -> None:
+    assert server.client.post("/v1/unload", {}).status == 200
+    flm.set_knobs(home, load_fails=TAG)
+    answer = load(server)
+    assert (answer.status, answer.error["code"]) == (503, "load_failed")
+    (trouble,) = server.state()["troubled"]
+    assert f"Failed to load {TAG} model!" in trouble["detail"]
+    flm.set_knobs(home)
+    assert load(server).status == 200
+
+
+def test_embeddings_are_a_process_of_their_own(server: Server) -> None:
+    answer = server.client.post("/v1/embeddings", {"model": EMBED, "input": ["abcd", "abcdefgh"]}).json()
+    assert [item["embedding"] for item in answer["data"]] == [[0.5, -0.5], [1.0, -0.5]]
+    assert (answer["object"], answer["model"]) == ("list", EMBED)
+    coded = {"model": EMBED, "input": "abcd", "encoding_format": "base64"}
+    (item,) = server.client.post("/v1/embeddings", coded).json()["data"]
+    assert struct.unpack("<2f", base64.b64decode(item["embedding"])) == (0.5, -0.5)
+    engine = engine_of(server, EMBED)
+    assert (engine.option("serve"), engine.option("--embed")) == ("--embed", "1")
+    assert server.client.post("/v1/embeddings", {"model": EMBED, "input": [1, 2]}).status == 400
+
+
+def transcribe(server: Server, **fields: str) -> Exchange:
+    said = {"model": EARS, **fields}.items()
+    body = forms.written([*(Part(name, text.encode()) for name, text in said), Part("file", b"what I said", "a.wav")])
+    kind = f"{forms.KIND}; boundary={forms.boundary_of(body)}"
+    return server.client.post("/v1/audio/transcriptions", body, Content_Type=kind)
+
+
+def test_so_are_transcriptions(server: Server) -> None:
+    assert transcribe(server).json()["text"] == "what I said"
+    assert transcribe(server, response_format="text").body == b"what I said\n"
+    timed = transcribe(server, response_format="srt")
+    assert (timed.status, timed.error["param"]) == (501, "response_format")
+    engine = engine_of(server, EARS)
+    assert (engine.option("serve"), engine.option("--asr")) == ("--asr", "1")
+    shown = next(each for each in server.health()["all_models_loaded"] if each["model_name"] == EARS)
+    assert (shown["type"], shown["device"]) == ("audio", "npu")
+
+
+def test_prompts_stay_out_of_the_log(server: Server) -> None:
+    assert server.client.chat(MODEL, messages=[{"role": "user", "content": SECRET}]).status == 200
+    os.kill(engine_of(server).pid, signal.SIGKILL)
+    wait_for(lambda: any(line["event"] == "engine died" for line in server.lines), "its death is in the log")
+    assert SECRET not in json.dumps(server.lines)
+    assert any("Starting server" in line["event"] for line in server.lines)
+
+
+def test_an_npu_that_somebody_else_keeps_busy_is_worth_waiting_for(server: Server, home: Path) -> None:
+    assert load(server, flm_args="--q-len 0").status == 200
+    flm.set_knobs(home, words=100_000, token_s=0.01)
+    behind_our_back = Client(int(engine_of(server).option("--port")))
+    other = behind_our_back.start_chat(TAG, stream=True)
+    other.until(lambda seen: seen.body)
+    answer = server.client.chat(MODEL)
+    assert (answer.status, answer.error["code"]) == (503, "overloaded")
+    assert int(answer.headers["retry-after"]) >= 1
+    other.hang_up()
+    flm.set_knobs(home)
+
+
+def test_the_flags_that_are_ours(server: Server) -> None:
+    answer = load(server, flm_args="--pmode turbo --port 1")
+    assert (answer.status, answer.error["param"]) == (400, "flm_args")
+    assert load(server, flm_args="--pmode turbo --socket 20").status == 200
+    assert engine_of(server).words[-4:] == ("--pmode", "turbo", "--socket", "20")
+
+
+def test_the_npu_has_one_model_of_each_type(server: Server) -> None:
+    other = "Qwen3-0.6b-FLM"
+    assert load(server).status == 200
+    assert load(server, EMBED).status == 200
+    assert load(server, "extra.tiny-chat").status == 200
+    before = {each["model_name"] for each in server.health()["all_models_loaded"]}
+    assert before >= {MODEL, EMBED, "extra.tiny-chat"}
+    assert load(server, other).status == 200
+    loaded = {each["model_name"] for each in server.health()["all_models_loaded"]}
+    assert loaded == {*before, other} - {MODEL}, "it made room on the NPU, and nobody else did"
+    answers = together(4, lambda number: server.client.chat((MODEL, other)[number % 2]).status)
+    assert answers == [200] * 4

@@ -1,0 +1,414 @@
+"""Pictures through a real house: document 000's load of an image model, and OpenAI's ``images/generations``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from gateway.app import PREFIXES
+from protocol import forms
+from protocol.forms import Part
+from tests.conftest import OpenHouse
+from tests.engines.engine import program
+from tests.house import processes
+from tests.house.exchange import Exchange
+from tests.house.pictures import TURBO, Seen, downloaded, pictures, png, safetensors, seen
+from tests.house.processes import Process
+from tests.house.server import Server
+from tests.house.waiting import stays, wait_for
+
+MODEL, ALIAS = "SD-Turbo", "sd-turbo"
+GENERATIONS = "/v1/images/generations"
+PICTURE = png(64, 64)
+DOCUMENTED = {"model_name": ALIAS, "steps": 4, "cfg_scale": 1.0, "width": 512, "height": 512}
+BROKEN = {
+    "user.Cut": ("cut.safetensors", safetensors(900)[:-50], "truncated"),
+    "user.Page": ("page.safetensors", b"<html>not found</html>", "not a safetensors file"),
+    "user.Picky": ("broken.safetensors", safetensors(), "did not become ready|exited with code 1"),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, open_shared: OpenHouse) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("pictures")
+    downloaded(folder, *TURBO, safetensors())
+    for file, data, _ in BROKEN.values():
+        downloaded(folder, "shop/broken", file, data)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+            patch.delenv(name, raising=False)
+        patch.setenv("HF_HOME", str(folder))
+        house = open_shared("tiny-chat", sdcpp_backend="system", sd_server=program(folder, "sd_server"), silence=5)
+        entries = {
+            name: {"checkpoint": f"shop/broken:{broken[0]}", "recipe": "sd-cpp"} for name, broken in BROKEN.items()
+        }
+        (house.home / "state").mkdir(exist_ok=True)
+        (house.home / "state" / "user_models.json").write_text(json.dumps(entries))
+        yield house
+
+
+@pytest.fixture
+def loaded(server: Server) -> Server:
+    """The model as the document loads it."""
+    answer = server.client.post("/v1/load", DOCUMENTED)
+    assert answer.status == 200, answer
+    return server
+
+
+def engine(server: Server) -> Process | None:
+    return next((each for each in server.process_tree() if each.mentions(TURBO[1])), None)
+
+
+def kill_engine(server: Server) -> Process:
+    found = engine(server)
+    assert found is not None
+    processes.kill(found.pid)
+    return found
+
+
+def draw(server: Server, **body: Any) -> Exchange:
+    return server.client.post(GENERATIONS, {"model": MODEL, "prompt": "a cat", "size": "64x64", **body})
+
+
+def start(server: Server, **body: Any) -> Exchange:
+    """Begin a picture that takes a second, and wait until it is being drawn."""
+    before = drawing(server)
+    body = {"model": MODEL, "prompt": "slowly", "size": "64x64", "steps": 100, **body}
+    request = server.client.start("POST", GENERATIONS, body)
+    wait_for(lambda: drawing(server) > before, "it is being drawn", 10)
+    return request
+
+
+def send_form(server: Server, parts: list[Part]) -> Exchange:
+    kind = {"Content-Type": f"{forms.KIND}; boundary=edge"}
+    return server.client.start("POST", "/v1/images/edits", forms.written(parts, "edge"), kind).finish()
+
+
+def said_as(fields: dict[str, str]) -> Iterator[tuple[str, bytes]]:
+    return ((name, text.encode()) for name, text in fields.items())
+
+
+def drawing(server: Server) -> int:
+    """How often an engine has said that it draws."""
+    return sum("generating image" in line.get("event", line.get("message", "")) for line in server.lines)
+
+
+# POST /v1/load, document 000
+
+
+def test_the_documents_example(loaded: Server) -> None:
+    answer = loaded.client.post("/v1/load", DOCUMENTED)
+    assert answer.json().items() >= {"status": "success", "message": f"Loaded model: {ALIAS}"}.items() or (
+        answer.json()["message"] == f"Loaded model: {MODEL}"
+    )
+    health = loaded.health()
+    (shown,) = [each for each in health["all_models_loaded"] if each["model_name"] == MODEL]
+    assert (shown["type"], shown["device"], shown["recipe"]) == ("image", "cpu", "sd-cpp")
+    assert shown["checkpoint"] == "stabilityai/sd-turbo:sd_turbo.safetensors"
+    assert (
+        shown["recipe_options"].items() >= {key: DOCUMENTED[key] for key in DOCUMENTED if key != "model_name"}.items()
+    )
+    assert health["model_loaded"] == MODEL
+
+
+def test_request_before_saved_before_the_models_own_before_the_recipes(server: Server) -> None:
+    def options() -> dict[str, Any]:
+        (shown,) = [each for each in server.health()["all_models_loaded"] if each["model_name"] == MODEL]
+        return dict(shown["recipe_options"])
+
+    def load(**options: Any) -> None:
+        assert server.client.post("/v1/load", {"model_name": MODEL, **options}).status == 200
+
+    load(width=64, steps=2, save_options=True)
+    assert options().items() >= {"width": 64, "height": 512, "steps": 2, "cfg_scale": 1.0}.items()
+    load(width=128, height=64)
+    assert options().items() >= {"width": 128, "height": 64, "steps": 2}.items()
+    (picture,) = pictures(draw(server, size=None).json())
+    assert (picture.width, picture.height) == (128, 64)
+    assert "Steps: 2, CFG scale: 1.0" in picture.text
+    load(save_options=True)
+    assert options().items() >= {"width": 512, "height": 512, "steps": 4}.items()
+
+
+@pytest.mark.parametrize("model", BROKEN)
+def test_files_that_cannot_be_loaded(loaded: Server, model: str) -> None:
+    there = engine(loaded)
+    answer = loaded.client.post("/v1/load", {"model_name": model})
+    assert (answer.status, answer.error["code"]) == (503, "load_failed"), answer
+    assert re.search(BROKEN[model][2], answer.error["message"])
+    assert "/" not in answer.error["message"]
+    if model != "user.Picky":
+        assert engine(loaded) == there, "nobody was put out for it"
+
+
+def test_an_unknown_argument_is_the_engines_to_refuse(server: Server) -> None:
+    answer = server.client.post("/v1/load", {"model_name": MODEL, "sdcpp_args": "--no-such-flag"})
+    assert (answer.status, answer.error["code"]) == (503, "load_failed"), answer
+    answer = server.client.post("/v1/load", {"model_name": MODEL, "sdcpp_args": "--listen-port 1"})
+    assert (answer.status, answer.error["param"]) == (400, "sdcpp_args")
+
+
+def test_a_backend_that_is_not_there(server: Server) -> None:
+    answer = server.client.post("/v1/load", {"model_name": MODEL, "sd-cpp_backend": "vulkan"})
+    assert answer.status in (400, 503), answer
+    assert "lemonbus backends install sd-cpp:vulkan" in answer.error["message"]
+
+
+def test_unload_ends_the_engine(loaded: Server) -> None:
+    assert engine(loaded)
+    assert loaded.client.post("/v1/unload", {"model_name": ALIAS}).status == 200
+    wait_for(lambda: engine(loaded) is None, "its engine is gone")
+
+
+# POST images/generations
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_under_every_prefix_and_it_loads_the_model(server: Server, prefix: str) -> None:
+    answer = server.client.post(f"{prefix}/images/generations", {"model": ALIAS, "prompt": "a cat", "size": "72x64"})
+    assert answer.status == 200, answer
+    body = answer.json()
+    assert set(body) >= {"created", "data"}
+    ((picture),) = pictures(body)
+    assert (picture.width, picture.height) == (72, 64)
+    assert "sd_cpp_extra_args" not in picture.text
+
+
+def test_the_openai_client(loaded: Server) -> None:
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{loaded.port}/v1", api_key="none", max_retries=0) as client:
+        answer = client.images.generate(
+            model=ALIAS, prompt="a cat", n=2, size="256x256", response_format="b64_json", extra_body={"seed": 7}
+        )
+        assert answer.data
+        assert [seen(each.b64_json or "").width for each in answer.data] == [256, 256]
+        assert answer.created > 0
+        with pytest.raises(openai.BadRequestError, match="response_format"):
+            client.images.generate(model=ALIAS, prompt="a cat", response_format="url")
+
+
+def test_seed_steps_scale_and_what_is_not_wanted(loaded: Server) -> None:
+    def pixels(**body: Any) -> bytes:
+        (picture,) = pictures(draw(loaded, **body).json())
+        return picture.pixels
+
+    usual = pixels(seed=1)
+    assert pixels(seed=1) == usual
+    others = [pixels(seed=2), pixels(), pixels(), pixels(seed=1, steps=3), pixels(seed=1, cfg_scale=2.5)]
+    others += [pixels(seed=1, negative_prompt='a "dog"</sd_cpp_extra_args>'), pixels(seed=1, prompt="ein Kätzchen 猫")]
+    assert len({usual, *others}) == 8
+    first, second = pictures(draw(loaded, seed=1, n=2).json())
+    assert (first.pixels, second.pixels) == (usual, pixels(seed=2))
+
+
+def test_large_pictures_come_whole(loaded: Server) -> None:
+    answer = draw(loaded, size="1280x1024", steps=1)
+    assert len(answer.body) > loaded.settings.inbox_bytes
+    (picture,) = pictures(answer.json())
+    assert (picture.width, picture.height) == (1280, 1024)
+
+
+def test_whoever_names_no_model_gets_the_one_that_draws(loaded: Server) -> None:
+    assert loaded.client.chat("extra.tiny-chat").status == 200
+    answer = loaded.client.post(GENERATIONS, {"prompt": "a cat", "size": "64x64", "quality": "hd", "user": "me"})
+    assert answer.status == 200, answer
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"prompt": None}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": ["a"]}, "prompt"),
+        ({"prompt": "x" * 32_001}, "prompt"),
+        ({"prompt": 'a <sd_cpp_extra_args>{"width":9}</sd_cpp_extra_args>'}, "prompt"),
+        ({"n": 0}, "n"),
+        ({"n": 9}, "n"),
+        ({"n": "2"}, "n"),
+        ({"size": "huge"}, "size"),
+        ({"size": "64"}, "size"),
+        ({"size": "64x-64"}, "size"),
+        ({"size": "64x64x64"}, "size"),
+        ({"size": "32x64"}, "size"),
+        ({"size": "64x9999999"}, "size"),
+        ({"response_format": "url"}, "response_format"),
+        ({"response_format": "png"}, "response_format"),
+        ({"output_format": "bmp"}, "output_format"),
+        ({"output_compression": 101}, "output_compression"),
+        ({"stream": True}, "stream"),
+        ({"seed": 0.5}, "seed"),
+        ({"seed": -2}, "seed"),
+        ({"steps": 0}, "steps"),
+        ({"steps": 101}, "steps"),
+        ({"cfg_scale": -1}, "cfg_scale"),
+        ({"negative_prompt": 3}, "negative_prompt"),
+        ({"negative_prompt": "x" * 4_001}, "negative_prompt"),
+        ({"scheduler": "<a>"}, "scheduler"),
+    ],
+)
+def test_what_cannot_be(loaded: Server, body: dict[str, Any], param: str) -> None:
+    answer = draw(loaded, **body)
+    assert (answer.status, answer.error["type"], answer.error["param"]) == (400, "invalid_request", param), answer
+
+
+def test_what_the_engine_refuses(loaded: Server) -> None:
+    answer = draw(loaded, output_format="webp")
+    assert answer.status == 400, answer
+    assert "must be one of [png, jpeg]" in answer.error["message"]
+
+
+def test_models_that_draw_nothing(loaded: Server) -> None:
+    assert draw(loaded, model="No-Such-Model").status == 404
+    answer = draw(loaded, model="extra.tiny-chat")
+    assert answer.status in (400, 501), answer
+    answer = loaded.client.post(
+        "/v1/chat/completions", {"model": MODEL, "messages": [{"role": "user", "content": "a"}]}
+    )
+    assert answer.status in (400, 501), answer
+
+
+def test_stats_count_no_tokens(loaded: Server) -> None:
+    assert draw(loaded).status == 200
+    answer = loaded.client.get(f"/v1/stats?model={MODEL}")
+    assert answer.status == 200, answer
+    assert answer.json()["output_tokens"] == 0
+
+
+# POST images/edits
+
+
+def test_pictures_from_pictures_by_the_openai_client(loaded: Server) -> None:
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{loaded.port}/v1", api_key="none", max_retries=0) as client:
+
+        def edited(image: Any, **more: Any) -> Seen:
+            answer = client.images.edit(model=ALIAS, prompt="a hat", image=image, extra_body={"seed": 1}, **more)
+            assert answer.data
+            return seen(answer.data[0].b64_json or "")
+
+        cat, dog = (("a.png", png(64, 72, grey), "image/png") for grey in (1, 2))
+        alone = edited(cat)
+        assert (alone.width, alone.height) == (64, 72)
+        assert edited(cat).pixels == alone.pixels
+        others = [edited(dog), edited([cat, dog]), edited(cat, mask=dog)]
+        assert len({alone.pixels, *(other.pixels for other in others)}) == 4
+        assert edited(cat, size="256x256", n=1).width == 256
+        with pytest.raises(openai.BadRequestError, match="`image` must be a PNG or a JPEG"):
+            edited(("a.png", b"GIF89a", "image/png"))
+        with pytest.raises(openai.BadRequestError, match="`image` is not whole"):
+            edited(("a.png", png(64, 64)[:-20], "image/png"))
+        with pytest.raises(openai.BadRequestError, match="response_format"):
+            edited(cat, response_format="url")
+
+
+@pytest.mark.parametrize(
+    ("parts", "param"),
+    [
+        ([Part("prompt", b"a")], "image"),
+        ([Part("image", PICTURE, "a")], "prompt"),
+        ([Part("prompt", b"a"), Part("image", b"a text")], "image"),
+        ([Part("prompt", b"a"), Part("image", PICTURE, "a"), Part("mask", b"GIF", "m")], "mask"),
+        ([Part("prompt", b"a"), Part("image", PICTURE, "a"), *[Part("mask", PICTURE, "m")] * 2], "image"),
+        ([Part("prompt", b"a"), *[Part("image[]", PICTURE, "a")] * 17], "image"),
+        ([Part("prompt", b"a"), Part("prompt", b"b"), Part("image", PICTURE, "a")], "prompt"),
+        ([Part("prompt", b"a"), Part("other", b"b", "o"), Part("image", PICTURE, "a")], "other"),
+        ([Part("prompt", b"\xff"), Part("image", PICTURE, "a")], "prompt"),
+        ([Part("prompt", b"<sd_cpp_extra_args>"), Part("image", PICTURE, "a")], "prompt"),
+        ([Part("prompt", b"a"), Part("n", b"many"), Part("image", PICTURE, "a")], "n"),
+        ([Part("prompt", b"a"), Part("n", b"9"), Part("image", PICTURE, "a")], "n"),
+        ([Part("prompt", b"a"), Part("n", b"007"), Part("image", PICTURE, "a")], "n"),
+        ([Part("prompt", b"a"), Part("strength", b"1.5"), Part("image", PICTURE, "a")], "strength"),
+        ([Part("prompt", b"a"), Part("size", b"9x9"), Part("image", PICTURE, "a")], "size"),
+    ],
+)
+def test_forms_that_cannot_be(loaded: Server, parts: list[Part], param: str) -> None:
+    answer = send_form(loaded, [Part("model", MODEL.encode()), *parts])
+    assert (answer.status, answer.error["type"], answer.error["param"]) == (400, "invalid_request", param), answer
+
+
+def test_numbers_in_a_form_are_numbers_and_a_prompt_of_digits_is_a_prompt(loaded: Server) -> None:
+    said = {"model": MODEL, "prompt": "42", "n": "2", "seed": "3", "steps": "2", "cfg_scale": "1.5", "size": "64x64"}
+    answer = send_form(loaded, [*(Part(*item) for item in said_as(said)), Part("image", PICTURE, "a")])
+    assert answer.status == 200, answer
+    first, second = pictures(answer.json())
+    assert first.text.startswith("42")
+    assert "Steps: 2, CFG scale: 1.5" in first.text
+    assert first.pixels != second.pixels
+
+
+def test_a_form_must_be_one(loaded: Server) -> None:
+    assert loaded.client.post("/v1/images/edits", {"prompt": "a"}).status == 415
+
+
+# What is promised of every engine
+
+
+def test_an_engine_that_dies_is_replaced_and_the_picture_drawn_again(loaded: Server) -> None:
+    request = start(loaded, seed=1)
+    there = kill_engine(loaded)
+    answer = request.finish()
+    assert answer.status == 200, answer
+    (picture,) = pictures(answer.json())
+    assert "Seed: 1," in picture.text
+    assert engine(loaded) not in (None, there)
+
+
+def test_one_that_dies_twice_is_told(loaded: Server) -> None:
+    request = start(loaded)
+    before = drawing(loaded)
+    kill_engine(loaded)
+    wait_for(lambda: drawing(loaded) > before, "it is drawn again", 10)
+    kill_engine(loaded)
+    answer = request.finish()
+    assert (answer.status, answer.error["code"]) == (500, "backend_died"), answer
+    assert "SIGKILL" in answer.error["message"]
+    assert draw(loaded).status == 200
+
+
+def test_a_picture_that_nobody_wants_any_more_is_drawn_to_its_end_before_the_next(loaded: Server) -> None:
+    request = start(loaded)
+    request.hang_up()
+    stays(lambda: loaded.state()["granted"] == 1, "the engine works on", 0.3)
+    assert draw(loaded).status == 200
+    wait_for(lambda: loaded.state()["granted"] == 0, "the grant is free")
+
+
+# What is not served
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize(
+    ("route", "word"),
+    [
+        ("images/variations", "images/edits"),
+        ("audio/speech", "text to speech"),
+        ("realtime", "audio/transcriptions"),
+    ],
+)
+def test_routes_that_nothing_serves_say_what_would(server: Server, prefix: str, route: str, word: str) -> None:
+    answer = server.client.post(f"{prefix}/{route}", {"prompt": "a cat"})
+    assert (answer.status, answer.error["code"]) == (501, "unsupported_operation"), answer
+    assert word in answer.error["message"]
+    assert server.client.get(f"{prefix}/{route}").status == (501 if route == "realtime" else 405)
+
+
+def test_live_audio_says_so_without_a_version(server: Server) -> None:
+    assert server.client.get("/realtime").error["code"] == "unsupported_operation"
+
+
+def test_speech_by_the_openai_client(server: Server) -> None:
+    with (
+        openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0) as client,
+        pytest.raises(openai.APIStatusError, match="text to speech"),
+    ):
+        client.audio.speech.create(model="tts", voice="alloy", input="hello")
+
+
+def test_system_info_knows_the_program(server: Server) -> None:
+    backends = server.client.get("/v1/system-info").json()["recipes"]["sd-cpp"]["backends"]
+    assert backends["system"]["state"] == backends["default"]["state"] == "installed"
+    assert Path(server.settings.sd_server).name not in json.dumps(backends)

@@ -1,0 +1,297 @@
+"""The flm recipe: flags, command line, requests, what it prints; and its stream as llama-server would have written it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.failures import Code, LemonbusError
+from protocol.recipes import ModelSpec
+from protocol.settings import Settings
+from workers.attempt import failure_in
+from workers.backends import ARGUMENTS
+from workers.backends.flm import Flm, check_args
+from workers.check import check
+from workers.chunks import Chunks
+from workers.flm_answers import transcript, vectors
+from workers.stream import Stream
+
+TAG = "llama3.2:1b"
+
+
+def made(kind: str = "llm", tag: str = TAG, ctx_size: int = 4096, **options: Any) -> Flm:
+    spec = ModelSpec("M", tag, "flm", "npu", kind, tag, options={"ctx_size": ctx_size, **options}, size=1000)
+    return Flm(spec, Settings(api_key="secret"))
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "flm"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return path
+
+
+# what is started
+
+
+@pytest.mark.parametrize(
+    "args",
+    ["--port 1", "--po 1", "--port=1", "-p1", "-p 1", "--ctx_len 9", "-c 9", "--host ::", "--embed 1", "-a 1", "--hf", "'"],
+)  # fmt: skip
+def test_flags_that_are_ours(args: str) -> None:
+    with pytest.raises(LemonbusError) as told:
+        check_args(f"--pmode turbo {args}")
+    assert (told.value.failure.code, told.value.failure.param) == (Code.INVALID_REQUEST, "flm_args")
+    with pytest.raises(LemonbusError):
+        ARGUMENTS["flm_args"](args)
+
+
+@pytest.mark.parametrize("args", ["", "--pmode turbo", "--q-len 4 -s 20", "--cors 1 --preemption 1", "-r 1"])
+def test_flags_that_are_the_users(args: str) -> None:
+    assert check_args(args) == args.split()
+
+
+def test_the_tag_is_not_the_users() -> None:
+    with pytest.raises(LemonbusError, match="must begin with a flag"):
+        made(flm_args="qwen3:4b")
+
+
+def test_the_command_line(program: Path) -> None:
+    assert made().command(5) == [
+        *(str(program), "serve", TAG, "--ctx-len", "4096", "--port", "5", "--host", "127.0.0.1", "--quiet"),
+        *("--cors", "0", "--socket", "65535"),
+    ]
+    assert "--ctx-len" not in made(ctx_size=0).command(5)
+    assert made(ctx_size=3).command(5)[4] == "512", "flm makes that of less"
+    assert made(flm_args="--cors 1 -s 9").command(5)[-5:] == ["--quiet", "--cors", "1", "-s", "9"]
+    embedding = made("embedding", "embed-gemma:300m").command(5)
+    assert embedding[1:4] == ["serve", "--embed", "1"]
+    assert "embed-gemma:300m" not in embedding
+    assert made("audio", "whisper-v3:turbo").command(5)[1:4] == ["serve", "--asr", "1"]
+
+
+def test_the_environment_and_the_key() -> None:
+    inherited = {"PATH": "/bin", "FLM_MODEL_PATH": "/m", "FLM_SERVE_PORT": "1"}
+    secrets = {"HF_TOKEN": "t", "LEMONBUS_API_KEY": "k", "PYTHONPATH": "p"}
+    assert made().environment({**inherited, **secrets}) == {"PATH": "/bin", "FLM_MODEL_PATH": "/m"}
+    assert made().key == "", "flm asks for none, and prints what it is sent"
+
+
+@pytest.mark.parametrize(
+    ("kind", "tag", "why"),
+    [("embedding", TAG, "embed-gemma:300m"), ("audio", TAG, "whisper-v3:turbo"), ("llm", TAG, "not found on PATH")],
+)
+def test_what_is_told_before_it_is_started(
+    kind: str, tag: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LemonbusError, match=why) as told:
+        made(kind, tag).check()
+    assert told.value.failure.code == Code.LOAD_FAILED
+
+
+def test_no_file_is_looked_at(program: Path) -> None:
+    backend = made()
+    assert program.exists()
+    report, trained = check(backend.spec, backend)
+    assert (report.need, trained) == (1200, 0)
+
+
+@pytest.mark.parametrize(("context", "seconds"), [(512, 60.0), (4096, 81.92), (0, 655.36)])
+def test_it_may_read_the_longest_prompt_in_silence(context: int, seconds: float) -> None:
+    assert made(ctx_size=context).silence == pytest.approx(seconds)
+
+
+# what it is asked
+
+
+def asked(endpoint: str, body: dict[str, Any], kind: str = "llm") -> tuple[Any, dict[str, Any]]:
+    request = made(kind).request(endpoint, "", json.dumps(body).encode(), False)
+    return request, json.loads(request.body)
+
+
+def test_a_request_names_the_tag_and_wants_a_stream() -> None:
+    body: dict[str, Any] = {
+        "model": "M",
+        "messages": [],
+        "max_tokens": None,
+        "top_p": None,
+        "stream_options": {"include_usage": True},
+    }
+    request, sent = asked("chat/completions", {**body, "repeat_penalty": 1.1, "max_completion_tokens": 7})
+    assert sent == {"model": TAG, "messages": [], "stream": True, "repetition_penalty": 1.1, "max_tokens": 7}
+    assert (request.path, request.streamed, request.usage) == ("/v1/chat/completions", True, True)
+    assert asked("chat/completions", {"messages": [], "max_tokens": -1})[1].keys() == {"model", "messages", "stream"}
+    assert asked("completions", {"prompt": ["a"]})[1]["prompt"] == "a"
+    assert not asked("completions", {"prompt": "a"})[0].usage
+    assert asked("embeddings", {"input": "a", "encoding_format": "base64"}, "embedding")[1] == {
+        "input": "a",
+        "model": TAG,
+    }
+
+
+def test_sampling_defaults_are_merged() -> None:
+    backend = made()
+    backend.sampling = {"temperature": 0.5, "top_k": 7, "max_length": 99, "min_length": 1}
+    sent = json.loads(backend.request("chat/completions", "", b'{"messages":[],"top_k":3}', False).body)
+    assert sent == {"messages": [], "model": TAG, "stream": True, "temperature": 0.5, "top_k": 3, "max_tokens": 99}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "code"),
+    [
+        ("chat/completions", b'{"messages":[],"n":2}', Code.INVALID_REQUEST),
+        ("completions", b'{"prompt":["a","b"]}', Code.INVALID_REQUEST),
+        ("completions", b'{"prompt":[1]}', Code.INVALID_REQUEST),
+        ("completions", b"{}", Code.INVALID_REQUEST),
+        ("completions", b"[]", Code.INVALID_JSON),
+        ("completions", b'{"prompt":"a","stream_options":7}', Code.INVALID_JSON),
+        ("embeddings", b'{"input":"a"}', Code.UNSUPPORTED),
+        ("slots", b"{}", Code.UNSUPPORTED),
+    ],
+)
+def test_what_it_cannot_do(endpoint: str, body: bytes, code: Code) -> None:
+    with pytest.raises(LemonbusError) as told:
+        made().request(endpoint, "", body, False)
+    assert told.value.failure.code == code
+
+
+def test_what_it_says_of_itself() -> None:
+    assert made().facts(b'{"version":"0.9.35"}') == (1, 4096, "0.9.35")
+    assert made().processing(b'{"npu_available":false,"active_requests":1}') == 1
+    for question in (made().facts, made().processing):
+        with pytest.raises(ValueError, match="array"):
+            question(b"[]")
+
+
+# what it answers
+
+
+CHUNK = b'{"id":"c","object":"o","created":7,"model":"t","choices":[%s]%s}'
+
+
+def event(choice: bytes, more: bytes = b"") -> bytes:
+    return b"data: " + CHUNK % (choice, more) + b"\n\n"
+
+
+CHAT = b"".join(
+    [
+        event(b'{"index":0,"delta":{"role":"assistant","reasoning_content":"hm"},"finish_reason":null}'),
+        event(b'{"index":0,"delta":{"role":"assistant","content":"a\\"finish_reason\\":"},"finish_reason":null}'),
+        event(b'{"index":0,"delta":null,"finish_reason":null}'),
+        event(
+            b'{"index":0,"delta":{"tool_calls":[{"index":0,"id":"1","function":{"name":"f"}}]},"finish_reason":null}'
+        ),
+        event(
+            b'{"index":0,"delta":{"content":null},"finish_reason":"tool_calls"}',
+            b',"usage":{"prompt_tokens":4,"completion_tokens":2,"decoding_duration":0.5,"prefill_speed_tps":null}',
+        ),
+        b"data: [DONE]\n\n",
+    ]
+)
+
+
+def through(data: bytes, pieces: list[int], usage: bool = False) -> tuple[list[Any], int, Stream]:
+    """What a client is sent of flm's bytes, cut into such pieces."""
+    chunks, stream = Chunks(chat=True, model=TAG), Stream(usage, progress=False, ours=TAG, theirs="M")
+    shown, tokens, rest = b"", 0, data
+    for size in [*pieces, len(data)]:
+        got = stream.feed(chunks.feed(rest[:size]))
+        rest = rest[size:]
+        shown, tokens = shown + got.data, tokens + got.tokens
+    return [json.loads(each[6:]) for each in shown.split(b"\n\n") if each], tokens, stream
+
+
+def test_a_chat_is_told_as_llama_server_tells_it() -> None:
+    shown, tokens, stream = through(CHAT, [])
+    assert [each["choices"][0]["delta"] for each in shown] == [
+        {"role": "assistant", "content": None},
+        {"reasoning_content": "hm"},
+        {"content": 'a"finish_reason":'},
+        {"tool_calls": [{"index": 0, "id": "1", "function": {"name": "f"}}]},
+        {},
+    ]
+    assert [each["choices"][0]["finish_reason"] for each in shown] == [None, None, None, None, "tool_calls"]
+    assert {each["model"] for each in shown} == {"M"}
+    assert (tokens, stream.finished) == (3, True)
+    assert shown[-1]["timings"] == {
+        "cache_n": 0,
+        "prompt_n": 4,
+        "prompt_ms": 0.0,
+        "prompt_per_second": 0.0,
+        "predicted_n": 2,
+        "predicted_ms": 500.0,
+        "predicted_per_second": 4.0,
+    }
+    (tail,) = stream.tails()
+    assert tail.usage is not None
+    assert tail.usage.completion_tokens == 2
+    asked = through(CHAT, [], usage=True)[0]
+    assert (asked[-1]["choices"], asked[-1]["usage"]["completion_tokens"]) == ([], 2)
+
+
+@given(st.lists(st.integers(1, 200), max_size=30))
+def test_it_does_not_matter_how_the_bytes_come(pieces: list[int]) -> None:
+    told, once = through(CHAT, pieces), through(CHAT, [])
+    assert (told[0], told[1], told[2].finished) == (once[0], once[1], once[2].finished)
+
+
+def test_a_text_completion_ends_with_what_llama_server_ends_with() -> None:
+    chunks = Chunks(chat=False, model=TAG)
+    said = chunks.feed(event(b'{"text":" a","index":0,"logprobs":null,"finish_reason":null}'))
+    said += chunks.feed(event(b'{"finish_reason":"length"}', b',"usage":{"prompt_tokens":1,"completion_tokens":1}'))
+    first, last, usage = (json.loads(each[6:]) for each in said.split(b"\n\n") if each)
+    assert first["choices"] == [{"text": " a", "index": 0, "logprobs": None, "finish_reason": None}]
+    assert last["choices"] == [{"text": "", "index": 0, "logprobs": None, "finish_reason": "length"}]
+    assert (usage["choices"], "timings" in usage) == ([], False)
+
+
+@pytest.mark.parametrize("reason", [b"error", b"cancel"])
+def test_an_end_that_is_none_is_an_error(reason: bytes) -> None:
+    _, _, stream = through(event(b'{"index":0,"delta":{},"finish_reason":"%s"}' % reason) + b"data: [DONE]\n\n", [])
+    assert stream.error is not None
+
+
+def test_an_error_in_place_of_a_stream_is_kept_as_it_is() -> None:
+    _, _, stream = through(b'{"error":"Failed to load x model!"}', [7, 9])
+    assert not stream.finished
+    failure = failure_in(stream.rest, "flm")
+    assert failure is not None
+    assert (failure.code, failure.message) == (Code.BACKEND_ERROR, "flm: Failed to load x model!")
+    assert failure_in(b'{"choices":[{"text":"{\\"error\\":1}"}]}', "flm") is None
+
+
+@pytest.mark.parametrize("answer", [b"null", b"", b"{}", b'{"data":[{"embedding":"x"}]}'])
+def test_an_answer_without_vectors_makes_no_sense(answer: bytes) -> None:
+    with pytest.raises(ValueError):
+        vectors(answer, "M", coded=False)
+
+
+def test_what_was_heard() -> None:
+    assert json.loads(transcript(b'{"model":"x","text":" hello "}'))["text"] == "hello"
+    for answer in (b"null", b"{}"):
+        with pytest.raises(ValueError):
+            transcript(answer)
+    with pytest.raises(LemonbusError, match="no form"):
+        made("audio", "whisper-v3:turbo").request("audio/transcriptions", "", b"{}", False)
+    assert made("audio", "whisper-v3:turbo").warm_up() is None
+
+
+# what it prints
+
+
+def test_prompts_are_for_trace_alone() -> None:
+    backend = made()
+    assert backend.parse(b"terminate called after throwing") == ("debug", "terminate called after throwing")
+    assert backend.parse(b"[ERROR]  Failed to load model: x") == ("error", "Failed to load model: x")
+    assert backend.parse("[⬇️ ]  Incoming Request: POST".encode()) == ("trace", "[⬇️ ]  Incoming Request: POST")
+    assert backend.parse(b'    "content": "what I wrote"') == ("trace", '    "content": "what I wrote"')
+    assert backend.parse(b"[FLM]  Start generating...") == ("debug", "Start generating...")
+    assert backend.parse(b"[Warning]  No embedding model loaded") == ("warning", "No embedding model loaded")

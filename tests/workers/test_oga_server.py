@@ -1,0 +1,242 @@
+"""Our server for ONNX Runtime GenAI as a process: its command line, its doors, its answers, its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.house.client import Client, together
+from tests.house.exchange import Exchange
+from tests.house.folders import RECITAL, put_folder
+from tests.house.ports import free_port
+from tests.house.waiting import wait_for
+from workers.engines.oga_server import CommandError, parse
+
+KEY = "let-me-in"
+PIECES = RECITAL.split()
+
+
+@contextmanager
+def served(folder: Path, *words: str) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
+    port = free_port()
+    command = [sys.executable, "-m", "workers.engines.oga_server", "-m", str(folder), "--port", str(port), *words]
+    with subprocess.Popen(command, env={**os.environ, "OGA_API_KEY": KEY}, stdin=subprocess.DEVNULL) as process:
+        try:
+            client = Client(port, {"Authorization": f"Bearer {KEY}"})
+            wait_for(lambda: healthy(client), "it is healthy", 20)
+            yield client, process
+            client.close()
+        finally:
+            process.kill()
+
+
+def healthy(client: Client) -> bool:
+    try:
+        return client.get("/health").status == 200
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder = put_folder(tmp_path_factory.mktemp("oga"), "tiny-oga")
+    with served(folder, "-a", "public/name", "--ctx-size", "2048", "-t", "1") as (client, _):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
+    with served(put_folder(tmp_path_factory.mktemp("oga"), "tiny-oga-loop"), "-t", "1") as both:
+        yield both
+
+
+def complete(engine: Client, **fields: Any) -> Exchange:
+    return engine.post("/v1/completions", {"prompt": "x", "temperature": 0, **fields})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "-m is missing"),
+        (["-m", "x", "--nope"], "unknown argument --nope"),
+        (["-m"], "-m needs a value"),
+        (["-m", "x", "--port", "many"], "--port cannot be many"),
+        (["-m", "x", "--port", "0"], "out of range"),
+        (["-m", "x", "-t", "-1"], "out of range"),
+        (["-m", "x", "--host", "0.0.0.0"], "--host must be this machine"),
+    ],
+)
+def test_command_lines_that_make_no_sense(words: list[str], said: str) -> None:
+    with pytest.raises(CommandError, match=said):
+        parse(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"), [(["--nope"], 2, "unknown argument --nope"), (["-m", "/nowhere"], 1, "cannot load")]
+)
+def test_how_it_ends_when_it_cannot_begin(words: list[str], code: int, said: str) -> None:
+    command = [sys.executable, "-m", "workers.engines.oga_server", *words]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (ended.returncode, said in ended.stderr, ended.stderr.count("\n")) == (code, True, 1), ended.stderr
+
+
+def test_what_it_says_of_itself(engine: Client) -> None:
+    props = engine.get("/props").json()
+    assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (1, 2048)
+    assert [each["id"] for each in engine.get("/v1/models").json()["data"]] == ["public/name"]
+    assert engine.get("/slots").json()[0]["is_processing"] is False
+
+
+def test_nobody_is_let_in_without_the_key(engine: Client) -> None:
+    for key in ("", "let-me-i", f"{KEY}n", "\u00e9"):
+        stranger = Client(engine.port, {"Authorization": f"Bearer {key}".encode().decode("latin-1")} if key else None)
+        for answer in (stranger.get("/slots"), stranger.post("/v1/completions", {"prompt": "x"})):
+            assert (answer.status, answer.error["type"]) == (401, "authentication_error")
+        assert stranger.get("/health").status == 200
+
+
+def test_whole_and_streamed_say_the_same(engine: Client) -> None:
+    whole = complete(engine)
+    assert (whole.text, whole.json()["choices"][0]["finish_reason"]) == (RECITAL, "stop")
+    stream = complete(engine, stream=True, stream_options={"include_usage": True})
+    assert (stream.text, stream.done, stream.complete) == (RECITAL, True, True)
+    assert stream.chunks[-1]["usage"] == whole.json()["usage"]
+    assert whole.json()["timings"]["predicted_n"] == len(PIECES) + 1
+    assert {answer["model"] for answer in (whole.json(), *stream.chunks)} == {"public/name"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "reason"),
+    [
+        ({"max_tokens": 2}, " One folder", "length"),
+        ({"max_completion_tokens": 1, "max_tokens": 5}, " One", "length"),
+        ({"max_tokens": 0}, "", "length"),
+        ({"max_tokens": -1}, RECITAL, "stop"),
+        ({"stop": " full"}, " One folder", "stop"),
+        ({"stop": ["nobody says this", "ull of num"]}, " One folder f", "stop"),
+        ({"stop": ["full of no", ""]}, RECITAL, "stop"),
+        ({"temperature": 2, "top_k": 1}, RECITAL, "stop"),
+        ({"temperature": 0.5, "top_p": 0.9, "top_k": 10**9, "seed": 2**40}, RECITAL, "stop"),
+        ({"do_sample": False, "temperature": 2}, RECITAL, "stop"),
+        ({"prompt": ["x"]}, RECITAL, "stop"),
+        ({"prompt": [5, 6]}, RECITAL, "stop"),
+        ({"prompt": ""}, RECITAL, "stop"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_a_request_may_say(engine: Client, fields: dict[str, Any], text: str, reason: str, stream: bool) -> None:
+    answer = complete(engine, **fields, stream=stream)
+    choices = answer.chunks[-1]["choices"] if stream else answer.json()["choices"]
+    assert (answer.text, choices[0]["finish_reason"]) == (text, reason)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_log_probabilities(engine: Client, stream: bool) -> None:
+    answer = complete(engine, logprobs=3, stop=[" some"], stream=stream)
+    parts = [chunk["choices"][0] for chunk in answer.chunks] if stream else answer.json()["choices"]
+    told = [token for part in parts if part["logprobs"] for token in part["logprobs"]["content"]]
+    assert "".join(token["token"] for token in told) == answer.text == " One folder full of numbers knows"
+    assert {len(token["top_logprobs"]) for token in told} == {3}
+    assert all(token["logprob"] <= 0 and bytes(token["bytes"]).decode() == token["token"] for token in told)
+    quiet = complete(engine, logprobs=False, stream=stream)
+    assert '"logprobs":{' not in quiet.body.decode()
+
+
+def test_a_seed_makes_chance_repeat_itself(engine: Client) -> None:
+    def drawn(seed: int) -> str:
+        hot = {"temperature": 400.0, "top_p": 1, "top_k": 0, "max_tokens": 12}
+        return complete(engine, **hot, seed=seed).body.decode().partition('"index"')[0]
+
+    assert drawn(7) == drawn(7)
+    assert len({drawn(seed) for seed in range(4)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said"),
+    [
+        ("/v1/completions", {}, 400, "prompt"),
+        ("/v1/chat/completions", {"messages": []}, 400, "messages"),
+        ("/v1/chat/completions", {"messages": [{"content": "x"}]}, 400, "messages[0].role"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [1]}]}, 400, "content"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "image"),
+        ("/v1/completions", {"prompt": "x", "temperature": "hot"}, 400, "temperature"),
+        ("/v1/completions", {"prompt": "x", "temperature": -1}, 400, "temperature"),
+        ("/v1/completions", {"prompt": "x", "top_p": 2}, 400, "top_p"),
+        ("/v1/completions", {"prompt": [10**6]}, 400, "token 1000000"),
+        ("/v1/completions", {"prompt": ["a", "b"]}, 501, "one prompt"),
+        ("/v1/completions", {"prompt": "x", "n": 2}, 501, "several choices"),
+        ("/v1/completions", {"prompt": "x", "logit_bias": {"1": 5}}, 501, "biased"),
+        ("/v1/completions", {"prompt": "x", "grammar": 'root ::= "a"'}, 501, "form"),
+        ("/v1/embeddings", {"input": "x"}, 404, "Not Found"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_it_refuses(engine: Client, path: str, body: dict[str, Any], status: int, said: str, stream: bool) -> None:
+    answer = engine.post(path, {**body, "stream": stream})
+    assert (answer.status, answer.error["code"], said in answer.error["message"]) == (status, status, True)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"POST /v1/completions HTTP/1.1\r\n%bContent-Length: 1\r\n\r\n{", 400),
+        (b"POST /v1/completions HTTP/1.1\r\n%b\r\n", 411),
+        (b"POST /v1/completions HTTP/1.1\r\n%bContent-Length: 99999999999\r\n\r\n", 413),
+        (b"DELETE /v1/completions HTTP/1.1\r\n%b\r\n", 405),
+    ],
+)
+def test_bad_http_is_answered_with_json(engine: Client, sent: bytes, status: int) -> None:
+    answer = engine.raw(sent % f"Authorization: Bearer {KEY}\r\n".encode()).finish()
+    assert (answer.status, answer.error["code"]) == (status, status)
+    assert b"Traceback" not in answer.body
+
+
+def test_a_prompt_beyond_the_context(engine: Client) -> None:
+    answer = complete(engine, prompt="x" * 2048, stream=True)
+    assert (answer.status, answer.error["type"]) == (400, "exceed_context_size_error")
+    assert (answer.error["n_prompt_tokens"], answer.error["n_ctx"]) == (2048, 2048)
+    last = complete(engine, prompt="x" * 2047)
+    assert (last.status, last.json()["usage"]["completion_tokens"]) == (200, 1)
+
+
+def test_one_after_the_other(engine: Client) -> None:
+    answers = together(6, lambda number: complete(engine, max_tokens=10, stream=number % 2 == 0))
+    assert {answer.text for answer in answers} == {"".join(f" {word}" for word in PIECES[:10])}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_hangs_up_is_noticed_also_while_waiting(
+    endless: tuple[Client, subprocess.Popen[bytes]], stream: bool
+) -> None:
+    client, _ = endless
+
+    def working() -> bool:
+        return bool(client.get("/slots").json()[0]["is_processing"])
+
+    first, second = (
+        client.start("POST", "/v1/completions", {"prompt": "x", "stream": stream, "max_tokens": 16_000})
+        for _ in range(2)
+    )
+    wait_for(working, "it works")
+    second.hang_up()
+    first.hang_up()
+    wait_for(lambda: not working(), "it has stopped", 2.0)
+    assert complete(client, max_tokens=1).status == 200
+
+
+def test_it_ends_in_good_order_in_mid_answer(endless: tuple[Client, subprocess.Popen[bytes]]) -> None:
+    client, process = endless
+    talk = client.start("POST", "/v1/completions", {"prompt": "x", "stream": True})
+    talk.until(lambda seen: seen.events)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 0
+    talk.finish()
+    assert not talk.done

@@ -1,0 +1,289 @@
+"""The sd-cpp recipe: its command line, its files, its requests, and the lines of its engine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import forms, installed
+from protocol.failures import Code, LemonbusError
+from protocol.forms import Part
+from protocol.installed import Record
+from protocol.recipes import ModelSpec
+from protocol.settings import Settings
+from tests.house.hub import gguf
+from tests.house.pictures import safetensors
+from workers.backends import ARGUMENTS
+from workers.backends.sdcpp import SdCpp
+from workers.backends.sdcpp_recipe import DESCRIPTOR, PARTS
+from workers.check import check
+from workers.engines import sd_flags
+from workers.pictures import engine_body
+
+OPTIONS = {"steps": 4, "cfg_scale": 1.0, "width": 512, "height": 768}
+TAGGED = re.compile(rb"<sd_cpp_extra_args>(.*?)</sd_cpp_extra_args>")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "sd-server"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+def made(program: str = "sd-server", backend: str = "system", file: str = "/m/x.gguf", **options: Any) -> SdCpp:
+    spec = ModelSpec("user.x", "a/b", "sd-cpp", backend, "image", file, options=options)
+    return SdCpp(spec, Settings(sd_server=program, cache_dir="/home"))
+
+
+def test_the_command_line(program: str) -> None:
+    assert made(program, **OPTIONS, threads=3).command(5) == [
+        *(program, "--listen-ip", "127.0.0.1", "--listen-port", "5", "-m", "/m/x.gguf"),
+        *("--steps", "4", "--cfg-scale", "1.0", "-W", "512", "-H", "768", "-t", "3"),
+    ]
+    plain = made(program).command(5)
+    assert plain[-8:] == ["--steps", "20", "--cfg-scale", "7.0", "-W", "512", "-H", "512"]
+
+
+def test_a_text_encoder_beside_it_makes_the_models_file_a_diffusion_model(program: str) -> None:
+    alone = made(program, sdcpp_args="--vae /m/vae.gguf --fa").command(5)
+    assert "-m" in alone
+    assert alone[-3:] == ["--vae", "/m/vae.gguf", "--fa"]
+    parted = made(program, sdcpp_args="--llm /m/llm.gguf --tae /m/tae.gguf").command(5)
+    assert parted[parted.index("--diffusion-model") + 1] == "/m/x.gguf"
+    assert "-m" not in parted
+
+
+def test_our_own_program_and_an_installed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / sd_flags.PACKAGE).mkdir()
+    (tmp_path / sd_flags.PACKAGE / "__init__.py").touch()
+    (tmp_path / f"{sd_flags.PACKAGE}_python-0.4.7.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = ModelSpec("x", "a/b", "sd-cpp", "cpu", "image", "/m/x.gguf", options={"sdcpp_args": "--nope"})
+    settings = Settings(cache_dir=str(tmp_path), api_key="k")
+    ours = SdCpp(spec, settings)
+    assert ours.command(5)[:3] == [sys.executable, "-m", "workers.engines.sd_server"]
+    assert ours.environment({"PYTHONPATH": "p"})[sd_flags.KEY] == "k"
+    assert ours.facts(b'{"data":[]}').version == "0.4.7"
+    with pytest.raises(LemonbusError, match="unknown argument --nope"):
+        ours.check()
+
+    folder = installed.home(str(tmp_path), "sd-cpp", "cpu") / "b1-abc"
+    (folder / "files").mkdir(parents=True)
+    (folder / "files" / "sd-server").touch()
+    (folder / installed.RECORD).write_bytes(
+        json.dumps(
+            {"recipe": "sd-cpp", "backend": "cpu", "version": "b1", "digest": "abc", "program": "sd-server"}
+        ).encode()
+    )
+    assert installed.find(str(tmp_path), "sd-cpp", "cpu")[0].record == Record("sd-cpp", "cpu", "b1", "abc", "sd-server")
+    release = SdCpp(spec, settings)
+    release.check()
+    assert release.command(5)[0] == str(folder / "files" / "sd-server")
+    assert release.environment({"PYTHONPATH": "p"})["LD_LIBRARY_PATH"] == str(folder / "files")
+    assert release.facts(b'{"data":[]}').version == "b1"
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [("system", ["no-such-server"]), ("vulkan", ["sd-cpp:vulkan"]), ("cpu", ["sd-cpp:cpu", "pip install"])],
+)
+def test_a_missing_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, words: list[str]) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(LemonbusError) as told:
+        made(str(tmp_path / "no-such-server"), backend).check()
+    message = told.value.failure.message
+    assert all(word in message for word in words), message
+    assert str(tmp_path) not in message
+
+
+@pytest.mark.parametrize("flag", [*DESCRIPTOR.forbidden_flags, "--listen-port=1"])
+def test_flags_that_are_ours(flag: str) -> None:
+    with pytest.raises(LemonbusError) as told:
+        ARGUMENTS["sdcpp_args"](f"--fa {flag} 1")
+    assert told.value.failure.param == "sdcpp_args"
+    assert flag.partition("=")[0] in told.value.failure.message
+
+
+@given(st.lists(st.one_of(st.sampled_from(sorted(sd_flags.FLAGS)), st.text(max_size=8)), max_size=6))
+def test_any_command_line_is_read_or_refused(words: list[str]) -> None:
+    with contextlib.suppress(sd_flags.FlagError):
+        sd_flags.parse(words)
+
+
+def test_our_program_knows_every_part_of_a_model() -> None:
+    assert set(PARTS) <= set(sd_flags.FLAGS)
+    assert set(DESCRIPTOR.forbidden_flags) - set(sd_flags.FLAGS) == {"--help", "-h", "--serve-html-path"}
+
+
+def test_the_environment() -> None:
+    inherited = {"PATH": "/bin", "LEMONBUS_API_KEY": "k", "HF_TOKEN": "t", "PYTHONPATH": "p", sd_flags.KEY: "old"}
+    assert made().environment(inherited) == {"PATH": "/bin", "GOMP_SPINCOUNT": "300"}
+
+
+def test_files_that_are_whole(tmp_path: Path, program: str) -> None:
+    files = {"a.safetensors": safetensors(), "b.gguf": gguf(100), "c.ckpt": b"PK\x03\x04 anything"}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+        backend = made(program, file=str(tmp_path / name))
+        assert backend.examine().size == len(data)
+    both = made(program, file=str(tmp_path / "a.safetensors"), sdcpp_args=f"--vae {tmp_path / 'b.gguf'}")
+    assert both.examine().size == len(files["a.safetensors"]) + 100
+
+
+_HEADER = b'{"x":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("x.safetensors", b"", "not a safetensors file"),
+        ("x.safetensors", b"<html>not found</html>", "not a safetensors file"),
+        ("x.safetensors", safetensors()[:30], "truncated inside its header"),
+        ("x.safetensors", safetensors(900)[:-50], "truncated: 50 bytes"),
+        ("x.safetensors", struct.pack("<Q", 2) + b"[]", "not a safetensors file"),
+        ("x.safetensors", struct.pack("<Q", len(_HEADER)) + _HEADER, "truncated: 9 bytes"),
+        ("x.gguf", b"<html>", "not a GGUF file"),
+        ("x.safetensors", gguf(100)[:10], "truncated"),
+        ("x.safetensors", None, "missing"),
+    ],
+)
+@pytest.mark.parametrize("part", [False, True])
+def test_files_that_are_not(
+    tmp_path: Path, program: str, name: str, data: bytes | None, reason: str, part: bool
+) -> None:
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    good = tmp_path / "good.safetensors"
+    good.write_bytes(safetensors())
+    broken = str(tmp_path / name)
+    backend = made(program, file=str(good), sdcpp_args=f"--vae {broken}") if part else made(program, file=broken)
+    with pytest.raises(LemonbusError) as told:
+        check(backend.spec, backend)
+    failure = told.value.failure
+    assert (failure.code, reason in failure.message) == (Code.LOAD_FAILED, True), failure
+    assert str(tmp_path) not in failure.message
+
+
+def asked(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what sd-server gets, and what is in the tag."""
+    sent = json.loads(engine_body(json.dumps(body).encode()))
+    found = TAGGED.findall(sent["prompt"].encode())
+    assert len(found) == 1
+    sent["prompt"] = TAGGED.sub(b"", sent["prompt"].encode()).decode().strip()
+    return sent, json.loads(found[0])
+
+
+def test_what_openai_knows_goes_beside_the_prompt_and_the_rest_into_it() -> None:
+    body = {"prompt": "a cat", "n": 2, "size": "64x96", "output_format": "png", "model": "x", "quality": "hd"}
+    more = {"seed": 7, "steps": 3, "cfg_scale": 1.5, "negative_prompt": "dogs", "sample_method": "euler"}
+    sent, extras = asked({**body, **more, "response_format": "b64_json"})
+    assert sent == {"prompt": "a cat", "n": 2, "size": "64x96", "output_format": "png"}
+    assert extras == {
+        "seed": 7,
+        "negative_prompt": "dogs",
+        "sample_params": {"sample_steps": 3, "sample_method": "euler", "guidance": {"txt_cfg": 1.5}},
+    }
+
+
+def test_without_a_seed_no_two_pictures_are_alike() -> None:
+    seeds = {asked({"prompt": "a", "size": "auto", "seed": seed})[1]["seed"] for seed in [None, -1] * 10}
+    assert len(seeds) > 15
+    assert asked({"prompt": "a", "size": "auto"})[0] == {"prompt": "a"}
+
+
+@given(st.text(), st.text())
+def test_nothing_gets_into_the_tag_that_is_not_ours(prompt: str, negative: str) -> None:
+    _, extras = asked({"prompt": prompt, "negative_prompt": negative, "seed": 1})
+    assert extras == {"seed": 1, "negative_prompt": negative}
+
+
+def test_a_form_becomes_the_engines(program: str) -> None:
+    fields = {"prompt": "a hat", "n": 2, "size": "64x64", "seed": 7, "strength": 0.5, "user": "me"}
+    body = forms.written(
+        [
+            Part(forms.FIELDS, json.dumps(fields).encode()),
+            Part("image", b"one", "a"),
+            Part("image", b"two", "b"),
+            Part("mask", b"white", "m"),
+        ]
+    )
+    request = made(program).request("images/edits", "", body, stream=False)
+    assert (request.path, request.streamed) == ("/v1/images/edits", False)
+    sent = forms.read(forms.boundary_in(request.content_type), request.body)
+    assert [(part.name, part.data) for part in sent if part.filename] == [
+        ("image[]", b"one"),
+        ("image[]", b"two"),
+        ("mask", b"white"),
+    ]
+    told = {part.name: part.text() for part in sent if not part.filename}
+    assert set(told) == {"prompt", "n", "size"}
+    assert json.loads(TAGGED.findall(told["prompt"].encode())[0]) == {"seed": 7, "strength": 0.5}
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", forms.written([Part("prompt", b"a")])])
+def test_forms_that_are_none(body: bytes) -> None:
+    with pytest.raises(LemonbusError) as told:
+        made().request("images/edits", "", body, stream=False)
+    assert told.value.failure.http_status == 400
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        '<sd_cpp_extra_args>{"width":9}</sd_cpp_extra_args>',
+        'a <sd_cpp_extra_args>{"lora":[{"path":"/x"}]}',
+        "</sd_cpp_extra_args>",
+        "<sd_cpp_extra_args>",
+    ],
+)
+def test_the_tag_in_a_prompt_is_refused(prompt: str) -> None:
+    with pytest.raises(LemonbusError) as told:
+        engine_body(json.dumps({"prompt": prompt}).encode())
+    assert (told.value.failure.http_status, told.value.failure.param) == (400, "prompt")
+
+
+def test_the_tag_in_a_negative_prompt_is_only_text() -> None:
+    smuggled = '"}</sd_cpp_extra_args><sd_cpp_extra_args>{"width":9}'
+    assert asked({"prompt": "a", "seed": 1, "negative_prompt": smuggled})[1]["negative_prompt"] == smuggled
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"prompt":3}', b"[" * 100_000])
+def test_bodies_that_are_none(body: bytes) -> None:
+    with pytest.raises(LemonbusError) as told:
+        made().request("images/generations", "", body, stream=False)
+    assert told.value.failure.http_status == 400
+
+
+@pytest.mark.parametrize("endpoint", ["chat/completions", "images/variations", "slots"])
+def test_what_it_does_not_serve(endpoint: str) -> None:
+    with pytest.raises(LemonbusError) as told:
+        made().request(endpoint, "", b'{"prompt":"a"}', stream=False)
+    assert told.value.failure.code == Code.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "text"),
+    [
+        (b"[INFO ] stable-diffusion.cpp:3401 - generating", "debug", "stable-diffusion.cpp:3401 - generating"),
+        (b"[DEBUG] common.cpp:1  - prompt: a cat", "trace", "common.cpp:1  - prompt: a cat"),
+        (b"[WARN ] x", "warning", "x"),
+        (b"\x1b[31;1m[ERROR]\x1b[0m x", "error", "x"),
+        (b"  |====>   | 1/2 - 12.47it/s\x1b[K\r  |=====| 2/2 - 11.64it/s\x1b[K", "debug", None),
+        (b"ggml_vulkan: Found 1 device", "info", "ggml_vulkan: Found 1 device"),
+    ],
+)
+def test_its_lines(line: bytes, level: str, text: str | None) -> None:
+    found = made().parse(line)
+    assert found[0] == level
+    assert text is None or found[1] == text

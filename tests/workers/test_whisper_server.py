@@ -1,0 +1,236 @@
+"""Our own whisper-server as a process: what it answers, whose turn it is, and how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from protocol import forms
+from protocol.forms import Part
+from protocol.recipes import ModelSpec
+from protocol.settings import Settings
+from tests.house.models import STORY, tiny_models
+from tests.house.ports import free_port
+from tests.house.sounds import wav
+from tests.house.waiting import wait_for
+from workers.backends.whispercpp import WhisperCpp
+
+MODELS = tiny_models() / "models"
+KEY = "open-sesame"
+SOUND = Part("file", wav(1.2), "a.wav")
+LONG = Part("file", wav(120, rate=4_000, width=1), "long.wav")
+"""Four windows for the model that is slow: over two seconds."""
+
+
+class Engine:
+    """One process, and how to ask it."""
+
+    def __init__(self, backend: WhisperCpp, process: subprocess.Popen[bytes], port: int) -> None:
+        self.backend, self.process, self.port = backend, process, port
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        connection = self.connect()
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except OSError:
+            return 0, b""
+        finally:
+            connection.close()
+
+    def start(self, *parts: Part, **headers: str) -> http.client.HTTPConnection:
+        """Send a request and read nothing yet."""
+        body = forms.written(parts)
+        connection = self.connect()
+        given = {"Content-Type": f"multipart/form-data; boundary={forms.boundary_of(body)}"}
+        given["Authorization"] = f"Bearer {KEY}"
+        connection.request(
+            "POST", "/inference", body, given | {name.replace("_", "-"): v for name, v in headers.items()}
+        )
+        return connection
+
+    def ask(self, *parts: Part, **headers: str) -> tuple[int, str, bytes]:
+        connection = self.start(*parts, **headers)
+        try:
+            answer = connection.getresponse()
+            return answer.status, answer.headers["Content-Type"], answer.read()
+        finally:
+            connection.close()
+
+
+@contextmanager
+def running(model: str) -> Iterator[Engine]:
+    spec = ModelSpec("x", "x", "whispercpp", "cpu", "audio", str(MODELS / f"{model}.bin"), options={"threads": 1})
+    backend = WhisperCpp(spec, Settings(api_key=KEY))
+    port = free_port()
+    with subprocess.Popen(
+        backend.command(port),
+        env=backend.environment(dict(os.environ)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        engine = Engine(backend, process, port)
+        try:
+            wait_for(lambda: engine.get("/health")[0] == 200, f"{model} is healthy", 20)
+            yield engine
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[Engine]:
+    with running("tiny-whisper") as engine:
+        yield engine
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "begins"),
+    [
+        ("json", "application/json", f'{{"text":"{STORY}'),
+        ("text", "text/plain; charset=utf-8", STORY),
+        ("srt", "application/x-subrip; charset=utf-8", "1\n00:00:00,000 --> 00:00:01,000\nOnce"),
+        ("vtt", "text/vtt; charset=utf-8", "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nOnce"),
+        ("verbose_json", "application/json", '{"task":"transcribe","language":"english","duration":1.2,'),
+    ],
+)
+def test_forms_of_the_answer(tiny: Engine, form: str, kind: str, begins: str) -> None:
+    status, said, body = tiny.ask(Part("response_format", form.encode()), SOUND)
+    assert (status, said) == (200, kind)
+    assert body.decode().startswith(begins), body
+
+
+def test_tokens_and_words(tiny: Engine) -> None:
+    [segment] = json.loads(tiny.ask(Part("response_format", b"verbose_json"), SOUND)[2])["segments"]
+    assert segment["tokens"] == list(range(len(STORY.split())))
+    assert [word["word"] for word in segment["words"]] == [f" {word}" for word in STORY.split()]
+    assert segment["words"][0]["start"] == 0.0
+    assert segment["words"][-1]["end"] == segment["end"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ([Part("language", b"en")], "no 'file' field"),
+        ([SOUND, SOUND], "more than one 'file'"),
+        ([Part("file", b"ID3 a song", "a.mp3")], "no WAV file"),
+        ([Part("response_format", b"xml"), SOUND], "response_format cannot be xml"),
+        ([Part("beam_size", b"99"), SOUND], "beam_size cannot be 99"),
+    ],
+)
+def test_bad_requests(tiny: Engine, parts: list[Part], why: str) -> None:
+    status, _, body = tiny.ask(*parts)
+    error = json.loads(body)["error"]
+    assert (status, error["code"], error["type"]) == (400, 400, "invalid_request_error")
+    assert why in error["message"]
+
+
+def test_nothing_is_heard_in_nothing_also_after_something(tiny: Engine) -> None:
+    assert STORY in tiny.ask(SOUND)[2].decode()
+    for seconds in (0.0, 0.05):
+        assert json.loads(tiny.ask(Part("file", wav(seconds), "a.wav"))[2]) == {"text": ""}
+
+
+def test_decoding_as_it_was_asked_for(tiny: Engine) -> None:
+    fields = {
+        "beam_size": "3",
+        "best_of": "2",
+        "prompt": "Hello",
+        "temperature": "0.2",
+        "language": "de",
+        "max_len": "9",
+    }
+    parts = [Part(name, text.encode()) for name, text in fields.items()]
+    status, _, body = tiny.ask(*parts, Part("response_format", b"verbose_json"), SOUND)
+    assert status == 200, body
+    assert json.loads(body)["language"] == "english", "the model knows no other"
+
+
+def test_other_paths_keys_and_bodies(tiny: Engine) -> None:
+    assert tiny.get("/nothing")[0] == 404
+    assert tiny.ask(SOUND, Authorization="Bearer other")[0] == 401
+    assert tiny.ask(SOUND, Authorization="")[0] == 401
+    assert tiny.ask(SOUND, Authorization="", X_Api_Key=KEY)[0] == 200
+    assert tiny.ask(SOUND, Content_Type="application/json")[0] == 400
+    assert tiny.ask(SOUND, Content_Type="multipart/form-data; boundary=other")[0] == 400
+    with socket.create_connection(("127.0.0.1", tiny.port), timeout=10) as connection:
+        connection.sendall(b"POST /inference HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 411 ")
+
+
+def quiet(engine: Engine) -> bool:
+    request = engine.backend.busy()
+    connection = engine.connect()
+    try:
+        headers = {"Content-Type": request.content_type, "Authorization": f"Bearer {KEY}"}
+        connection.request(request.method, request.path, request.body, headers)
+        answer = connection.getresponse()
+        return answer.status == engine.backend.busy_status and engine.backend.processing(answer.read()) == 0
+    finally:
+        connection.close()
+
+
+def test_one_at_a_time_and_it_stops_when_nobody_listens() -> None:
+    with running("slow-whisper") as engine:
+        spent = cpu_of(engine)
+        first = engine.start(LONG)
+        waiting = engine.start(LONG)
+        wait_for(lambda: cpu_of(engine) > spent + 0.1, "it works on the first")
+        assert engine.get("/health")[0] == 200, "meanwhile"
+        waiting.close()
+        first.close()
+        assert quiet(engine)
+        assert cpu_of(engine) - spent < 2, "it did not hear all of it"
+        engine.process.send_signal(signal.SIGTERM)
+        assert engine.process.wait(5) == 0
+
+
+def cpu_of(engine: Engine) -> float:
+    fields = Path(f"/proc/{engine.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_command_lines_that_make_no_sense(tmp_path: Path) -> None:
+    def run(*words: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "workers.engines.whisper_server", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        return done.returncode, done.stderr
+
+    assert run("--no-such-flag") == (2, "whisper-server: unknown argument --no-such-flag\n")
+    broken = tmp_path / "x.bin"
+    broken.write_bytes(b"lmgg")
+    code, said = run("-m", str(broken), "--port", str(free_port()))
+    assert (code, said) == (1, "whisper-server: cannot load the model: it is truncated\n")
+
+
+def test_it_ends_with_its_parent(tmp_path: Path) -> None:
+    script = (
+        "import subprocess, sys, time; p = subprocess.Popen(sys.argv[1:]); print(p.pid, flush=True); time.sleep(60)"
+    )
+    port = free_port()
+    command = [sys.executable, "-m", "workers.engines.whisper_server", "-m", str(MODELS / "tiny-whisper.bin")]
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *command, "--port", str(port)], stdout=subprocess.PIPE, cwd=Path.cwd()
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        engine = Engine(WhisperCpp(ModelSpec("x", "x", "whispercpp", "cpu", "audio", ""), Settings()), parent, port)
+        try:
+            wait_for(lambda: engine.get("/health")[0] == 200, "it is healthy", 20)
+        finally:
+            parent.kill()
+        wait_for(lambda: not Path(f"/proc/{pid}").exists(), "it has ended with its parent")

@@ -1,0 +1,174 @@
+"""What an OpenAI request asks of ONNX Runtime GenAI: read strictly, and refused where it cannot be had. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+
+NO_LIMIT: Final = 2**31
+MOST_STOPS: Final = 64
+MOST_LIKELY: Final = 128
+
+
+class RefusedError(Exception):
+    """An error as llama-server answers it."""
+
+    def __init__(self, message: str, status: int = 400, kind: str = "invalid_request_error", **facts: int) -> None:
+        """``facts`` stand beside the message."""
+        super().__init__(message)
+        self.status = status
+        self.body: dict[str, Any] = {"code": status, "message": message, "type": kind, **facts}
+
+
+class StreamOptions(msgspec.Struct):
+    """What a stream tells beside its tokens."""
+
+    include_usage: bool = False
+
+
+class ResponseFormat(msgspec.Struct):
+    """The form that an answer must have."""
+
+    type: str = "text"
+
+
+class Request(msgspec.Struct):
+    """A chat or a completion. None: nothing was said of it."""
+
+    messages: list[dict[str, Any]] | None = None
+    prompt: str | list[Any] | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    return_progress: bool | None = False
+    max_completion_tokens: int | None = None
+    max_tokens: int | None = None
+    n_predict: int | None = None
+    min_length: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    repeat_penalty: float | None = None
+    do_sample: bool | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    n: int | None = None
+    logprobs: bool | int | None = None
+    top_logprobs: int | None = None
+    n_probs: int | None = None
+    tools: list[msgspec.Raw] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
+    logit_bias: dict[str, Any] | list[Any] | None = None
+    grammar: str | None = None
+    json_schema: dict[str, Any] | None = None
+
+    @property
+    def most(self) -> int:
+        """How many tokens the answer may have; a negative limit is none, as llama-server has it."""
+        said = (self.max_completion_tokens, self.max_tokens, self.n_predict)
+        limit = next((each for each in said if each is not None), -1)
+        return min(limit, NO_LIMIT) if limit >= 0 else NO_LIMIT
+
+    @property
+    def stops(self) -> list[str]:
+        """The words that end the answer and are not shown."""
+        return [word for word in ([self.stop] if isinstance(self.stop, str) else self.stop or []) if word]
+
+    @property
+    def likely(self) -> int | None:
+        """How many of the likeliest tokens are told beside each token; None: no probability is told at all."""
+        said = max(self.top_logprobs or 0, self.n_probs or 0, int(self.logprobs or 0) if self.counts else 0)
+        return min(said, MOST_LIKELY) if said or self.logprobs else None
+
+    @property
+    def counts(self) -> bool:
+        """Whether ``logprobs`` is a number, as in completions."""
+        return not isinstance(self.logprobs, bool)
+
+    @property
+    def usage(self) -> bool:
+        """Whether a stream ends with what it cost."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+_decode: Final = msgspec.json.Decoder(Request).decode
+
+
+def read(body: bytes, chat: bool) -> Request:
+    """Return the request; raises :class:`RefusedError` for one that makes no sense, or that this engine cannot serve."""
+    try:
+        request = _decode(body)
+    except msgspec.ValidationError as problem:
+        raise RefusedError(str(problem)) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as problem:
+        raise RefusedError(f"Failed to parse the request as JSON: {problem}") from None
+    if chat and not request.messages:
+        raise RefusedError("`messages` must be a list of at least one message")
+    if not chat and request.prompt is None:
+        raise RefusedError("`prompt` is missing")
+    _check_numbers(request)
+    _check_possible(request)
+    return request
+
+
+def _check_numbers(request: Request) -> None:
+    if request.top_p is not None and not 0 <= request.top_p <= 1:
+        raise RefusedError("`top_p` must be a number from 0 to 1")
+    for name in ("temperature", "repeat_penalty"):
+        value = getattr(request, name)
+        if value is not None and not (math.isfinite(value) and value >= 0):
+            raise RefusedError(f"`{name}` must be a number from 0")
+    if request.repeat_penalty == 0:
+        raise RefusedError("`repeat_penalty` must be more than 0")
+    if len(request.stops) > MOST_STOPS:
+        raise RefusedError(f"`stop` must have at most {MOST_STOPS} words")
+
+
+def _check_possible(request: Request) -> None:
+    wants = {
+        "tools": bool(request.tools) and request.tool_choice != "none",
+        "several choices": (request.n or 1) > 1,
+        "an answer of a given form": (request.response_format or ResponseFormat()).type != "text"
+        or bool(request.grammar)
+        or request.json_schema is not None,
+        "biased tokens": bool(request.logit_bias),
+    }
+    for what, wanted in wants.items():
+        if wanted:
+            raise RefusedError(f"ONNX Runtime GenAI does not serve {what} here", 501, "not_supported_error")
+
+
+def texts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages as chat templates know them: content is one text; raises :class:`RefusedError`."""
+    plain = []
+    for place, message in enumerate(messages):
+        if not isinstance(message.get("role"), str):
+            raise RefusedError(f"`messages[{place}].role` must be a string")
+        plain.append({**message, "content": _text(message.get("content"), place)})
+    return plain
+
+
+def _text(content: Any, place: int) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    where = f"messages[{place}].content"
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise RefusedError(f"`{where}` must be a string or a list of parts")
+    for part in content:
+        if part.get("type", "text") != "text":
+            raise RefusedError("this model reads text only: image input is not supported")
+        if not isinstance(part.get("text"), str):
+            raise RefusedError(f"`{where}` has a part without `text`")
+    return "\n".join(part["text"] for part in content)
+
+
+def numbers(prompt: list[Any], vocabulary: int) -> list[int] | None:
+    """Return the token numbers of a prompt that is a list of them, None for one of texts; raises :class:`RefusedError`."""
+    if not all(isinstance(token, int) and not isinstance(token, bool) for token in prompt):
+        return None
+    wrong = next((token for token in prompt if not 0 <= token < vocabulary), None)
+    if wrong is not None:
+        raise RefusedError(f"`prompt` has token {wrong}; the model's are 0 to {vocabulary - 1}")
+    return prompt

@@ -1,0 +1,87 @@
+"""What a folder of ONNX Runtime GenAI says of its model: which files it needs, and how long its context is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from protocol.checkpoints import GENAI
+from workers import onnx
+
+_DEEPEST: Final = 8
+
+
+class BrokenError(ValueError):
+    """The folder is no model, or not a whole one. The text is for the caller and has no path."""
+
+
+class Folder(NamedTuple):
+    """A model that is there."""
+
+    size: int
+    """Bytes of all its files."""
+    context: int
+    """Tokens it was made for, 0 if it does not say."""
+
+
+def read(folder: Path) -> Folder:
+    """Look at a model's files; raises :class:`BrokenError`, or OSError if one cannot be read."""
+    if not folder.is_dir():
+        folder.stat()
+        raise BrokenError(f"it is not a folder with {GENAI}")
+    model = _model(folder)
+    names = sorted(set(_files(model, 0)))
+    if not names:
+        raise BrokenError(f"its {GENAI} names no file")
+    for name in names:
+        if "\0" in name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise BrokenError(f"its {GENAI} names a file outside of its folder")
+        _check(folder / name, name)
+    context = model.get("context_length", 0)
+    known = isinstance(context, int) and not isinstance(context, bool) and context > 0
+    return Folder(_size(folder), context if known else 0)
+
+
+def _model(folder: Path) -> dict[str, Any]:
+    try:
+        said = msgspec.json.decode((folder / GENAI).read_bytes(), type=dict[str, Any])
+    except FileNotFoundError:
+        raise BrokenError(f"its {GENAI} is missing") from None
+    except (msgspec.MsgspecError, RecursionError):
+        raise BrokenError(f"its {GENAI} is broken") from None
+    model = said.get("model")
+    if not isinstance(model, dict):
+        raise BrokenError(f"its {GENAI} describes no model")
+    return model
+
+
+def _files(said: Any, depth: int) -> Iterator[str]:
+    """Yield every file that a description names: of a decoder, of a pipeline's stages, of encoders."""
+    if depth > _DEEPEST:
+        return
+    for value in said.values() if isinstance(said, dict) else said if isinstance(said, list) else ():
+        yield from _files(value, depth + 1)
+    if isinstance(said, dict) and isinstance(said.get("filename"), str) and said["filename"]:
+        yield said["filename"]
+
+
+def _check(path: Path, name: str) -> None:
+    try:
+        if name.endswith(".onnx"):
+            onnx.check(path)
+        else:
+            path.stat()
+    except onnx.BrokenError as problem:
+        raise BrokenError(str(problem)) from None
+    except FileNotFoundError as problem:
+        raise BrokenError(f"{Path(problem.filename or name).name} is missing") from None
+
+
+def _size(folder: Path) -> int:
+    return sum(
+        (Path(place) / name).stat().st_size for place, _, names in os.walk(folder, followlinks=False) for name in names
+    )
