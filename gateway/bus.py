@@ -129,7 +129,7 @@ class Bus:
         if self._records:
             self._send_records_soon()
 
-    def run(self, worker: str, message: msgspec.Struct, payload: bytes | None) -> bool:
+    def run(self, worker: str, message: msgspec.Struct, payload: bytes | None = None) -> bool:
         """Send to a worker that lent us slots; return False if it cannot take it now."""
         line = self._runs.get(worker)
         return line is not None and frames.send(line, wire.encode(message, payload))

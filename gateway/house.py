@@ -15,14 +15,13 @@ from gevent.event import Event as Happened
 
 from gateway.calls import Build, Follower
 from gateway.exchange import Exchange, Question
-from gateway.leases import Leases
 from gateway.roster import Events, Roster
 from gateway.spool import Spool
 from gateway.state import REFUSALS, State
+from gateway.straight import Straight, Workers
 from protocol import admin, logs, staff, wire, work
-from protocol.events import Event, Kind
+from protocol.events import Event
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.leases import Offer
 from protocol.settings import Settings
 
 __all__ = ["REFUSALS", "House", "State"]
@@ -30,17 +29,11 @@ __all__ = ["REFUSALS", "House", "State"]
 R = TypeVar("R")
 
 
-class Line(Events, Protocol):
+class Line(Events, Workers, Protocol):
     """The sockets, as far as the house uses them (``bus.py``)."""
 
     def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
         """Send to the supervisor; raises ``LemonbusError`` if its outbox is full."""
-
-    def run(self, worker: str, message: msgspec.Struct, payload: bytes | None) -> bool:
-        """Send to a worker itself; return False if that cannot be now."""
-
-    def lent(self, worker: str) -> None:
-        """A worker takes requests from us: get ready to send."""
 
 
 class House:
@@ -58,7 +51,6 @@ class House:
         self._exchanges: dict[int, Exchange] = {}
         self._calls: dict[int, Follower] = {}
         self._touched: dict[int, Exchange] = {}
-        self._leases = Leases()
         self._handlers: dict[type, Callable[[Any, bytes], None]] = {
             work.Granted: self._granted,
             work.Refused: self._refused,
@@ -79,6 +71,7 @@ class House:
         """Take the sockets into use."""
         self.line = line
         self._roster = Roster(line, self._settle)
+        self._straight = Straight(self.id, line)
 
     # For resources
 
@@ -142,7 +135,7 @@ class House:
     def ask(self, exchange: Exchange, suspect: bool) -> None:
         """Send the present attempt."""
         question = exchange.question
-        if exchange.attempt == 1 and self._run(exchange):
+        if exchange.attempt == 1 and self._straight.send(exchange):
             return
         self.line.send(
             work.Ask(
@@ -161,36 +154,10 @@ class House:
             None if exchange.spool else question.body,
         )
 
-    def _run(self, exchange: Exchange) -> bool:
-        """Send the attempt to the worker itself, if slots are lent to us for it."""
-        question = exchange.question
-        lease = self._leases.take(question.model, question.endpoint, question.weight)
-        if lease is None:
-            return False
-        run = work.Run(
-            gateway=self.id,
-            number=exchange.number,
-            attempt=exchange.attempt,
-            model=question.model,
-            endpoint=question.endpoint,
-            label=question.label,
-            stream=question.stream,
-            spool=exchange.spool,
-            query=question.query,
-            lease=lease.number,
-            weight=question.weight,
-        )
-        exchange.lease = lease
-        exchange.granted(lease.worker, lease.model, exchange.attempt)
-        if self.line.run(lease.worker, run, None if exchange.spool else question.body):
-            return True
-        exchange.returned()
-        return False
-
     def cancel(self, exchange: Exchange, reason: str) -> None:
         """Tell whoever runs it that nobody wants the present attempt."""
         message = work.Cancel(self.id, exchange.number, exchange.attempt, reason)
-        if exchange.lease is None or not self.line.run(exchange.worker, message, None):
+        if not self._straight.cancel(exchange, message):
             self.send(message)
 
     def forget(self, exchange: Exchange) -> None:
@@ -267,18 +234,10 @@ class House:
         for event in batch:
             exchange = self._exchanges.get(event.number)
             if not event.number:
-                self._lease(event, worker)
+                self._straight.take(event, worker)
             elif exchange is not None:
                 exchange.take_event(event, worker)
                 self._touched[event.number] = exchange
-
-    def _lease(self, event: Event, worker: str) -> None:
-        """Take note of what a worker lends, or lends no more."""
-        if event.kind == Kind.LENT:
-            self.line.lent(worker)
-            self._leases.lent(worker, wire.unpack(event.data, Offer))
-        elif event.kind == Kind.LEASE_OVER:
-            self._leases.over(worker, event.count)
 
     def wake(self) -> None:
         """Ring for everybody who got events."""
@@ -292,7 +251,7 @@ class House:
         self._roster.disconnected(endpoint)
 
     def _settle(self, worker: str, failure: Failure) -> None:
-        self._leases.gone(worker)
+        self._straight.gone(worker)
         for exchange in list(self._exchanges.values()):
             if exchange.worker == worker:
                 exchange.fail(failure)
