@@ -41,6 +41,9 @@ class Bus:
     def __init__(self, house: House, surroundings: Surroundings) -> None:
         """Connect, say Hello, and start to read."""
         self._house = house
+        self._surroundings = surroundings
+        self._runs: dict[str, zmq.Socket[bytes]] = {}
+        """To the workers that lent us slots."""
         self._log = logs.get()
         self._outbox: deque[list[bytes]] = deque()
         self._connected: dict[str, bool] = {}
@@ -126,6 +129,18 @@ class Bus:
         if self._records:
             self._send_records_soon()
 
+    def run(self, worker: str, message: msgspec.Struct, payload: bytes | None = None) -> bool:
+        """Send to a worker that lent us slots; return False if it cannot take it now."""
+        line = self._runs.get(worker)
+        return line is not None and frames.send(line, wire.encode(message, payload))
+
+    def lent(self, worker: str) -> None:
+        """Connect to a worker that takes requests from us."""
+        if worker not in self._runs:
+            line = self._runs[worker] = self._socket(zmq.PUSH)
+            line.sndhwm = OUTBOX
+            line.connect(endpoints.runs(self._surroundings.runtime, self._surroundings.boot, worker))
+
     # Reading
 
     def _control_turn(self) -> None:
@@ -199,8 +214,11 @@ class Bus:
             self._events.connect(endpoint)
             self._look(self._events, self._event_turn)
 
-    def disconnect(self, endpoint: str) -> None:
-        """Read them no more."""
+    def disconnect(self, worker: str, endpoint: str) -> None:
+        """Read a worker's events no more, and send it nothing."""
+        line = self._runs.pop(worker, None)
+        if line is not None:
+            line.close()
         if self._connected.pop(endpoint, None) is not None:
             try:
                 self._events.disconnect(endpoint)
@@ -224,6 +242,6 @@ class Bus:
             watcher.stop()
             watcher.close()
         self._events.disable_monitor()
-        for socket in (self._monitor, self._control, self._events, self._logs):
+        for socket in (self._monitor, self._control, self._events, self._logs, *self._runs.values()):
             socket.close()
         self._context.term()

@@ -13,6 +13,7 @@ import msgspec
 from gateway.attempts import Retry, after
 from gateway.bell import Bell
 from gateway.inbox import Inbox
+from gateway.leases import Lease
 from protocol import logs
 from protocol.events import Event, Outcome
 from protocol.failures import Code, Failure, LemonbusError
@@ -67,6 +68,7 @@ class Exchange:
         "cut",
         "failure",
         "inbox",
+        "lease",
         "model",
         "number",
         "question",
@@ -86,6 +88,8 @@ class Exchange:
         """The worker the present attempt was granted to; empty while it waits."""
         self.model = question.model
         """What the client called it; after the grant: the registered name."""
+        self.lease: Lease | None = None
+        """What the present attempt runs under, if it was not asked for."""
         self.spool = ""
         self.inbox = Inbox(1, desk.inbox_bytes)
         self.failure: Failure | None = None
@@ -112,6 +116,11 @@ class Exchange:
         if attempt == self.attempt:
             self.worker, self.model = worker, model
 
+    def returned(self) -> None:
+        """The worker could not be reached: it runs nowhere yet."""
+        self._leave_lease()
+        self.worker, self.model = "", self.question.model
+
     def refused(self, failure: Failure, attempt: int) -> None:
         """End here: the supervisor will not have it."""
         if attempt == self.attempt:
@@ -126,6 +135,7 @@ class Exchange:
             self._end(failure)
         elif self.inbox.outcome is not None:
             self.model = self.inbox.outcome.model or self.model
+            self._leave_lease()
             self._desk.forget(self)
 
     def nudge(self) -> None:
@@ -143,6 +153,7 @@ class Exchange:
             return
         if failure.code in _STOP_THE_ENGINE:
             self._desk.cancel(self, failure.code)
+        self._leave_lease()
         decision = after(failure.code, self.inbox.taken, self.attempt, self._returns)
         if isinstance(decision, Retry) and self._desk.may_retry():
             self.attempt += 1
@@ -156,16 +167,23 @@ class Exchange:
                 failure = problem.failure
             else:
                 why = {"code": failure.code.value, "reason": failure.message, "suspect": decision.suspect}
-                logs.get().warning("asked again", request_id=self.question.label, model=self.model, **why)
+                say = logs.get().debug if failure.code is Code.RETURNED else logs.get().warning
+                say("asked again", request_id=self.question.label, model=self.model, **why)
                 return
         self.failure = msgspec.structs.replace(failure, model=failure.model or self.model)
         self._desk.forget(self)
         if failure.code == Code.CLIENT_TOO_SLOW and self.cut is not None:
             self.cut()
 
+    def _leave_lease(self) -> None:
+        if self.lease is not None:
+            self.lease.busy -= self.question.weight
+            self.lease = None
+
     def abandon(self, reason: Code) -> None:
         """Leave it, whatever state it is in: stops the engine if it still works on it."""
         if not self.over:
             self._desk.cancel(self, reason)
+            self._leave_lease()
             self.failure = Failure(reason, "the client hung up", model=self.model)
         self._desk.forget(self)

@@ -18,6 +18,7 @@ from gateway.exchange import Exchange, Question
 from gateway.roster import Events, Roster
 from gateway.spool import Spool
 from gateway.state import REFUSALS, State
+from gateway.straight import Straight, Workers
 from protocol import admin, logs, staff, wire, work
 from protocol.events import Event
 from protocol.failures import Code, Failure, LemonbusError
@@ -28,7 +29,7 @@ __all__ = ["REFUSALS", "House", "State"]
 R = TypeVar("R")
 
 
-class Line(Events, Protocol):
+class Line(Events, Workers, Protocol):
     """The sockets, as far as the house uses them (``bus.py``)."""
 
     def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
@@ -70,6 +71,7 @@ class House:
         """Take the sockets into use."""
         self.line = line
         self._roster = Roster(line, self._settle)
+        self._straight = Straight(self.id, line)
 
     # For resources
 
@@ -133,6 +135,8 @@ class House:
     def ask(self, exchange: Exchange, suspect: bool) -> None:
         """Send the present attempt."""
         question = exchange.question
+        if exchange.attempt == 1 and self._straight.send(exchange):
+            return
         self.line.send(
             work.Ask(
                 number=exchange.number,
@@ -151,8 +155,10 @@ class House:
         )
 
     def cancel(self, exchange: Exchange, reason: str) -> None:
-        """Tell the supervisor that nobody wants the present attempt."""
-        self.send(work.Cancel(self.id, exchange.number, exchange.attempt, reason))
+        """Tell whoever runs it that nobody wants the present attempt."""
+        message = work.Cancel(self.id, exchange.number, exchange.attempt, reason)
+        if not self._straight.cancel(exchange, message):
+            self.send(message)
 
     def forget(self, exchange: Exchange) -> None:
         """Deliver nothing to it any more."""
@@ -227,7 +233,9 @@ class House:
         """Take one message of events; :meth:`wake` tells those concerned when all that is here was read."""
         for event in batch:
             exchange = self._exchanges.get(event.number)
-            if exchange is not None:
+            if not event.number:
+                self._straight.take(event, worker)
+            elif exchange is not None:
                 exchange.take_event(event, worker)
                 self._touched[event.number] = exchange
 
@@ -243,6 +251,7 @@ class House:
         self._roster.disconnected(endpoint)
 
     def _settle(self, worker: str, failure: Failure) -> None:
+        self._straight.gone(worker)
         for exchange in list(self._exchanges.values()):
             if exchange.worker == worker:
                 exchange.fail(failure)

@@ -23,8 +23,8 @@ class Events(Protocol):
     def connect(self, endpoint: str) -> None:
         """Read this worker's events."""
 
-    def disconnect(self, endpoint: str) -> None:
-        """Read them no more."""
+    def disconnect(self, worker: str, endpoint: str) -> None:
+        """Read them no more, and send it nothing."""
 
     def ended(self, endpoint: str) -> bool:
         """Return whether the connection to ``endpoint`` has ended."""
@@ -79,5 +79,5 @@ class Roster:
     def _finish(self, message: WorkerGone) -> None:
         self._events.drain_events()
         self._endpoints.pop(message.worker, None)
-        self._events.disconnect(message.endpoint)
+        self._events.disconnect(message.worker, message.endpoint)
         self._settle(message.worker, message.failure)

@@ -33,6 +33,11 @@ def events(runtime: Path, boot: str, worker: str) -> str:
     return f"ipc://{runtime}/w-{boot}-{worker}"
 
 
+def runs(runtime: Path, boot: str, worker: str) -> str:
+    """Return the endpoint of one worker's PULL, for what gateways run there under a lease."""
+    return f"ipc://{runtime}/r-{boot}-{worker}"
+
+
 def spool(runtime: Path) -> Path:
     """Return the directory of request bodies that are too large for the bus."""
     return runtime / "spool"

@@ -28,6 +28,10 @@ class Kind(enum.IntEnum):
     """The generation really ended.  ``data``: :class:`Outcome`."""
     FAILED = 3
     """The attempt ended otherwise.  ``data``: :class:`~protocol.failures.Failure`."""
+    LENT = 4
+    """Of no attempt (number 0): this gateway may use slots of the worker.  ``data``: :class:`~protocol.leases.Offer`."""
+    LEASE_OVER = 5
+    """Of no attempt: the lease of number ``count`` is over."""
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):

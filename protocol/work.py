@@ -66,7 +66,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 @control
 class Cancel(msgspec.Struct, frozen=True):
-    """Gateway → supervisor → worker: nobody wants the answer any more. Unknown ones are ignored."""
+    """Gateway → supervisor → worker (under a lease, gateway → worker): nobody wants the answer any more. Unknown ones are ignored."""
 
     gateway: str
     number: int
@@ -76,7 +76,7 @@ class Cancel(msgspec.Struct, frozen=True):
 
 @control
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Supervisor → worker: the grant. Payload and ``spool`` as in :class:`Ask`."""
+    """Supervisor → worker: the grant; or, under a lease, gateway → worker. Payload and ``spool`` as in :class:`Ask`."""
 
     gateway: str
     number: int
@@ -88,6 +88,9 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     stream: bool = False
     spool: str = ""
     query: str = ""
+    lease: int = 0
+    """Gateway → worker itself: the lease it runs under, with its ``weight`` in slots."""
+    weight: int = 1
 
 
 @control
@@ -102,6 +105,8 @@ class Idle(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     code: str = ""
     outcome: Outcome | None = None
+    lease: int = 0
+    """The lease it ran under when it began."""
 
 
 @control

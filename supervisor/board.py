@@ -77,8 +77,13 @@ class Board:
 
     @property
     def granted(self) -> int:
-        """Slots granted in the whole house."""
+        """Slots granted or lent in the whole house."""
         return sum(place.busy for place in self.places.values())
+
+    @property
+    def running(self) -> int:
+        """Slots known to be in use in the whole house."""
+        return sum(place.running for place in self.places.values())
 
     @property
     def queued(self) -> int:

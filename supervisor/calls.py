@@ -51,7 +51,7 @@ def get_health(house: House, peer: str, call: admin.GetHealth, _payload: bytes) 
         uptime=time.time() - house.born,
         models=[_running(house, place) for place in scheduler.places.values() if place.seat and place.seat.holds_place],
         max_models={kind.value: house.settings.max_loaded_models for kind in ModelType},
-        granted=scheduler.granted,
+        granted=scheduler.running,
         queued=scheduler.queued,
         troubled=[
             admin.TroubledModel(place.name, place.record.failure, place.record.failures, place.record.pause(now))
@@ -80,10 +80,10 @@ def _running(house: House, place: Place) -> admin.RunningModel:
         worker=seat.worker,
         state=seat.state.value,
         worker_pid=child.pid if child else 0,
-        last_use=time.time() if place.grants else house.last_use.get(place.name, house.born),
+        last_use=time.time() if place.running else house.last_use.get(place.name, house.born),
         slots=facts.slots if facts else 0,
         context=facts.context if facts else 0,
-        granted=place.busy,
+        granted=place.running,
         queued=len(place.queue),
         engine_pid=facts.engine_pid if facts else 0,
         backend_url=facts.backend_url if facts else "",

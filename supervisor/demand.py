@@ -6,15 +6,17 @@ from msgspec import Struct, structs
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.leases import Recall
 from protocol.recipes import ModelSpec
 from protocol.work import Ask, Cancel
-from supervisor.board import Board, Target
+from supervisor.board import Target
 from supervisor.effects import Send
+from supervisor.lending import Lending
 from supervisor.lifecycle import State
 from supervisor.places import Caller, Place, Waiting
 
 
-class Demand(Board):
+class Demand(Lending):
     """Events of gateways and downloads."""
 
     def asked(self, key: RequestKey, ask: Ask, payload: bytes, target: Target, now: float) -> None:
@@ -42,7 +44,10 @@ class Demand(Board):
         weight = min(max(1, waiting.ask.weight), slots)
         if place.busy + weight > slots:
             return False
+        before = place.last_use
         self.grant(place, seat, waiting, weight, now)
+        if slots > 2:  # else nothing is ever left to lend
+            self.lend(place, seat, waiting.key.gateway, waiting.ask, before, now)
         return True
 
     def _refusal(self, place: Place, ask: Ask, now: float) -> Failure | None:
@@ -165,6 +170,10 @@ class Demand(Board):
             for key in place.grants:
                 if key.gateway == gateway and place.seat:
                     self.emit(Send(place.seat.worker, Cancel(*key, Code.GATEWAY_GONE)))
+            lease = place.leases.get(gateway)
+            if lease is not None and place.seat:
+                lease.orphaned = lease.recalled = True
+                self.emit(Send(place.seat.worker, Recall(gateway, lease.number)))
 
     def close(self) -> None:
         """Take nothing new, refuse who waits; what runs goes on."""

@@ -21,8 +21,9 @@ import msgspec
 
 from protocol import ids, logs, wire
 from protocol.admin import Answer, OptionValue, Stats
-from protocol.endpoints import events
+from protocol.endpoints import events, runs
 from protocol.failures import Code, Failure, LemonbusError
+from protocol.leases import LeaseEnded, LeaseUsed
 from protocol.loop import Loop
 from protocol.settings import Settings
 from protocol.staff import Hello, Ping, Pong, WorkerGone
@@ -44,7 +45,7 @@ TICK_S: Final = 0.25
 PING_S: Final = 1.0
 TELL_S: Final = 0.01
 
-_LIGHT: Final = frozenset({Ask, Cancel, Idle, Idles, Pong})
+_LIGHT: Final = frozenset({Ask, Cancel, Idle, Idles, LeaseEnded, LeaseUsed, Pong})
 """Messages that move nothing on a settled board beyond what they say."""
 
 log = logs.get()
@@ -281,7 +282,8 @@ class House:
         self._tell_all()
         for gateway in self.peers.of("gateway"):
             self.bus.send(gateway, WorkerGone(worker, self.endpoint(worker), failure))
-        Path(self.endpoint(worker).removeprefix("ipc://")).unlink(missing_ok=True)
+        for endpoint in (self.endpoint(worker), runs(self.surroundings.runtime, self.surroundings.boot, worker)):
+            Path(endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
         self.scheduler.worker_gone(worker, failure, self.loop.now())
         self.go_on()
         self.on_quiet()

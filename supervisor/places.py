@@ -85,6 +85,24 @@ class Grant:
         self.order = order
 
 
+class Lease:
+    """Slots of a seat that a gateway uses without asking."""
+
+    __slots__ = ("names", "number", "orphaned", "recalled", "running", "slots")
+
+    def __init__(self, number: int) -> None:
+        """Nothing is lent yet."""
+        self.number = number
+        self.slots = 0
+        self.names: set[tuple[str, str]] = set()
+        """(what clients call the model, endpoint) that it is good for."""
+        self.running: dict[RequestKey, int] = {}
+        """What is known to run under it, and its slots; what ends soon is never heard of."""
+        self.recalled = False
+        self.orphaned = False
+        """Its gateway is gone."""
+
+
 class Place:
     """A model that somebody uses or wants: its seat, its grants, its queue."""
 
@@ -95,6 +113,10 @@ class Place:
         self.spec: ModelSpec | None = None
         self.seat: Seat | None = None
         self.grants: dict[RequestKey, Grant] = {}
+        self.leases: dict[str, Lease] = {}
+        """By gateway."""
+        self.lend_after = 0.0
+        """Slots were lent or recalled a moment ago: more would be recalled at once."""
         self.queue: list[Waiting] = []
         self.queued_bytes = 0
         self.loaders: list[Caller] = []
@@ -117,8 +139,15 @@ class Place:
 
     @property
     def busy(self) -> int:
-        """Slots in use."""
-        return sum(grant.weight for grant in self.grants.values())
+        """Slots that may be in use: granted or lent."""
+        lent = sum(lease.slots for lease in self.leases.values()) if self.leases else 0
+        return sum(grant.weight for grant in self.grants.values()) + lent
+
+    @property
+    def running(self) -> int:
+        """Slots known to be in use."""
+        lent = sum(sum(lease.running.values()) for lease in self.leases.values())
+        return sum(grant.weight for grant in self.grants.values()) + lent
 
     @property
     def slots(self) -> int:
@@ -159,11 +188,11 @@ class Place:
     def wait_s(self) -> float:
         """Estimate how long the end of the queue waits, from measured service time."""
         slots = max(1, self.slots)
-        return max(1.0, self.service_s * (len(self.queue) + len(self.grants)) / slots)
+        return max(1.0, self.service_s * (len(self.queue) + self.running) / slots)
 
     def idle(self) -> bool:
         """Return whether nothing runs and nobody waits."""
-        return not self.grants and not self.queue and not self.loaders and not self.unloaders
+        return not self.grants and not self.leases and not self.queue and not self.loaders and not self.unloaders
 
     def forgettable(self) -> bool:
         """Return whether nothing about it is worth remembering."""

@@ -9,6 +9,7 @@ from typing import Final
 from protocol.admin import OptionValue, Stats
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
+from protocol.leases import LeaseEnded, LeaseUsed
 from protocol.recipes import ModelSpec
 from protocol.work import Ask, Cancel, Idle, Idles
 from supervisor.board import Target
@@ -95,10 +96,14 @@ def _slots_place(house: House, model: str) -> Place:
     return place
 
 
-def idle(house: House, _peer: str, message: Idle, _payload: bytes) -> None:
+def idle(house: House, peer: str, message: Idle, _payload: bytes) -> None:
     """An engine has stopped working on an attempt."""
     key = RequestKey(message.gateway, message.number, message.attempt)
-    place = house.scheduler.idle(key, message.code, house.loop.now())
+    now = house.loop.now()
+    place = house.scheduler.idle(key, message.code, now)
+    if place is None and message.lease:
+        seconds = message.outcome.total_s if message.outcome else 0.0
+        place = house.scheduler.lease_idle(peer, key, seconds, now)
     if place is not None:
         house.last_use[place.name] = time.time()
         if message.outcome is not None:
@@ -116,4 +121,21 @@ def cancel(house: House, peer: str, message: Cancel, _payload: bytes) -> None:
     house.scheduler.cancelled(RequestKey(peer, message.number, message.attempt), message.reason)
 
 
-HANDLERS: Final[dict[type, Handler]] = {Ask: ask, Idle: idle, Idles: idles, Cancel: cancel}
+def lease_used(house: House, peer: str, message: LeaseUsed, _payload: bytes) -> None:
+    """Something runs under a lease."""
+    house.scheduler.lease_used(peer, message.gateway, message.lease, message.runs)
+
+
+def lease_ended(house: House, peer: str, message: LeaseEnded, _payload: bytes) -> None:
+    """Slots that were lent are back."""
+    house.scheduler.lease_ended(peer, message.gateway, message.lease, message.runs, house.loop.now())
+
+
+HANDLERS: Final[dict[type, Handler]] = {
+    Ask: ask,
+    Idle: idle,
+    Idles: idles,
+    Cancel: cancel,
+    LeaseUsed: lease_used,
+    LeaseEnded: lease_ended,
+}

@@ -98,6 +98,7 @@ class Supply(Board):
         self.count("engine_deaths")
         place.returning = {(key.gateway, key.number): grant.order for key, grant in place.grants.items()}
         place.grants.clear()
+        place.leases.clear()
         self._died(place, failure, now)
 
     def _died(self, place: Place, failure: Failure, now: float) -> None:
@@ -135,6 +136,7 @@ class Supply(Board):
             self._died(place, failure, now)
         elif before is State.STOPPING:
             place.grants.clear()
+            place.leases.clear()
         for caller in place.unloaders:
             self.emit(Report(caller.peer, caller.number, [place.name]))
         place.unloaders.clear()

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
+from protocol.leases import Recall
 from protocol.staff import Check, Load
 from supervisor.board import Board
 from supervisor.effects import Note, Send, Spawn
@@ -20,6 +21,8 @@ from supervisor.eviction import Blocked, Budget, Evict, Fits, Tenant, Wish, deci
 from supervisor.lifecycle import State, Step
 from supervisor.places import Place, Seat
 
+RECALL_PAUSE_S: Final = 0.1
+"""How long nothing is lent again after that."""
 _NOBODY: Final = 1 << 62
 
 
@@ -44,6 +47,18 @@ def go_on(board: Board, now: float) -> None:
     if not board.closing:
         _keep_spares(board, claiming, now)
     board.settled = _settled(board, now)
+    if not board.settled:
+        _recall(board, now)
+
+
+def _recall(board: Board, now: float) -> None:
+    """Want all leases back: somebody waits, or something moves, and then everything is decided here."""
+    for place in board.places.values():
+        for gateway, lease in place.leases.items():
+            if not lease.recalled and place.seat is not None:
+                lease.recalled = True
+                place.lend_after = now + RECALL_PAUSE_S
+                board.emit(Send(place.seat.worker, Recall(gateway, lease.number)))
 
 
 def _settled(board: Board, now: float) -> bool:
@@ -168,7 +183,7 @@ def _tenant(seat: Seat, place: Place, claims: dict[str, Claim]) -> Tenant:
         place.name,
         place.type,
         place.last_use,
-        busy=bool(place.grants),
+        busy=place.busy > 0,
         pinned=place.pinned,
         movable=seat.serves,
         leaving=seat.state is State.STOPPING or place.name in claims,
@@ -220,7 +235,7 @@ def _grant(board: Board, place: Place, claim: Claim | None, now: float) -> None:
 
 def _finish_drain(board: Board, place: Place, claim: Claim | None) -> None:
     seat = place.seat
-    if seat is None or seat.state is not State.DRAINING or place.grants:
+    if seat is None or seat.state is not State.DRAINING or place.busy:
         return
     asked = bool(place.unloaders) or place.respec is not None or board.closing
     if not asked and (claim is None or not claim.sure):

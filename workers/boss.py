@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from protocol import logs
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
+from protocol.leases import Lend, Recall
 from protocol.loop import Loop, Timer
 from protocol.recipes import ModelSpec
 from protocol.settings import Settings
@@ -84,6 +85,10 @@ class Boss:
         match message:
             case Run():
                 self._running.run(message, payload)
+            case Lend():
+                self._running.lend(message)
+            case Recall():
+                self._running.recall(message)
             case Cancel():
                 self._running.cancel(RequestKey(message.gateway, message.number, message.attempt), message.reason)
             case Check():

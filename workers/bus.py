@@ -1,4 +1,4 @@
-"""The worker's three sockets: control (DEALER), events (XPUB), logs (PUSH). The only file here that knows ZeroMQ."""
+"""The worker's sockets: control (DEALER), events (XPUB), runs under leases (PULL), logs (PUSH). The only file here that knows ZeroMQ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.loop import Loop
 from protocol.records import Dropper
 from protocol.staff import Ping, Pong
 from protocol.surroundings import Surroundings
-from protocol.work import Idle, Idles
+from protocol.work import Cancel, Idle, Idles, Run
 
 EVENTS_HIGH_WATER: Final = 10_000
 LOGS_HIGH_WATER: Final = 10_000
@@ -35,6 +35,8 @@ class Bus:
         self._name = name.encode()
         self._context = zmq.Context()
         self._ends: list[Idle] = []
+        self._due = 0.0
+        """When they are sent."""
         self.on_message: OnMessage = lambda _message, _payload: None
         self.on_subscription: OnSubscription = lambda _joined, _topic: None
         self.log: Final = Dropper(self._log)
@@ -48,11 +50,15 @@ class Bus:
         self._events.setsockopt(zmq.XPUB_NODROP, 1)
         self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
         self._events.bind(endpoints.events(house.runtime, house.boot, name))
+        self._runs = self._open(zmq.PULL)
+        self._runs.set_hwm(0)
+        self._runs.bind(endpoints.runs(house.runtime, house.boot, name))
         self._logs = self._open(zmq.PUSH)
         self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, 200)
         self._logs.connect(endpoints.logs(house.runtime, house.boot))
         self._control_number = loop.on_socket(self._control, self._read_control)
+        loop.on_socket(self._runs, self._read_runs)
         self._events_number = loop.on_socket(self._events, self._read_subscriptions)
 
     def _open(self, kind: int) -> zmq.Socket[bytes]:
@@ -67,11 +73,13 @@ class Bus:
         self._loop.used(self._control_number)
         frames.send(self._control, wire.encode(message))
 
-    def send_soon(self, end: Idle) -> None:
+    def send_soon(self, end: Idle, seconds: float = TOGETHER_S) -> None:
         """Send an end with others that come within a moment; for those that nobody can be waiting for."""
         self._ends.append(end)
-        if len(self._ends) == 1:
-            self._loop.call_later(TOGETHER_S, self._send_ends)
+        due = self._loop.now() + seconds
+        if len(self._ends) == 1 or due < self._due:
+            self._due = due
+            self._loop.call_later(seconds, self._send_ends)
 
     def _send_ends(self) -> None:
         ends, self._ends = self._ends, []
@@ -98,6 +106,16 @@ class Bus:
             else:
                 self.on_message(message, payload)
 
+    def _read_runs(self) -> None:
+        for received in frames.pending(self._runs):
+            try:
+                message, payload = wire.decode(received)
+            except wire.MalformedError as problem:
+                logs.get().warning("malformed message from a gateway", problem=str(problem))
+                continue
+            if isinstance(message, Run | Cancel):
+                self.on_message(message, payload)
+
     def _read_subscriptions(self) -> None:
         for received in frames.pending(self._events):
             self.on_subscription(received[0][:1] == b"\x01", received[0][1:])
@@ -105,8 +123,9 @@ class Bus:
     def close(self, supervisor_lives: bool) -> None:
         """Close the sockets; what was sent last may still go out for a moment."""
         self._send_ends()
-        for source in (self._control, self._events):
+        for source in (self._control, self._runs, self._events):
             self._loop.on_socket(source, None)
+        self._runs.close(0)
         self._control.close(LINGER_MS if supervisor_lives else 0)
         self._events.close(LINGER_MS)
         self._logs.close(200 if supervisor_lives else 0)

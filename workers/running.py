@@ -12,6 +12,7 @@ import msgspec
 from protocol import endpoints, logs
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
+from protocol.leases import Lend, Recall
 from protocol.loop import Loop, Timer
 from protocol.sampling import Value
 from protocol.settings import Settings
@@ -24,11 +25,14 @@ from workers.bus import Bus
 from workers.client import Client
 from workers.desk import RETRY_S, Desk
 from workers.guard import Guard
+from workers.lending import Lending
 from workers.stopping import Stopping
 
 DEATH_SHOWS_S: Final = 1.0
 """A broken connection is most often a dying engine: its death, a moment later, says more."""
 ALIVE_EVERY_S: Final = 1.0
+LEASED_S: Final = 0.01
+"""How long the supervisor may wait for the end of what it did not begin."""
 
 
 class Running:
@@ -44,6 +48,7 @@ class Running:
         self._audience = Audience()
         self._desk = Desk(bus.publish)
         self._attempts: dict[RequestKey, Attempt] = {}
+        self._lending = Lending(loop, bus, self._audience, self._attempts)
         self._backend: Backend | None = None
         self._client: Client | None = None
         self._stopping: Stopping | None = None
@@ -88,10 +93,12 @@ class Running:
     def close(self) -> None:
         """Take no more requests; those under way go on."""
         self._accepts = False
+        self._lending.end_all()
 
     def fail_all(self, failure: Failure) -> None:
         """End all of them: the engine is dead, or is about to be."""
         self._accepts = False
+        self._lending.clear()
         if self._stopping is not None:
             self._stopping.end()
         for attempt in list(self._attempts.values()):
@@ -112,6 +119,10 @@ class Running:
     def run(self, run: Run, body: bytes) -> None:
         """Start a request once its gateway hears us; give it back if that does not come true."""
         key = RequestKey(run.gateway, run.number, run.attempt)
+        if run.lease and not (self._accepts and self._audience.hears(run.gateway) and self._lending.take(run)):
+            self._desk.opened(key)
+            self._desk.failed(key, Failure(Code.RETURNED, "the lease is over", model=run.model))
+            return
         if self._backend is None or key in self._attempts:
             return
         attempt = Attempt(run, body, self._backend.program, self._backend.alias, self, self._loop.now)
@@ -124,6 +135,14 @@ class Running:
         else:
             self._audience.wait(key, self._loop.now())
             self._loop.call_later(self._settings.subscribe_timeout, self._give_back)
+
+    def lend(self, message: Lend) -> None:
+        """Let a gateway send requests itself."""
+        self._lending.lend(message, open_for=self._accepts)
+
+    def recall(self, message: Recall) -> None:
+        """Let it do so no longer."""
+        self._lending.end(message.gateway, message.lease)
 
     def cancel(self, key: RequestKey, code: str) -> None:
         """Nobody wants it any more. Unknown ones are ignored."""
@@ -150,6 +169,7 @@ class Running:
         for key in [key for key in self._attempts if key.gateway == gateway]:
             self.cancel(key, Code.GATEWAY_GONE)
         self._desk.gateway_left(gateway)
+        self._lending.gateway_left(gateway)
 
     def _give_back(self) -> None:
         # A hair less patience: the timer that is due must find its own request.
@@ -186,10 +206,15 @@ class Running:
             self._stopping.stop(attempt, code)
 
     def _idle(self, attempt: Attempt, code: str) -> None:
-        del self._attempts[attempt.key]
-        self._bus.send(Idle(*attempt.key, code=code))
+        self._removed(attempt)
+        self._bus.send(Idle(*attempt.key, code=code, lease=attempt.run.lease))
         if not self._attempts:
             self._on_empty()
+
+    def _removed(self, attempt: Attempt) -> None:
+        del self._attempts[attempt.key]
+        if attempt.run.lease:
+            self._lending.give(attempt.run)
 
     # What attempts say.
 
@@ -213,10 +238,13 @@ class Running:
         self._desk.done(attempt.key, outcome)
         if self._tells_all:
             self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
-        del self._attempts[attempt.key]
-        end = Idle(*attempt.key, outcome=outcome)
-        # Nobody waits for a slot while most are free.
-        if 0 < len(self._attempts) < self._half:
+        self._removed(attempt)
+        lease = attempt.run.lease
+        end = Idle(*attempt.key, outcome=outcome, lease=lease)
+        # Nobody waits for a slot of a lease, nor for one while most are free.
+        if self._attempts and lease:
+            self._bus.send_soon(end, LEASED_S)
+        elif 0 < len(self._attempts) < self._half:
             self._bus.send_soon(end)
         else:
             self._bus.send(end)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import zmq
@@ -21,6 +21,7 @@ import zmq
 from protocol import endpoints, events, frames, ids, settings, staff, wire, work
 from protocol.events import Event, Kind, Outcome
 from protocol.failures import Failure
+from protocol.leases import Offer
 from protocol.loop import Loop
 from protocol.surroundings import Surroundings
 
@@ -49,6 +50,20 @@ class Asked(msgspec.Struct):
         return self.event(seq, Kind.FAILED, wire.pack(failure))
 
 
+class Straight(NamedTuple):
+    """A ``Run`` or a ``Cancel`` that a gateway sent to a worker itself."""
+
+    message: Any
+    body: bytes
+
+    @property
+    def asked(self) -> Asked:
+        """The run, as if it had been asked for."""
+        run = self.message
+        ask = work.Ask(run.number, run.attempt, run.model, run.endpoint, run.label)
+        return Asked(run.gateway, ask, self.body)
+
+
 class Worker:
     """An XPUB that publishes when told."""
 
@@ -59,7 +74,25 @@ class Worker:
         self.socket.linger = 0
         self.socket.sndhwm = 100_000
         self.socket.bind(self.endpoint)
+        self.runs = house.context.socket(zmq.PULL)
+        self.runs.linger = 0
+        self.runs.bind(endpoints.runs(house.runtime, house.boot, name))
         self.topics: set[bytes] = set()
+
+    def lend(self, gateway: str, lease: int, slots: int, name: str = "tiny") -> None:
+        offer = Offer(lease, slots, name, "chat/completions", "registered")
+        self.publish(gateway, [Event(0, 0, 0, Kind.LENT, 0, wire.pack(offer))])
+
+    def end_lease(self, gateway: str, lease: int) -> None:
+        self.publish(gateway, [Event(0, 0, 0, Kind.LEASE_OVER, lease)])
+
+    def next_run(self) -> Straight:
+        assert self.runs.poll(int(1000 * DEADLINE)), "nothing came the straight way"
+        return Straight(*wire.decode(self.runs.recv_multipart()))
+
+    def close(self) -> None:
+        self.socket.close()
+        self.runs.close()
 
     def publish(self, gateway: str, batch: list[Event]) -> None:
         topic = ids.topic(gateway)
@@ -186,7 +219,7 @@ class StandIn:
     def kill_worker(self, name: str, failure: Failure) -> None:
         def kill() -> None:
             worker = self.workers.pop(name)
-            worker.socket.close()
+            worker.close()
             for hello in self.gateways:
                 self.send(hello.id, staff.WorkerGone(name, worker.endpoint, failure))
 
@@ -243,7 +276,7 @@ class StandIn:
         self._loop.close()
         self.listener.close()
         for worker in self.workers.values():
-            worker.socket.close()
+            worker.close()
         self.bus.close()
         self.logs.close()
         self.context.term()

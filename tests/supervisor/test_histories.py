@@ -14,9 +14,9 @@ GATEWAYS = st.sampled_from(["g1", "g2"])
 
 
 class House(RuleBasedStateMachine):
-    @initialize(places=st.integers(1, 2))
-    def open(self, places: int) -> None:
-        self.world = World(places, queue_requests=5)
+    @initialize(places=st.integers(1, 2), slots=st.sampled_from([2, 4]))
+    def open(self, places: int, slots: int) -> None:
+        self.world = World(places, slots, queue_requests=5)
         self.calls = 1000
 
     def pick(self, data: st.DataObject, what: list[object]) -> object:
@@ -44,6 +44,25 @@ class House(RuleBasedStateMachine):
         if code == "returned":
             self.world.ended[key] -= 1  # the refusal that follows ends it
         self.world.finish(key, code)
+
+    def leases(self) -> list[object]:
+        return [(name, gateway) for name, worker in self.world.workers.items() for gateway in worker.leases]
+
+    @precondition(lambda self: self.leases())
+    @rule(data=st.data(), weight=st.integers(1, 3), times=st.integers(1, 3))
+    def use_lease(self, data: st.DataObject, weight: int, times: int) -> None:
+        for _ in range(times):
+            self.world.use_lease(*self.pick(data, self.leases()), weight)
+
+    @precondition(lambda self: self.leases())
+    @rule(data=st.data())
+    def tell_lease(self, data: st.DataObject) -> None:
+        self.world.tell_lease(*self.pick(data, self.leases()))
+
+    @precondition(lambda self: self.leases())
+    @rule(data=st.data())
+    def end_lease(self, data: st.DataObject) -> None:
+        self.world.end_lease(*self.pick(data, self.leases()))
 
     @rule()
     def advance(self) -> None:
@@ -80,7 +99,7 @@ class House(RuleBasedStateMachine):
         self.calls += 1
         self.world.unload(model, self.calls)
 
-    @rule(seconds=st.sampled_from([0.1, 1.0, 30.0]))
+    @rule(seconds=st.sampled_from([0.03, 0.1, 1.0, 30.0]))
     def pass_time(self, seconds: float) -> None:
         self.world.pass_time(seconds)
 
@@ -99,10 +118,43 @@ class House(RuleBasedStateMachine):
             else:
                 break
         assert not self.world.live, "somebody waits for ever"
+        self.world.end_all_leases()
         assert self.world.scheduler.granted == 0
+
+
+class Lenders(House):
+    """A house that is quiet again and again, so that it lends; and everything that can happen to leases."""
+
+    @initialize(places=st.integers(1, 2), slots=st.sampled_from([4, 8]))
+    def open(self, places: int, slots: int) -> None:
+        super().open(places, slots)
+        self.rush("g1", 2, 1)
+
+    @rule(gateway=GATEWAYS, times=st.integers(2, 4), straight=st.integers(0, 4))
+    def rush(self, gateway: str, times: int, straight: int) -> None:
+        """All is done, and a gateway asks again and again; then it asks no more."""
+        self.world.pass_time(0.1)
+        if not self.workers(State.READY):
+            self.world.ask("a")
+        self.world.calm()
+        for key in self.running()[1:]:
+            self.world.finish(key)
+        self.world.calm()
+        for worker in self.workers(State.READY)[:1]:
+            for _ in range(times):
+                self.world.ask(self.world.scheduler.seats[worker].place.name, gateway)
+            for _ in range(straight):
+                self.world.use_lease(worker, gateway)
+
+    @precondition(lambda self: any(worker.recalls for worker in self.world.workers.values()))
+    @rule()
+    def answer_recall(self) -> None:
+        self.world.answer_recall()
 
 
 TestHistories = House.TestCase
 TestHistories.settings = settings(
     max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
+TestLenders = Lenders.TestCase
+TestLenders.settings = settings(TestHistories.settings, max_examples=200, stateful_step_count=25)

@@ -11,6 +11,7 @@ from collections import Counter
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.leases import Lend, Recall, Used
 from protocol.recipes import ModelSpec
 from protocol.staff import Check, Leave, Load, Ready
 from protocol.work import Ask, Cancel, Refused, Run
@@ -26,15 +27,32 @@ def spec(name: str, **more: object) -> ModelSpec:
     return ModelSpec(name, f"checkpoint/{name}", "llamacpp", "cpu", "llm", f"/models/{name}.gguf", **more)
 
 
+class Lease:
+    """What a worker knows of a lease."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.slots = 0
+        self.runs: dict[RequestKey, int] = {}
+
+
 class Worker:
     def __init__(self) -> None:
         self.told: list[object] = []
         self.running: list[RequestKey] = []
+        self.leases: dict[str, Lease] = {}
+        self.over = 0
+        self.recalls: list[Recall] = []
+
+    @property
+    def leased(self) -> dict[RequestKey, int]:
+        return {key: weight for lease in self.leases.values() for key, weight in lease.runs.items()}
 
 
 class World:
-    def __init__(self, places: int = 1, **limits: object) -> None:
+    def __init__(self, places: int = 1, slots: int = SLOTS, **limits: object) -> None:
         self.now = 0.0
+        self.slots = slots
         names = itertools.count(1)
         self.scheduler = Scheduler(Limits(places=places, **limits), lambda: f"w{next(names)}")
         self.workers: dict[str, Worker] = {}
@@ -78,11 +96,49 @@ class World:
         self.settle(light=True)
 
     def finish(self, key: RequestKey, code: str = "") -> None:
-        worker = next(worker for worker in self.workers.values() if key in worker.running)
+        name, worker = next((name, worker) for name, worker in self.workers.items() if key in worker.running)
         worker.running.remove(key)
+        lease = next((lease for lease in worker.leases.values() if lease.runs.pop(key, None)), None)
         self._end(key)
-        self.scheduler.idle(key, code, self.now)
+        if self.scheduler.idle(key, code, self.now) is None and lease is not None:
+            assert self.scheduler.lease_idle(name, key, 0.0 if code else 0.1, self.now) is not None
         self.settle(light=True)
+
+    def use_lease(self, worker: str, gateway: str, weight: int = 1) -> RequestKey | None:
+        """A gateway sends a request to a worker itself; None if the worker does not take it."""
+        its = self.workers[worker]
+        lease = its.leases.get(gateway)
+        if lease is None or sum(lease.runs.values()) + weight > lease.slots:
+            return None
+        key = RequestKey(gateway, next(self._numbers), 1)
+        seat = self.scheduler.seats[worker]
+        assert seat.place is not None
+        self.live[key] = seat.place.name
+        lease.runs[key] = weight
+        its.running.append(key)
+        self.check()
+        return key
+
+    def tell_lease(self, worker: str, gateway: str) -> None:
+        """A worker says what has been running for a while."""
+        lease = self.workers[worker].leases[gateway]
+        runs = [Used(key.number, key.attempt, weight) for key, weight in lease.runs.items()]
+        self.scheduler.lease_used(worker, gateway, lease.number, runs)
+        self.settle(light=True)
+
+    def end_lease(self, worker: str, gateway: str) -> None:
+        """A worker ends a lease, asked or not."""
+        its = self.workers[worker]
+        lease = its.leases.pop(gateway)
+        its.over = max(its.over, lease.number)
+        runs = [Used(key.number, key.attempt, weight) for key, weight in lease.runs.items()]
+        self.scheduler.lease_ended(worker, gateway, lease.number, runs, self.now)
+        self.settle(light=True)
+
+    def end_all_leases(self) -> None:
+        for name, worker in list(self.workers.items()):
+            for gateway in list(worker.leases):
+                self.end_lease(name, gateway)
 
     def load(self, model: str, number: int = 900, **more: object) -> None:
         self.scheduler.load_asked("g1", number, Target(model, "llm", spec(model, **more)), self.now)
@@ -102,7 +158,7 @@ class World:
         self.settle()
 
     def ready(self, worker: str) -> None:
-        self.scheduler.ready(worker, Ready(SLOTS, 4096, 1, "http://127.0.0.1:1", 0.1), self.now)
+        self.scheduler.ready(worker, Ready(self.slots, 4096, 1, "http://127.0.0.1:1", 0.1), self.now)
         self.settle()
 
     def load_fails(self, worker: str, *, started: bool = True) -> None:
@@ -112,11 +168,17 @@ class World:
     def engine_dies(self, worker: str) -> list[RequestKey]:
         lost = self.workers[worker].running
         self.workers[worker].running = []
+        self._no_leases(self.workers[worker])
         for key in lost:
             self._end(key)
         self.scheduler.engine_died(worker, Failure(Code.BACKEND_DIED, "SIGKILL"), self.now)
         self.settle()
         return lost
+
+    def _no_leases(self, worker: Worker) -> None:
+        worker.over = max([worker.over, *(lease.number for lease in worker.leases.values())])
+        worker.leases.clear()
+        worker.recalls.clear()
 
     def worker_dies(self, worker: str) -> list[RequestKey]:
         lost = self.workers.pop(worker).running
@@ -174,7 +236,15 @@ class World:
                 assert key in self.live, "an ended request was started"
                 self.workers[peer].running.append(key)
                 self.order.append(key)
-            case Check() | Load() | Cancel() | Leave():
+            case Lend(gateway, number, slots):
+                self._lent(self.workers[peer], gateway, number, slots)
+            case Recall():
+                self.workers[peer].recalls.append(message)
+            case Leave():
+                assert not self.workers[peer].running, "a worker was told to leave while it works"
+                assert not self.workers[peer].leases, "a worker was told to leave while its slots are lent"
+                self.workers[peer].told.append(message)
+            case Check() | Load() | Cancel():
                 self.workers[peer].told.append(message)
             case Refused(number, attempt, failure):
                 key = RequestKey(peer, number, attempt)
@@ -183,6 +253,14 @@ class World:
                     self._end(key)
             case _:
                 raise AssertionError(message)
+
+    def _lent(self, worker: Worker, gateway: str, number: int, slots: int) -> None:
+        lease = worker.leases.get(gateway)
+        if lease is None and number > worker.over:
+            lease = worker.leases[gateway] = Lease(number)
+        if lease is not None and lease.number == number:
+            assert slots >= lease.slots, "a lease became smaller"
+            lease.slots = slots
 
     def _end(self, key: RequestKey) -> None:
         self.ended[key] += 1
@@ -194,9 +272,17 @@ class World:
         scheduler = self.scheduler
         for place in scheduler.places.values():
             seat = place.seat
-            really = set(self.workers[seat.worker].running) if seat and seat.worker in self.workers else set()
-            assert set(place.grants) == really, f"{place.name}: grants differ from what the engine does"
-            assert place.busy <= SLOTS
+            worker = self.workers.get(seat.worker, Worker()) if seat else Worker()
+            granted, leased = set(place.grants), set(worker.leased)
+            assert not granted & leased, f"{place.name}: a request has two grants"
+            assert granted | leased == set(worker.running), f"{place.name}: grants differ from what the engine does"
+            assert place.busy <= self.slots
+            used = sum(grant.weight for grant in place.grants.values()) + sum(worker.leased.values())
+            assert used <= place.busy, f"{place.name}: more runs than was granted and lent"
+            for gateway, lease in worker.leases.items():
+                known = place.leases[gateway]
+                assert known.number == lease.number
+                assert known.slots >= lease.slots
             assert place.queued_bytes == sum(waiting.ask.size for waiting in place.queue)
             orders = [waiting.order for waiting in place.queue]
             assert orders == sorted(orders)
@@ -230,6 +316,17 @@ class World:
                 case _:
                     continue
             return True
+        return self.answer_recall()
+
+    def answer_recall(self) -> bool:
+        """Let a worker that was told to end a lease do so; return whether there is one."""
+        for name, worker in self.workers.items():
+            while worker.recalls:
+                recall = worker.recalls.pop(0)
+                lease = worker.leases.get(recall.gateway)
+                if lease is not None and lease.number == recall.lease:
+                    self.end_lease(name, recall.gateway)
+                    return True
         return False
 
     def calm(self) -> None:

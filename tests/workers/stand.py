@@ -81,6 +81,8 @@ class Stand:
         self.house = Surroundings(self.runtime.path, self.boot, boot_pid)
         self.said: list[Any] = []
         self.heard: dict[int, Heard] = {}
+        self.leases: list[Event] = []
+        """What the gateway heard of leases."""
         self.ready = Ready(0, 0, 0, "", 0.0)
         self.sub: zmq.Socket[bytes] | None = None
         self.process = subprocess.Popen(
@@ -104,6 +106,9 @@ class Stand:
                 continue
             assert frames[0].startswith(ids.topic(self.gateway))
             for event in unpack_batch(frames[1]):
+                if event.number == 0:
+                    self.leases.append(event)
+                    continue
                 heard = self.heard.setdefault(event.number, Heard())
                 assert event.seq == len(heard.events), "a gap"
                 heard.events.append(event)

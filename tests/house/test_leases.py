@@ -1,0 +1,79 @@
+"""Requests that follow each other closely go straight to the worker, and everything else stays as it was."""
+
+from __future__ import annotations
+
+from tests.conftest import OpenHouse
+from tests.house.client import together
+from tests.house.models import STORY
+from tests.house.processes import kill
+from tests.house.server import Server
+from tests.house.waiting import wait_for
+
+CHAT, LOOP, OTHER = "extra.tiny-chat", "extra.tiny-loop", "extra.tiny-tale"
+
+
+def asked(server: Server) -> int:
+    """How many requests the supervisor granted."""
+    return sum(line["event"] == "granted" for line in server.lines)
+
+
+def lent(server: Server, model: str) -> None:
+    """Ask until something is lent."""
+
+    def straight() -> bool:
+        before = asked(server)
+        assert server.client.chat(model, max_tokens=1).status == 200
+        return asked(server) == before
+
+    wait_for(straight, "a request went straight to the worker")
+
+
+def test_most_requests_are_not_asked_for(open_house: OpenHouse) -> None:
+    server = open_house("tiny-chat", slots=8, load=[CHAT])
+    server.wait_loaded(CHAT)
+    for _ in range(40):
+        answer = server.client.chat(CHAT)
+        assert (answer.status, answer.text) == (200, STORY)
+        stats = server.client.get("/v1/stats").json()
+        assert stats["output_tokens"] == answer.json()["usage"]["completion_tokens"]
+    assert asked(server) < 20
+    answers = together(8, lambda _: [server.client.chat(CHAT, stream=True).text for _ in range(5)])
+    assert answers == [[STORY] * 5] * 8
+    server.assert_idle()
+
+
+def test_a_stream_under_a_lease_is_known(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", slots=8, load=[LOOP])
+    server.wait_loaded(LOOP)
+    lent(server, LOOP)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=100_000)
+    stream.until(lambda it: it.events)
+    wait_for(lambda: server.state()["granted"] == 1, "health tells of it")
+    stream.hang_up()
+    wait_for(lambda: server.busy_slots(LOOP) == 0, "its slot is idle")
+    server.assert_idle()
+
+
+def test_an_engine_that_dies_under_a_lease(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", slots=8, load=[LOOP])
+    server.wait_loaded(LOOP)
+    lent(server, LOOP)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=100_000)
+    stream.until(lambda it: it.events)
+    kill(server.engine_pid(LOOP))
+    stream.finish()
+    assert stream.error["code"] == "backend_died"
+    assert not stream.done
+    assert server.client.chat(LOOP, max_tokens=3).status == 200
+
+
+def test_another_model_gets_its_place_from_a_lease(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", "tiny-tale", max_loaded_models=1, slots=8, load=[LOOP])
+    server.wait_loaded(LOOP)
+    lent(server, LOOP)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+    stream.until(lambda it: it.events)
+    other = server.client.start_chat(OTHER)
+    assert stream.finish().done
+    assert other.finish().status == 200
+    assert server.client.chat(LOOP, max_tokens=3).status == 200
