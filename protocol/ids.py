@@ -11,7 +11,7 @@ LABEL = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class RequestKey(NamedTuple):
-    """One attempt at one request: unique for the lifetime of the house."""
+    """One attempt at one request: unique for the lifetime of the house. Numbers and attempts count from 1."""
 
     gateway: str
     number: int

@@ -70,8 +70,15 @@ class Line:
     def connect(self, endpoint: str) -> None:
         """Nothing to connect."""
 
-    def disconnect(self, endpoint: str) -> None:
+    def disconnect(self, worker: str, endpoint: str) -> None:
         """Nothing to disconnect."""
+
+    def run(self, worker: str, message: msgspec.Struct, payload: bytes | None = None) -> bool:
+        """Nothing is lent here."""
+        return False
+
+    def lent(self, worker: str) -> None:
+        """Nothing is lent here."""
 
     def ended(self, endpoint: str) -> bool:
         return True
@@ -92,7 +99,7 @@ class Answering:
         self.line = Line()
         self.reports, self.answers = self.line.reports, self.line.answers
         self.house = self.line.house = House("g1", settings, Spool(folder, "g1", 1 << 20))
-        self.house.line = self.line
+        self.house.open(self.line)
         self.house.state = State.OPEN
         self.client = falcon.testing.TestClient(create_app(self.house))
 
