@@ -14,6 +14,7 @@ from gateway.attempts import Retry, after
 from gateway.bell import Bell
 from gateway.inbox import Inbox
 from gateway.leases import Lease
+from gateway.state import REFUSALS, State
 from protocol import logs
 from protocol.events import Event, Outcome
 from protocol.failures import Code, Failure, LemonbusError
@@ -63,6 +64,7 @@ class Exchange:
         "_desk",
         "_returns",
         "_suspect",
+        "admitted",
         "attempt",
         "bell",
         "cut",
@@ -84,6 +86,8 @@ class Exchange:
         self.attempt = 1
         self._returns = 0
         self._suspect = False
+        self.admitted = False
+        """Whether the supervisor was ever asked."""
         self.worker = ""
         """The worker the present attempt was granted to; empty while it waits."""
         self.model = question.model
@@ -170,6 +174,8 @@ class Exchange:
                 say = logs.get().debug if failure.code is Code.RETURNED else logs.get().warning
                 say("asked again", request_id=self.question.label, model=self.model, **why)
                 return
+        if failure.code is Code.RETURNED and not self._desk.may_retry():
+            failure = REFUSALS[State.LOST]
         self.failure = msgspec.structs.replace(failure, model=failure.model or self.model)
         self._desk.forget(self)
         if failure.code == Code.CLIENT_TOO_SLOW and self.cut is not None:

@@ -137,6 +137,7 @@ class House:
         question = exchange.question
         if exchange.attempt == 1 and self._straight.send(exchange):
             return
+        new, exchange.admitted = not exchange.admitted, True
         self.line.send(
             work.Ask(
                 number=exchange.number,
@@ -148,6 +149,7 @@ class House:
                 size=len(question.body),
                 stream=question.stream,
                 suspect=suspect,
+                new=new and exchange.attempt > 1,
                 spool=exchange.spool,
                 query=question.query,
             ),
@@ -227,6 +229,7 @@ class House:
         self._roster.up(message.worker, message.endpoint)
 
     def _worker_gone(self, message: staff.WorkerGone, _: bytes) -> None:
+        self._straight.gone(message.worker)
         self._roster.gone(message)
 
     def on_events(self, batch: list[Event], worker: str) -> None:

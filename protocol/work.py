@@ -30,6 +30,8 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     stream: bool = False
     suspect: bool = False
     """It was in an engine when that died: it runs alone."""
+    new: bool = False
+    """A second attempt whose first went to a worker under a lease and was not taken: the bounds of the queue count."""
     spool: str = ""
     query: str = ""
     """What an endpoint needs beside the body, already validated (``slots``: ``GET``, ``save/0`` …)."""

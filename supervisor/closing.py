@@ -34,7 +34,7 @@ class Closing:
             house.processes.kill_all()
             return
         grace = house.settings.grace
-        log.info("stopping", granted=house.scheduler.granted, queued=house.scheduler.queued, grace=grace)
+        log.info("stopping", granted=house.scheduler.running, queued=house.scheduler.queued, grace=grace)
         for gateway in house.peers.of("gateway"):
             house.bus.send(gateway, Draining(grace))
         house.scheduler.close()
@@ -67,7 +67,7 @@ class Closing:
 
     def _cut(self) -> None:
         house = self._house
-        log.warning("grace is over", granted=house.scheduler.granted)
+        log.warning("grace is over", granted=house.scheduler.running)
         for worker in house.peers.of("worker"):
             house.bus.send(worker, Leave(0.0, "grace is over"))
         if house.gateway is not None:

@@ -55,7 +55,7 @@ class Demand(Lending):
             return Failure(Code.DRAINING, "The server is shutting down", retry_after=self.limits.grace)
         if place.record.pause(now) and not (place.seat and place.seat.serves):
             return place.record.refusal(place.name, now)
-        if ask.attempt > 1:
+        if ask.attempt > 1 and not ask.new:
             return None
         if len(place.queue) >= self.limits.queue_requests:
             what = f"{len(place.queue)} requests"
@@ -87,15 +87,18 @@ class Demand(Lending):
             if place.dequeue(key):
                 return
 
-    def idle(self, key: RequestKey, code: str, now: float) -> Place | None:
-        """The engine has stopped working on an attempt. Returns its place if the grant was known."""
+    def idle(self, key: RequestKey, code: str, now: float, seconds: float = 0.0) -> Place | None:
+        """The engine has stopped working on an attempt. Returns its place if the grant was known.
+
+        ``seconds``: how long it ran, if the grant is younger than that.
+        """
         for place in self.places.values():
             grant = place.grants.pop(key, None)
             if grant is None:
                 continue
             place.last_use = now
             if not code:
-                place.served(now - grant.began)
+                place.served(seconds or now - grant.began)
             elif code == Code.RETURNED:
                 place.returning[key.gateway, key.number] = grant.order
                 self._returned(key, place.name)

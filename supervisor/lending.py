@@ -53,7 +53,10 @@ class Lending(Board):
             lease[1].running.update({RequestKey(gateway, run.number, run.attempt): run.weight for run in runs})
 
     def lease_ended(self, worker: str, gateway: str, number: int, runs: list[Used], now: float) -> None:
-        """A worker has ended a lease: what still runs there holds grants, like everybody's."""
+        """A worker has ended a lease: what still runs there holds grants, like everybody's.
+
+        Their order is the lease's: whoever waits came after it.
+        """
         known = self._lease(worker, gateway, number)
         if known is None:
             return
@@ -61,7 +64,7 @@ class Lending(Board):
         del place.leases[gateway]
         for run in runs:
             key = RequestKey(gateway, run.number, run.attempt)
-            place.grants[key] = Grant(run.weight, now, next(self.order))
+            place.grants[key] = Grant(run.weight, now, lease.number)
             if lease.orphaned:
                 self.emit(Send(worker, Cancel(*key, Code.GATEWAY_GONE)))
 

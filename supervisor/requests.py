@@ -100,9 +100,9 @@ def idle(house: House, peer: str, message: Idle, _payload: bytes) -> None:
     """An engine has stopped working on an attempt."""
     key = RequestKey(message.gateway, message.number, message.attempt)
     now = house.loop.now()
-    place = house.scheduler.idle(key, message.code, now)
+    seconds = message.outcome.total_s if message.lease and message.outcome else 0.0
+    place = house.scheduler.idle(key, message.code, now, seconds)
     if place is None and message.lease:
-        seconds = message.outcome.total_s if message.outcome else 0.0
         place = house.scheduler.lease_idle(peer, key, seconds, now)
     if place is not None:
         house.last_use[place.name] = time.time()

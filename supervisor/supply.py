@@ -96,7 +96,9 @@ class Supply(Board):
 
     def _lost(self, place: Place, failure: Failure, now: float) -> None:
         self.count("engine_deaths")
-        place.returning = {(key.gateway, key.number): grant.order for key, grant in place.grants.items()}
+        place.returning = {
+            (key.gateway, key.number): lease.number for lease in place.leases.values() for key in lease.running
+        } | {(key.gateway, key.number): grant.order for key, grant in place.grants.items()}
         place.grants.clear()
         place.leases.clear()
         self._died(place, failure, now)

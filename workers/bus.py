@@ -107,13 +107,15 @@ class Bus:
                 self.on_message(message, payload)
 
     def _read_runs(self) -> None:
+        # What the supervisor said before its report to a client must count for what that client asks next.
+        self._read_control()
         for received in frames.pending(self._runs):
             try:
                 message, payload = wire.decode(received)
             except wire.MalformedError as problem:
                 logs.get().warning("malformed message from a gateway", problem=str(problem))
                 continue
-            if isinstance(message, Run | Cancel):
+            if isinstance(message, Cancel) or (isinstance(message, Run) and message.lease > 0 and message.weight > 0):
                 self.on_message(message, payload)
 
     def _read_subscriptions(self) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from protocol.leases import Lend
 
 UNUSED_S: Final = 0.05
-"""A lease under which nothing ran for so long is over."""
+"""A lease for whose gateway nothing ran for so long is over."""
 
 
 class Lease:
@@ -65,6 +66,11 @@ class Leases:
             lease.busy -= weight
             lease.used = now
 
+    def holds(self, gateway: str, number: int) -> bool:
+        """Return whether this very lease stands."""
+        lease = self._leases.get(gateway)
+        return lease is not None and lease.number == number
+
     def end(self, gateway: str, number: int) -> bool:
         """End a lease; return False if it is over already."""
         lease = self._leases.get(gateway)
@@ -84,6 +90,9 @@ class Leases:
         """Return all of them."""
         return list(self._leases.values())
 
-    def unused(self, now: float) -> list[Lease]:
-        """Return those under which nothing runs, and has not for a while."""
+    def unused(self, now: float, busy: Container[str] = ()) -> list[Lease]:
+        """Return those of gateways for which nothing runs, and has not for a while; ``busy``: for whom something does."""
+        for lease in self._leases.values():
+            if lease.gateway in busy:
+                lease.used = now
         return [lease for lease in self._leases.values() if not lease.busy and now - lease.used >= UNUSED_S]

@@ -53,8 +53,16 @@ class Lending:
         self._publish(gateway, Event(0, 0, 0, Kind.LEASE_OVER, number))
 
     def take(self, run: Run) -> bool:
-        """Return whether a gateway's own run may begin."""
-        return self._leases.take(run.gateway, run.lease, run.weight, self._loop.now())
+        """Return whether a gateway's own run may begin; if its lease is over, it is told so again."""
+        if self._leases.take(run.gateway, run.lease, run.weight, self._loop.now()):
+            return True
+        if not self.holds(run):
+            self._publish(run.gateway, Event(0, 0, 0, Kind.LEASE_OVER, run.lease))
+        return False
+
+    def holds(self, run: Run) -> bool:
+        """Return whether the lease that a run began under still stands."""
+        return self._leases.holds(run.gateway, run.lease)
 
     def give(self, run: Run) -> None:
         """Take note that it has ended."""
@@ -80,7 +88,7 @@ class Lending:
 
     def _look(self) -> None:
         self._looking = False
-        for lease in self._leases.unused(self._loop.now()):
+        for lease in self._leases.unused(self._loop.now(), {key.gateway for key in self._attempts}):
             self.end(lease.gateway, lease.number)
         for lease in self._leases.all():
             self._tell(lease)

@@ -119,11 +119,13 @@ class Running:
     def run(self, run: Run, body: bytes) -> None:
         """Start a request once its gateway hears us; give it back if that does not come true."""
         key = RequestKey(run.gateway, run.number, run.attempt)
+        if key in self._attempts:
+            return
         if run.lease and not (self._accepts and self._audience.hears(run.gateway) and self._lending.take(run)):
             self._desk.opened(key)
             self._desk.failed(key, Failure(Code.RETURNED, "the lease is over", model=run.model))
             return
-        if self._backend is None or key in self._attempts:
+        if self._backend is None:
             return
         attempt = Attempt(run, body, self._backend.program, self._backend.alias, self, self._loop.now)
         self._attempts[key] = attempt
@@ -241,8 +243,8 @@ class Running:
         self._removed(attempt)
         lease = attempt.run.lease
         end = Idle(*attempt.key, outcome=outcome, lease=lease)
-        # Nobody waits for a slot of a lease, nor for one while most are free.
-        if self._attempts and lease:
+        # Nobody waits while a lease stands, nor while most slots are free.
+        if self._attempts and lease and self._lending.holds(attempt.run):
             self._bus.send_soon(end, LEASED_S)
         elif 0 < len(self._attempts) < self._half:
             self._bus.send_soon(end)

@@ -182,6 +182,29 @@ def test_what_is_said_of_a_lease_that_is_over_changes_nothing(world: World) -> N
     assert world.scheduler.running == 0
 
 
+def test_a_request_under_a_lease_keeps_its_turn_when_its_engine_dies(world: World) -> None:
+    old = lent(world)
+    worker = world.serving("a")
+    straight = world.use_lease(worker, "g1")
+    world.tell_lease(worker, "g1")
+    world.engine_dies(worker)
+    assert world.scheduler.places["a"].returning == {("g1", straight.number): old.number}
+
+
+def test_what_a_worker_did_not_take_is_bound_by_the_queue() -> None:
+    world = World(1, 8, queue_requests=1)
+    for _ in range(2):
+        world.ask("a")
+    key = RequestKey("g1", 903, 2)
+    for new in (True, False):
+        world.live[key] = "a"
+        ask = Ask(903, 2, "a", "completions", "l", new=new)
+        world.scheduler.asked(key, ask, b"", Target("a", "llm", spec("a")), world.now)
+        world.settle(light=True)
+        assert (world.refusals.pop(key, None) is not None) == new
+        world.ended.clear()
+
+
 def test_an_engine_takes_its_leases_with_it(world: World) -> None:
     lent(world)
     worker = world.serving("a")

@@ -69,6 +69,11 @@ def test_a_lease_is_unused_when_nothing_ran_for_a_while() -> None:
     leases.take("g1", 5, 1, UNUSED_S)
     assert not leases.unused(10.0)
     leases.give("g1", 5, 1, 10.0)
+    assert not leases.unused(20.0, {"g1"})
+    assert not leases.unused(20.0 + UNUSED_S / 2)
+    assert leases.unused(20.0 + UNUSED_S)
+    leases.take("g1", 5, 1, 10.0)
+    leases.give("g1", 5, 1, 10.0)
     assert not leases.unused(10.0 + UNUSED_S / 2)
     assert [lease.number for lease in leases.unused(10.0 + UNUSED_S)] == [5]
 

@@ -132,6 +132,7 @@ def test_what_the_worker_does_not_take_is_asked_for(house: StandIn, lender: Lend
         house.do(lambda: house.publish(first, [first.failed(0, failure)]))
         asked = house.next_ask()
         assert (asked.ask.number, asked.ask.attempt, asked.ask.suspect) == (first.ask.number, 2, False)
+        assert asked.ask.new
         assert asked.body == first.body
         house.do(lambda: house.publish(asked, [asked.event(0, Kind.DELTA, ANSWER, 3), asked.done(1)]))
         assert parsed(read_to_end(connection))[0] == 200
