@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -81,3 +82,8 @@ def pytest_sessionfinish() -> None:
     for process in left:
         processes.kill(process.pid)
     assert not left, f"left running: {left}"
+
+
+def pytest_configure() -> None:
+    """Whoever runs the tests may have told them to ignore a closed terminal; the servers under test may not."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
