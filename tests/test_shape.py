@@ -125,6 +125,8 @@ def test_every_library_has_its_place(library: str) -> None:
             "workers/backends",
             {
                 "backend",
+                "programmed",
+                "llama_alike",
                 "arguments",
                 "llamacpp_recipe",
                 "oga_recipe",

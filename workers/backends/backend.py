@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from protocol.failures import Code, Failure, LemonbusError
 from protocol.recipes import Descriptor, IdleCheck, ModelSpec
 from protocol.sampling import Value
 from protocol.settings import Settings
@@ -160,6 +161,16 @@ class Backend(abc.ABC):
 
         ``stream``: the client wants a stream. The engine's answer may be one although the client wants none.
         """
+
+    def refuse_unserved(self, endpoint: str) -> None:
+        """Raise ``unsupported_operation`` for an endpoint that models of this type do not serve."""
+        if endpoint not in self.descriptor.serves.get(self.spec.type, []):
+            raise self.unserved(endpoint)
+
+    def unserved(self, endpoint: str) -> LemonbusError:
+        """Return what to raise for an endpoint that the model does not serve."""
+        what = f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
+        return Failure(Code.UNSUPPORTED, what).raised()
 
     @abc.abstractmethod
     def busy(self) -> EngineRequest:

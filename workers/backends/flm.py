@@ -214,10 +214,7 @@ class Flm(Backend):
 
     def request(self, endpoint: str, _query: str, body: bytes, _stream: bool) -> EngineRequest:
         """See :meth:`Backend.request`. Generations are always streams: nothing else shows that flm is at work."""
-        if endpoint not in DESCRIPTOR.serves.get(self.spec.type, []):
-            raise Failure(
-                Code.UNSUPPORTED, f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
-            ).raised()
+        self.refuse_unserved(endpoint)
         if endpoint == "audio/transcriptions":
             return self._recording(body)
         try:

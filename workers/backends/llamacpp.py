@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-import sys
 from pathlib import Path
 from typing import ClassVar, Final
 
-import msgspec
-
-from protocol import installed, logs
+from protocol import logs
 from protocol.devices import Device
 from protocol.failures import Code, Failure, invalid
-from protocol.installed import Installation
-from protocol.recipes import Descriptor, ModelSpec, ModelType, Provision
-from protocol.sampling import PARAMS
+from protocol.recipes import Descriptor, ModelSpec, ModelType
 from protocol.settings import Settings
 from workers import gguf
-from workers.backends import arguments
+from workers.backends import arguments, llama_alike
 from workers.backends.arguments import check_args
-from workers.backends.backend import Backend, EngineFacts, EngineRequest, Examined
+from workers.backends.backend import EngineFacts, EngineRequest, Examined
+from workers.backends.llama_alike import SAMPLING
 from workers.backends.llamacpp_recipe import DESCRIPTOR
+from workers.backends.programmed import Programmed
 from workers.engines import flags, llama_server
 from workers.generation import generation
 
 __all__ = ["DESCRIPTOR", "LlamaCpp", "check_args"]
 
-_SAMPLING: Final = [
-    word
-    for flag, name in (("--temp", "temperature"), ("--top-p", "top_p"), ("--top-k", "top_k"))
-    for word in (flag, str(PARAMS[name].default))
-]
-"""The documents' defaults, where they cost no request anything. ``max_length`` is none: an answer ends by itself,
-with its context, or where somebody said so."""
 _READERS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
 
 BATCH: Final = 64
@@ -49,42 +36,16 @@ LARGEST_INPUT: Final = 8192
 """Embedding and reranking models read an input in one batch, whose buffers grow with it: more is refused."""
 
 
-class _Slot(msgspec.Struct):
-    is_processing: bool = False
-
-
-class _Generation(msgspec.Struct):
-    n_ctx: int
-
-
-class _Props(msgspec.Struct):
-    total_slots: int
-    default_generation_settings: _Generation
-    build_info: str = ""
-
-
-_SLOTS: Final = msgspec.json.Decoder(list[_Slot])
-_PROPS: Final = msgspec.json.Decoder(_Props)
-
-
-class LlamaCpp(Backend):
+class LlamaCpp(Programmed):
     """One GGUF model behind one llama-server."""
 
     descriptor: ClassVar[Descriptor] = DESCRIPTOR
+    hidden: ClassVar[tuple[str, ...]] = ("LLAMA_",)
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Resolve the backend and the options; raises ``invalid_request`` for what cannot be."""
         super().__init__(spec, settings)
-        named = DESCRIPTOR.backend(spec.backend)
-        if named is None:
-            raise invalid(f"llamacpp has no backend {spec.backend!r}", "llamacpp_backend")
-        self._program = named
         self._words = check_args(str(self._option("llamacpp_args")))
-
-    def _option(self, name: str) -> int | float | str:
-        declared = DESCRIPTOR.option(name)
-        fallback = declared.default if declared and declared.default is not None else ""
-        return self.spec.options.get(name, getattr(self.settings, name, fallback))
 
     @property
     def program(self) -> str:
@@ -107,37 +68,17 @@ class LlamaCpp(Backend):
         """Tokens each request may use; 0 if that is left to the engine."""
         return int(self._option("ctx_size")) or self.trained_context
 
-    def _installation(self) -> Installation | None:
-        if self._program.provision is Provision.USER:
-            return None
-        found = installed.find(self.settings.cache_dir, DESCRIPTOR.recipe, self._program.name)
-        return found[0] if found else None
-
     @property
     def _on_device(self) -> bool:
         return any(device != Device.CPU for device in self._program.devices)
 
-    def _executable(self) -> list[str] | None:
-        there = self._installation()
-        if self._program.requires:
-            if there is None and importlib.util.find_spec(self._program.requires) is None:
-                return None
-            return [sys.executable, "-m", self._program.executable.removeprefix("module:")]
-        if self._program.provision is Provision.USER:
-            found = shutil.which(self.settings.llama_server)
-            return [found] if found else None
-        return [str(there.program)] if there and there.program.is_file() else None
+    @property
+    def _users(self) -> str:
+        return self.settings.llama_server
 
     def check(self) -> None:
         """See :meth:`Backend.check`."""
-        if self._executable() is None:
-            name = self._program.name
-            cure = f"{Path(self.settings.llama_server).name} was not found"
-            if self._program.provision is not Provision.USER:
-                cure = f"`lemonbus backends install llamacpp:{name}` does that"
-            raise Failure(
-                Code.LOAD_FAILED, f"the llamacpp backend {name!r} is not installed: {cure}", model=self.spec.name
-            ).raised()
+        super().check()
         if self._program.requires:
             try:
                 flags.parse(self._words)
@@ -155,10 +96,7 @@ class LlamaCpp(Backend):
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
-        words = self._executable()
-        if words is None:
-            self.check()
-            raise AssertionError
+        words = self._found()
         spec = self.spec
         words += ["-m", spec.path, "--host", "127.0.0.1", "--port", str(port), "-a", self.alias]
         words += ["--ctx-size", str(self.context * self.slots), "-np", str(self.slots)]
@@ -176,7 +114,7 @@ class LlamaCpp(Backend):
             whole = str(max(512, min(self.context or LARGEST_INPUT, LARGEST_INPUT)))
             words += ["-b", whole, "-ub", whole]
         else:
-            words += _SAMPLING
+            words += SAMPLING
             if not self._on_device:
                 words += ["-b", str(BATCH)]
             if spec.mmproj:
@@ -199,21 +137,8 @@ class LlamaCpp(Backend):
         self.saved.mkdir(mode=0o700, exist_ok=True)
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
-        """See :meth:`Backend.environment`: no option of llama-server's by the back door, and no spinning threads."""
-        kept = {
-            name: value
-            for name, value in inherited.items()
-            if not name.startswith(("LLAMA_", "LEMONBUS_", "LEMONADE_")) and name not in ("HF_TOKEN", "PYTHONSTARTUP")
-        }
-        there = self._installation()
-        if not self._program.requires:
-            kept.pop("PYTHONPATH", None)
-            if there:
-                # Releases bring their libraries, and not all of them look for them beside the program.
-                kept["LD_LIBRARY_PATH"] = _path(str(there.program.parent), kept.get("LD_LIBRARY_PATH", ""))
-        elif there:
-            kept["PYTHONPATH"] = _path(kept.get("PYTHONPATH", ""), str(there.packages))
-        kept["GOMP_SPINCOUNT"] = "300"
+        """See :meth:`Backend.environment`."""
+        kept = super().environment(inherited)
         if self.key:
             # Not on the command line, which everybody on the machine can read.
             kept["LLAMA_API_KEY"] = self.key
@@ -233,15 +158,11 @@ class LlamaCpp(Backend):
 
     def facts(self, answer: bytes) -> EngineFacts:
         """See :meth:`Backend.facts`."""
-        try:
-            props = _PROPS.decode(answer)
-        except msgspec.MsgspecError as problem:
-            raise ValueError(str(problem)) from problem
-        version = props.build_info
+        told = llama_alike.facts(answer)
         if self._program.requires:
             there = self._installation()
-            version = there.record.version if there else llama_server.build()
-        return EngineFacts(props.total_slots, props.default_generation_settings.n_ctx, version)
+            return told._replace(version=there.record.version if there else llama_server.build())
+        return told
 
     def busy(self) -> EngineRequest:
         """See :meth:`Backend.busy`."""
@@ -249,17 +170,11 @@ class LlamaCpp(Backend):
 
     def processing(self, answer: bytes) -> int:
         """See :meth:`Backend.processing`."""
-        try:
-            return sum(slot.is_processing for slot in _SLOTS.decode(answer))
-        except msgspec.MsgspecError as problem:
-            raise ValueError(str(problem)) from problem
+        return llama_alike.processing(answer)
 
     def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
         """See :meth:`Backend.request`."""
-        if endpoint not in DESCRIPTOR.serves.get(self.spec.type, []):
-            raise Failure(
-                Code.UNSUPPORTED, f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
-            ).raised()
+        self.refuse_unserved(endpoint)
         if endpoint == "slots":
             return self._slots(query, body)
         if endpoint in ("embeddings", "rerank"):
@@ -275,7 +190,3 @@ class LlamaCpp(Backend):
         if int(slot[:9]) >= self.slots:
             raise Failure(Code.NOT_FOUND, f"{self.spec.name} has no slot {slot}", param="id").raised()
         return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)
-
-
-def _path(*parts: str) -> str:
-    return os.pathsep.join(filter(None, parts))

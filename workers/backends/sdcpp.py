@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shutil
 import sys
@@ -11,14 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, Final
 
-from protocol import forms, installed, logs
+from protocol import forms, logs
 from protocol.failures import Code, Failure, invalid
-from protocol.installed import Installation
 from protocol.recipes import Descriptor, ModelSpec, Provision
 from protocol.settings import Settings
 from workers import gguf, pictures, safetensors
 from workers.backends import arguments
-from workers.backends.backend import Backend, EngineFacts, EngineRequest, Examined
+from workers.backends.backend import EngineFacts, EngineRequest, Examined
+from workers.backends.programmed import Programmed
 from workers.backends.sdcpp_recipe import DESCRIPTOR, EDITS, PARTS, TEXT_READERS
 from workers.engines import sd_flags
 from workers.engines.flags import FlagError
@@ -36,24 +35,16 @@ _LEVELS: Final = {b"DEBUG": "trace", b"INFO": "debug", b"WARN": "warning", b"ERR
 """It tells every stage of every picture at INFO, and at DEBUG what its prompt was."""
 
 
-class SdCpp(Backend):
+class SdCpp(Programmed):
     """One model of pictures behind one sd-server."""
 
     descriptor: ClassVar[Descriptor] = DESCRIPTOR
+    hidden: ClassVar[tuple[str, ...]] = ("STABLE_DIFFUSION_CPP_", sd_flags.KEY)
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Resolve the backend and the arguments; raises ``invalid_request`` for what cannot be."""
         super().__init__(spec, settings)
-        named = DESCRIPTOR.backend(spec.backend)
-        if named is None:
-            raise invalid(f"sd-cpp has no backend {spec.backend!r}", "sd-cpp_backend")
-        self._program = named
         self._words = arguments.check(_ARGUMENTS, DESCRIPTOR.forbidden_flags, str(self._option(_ARGUMENTS)))
-
-    def _option(self, name: str) -> int | float | str:
-        declared = DESCRIPTOR.option(name)
-        fallback = declared.default if declared and declared.default is not None else ""
-        return self.spec.options.get(name, getattr(self.settings, name, fallback))
 
     @property
     def program(self) -> str:
@@ -70,20 +61,18 @@ class SdCpp(Backend):
         """One picture at a time."""
         return 1
 
-    def _installation(self) -> Installation | None:
-        if self._program.provision is Provision.USER:
-            return None
-        found = installed.find(self.settings.cache_dir, DESCRIPTOR.recipe, self._program.name)
-        return found[0] if found else None
+    @property
+    def _users(self) -> str:
+        return self.settings.sd_server
 
     def _executable(self) -> list[str] | None:
+        if self._ours:
+            return [sys.executable, "-m", _MODULE]
         if self._program.provision is Provision.USER:
-            found = shutil.which(self.settings.sd_server)
+            found = shutil.which(self._users)
             return [found] if found else None
         there = self._installation()
-        if there is not None:
-            return [str(there.program)] if there.program.is_file() else None
-        return [sys.executable, "-m", _MODULE] if self._ours else None
+        return [str(there.program)] if there and there.program.is_file() else None
 
     @property
     def _ours(self) -> bool:
@@ -91,18 +80,13 @@ class SdCpp(Backend):
         package = self._program.requires
         return bool(package) and self._installation() is None and importlib.util.find_spec(package) is not None
 
+    def _cure(self) -> str:
+        more = ", or `pip install stable-diffusion-cpp-python`, which compiles it" if self._program.requires else ""
+        return super()._cure() + more
+
     def check(self) -> None:
         """See :meth:`Backend.check`."""
-        if self._executable() is None:
-            name = self._program.name
-            cure = f"{Path(self.settings.sd_server).name} was not found"
-            if self._program.provision is not Provision.USER:
-                cure = f"`lemonbus backends install sd-cpp:{name}` does that"
-            if self._program.requires:
-                cure += ", or `pip install stable-diffusion-cpp-python`, which compiles it"
-            raise Failure(
-                Code.LOAD_FAILED, f"the sd-cpp backend {name!r} is not installed: {cure}", model=self.spec.name
-            ).raised()
+        super().check()
         if self._ours:
             try:
                 sd_flags.parse(self._words)
@@ -120,10 +104,7 @@ class SdCpp(Backend):
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
-        words = self._executable()
-        if words is None:
-            self.check()
-            raise AssertionError
+        words = self._found()
         parted = any(word in TEXT_READERS for word in self._words)
         words += ["--listen-ip", "127.0.0.1", "--listen-port", str(port)]
         words += ["--diffusion-model" if parted else "-m", self.spec.path]
@@ -136,28 +117,12 @@ class SdCpp(Backend):
             words += ["-v"]
         return words + self._words
 
-    def prepare(self) -> None:
-        """It keeps nothing."""
-
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
-        """See :meth:`Backend.environment`: nothing of ours that an engine need not know, and no spinning threads."""
-        kept = {
-            name: value
-            for name, value in inherited.items()
-            if not name.startswith(("LEMONBUS_", "LEMONADE_", "STABLE_DIFFUSION_CPP_"))
-            and name not in ("HF_TOKEN", "PYTHONSTARTUP", sd_flags.KEY)
-        }
-        if not self._ours:
-            kept.pop("PYTHONPATH", None)
-            there = self._installation()
-            if there is not None:
-                # Releases bring their libraries, and not all of them look for them beside the program.
-                own = (str(there.program.parent), kept.get("LD_LIBRARY_PATH", ""))
-                kept["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, own))
-        elif self.key:
+        """See :meth:`Backend.environment`."""
+        kept = super().environment(inherited)
+        if self._ours and self.key:
             # Not on the command line, which everybody on the machine can read. The original knows no keys.
             kept[sd_flags.KEY] = self.key
-        kept["GOMP_SPINCOUNT"] = "300"
         return kept
 
     def parse(self, line: bytes) -> tuple[str, str]:
@@ -196,10 +161,7 @@ class SdCpp(Backend):
 
     def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
         """See :meth:`Backend.request`."""
-        if endpoint not in DESCRIPTOR.serves.get(self.spec.type, []):
-            raise Failure(
-                Code.UNSUPPORTED, f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
-            ).raised()
+        self.refuse_unserved(endpoint)
         if query or stream:
             raise Failure(Code.UNSUPPORTED, "sd-server does not stream pictures").raised()
         if endpoint == EDITS:

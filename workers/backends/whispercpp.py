@@ -6,24 +6,20 @@ client hangs up.  A request without a recording waits for its turn before it is 
 
 from __future__ import annotations
 
-import importlib.util
 import io
-import os
-import shutil
-import sys
 import wave
 from pathlib import Path
 from typing import ClassVar, Final
 
-from protocol import forms, installed
-from protocol.failures import Code, Failure, invalid
+from protocol import forms
+from protocol.failures import invalid
 from protocol.forms import Part
-from protocol.installed import Installation
-from protocol.recipes import Descriptor, ModelSpec, Provision
+from protocol.recipes import Descriptor, ModelSpec
 from protocol.settings import Settings
 from workers import ggml, heard
 from workers.backends import arguments
-from workers.backends.backend import Backend, EngineFacts, EngineRequest, Examined
+from workers.backends.backend import EngineFacts, EngineRequest, Examined
+from workers.backends.programmed import Programmed
 from workers.backends.whispercpp_recipe import DESCRIPTOR, TRANSLATIONS
 from workers.engines import whisper_flags
 from workers.engines.flags import FlagError
@@ -34,22 +30,18 @@ OPTION: Final = "whispercpp_args"
 _ALWAYS: Final = (Part("response_format", b"verbose_json"), Part("no_language_probabilities", b"true"))
 """What is asked of the engine whatever a client wants; the probabilities would cost another look at the recording."""
 _BRIEFLY: Final = (Part("audio_ctx", b"64"), Part("temperature_inc", b"0"), Part("max_tokens", b"1"))
-_PREFIXES: Final = ("LEMONBUS_", "LEMONADE_", "LLAMA_", "WHISPER_")
 
 
-class WhisperCpp(Backend):
+class WhisperCpp(Programmed):
     """One ggml model behind one whisper-server."""
 
     descriptor: ClassVar[Descriptor] = DESCRIPTOR
+    hidden: ClassVar[tuple[str, ...]] = ("LLAMA_", "WHISPER_")
     busy_status: ClassVar[int] = 400
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Resolve the backend and the arguments; raises ``invalid_request`` for what cannot be."""
         super().__init__(spec, settings)
-        named = DESCRIPTOR.backend(spec.backend)
-        if named is None:
-            raise invalid(f"whispercpp has no backend {spec.backend!r}", "whispercpp_backend")
-        self._program = named
         self._words = arguments.check(OPTION, DESCRIPTOR.forbidden_flags, str(spec.options.get(OPTION, "")))
 
     @property
@@ -67,33 +59,13 @@ class WhisperCpp(Backend):
         """One recording at a time."""
         return 1
 
-    def _installation(self) -> Installation | None:
-        if self._program.provision is Provision.USER:
-            return None
-        found = installed.find(self.settings.cache_dir, DESCRIPTOR.recipe, self._program.name)
-        return found[0] if found else None
-
-    def _executable(self) -> list[str] | None:
-        there = self._installation()
-        if self._program.requires:
-            if there is None and importlib.util.find_spec(self._program.requires) is None:
-                return None
-            return [sys.executable, "-m", self._program.executable.removeprefix("module:")]
-        if self._program.provision is Provision.USER:
-            found = shutil.which(self.settings.whisper_server)
-            return [found] if found else None
-        return [str(there.program)] if there and there.program.is_file() else None
+    @property
+    def _users(self) -> str:
+        return self.settings.whisper_server
 
     def check(self) -> None:
         """See :meth:`Backend.check`."""
-        if self._executable() is None:
-            name = self._program.name
-            cure = f"{Path(self.settings.whisper_server).name} was not found"
-            if self._program.provision is not Provision.USER:
-                cure = f"`lemonbus backends install whispercpp:{name}` does that"
-            raise Failure(
-                Code.LOAD_FAILED, f"the whispercpp backend {name!r} is not installed: {cure}", model=self.spec.name
-            ).raised()
+        super().check()
         if self._program.requires:
             try:
                 whisper_flags.read(self._words)
@@ -108,10 +80,7 @@ class WhisperCpp(Backend):
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
-        words = self._executable()
-        if words is None:
-            self.check()
-            raise AssertionError
+        words = self._found()
         words += ["-m", self.spec.path, "--host", "127.0.0.1", "--port", str(port)]
         threads = int(self.spec.options.get("threads", self.settings.threads))
         if threads:
@@ -120,29 +89,12 @@ class WhisperCpp(Backend):
         words += ["-l", whisper_flags.AUTO]
         return words + self._words
 
-    def prepare(self) -> None:
-        """It keeps nothing."""
-
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
-        """See :meth:`Backend.environment`: nothing of ours that an engine need not know, and no spinning threads."""
-        kept = {
-            name: value
-            for name, value in inherited.items()
-            if not name.startswith(_PREFIXES) and name not in ("HF_TOKEN", "PYTHONSTARTUP")
-        }
-        there = self._installation()
-        if not self._program.requires:
-            kept.pop("PYTHONPATH", None)
-            if there:
-                # Releases bring their libraries, and not all of them look for them beside the program.
-                kept["LD_LIBRARY_PATH"] = _path(str(there.program.parent), kept.get("LD_LIBRARY_PATH", ""))
-        else:
-            if there:
-                kept["PYTHONPATH"] = _path(kept.get("PYTHONPATH", ""), str(there.packages))
-            if self.key:
-                # Not on the command line, which everybody on the machine can read. The original knows no keys.
-                kept[whisper_flags.KEY] = self.key
-        kept["GOMP_SPINCOUNT"] = "300"
+        """See :meth:`Backend.environment`."""
+        kept = super().environment(inherited)
+        if self._ours and self.key:
+            # Not on the command line, which everybody on the machine can read. The original knows no keys.
+            kept[whisper_flags.KEY] = self.key
         kept["GGML_NO_BACKTRACE"] = "1"
         return kept
 
@@ -177,10 +129,9 @@ class WhisperCpp(Backend):
 
     def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
         """See :meth:`Backend.request`."""
-        if endpoint not in DESCRIPTOR.serves.get(self.spec.type, []) or query or stream:
-            raise Failure(
-                Code.UNSUPPORTED, f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
-            ).raised()
+        self.refuse_unserved(endpoint)
+        if query or stream:
+            raise self.unserved(endpoint)
         more = [Part("translate", b"true")] if endpoint == TRANSLATIONS else []
         try:
             fields = forms.read(forms.boundary_of(body), body)
@@ -205,7 +156,3 @@ def _silence(seconds: float) -> bytes:
         sound.setframerate(16_000)
         sound.writeframes(bytes(2 * int(16_000 * seconds)))
     return file.getvalue()
-
-
-def _path(*parts: str) -> str:
-    return os.pathsep.join(filter(None, parts))

@@ -1,0 +1,53 @@
+"""What llama-server and our server over ONNX Runtime GenAI have in common: sampling flags, ``/props`` and ``/slots``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from protocol.sampling import PARAMS
+from workers.backends.backend import EngineFacts
+
+SAMPLING: Final = [
+    word
+    for flag, name in (("--temp", "temperature"), ("--top-p", "top_p"), ("--top-k", "top_k"))
+    for word in (flag, str(PARAMS[name].default))
+]
+"""The documents' defaults, where they cost no request anything. ``max_length`` is none: an answer ends by itself,
+with its context, or where somebody said so."""
+
+
+class _Slot(msgspec.Struct):
+    is_processing: bool = False
+
+
+class _Generation(msgspec.Struct):
+    n_ctx: int
+
+
+class _Props(msgspec.Struct):
+    total_slots: int
+    default_generation_settings: _Generation
+    build_info: str = ""
+
+
+_SLOTS: Final = msgspec.json.Decoder(list[_Slot])
+_PROPS: Final = msgspec.json.Decoder(_Props)
+
+
+def facts(answer: bytes) -> EngineFacts:
+    """Read ``/props``; the version is the build's. Raises ValueError if it makes no sense."""
+    try:
+        props = _PROPS.decode(answer)
+    except msgspec.MsgspecError as problem:
+        raise ValueError(str(problem)) from problem
+    return EngineFacts(props.total_slots, props.default_generation_settings.n_ctx, props.build_info)
+
+
+def processing(answer: bytes) -> int:
+    """Count the slots in ``/slots`` that are at work; raises ValueError if it makes no sense."""
+    try:
+        return sum(slot.is_processing for slot in _SLOTS.decode(answer))
+    except msgspec.MsgspecError as problem:
+        raise ValueError(str(problem)) from problem
