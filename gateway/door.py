@@ -6,16 +6,14 @@ import contextlib
 import os
 import signal
 import time
-from functools import partial
 from typing import Any, Final
 
 import gevent
 from gevent.event import Event
-from gevent.pool import Pool
-from gevent.server import StreamServer
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway import plain
+from gateway.acceptor import FEW, Acceptor
 from gateway.bus import Bus
 from gateway.connection import Connection
 from gateway.house import House
@@ -57,8 +55,7 @@ class Door(GeventWorker):  # type: ignore[misc]
         """Return the bounded wait for a request."""
         return Idle(self._patience, self._idle)
 
-    def handle(self, _listener: Any, client: Any, addr: Any) -> None:
-        """Serve a connection to its end, in a greenlet of its own."""
+    def _serve(self, client: Any, addr: Any) -> None:
         Connection(self, client, addr).serve()
 
     # The process
@@ -110,28 +107,25 @@ class Door(GeventWorker):  # type: ignore[misc]
         self.common = plain.common(self.cfg, self.listener)
         with gevent.Timeout(_WELCOME_WAIT, exception=False):
             self.house.welcomed.wait()
-        servers = []
-        for listener in self.sockets:
-            listener.setblocking(1)
-            server = StreamServer(listener, handle=partial(self.handle, listener), spawn=Pool(self.worker_connections))
-            if self.cfg.workers > 1:
-                server.max_accept = 1
-            server.start()
-            servers.append(server)
+        # Where there are several processes, each leaves the others what it cannot serve at once.
+        few = FEW if self.cfg.workers == 1 else 1
+        acceptors = [Acceptor(listener, self._serve, self.worker_connections, few) for listener in self.sockets]
+        for acceptor in acceptors:
+            acceptor.start()
         while self.alive:
             self.notify()
             self._told.wait(1.0)
             self._told.clear()
             if self._deadline is not None and time.monotonic() > self._deadline:
                 gevent.get_hub().loop.run_callback(self.house.end_everything)
-        self._close(servers)
+        self._close(acceptors)
 
-    def _close(self, servers: list[StreamServer]) -> None:
-        for server in servers:
-            server.close()
+    def _close(self, acceptors: list[Acceptor]) -> None:
+        for acceptor in acceptors:
+            acceptor.close()
         self._keeps = False
         deadline = self._deadline or time.monotonic() + self.house.settings.grace
-        while any(server.pool for server in servers):
+        while any(acceptors):
             for idle in list(self._idle):
                 idle.end()
             if time.monotonic() > deadline + 1.0:
@@ -140,8 +134,9 @@ class Door(GeventWorker):  # type: ignore[misc]
                 gevent.get_hub().loop.run_callback(self.house.end_everything)
             self.notify()
             gevent.sleep(0.05)
-        for server in servers:
-            server.stop(timeout=0.5)
+        for acceptor in acceptors:
+            acceptor.kill()
+        gevent.sleep(0)
 
     def master_died(self) -> None:
         """Leave at once: nobody watches over us any more, and the next master brings its own workers."""

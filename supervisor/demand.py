@@ -44,10 +44,10 @@ class Demand(Lending):
         weight = min(max(1, waiting.ask.weight), slots)
         if place.busy + weight > slots:
             return False
-        before = place.last_use
+        closely = place.follows_closely(now)
         self.grant(place, seat, waiting, weight, now)
-        if slots > 2:  # else nothing is ever left to lend
-            self.lend(place, seat, waiting.key.gateway, waiting.ask, before, now)
+        if closely and waiting.ask.model:
+            place.grants[waiting.key].wish = waiting.ask.model, waiting.ask.endpoint
         return True
 
     def _refusal(self, place: Place, ask: Ask, now: float) -> Failure | None:
@@ -99,6 +99,8 @@ class Demand(Lending):
             place.last_use = now
             if not code:
                 place.served(seconds or now - grant.began)
+                if grant.wish and self.settled:
+                    self.lend(place, key.gateway, grant.wish, now)
             elif code == Code.RETURNED:
                 place.returning[key.gateway, key.number] = grant.order
                 self._returned(key, place.name)

@@ -1,8 +1,9 @@
 """Slots lent to gateways, so that a request need not pass the supervisor: when, how many, and how they come back. Pure.
 
-Only a settled board lends, and only to a gateway whose requests follow each other closely.  Half of what is free is
-lent, again with the next request that comes this way, and one slot always stays: whoever asks then need not wait for
-a lease's end.  As soon as anybody waits or anything moves, all leases are recalled (:mod:`supervisor.turns`).
+Only a settled board lends, and only to a gateway whose requests follow each other closely, when one of them has ended
+and half of the slots are free: while more are coming than going, what is lent would be missed before its gateway has
+heard of it.  Half of what is free is lent, and one slot always stays: whoever asks then need not wait for a lease's
+end.  As soon as anybody waits or anything moves, all leases are recalled (:mod:`supervisor.turns`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,11 @@ from typing import Final
 from protocol.failures import Code
 from protocol.ids import RequestKey
 from protocol.leases import Lend, Used
-from protocol.work import Ask, Cancel
+from protocol.work import Cancel
 from supervisor.board import Board
 from supervisor.effects import Send
-from supervisor.places import Grant, Lease, Place, Seat
-
-CLOSELY_S: Final = 0.25
-"""How soon after the last use of a model another request is worth a lease."""
+from supervisor.lifecycle import State
+from supervisor.places import Grant, Lease, Place
 
 LEND_PAUSE_S: Final = 0.02
 """How long nothing more is lent of a model: what its gateways had asked before they heard of the last still comes."""
@@ -27,14 +26,15 @@ LEND_PAUSE_S: Final = 0.02
 class Lending(Board):
     """Leases: given here, ended by the worker's word."""
 
-    def lend(self, place: Place, seat: Seat, gateway: str, ask: Ask, used: float, now: float) -> None:
-        """Lend to a gateway that just got a grant, if more of its requests are likely; ``used``: when it was last."""
-        closely = len(place.grants) > 1 or bool(place.leases) or now - used < CLOSELY_S
-        if seat.facts is None or not ask.model or not closely or now < place.lend_after:
+    def lend(self, place: Place, gateway: str, name: tuple[str, str], now: float) -> None:
+        """Lend to a gateway whose request has just ended, if most is free, for more requests of the same ``name``."""
+        seat = place.seat
+        if seat is None or seat.state is not State.READY or seat.facts is None or now < place.lend_after:
             return
+        slots = seat.facts.slots
+        free = slots - place.busy
+        more = free // 2 if slots > 2 and 2 * free >= slots else 0
         lease = place.leases.get(gateway)
-        more = (seat.facts.slots - place.busy) // 2
-        name = ask.model, ask.endpoint
         if lease is None:
             if not more:
                 return

@@ -17,6 +17,8 @@ from supervisor.restarts import Policy, Record
 
 _SMOOTHING: Final = 0.2
 _FIRST_GUESS_S: Final = 1.0
+CLOSELY_S: Final = 0.25
+"""How soon after the last use of a model another request follows it closely: then it is worth lending slots for more."""
 
 
 class Waiting:
@@ -76,13 +78,15 @@ class Seat:
 class Grant:
     """Slots that one attempt holds at a seat."""
 
-    __slots__ = ("began", "order", "weight")
+    __slots__ = ("began", "order", "weight", "wish")
 
     def __init__(self, weight: int, began: float, order: int) -> None:
         """``weight`` slots since ``began``."""
         self.weight = weight
         self.began = began
         self.order = order
+        self.wish: tuple[str, str] | None = None
+        """(what the client calls the model, endpoint) that its gateway may be lent slots for when it has ended."""
 
 
 class Lease:
@@ -161,6 +165,10 @@ class Place:
         if self.queue:
             orders.append(self.queue[0].order)
         return min(orders, default=None)
+
+    def follows_closely(self, now: float) -> bool:
+        """Return whether a request that comes now follows another closely."""
+        return bool(self.grants) or bool(self.leases) or now - self.last_use < CLOSELY_S
 
     def enqueue(self, waiting: Waiting) -> None:
         """Let a request wait in the order of arrival."""

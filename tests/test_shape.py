@@ -35,6 +35,7 @@ ONLY_IN = {
     "falcon": ("gateway/",),
     "gunicorn": ("gateway/",),
     "gevent": ("gateway/",),
+    "greenlet": ("gateway/acceptor.py",),
     "huggingface_hub": ("workers/jobs/",),
     "subprocess": ("supervisor/processes.py", "workers/engine.py", "workers/engines/sound.py", "workers/jobs/"),
     "multiprocessing": (),

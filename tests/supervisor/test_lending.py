@@ -9,7 +9,8 @@ from protocol.ids import RequestKey
 from protocol.leases import Recall, Used
 from protocol.work import Ask, Cancel
 from supervisor.board import Target
-from supervisor.lending import CLOSELY_S, LEND_PAUSE_S
+from supervisor.lending import LEND_PAUSE_S
+from supervisor.places import CLOSELY_S
 from supervisor.turns import RECALL_PAUSE_S
 from tests.supervisor.world import Lease, World, spec
 
@@ -49,28 +50,60 @@ def test_a_request_now_and_then_is_lent_nothing(world: World) -> None:
     assert lease(world) is None
 
 
-def test_requests_that_follow_closely_are_lent_half_of_what_is_free(world: World) -> None:
+def test_when_a_request_that_followed_closely_has_ended_half_of_what_is_free_is_lent(world: World) -> None:
     world.finish(world.ask("a"))
-    world.ask("a")
+    key = world.ask("a")
+    assert lease(world) is None
+    world.finish(key)
     found = lease(world)
     assert found is not None
-    assert found.slots == 3
+    assert found.slots == 4
 
 
-def test_more_is_lent_only_after_a_moment_and_one_slot_always_stays(world: World) -> None:
+def test_nothing_is_lent_while_most_slots_are_in_use(world: World) -> None:
+    keys = [world.ask("a") for _ in range(8)]
+    for key in keys[:3]:
+        world.finish(key)
+        assert lease(world) is None, "those that come now have been asked for already"
+    world.finish(keys[3])
+    found = lease(world)
+    assert found is not None
+    assert found.slots == 2
+
+
+def test_what_failed_is_no_reason_to_lend(world: World) -> None:
+    world.finish(world.ask("a"))
+    world.finish(world.ask("a"), Code.BACKEND_ERROR)
+    assert lease(world) is None
+
+
+def test_more_is_lent_only_after_a_moment_and_one_slot_always_stays() -> None:
+    world = World(1, 3)
+    world.finish(loaded(world, "a"))
     found = lent(world)
-    assert found.slots == 3
-    slots = [found.slots]
-    for _ in range(8):
-        world.finish(world.ask("a"))
-        assert found.slots == slots[-1]
+    assert found.slots == 1
+    world.finish(world.ask("a"))
+    assert found.slots == 1
+    for _ in range(4):
         world.pass_time(LEND_PAUSE_S)
         world.finish(world.ask("a"))
-        slots.append(found.slots)
-    assert slots[-1] == 6
-    assert world.scheduler.places["a"].busy == 6
+        assert found.slots == 2
+    assert world.scheduler.places["a"].busy == 2
     world.ask("a", "g2")
     assert world.scheduler.settled, "whoever asks need not wait for the lease's end"
+
+
+def test_a_lease_is_good_for_another_endpoint_even_if_there_is_no_more_to_lend(world: World) -> None:
+    found = lent(world)
+    world.pass_time(LEND_PAUSE_S)
+    keys = [world.ask("a", "g2") for _ in range(3)]
+    world.finish(world.ask("a", endpoint="completions"))
+    assert found.slots == 4
+    assert {endpoint for _, endpoint in world.scheduler.places["a"].leases["g1"].names} == {
+        "chat/completions",
+        "completions",
+    }
+    assert all(key in world.live for key in keys)
 
 
 def test_two_slots_are_never_lent() -> None:
@@ -94,7 +127,7 @@ def test_a_request_without_a_name_is_lent_nothing(world: World) -> None:
 
 def test_whoever_waits_gets_what_was_lent_and_is_not_used(world: World) -> None:
     lent(world)
-    keys = [world.ask("a", "g2") for _ in range(5)]
+    keys = [world.ask("a", "g2") for _ in range(4)]
     running = world.workers[world.serving("a")].running
     assert set(keys) <= set(running)
     late = world.ask("a", "g2")
@@ -108,12 +141,12 @@ def test_whoever_waits_gets_what_was_lent_and_is_not_used(world: World) -> None:
 def test_what_runs_under_a_lease_keeps_its_slots_when_the_lease_ends(world: World) -> None:
     lent(world)
     worker = world.serving("a")
-    straight = [world.use_lease(worker, "g1") for _ in range(3)]
+    straight = [world.use_lease(worker, "g1") for _ in range(4)]
     assert world.use_lease(worker, "g1") is None
     world.end_lease(worker, "g1")
     place = world.scheduler.places["a"]
     assert set(place.grants) == set(straight)
-    assert place.busy == 3
+    assert place.busy == 4
     for key in straight:
         world.finish(key)
     assert place.busy == 0

@@ -70,11 +70,18 @@ class World:
     # ---- what happens ----------------------------------------------------------------------------------------
 
     def ask(
-        self, model: str, gateway: str = "g1", *, weight: int = 1, suspect: bool = False, size: int = 10
+        self,
+        model: str,
+        gateway: str = "g1",
+        *,
+        weight: int = 1,
+        suspect: bool = False,
+        size: int = 10,
+        endpoint: str = "chat/completions",
     ) -> RequestKey:
         key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
         self.live[key] = model
-        ask = Ask(key.number, key.attempt, model, "chat/completions", "label", weight, size, suspect=suspect)
+        ask = Ask(key.number, key.attempt, model, endpoint, "label", weight, size, suspect=suspect)
         self.scheduler.asked(key, ask, b"", Target(model, "llm", spec(model)), self.now)
         self.settle(light=True)
         return key

@@ -1,0 +1,162 @@
+"""Taking connections in: whose turn it is, how many there may be, what goes wrong, how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gevent
+import gevent.socket
+import pytest
+
+from gateway import acceptor as rooms
+from gateway.acceptor import Acceptor
+
+DEADLINE = 5.0
+
+
+class Serving:
+    """Serves a connection until its client hangs up, and remembers."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self.ended = 0
+        self.who: set[int] = set()
+
+    def __call__(self, sock: Any, address: Any) -> None:
+        self.begun.append(address)
+        self.who.add(id(gevent.getcurrent()))
+        try:
+            if sock.recv(10) == b"stumble":
+                raise ValueError("stumbled")
+        finally:
+            sock.close()
+            self.ended += 1
+
+
+@pytest.fixture
+def listener() -> Iterator[Any]:
+    sock = gevent.socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    sock.listen(64)
+    yield sock
+    sock.close()
+
+
+@contextmanager
+def accepting(acceptor: Acceptor) -> Iterator[None]:
+    acceptor.start()
+    try:
+        yield
+    finally:
+        acceptor.close()
+        acceptor.kill()
+        until(lambda: not len(acceptor))
+
+
+def until(happened: Any) -> None:
+    with gevent.Timeout(DEADLINE):
+        while not happened():
+            gevent.sleep(0.001)
+
+
+def client(listener: Any) -> Any:
+    return gevent.socket.create_connection(listener.getsockname())
+
+
+def test_others_have_their_turn_between_a_few(listener: Any) -> None:
+    serving = Serving()
+    with contextlib.ExitStack() as clients:
+        for _ in range(12):
+            clients.enter_context(client(listener))
+        seen = [0]
+        with accepting(Acceptor(listener, serving, 100, few=3)), gevent.Timeout(DEADLINE):
+            while seen[-1] < 12:
+                gevent.sleep(0)  # until the next turn
+                seen.append(len(serving.begun))
+    assert max(after - before for before, after in itertools.pairwise(seen)) <= 3
+
+
+def test_no_more_than_there_is_room_for(listener: Any) -> None:
+    serving = Serving()
+    clients = [client(listener) for _ in range(5)]
+    acceptor = Acceptor(listener, serving, 2)
+    with accepting(acceptor):
+        until(lambda: len(serving.begun) == 2)
+        gevent.sleep(0.01)
+        for count, each in enumerate(clients, 1):
+            assert len(serving.begun) == len(acceptor) + count - 1 <= count + 1
+            each.close()
+            until(lambda count=count: serving.ended == count and len(acceptor) == min(2, 5 - count))
+    assert len(serving.begun) == 5
+
+
+def test_connections_one_after_the_other_need_one_greenlet(listener: Any) -> None:
+    serving = Serving()
+    with accepting(Acceptor(listener, serving, 100)):
+        for count in range(1, 6):
+            client(listener).close()
+            until(lambda count=count: serving.ended == count)
+    assert len(serving.who) == 1
+
+
+def test_a_connection_that_stumbles_harms_nobody(listener: Any) -> None:
+    serving = Serving()
+    acceptor = Acceptor(listener, serving, 100)
+    with accepting(acceptor), client(listener) as other:
+        until(lambda: len(serving.begun) == 1)
+        for _ in range(3):
+            with client(listener) as one:
+                one.sendall(b"stumble")
+                assert one.recv(1) == b""
+        assert serving.ended == 3
+        assert len(acceptor) == 1
+        other.sendall(b"bye")
+        until(lambda: serving.ended == 4)
+
+
+class Refusing:
+    """A listener for which the system has no file left, once."""
+
+    def __init__(self, listener: Any) -> None:
+        self._listener = listener
+        self.refused = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._listener, name)
+
+    def accept(self) -> Any:
+        if not self.refused:
+            self.refused += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._listener.accept()
+
+
+def test_a_system_without_files_is_given_a_rest(listener: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "PAUSE_S", 0.01)
+    serving = Serving()
+    refusing = Refusing(listener)
+    with accepting(Acceptor(refusing, serving, 100)), client(listener):
+        until(lambda: len(serving.begun) == 1)
+    assert refusing.refused == 1
+
+
+def test_what_is_open_stays_open_until_it_is_ended(listener: Any) -> None:
+    serving = Serving()
+    acceptor = Acceptor(listener, serving, 100)
+    acceptor.start()
+    with client(listener) as one:
+        until(lambda: len(acceptor) == 1)
+        address = listener.getsockname()
+        acceptor.close()
+        acceptor.close()
+        with pytest.raises(ConnectionRefusedError):
+            gevent.socket.create_connection(address)
+        assert len(acceptor) == 1
+        acceptor.kill()
+        assert one.recv(1) == b""
+        until(lambda: not len(acceptor))
