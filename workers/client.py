@@ -104,10 +104,19 @@ class Connection:
             # Told from the loop, not from inside the caller's own call.
             self._loop.call_later(0.0, lambda: self._break(errno.errorcode.get(self._problem, "connect")))
 
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._fd
+
     def wake_at(self, size: int) -> None:
         """Be readable when ``size`` bytes are there, or the end."""
         if self._fd >= 0:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
+    def wake(self, on: bool) -> None:
+        """Be read by the loop when there is something, or only when somebody calls :meth:`read`."""
+        if self._fd >= 0:
+            self._loop.on_readable(self._fd, self.read if on else None)
 
     def _write(self) -> None:
         if self._fd < 0:

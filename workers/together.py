@@ -6,6 +6,8 @@ one belongs to a stream whose first token is out: while very many pieces come, a
 
 from __future__ import annotations
 
+import contextlib
+import select
 from typing import Final, Protocol
 
 from protocol.loop import Loop, Timer
@@ -15,18 +17,22 @@ PATIENCE: Final = 4096
 """Bytes that a connection which nobody reads along waits for before it wakes us; its end wakes us in any case."""
 LOOK_S: Final = 0.02
 """How often patient connections are read all the same: an engine may keep them open after its answer."""
-_NEVER: Final = 65_536
-"""More bytes than come in a tick."""
 
 
 class Source(Protocol):
     """A connection, as far as this uses it."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
 
     def read(self) -> None:
         """Read what there is, if there is anything."""
 
     def wake_at(self, size: int) -> None:
         """Be readable when ``size`` bytes are there, or the end."""
+
+    def wake(self, on: bool) -> None:
+        """Wake the loop when it is readable, or leave that to whoever reads it in ticks."""
 
 
 class Together:
@@ -36,9 +42,13 @@ class Together:
         """There are none."""
         self._loop = loop
         self._patient: set[Source] = set()
-        self._settled: set[Source] = set()
+        self._settled: dict[Source, int] = {}
+        """And their descriptors."""
         self._pace = Pace()
         self._looking: Timer | None = None
+        self._crowd: select.epoll | None = None
+        """While there are ticks: the settled ones, which wake nobody."""
+        self._members: dict[int, Source] = {}
 
     def wait(self, source: Source) -> None:
         """Read a patient connection every now and then."""
@@ -56,28 +66,49 @@ class Together:
 
     def settle(self, source: Source) -> None:
         """Let a stream be read in ticks while there are ticks."""
-        self._settled.add(source)
-        if self._pace.ticking:
-            source.wake_at(_NEVER)
+        fd = self._settled[source] = source.fileno()
+        if self._crowd is not None:
+            self._join(self._crowd, source, fd)
+
+    def _join(self, crowd: select.epoll, source: Source, fd: int) -> None:
+        source.wake(on=False)
+        crowd.register(fd, select.EPOLLIN)
+        self._members[fd] = source
 
     def came(self, source: Source) -> None:
         """A piece of an answer came."""
-        if len(self._settled) >= CROWD and source in self._settled and self._pace.piece(self._loop.now()):
-            for each in self._settled:
-                each.wake_at(_NEVER)
+        if len(self._settled) < CROWD or source not in self._settled:
+            return
+        if self._pace.piece(self._loop.now()) and self._crowd is None:
+            self._crowd = select.epoll()
+            for each, fd in self._settled.items():
+                self._join(self._crowd, each, fd)
             self._loop.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
-        for source in list(self._settled):
-            source.read()
+        crowd = self._crowd
+        if crowd is None:
+            return
+        for fd, _ in crowd.poll(0):
+            member = self._members.get(fd)
+            if member is not None:
+                member.read()
         if len(self._settled) >= CROWD and self._pace.tick(self._loop.now()):
             self._loop.call_later(TICK_S, self._tick)
             return
         self._pace = Pace()
+        self._crowd = None
+        crowd.close()
+        self._members.clear()
         for source in self._settled:
-            source.wake_at(1)
+            source.wake(on=True)
 
     def leave(self, source: Source) -> None:
         """Its answer has ended, or it was closed. Idempotent."""
         self._patient.discard(source)
-        self._settled.discard(source)
+        fd = self._settled.pop(source, None)
+        if fd is not None and self._crowd is not None:
+            del self._members[fd]
+            # One that was closed has left by itself.
+            with contextlib.suppress(OSError):
+                self._crowd.unregister(fd)

@@ -75,8 +75,9 @@ def measure(rounds: int) -> list[Pair]:
     with Server("tiny-loop", slots=32, ctx_size=1024, log_level="info", gateway_workers=0, load=[MODEL]) as server:
         server.wait_loaded(MODEL)
         with alone(server.engine(MODEL)) as (port, _):
+            # An engine's time for a request depends on how many of its slots were ever used: all, after a while.
             for warm in (port, server.port):
-                in_its_process(Job(warm, MODEL, 8, 1, FEW, stream=True))
+                in_its_process(Job(warm, MODEL, max(CLIENTS), 1, TOKENS, stream=True))
             return [_pair(clients, rounds, port, server.port) for clients in CLIENTS]
 
 
