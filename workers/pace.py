@@ -2,15 +2,18 @@
 
 A fast engine with many streams writes each token of each stream to a socket of its own, and each would wake this
 process, then a gateway, then a client: on few processors the switching costs more than the tokens.  Then the
-streams are read together, once a millisecond.  Streams that have not shown their first token are never made to
-wait, nor are those of an engine that is no faster than that.
+streams are read together, in ticks that are short beside the time between two tokens of one stream.  Streams that
+have not shown their first token are never made to wait, nor are those of an engine that is no faster than that.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-TICK_S: Final = 0.001
+SHORTEST_S: Final = 0.001
+LONGEST_S: Final = 0.004
+SHARE: Final = 0.4
+"""A tick's part of the time between two tokens of a stream."""
 CROWD: Final = 4
 """Streams that are worth a tick."""
 WINDOW: Final = 64
@@ -27,6 +30,8 @@ class Pace:
     def __init__(self) -> None:
         """Wake for each."""
         self.ticking = False
+        self.pause = SHORTEST_S
+        """Seconds until the next tick."""
         self._pieces = 0
         self._ticks = 0
         self._since = 0.0
@@ -40,11 +45,13 @@ class Pace:
         self._begin(now)
         return self.ticking
 
-    def tick(self, now: float) -> bool:
-        """A tick has passed; return whether to go on ticking."""
+    def tick(self, now: float, streams: int) -> bool:
+        """A tick of so many streams has passed; return whether to go on ticking."""
         self._ticks += 1
         if self._ticks >= WINDOW:
             self.ticking = self._pieces >= FEW * self._ticks
+            between = (now - self._since) * streams / max(1, self._pieces)
+            self.pause = min(LONGEST_S, max(SHORTEST_S, SHARE * between))
             self._begin(now)
         return self.ticking
 

@@ -11,7 +11,7 @@ import select
 from typing import Final, Protocol
 
 from protocol.loop import Loop, Timer
-from workers.pace import CROWD, TICK_S, Pace
+from workers.pace import CROWD, Pace
 
 PATIENCE: Final = 4096
 """Bytes that a connection which nobody reads along waits for before it wakes us; its end wakes us in any case."""
@@ -83,7 +83,7 @@ class Together:
             self._crowd = select.epoll()
             for each, fd in self._settled.items():
                 self._join(self._crowd, each, fd)
-            self._loop.call_later(TICK_S, self._tick)
+            self._loop.call_later(self._pace.pause, self._tick)
 
     def _tick(self) -> None:
         crowd = self._crowd
@@ -93,8 +93,8 @@ class Together:
             member = self._members.get(fd)
             if member is not None:
                 member.read()
-        if len(self._settled) >= CROWD and self._pace.tick(self._loop.now()):
-            self._loop.call_later(TICK_S, self._tick)
+        if len(self._settled) >= CROWD and self._pace.tick(self._loop.now(), len(self._settled)):
+            self._loop.call_later(self._pace.pause, self._tick)
             return
         self._pace = Pace()
         self._crowd = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.pace import WINDOW, Pace
+from workers.pace import LONGEST_S, SHARE, SHORTEST_S, WINDOW, Pace
 
 
 def pieces(pace: Pace, count: int, gap: float, now: float = 100.0) -> bool:
@@ -28,7 +28,27 @@ def test_ticks_end_when_little_comes_in_them() -> None:
     for tick in range(10 * WINDOW):
         for _ in range(4):
             pace.piece(200.0 + tick)
-        assert pace.tick(200.0 + tick)
-    ended = [not pace.tick(900.0 + tick) for tick in range(2 * WINDOW)]
+        assert pace.tick(200.0 + tick, 4)
+    ended = [not pace.tick(900.0 + tick, 4) for tick in range(2 * WINDOW)]
     assert any(ended)
     assert not pace.ticking
+
+
+@pytest.mark.parametrize(
+    ("streams", "between", "pause"),
+    [(4, 0.0005, SHORTEST_S), (8, 0.005, SHARE * 0.005), (32, 0.005, SHARE * 0.005), (64, 0.03, LONGEST_S)],
+)
+def test_a_tick_is_short_beside_the_time_between_two_tokens(streams: int, between: float, pause: float) -> None:
+    pace = Pace()
+    assert pieces(pace, 2 * WINDOW, 0.0001)
+    assert pace.pause == SHORTEST_S
+    now = 100.0 + 2 * WINDOW * 0.0001
+    waiting = 0.0
+    for _ in range(2 * WINDOW):
+        now += pace.pause
+        waiting += pace.pause * streams / between
+        for _ in range(int(waiting)):
+            pace.piece(now)
+        waiting %= 1
+        assert pace.tick(now, streams)
+    assert pace.pause == pytest.approx(pause, rel=0.1)
