@@ -35,6 +35,12 @@ def locate(entry: Entry, cache_dir: str) -> Files | None:
     return next((files for source in entry.sources if (files := _of_source(source, cache_dir))), None)
 
 
+def expected(entry: Entry) -> Files:
+    """Return what is known of files that are still to come: the tag of a model that ``flm`` will keep, and no paths."""
+    places = (checkpoints.parse(source.checkpoint) for source in entry.sources)
+    return Files(next((place.tag for place in places if isinstance(place, TagPlace)), ""), "", 0, 0)
+
+
 def _local(entry: Entry) -> Files | None:
     path = Path(entry.path)
     if path.name == GENAI:

@@ -215,10 +215,13 @@ class Models:
         descriptor = DESCRIPTORS.get(known.recipe)
         return descriptor is not None and endpoint in descriptor.serves.get(known.type, [])
 
-    def spec(self, name: str, asked: Mapping[str, OptionValue], *, afresh: bool = False) -> ModelSpec:
+    def spec(
+        self, name: str, asked: Mapping[str, OptionValue], *, afresh: bool = False, absent: bool = False
+    ) -> ModelSpec:
         """Return what a worker needs to load a model with the options that were asked for.
 
-        ``afresh``: as if nothing was saved for it, because what was is about to be replaced.
+        ``afresh``: as if nothing was saved for it, because what was is about to be replaced.  ``absent``: its files
+        are still to be fetched, and have no paths.
         Raises ``model_not_found``, ``invalid_request`` for an option, ``unsupported_operation`` for the recipe,
         and ``not_loaded`` if the files are not there (ask :meth:`downloaded` first).
         """
@@ -232,6 +235,8 @@ class Models:
         }
         self._collect()
         found = files.locate(entry, self._settings.cache_dir)
+        if found is None and absent:
+            found = files.expected(entry)
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
         backend = _backend(descriptor, chosen, self.machine.devices)
@@ -252,7 +257,7 @@ class Models:
         )
 
     def precheck(self, spec: ModelSpec) -> None:
-        """Raise what is wrong with options that were asked for, before a model that runs is ended for them."""
+        """Raise what is wrong with the options or the backend, before a model that runs is ended or files are fetched."""
         backend_class(spec.recipe)(spec, self._settings).check()
 
     def _is(self, entry: Entry, name: str) -> bool:

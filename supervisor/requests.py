@@ -27,6 +27,8 @@ def target_of(
 ) -> Target:
     """Return what a model's name comes to; raises ``model_not_found``, and what is wrong with the options.
 
+    Of a model that is not here it also raises what would keep it from running when it has come.
+
     ``afresh``: see :meth:`supervisor.models.Models.spec`.
     """
     entry = house.models.resolve(name)
@@ -34,6 +36,7 @@ def target_of(
     if place and (place.seat or place.wanted) and place.spec and not options and not afresh:
         return Target(entry.name, place.type, place.spec)
     if not house.models.downloaded(entry.name):
+        house.models.precheck(house.models.spec(entry.name, options or {}, afresh=afresh, absent=True))
         return Target(entry.name, entry.type.value, None)
     spec = house.models.spec(entry.name, options or {}, afresh=afresh)
     return Target(entry.name, spec.type, spec)

@@ -179,6 +179,15 @@ def goes_on(hub: Hub, server: Server) -> None:
     assert [path.read_bytes() for path in cached] == [MODEL]
 
 
+def test_nothing_is_downloaded_for_a_backend_that_is_not_there(server: Server) -> None:
+    wanted = {"model_name": "SmolLM2-135M-Instruct-GGUF", "llamacpp_backend": "system"}
+    answer = server.client.post("/v1/load", wanted)
+    assert answer.error["code"] == "load_failed"
+    assert "llama-server was not found" in answer.error["message"]
+    assert not jobs(server)
+    assert server.client.get(f"/v1/models/{wanted['model_name']}").json()["downloaded"] is False
+
+
 def test_a_pull_that_fails_says_why_and_leaves_nothing_registered_wrong(hub: Hub, server: Server) -> None:
     hub.wrong_size = shutil.disk_usage(server.home).total
     answer = start(server, stream=True).finish()
