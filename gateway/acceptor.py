@@ -1,7 +1,8 @@
 """Takes connections in, few at a time, and serves each in a greenlet of its own at once.
 
-A client that comes back as fast as it is answered keeps a listener readable.  Whoever takes in all that come before
-the first of them is served lets an engine wait for requests that are already here (traced: 8 ms of a burst of 32).  So a new connection is served, up to its first wait, before the next one is taken in.
+Clients that come back as fast as they are answered keep a listener readable.  Whoever takes in all of them before the
+first is served lets an engine wait for requests that are already here (traced: 8 ms of a burst of 32).  So a new
+connection is served, up to its first wait, before the next one is taken in.
 """
 
 from __future__ import annotations
