@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import msgspec
 import zmq
@@ -95,12 +95,7 @@ class Bus:
         return frames.send(self._logs, (line,))
 
     def _read_control(self) -> None:
-        for received in frames.pending(self._control):
-            try:
-                message, payload = wire.decode(received)
-            except wire.MalformedError as problem:
-                logs.get().warning("malformed message from the supervisor", problem=str(problem))
-                continue
+        for message, payload in _messages(self._control, "the supervisor"):
             if isinstance(message, Ping):
                 self.send(Pong(message.number))
             else:
@@ -109,12 +104,7 @@ class Bus:
     def _read_runs(self) -> None:
         # What the supervisor said before its report to a client must count for what that client asks next.
         self._read_control()
-        for received in frames.pending(self._runs):
-            try:
-                message, payload = wire.decode(received)
-            except wire.MalformedError as problem:
-                logs.get().warning("malformed message from a gateway", problem=str(problem))
-                continue
+        for message, payload in _messages(self._runs, "a gateway"):
             if isinstance(message, Cancel) or (isinstance(message, Run) and message.lease > 0 and message.weight > 0):
                 self.on_message(message, payload)
 
@@ -132,3 +122,14 @@ class Bus:
         self._events.close(LINGER_MS)
         self._logs.close(200 if supervisor_lives else 0)
         self._context.term()
+
+
+def _messages(socket: frames.Socket, sender: str) -> Iterator[tuple[Any, bytes]]:
+    """Yield what is there, but what makes no sense, which is only told of."""
+    for received in frames.pending(socket):
+        try:
+            decoded = wire.decode(received)
+        except wire.MalformedError as problem:
+            logs.get().warning(f"malformed message from {sender}", problem=str(problem))
+        else:
+            yield decoded

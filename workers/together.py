@@ -79,7 +79,7 @@ class Together:
         """A piece of an answer came."""
         if len(self._settled) < CROWD or source not in self._settled:
             return
-        if self._pace.piece(self._loop.now()) and self._crowd is None:
+        if self._pace.piece(self._loop.now()):
             self._crowd = select.epoll()
             for each, fd in self._settled.items():
                 self._join(self._crowd, each, fd)
