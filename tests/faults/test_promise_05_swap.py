@@ -56,8 +56,7 @@ def test_a_stream_is_never_cut_for_another_model(open_house: OpenHouse) -> None:
         return thread
 
     with Watcher(server) as watcher:
-        # Long enough to run while the two others come, on a busy machine too.
-        first = server.client.start_chat(LOOP, stream=True, max_tokens=5000)
+        first = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
         first.until(lambda it: len(it.events) > 2)
         engine = server.engine_pid(LOOP)
         threads = [finish("A", first)]
