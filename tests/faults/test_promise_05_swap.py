@@ -7,7 +7,7 @@ import time
 from typing import Self
 
 from tests.conftest import OpenHouse
-from tests.house.exchange import Exchange
+from tests.house import processes
 from tests.house.models import STORY, TALE
 from tests.house.server import Server
 from tests.house.waiting import wait_for
@@ -44,38 +44,33 @@ class Watcher:
 def test_a_stream_is_never_cut_for_another_model(open_house: OpenHouse) -> None:
     server = open_house("tiny-loop", "tiny-tale", max_loaded_models=1, slots=2, load=[LOOP])
     server.wait_loaded(LOOP)
-    ended: list[tuple[str, float]] = []
-
-    def finish(name: str, exchange: Exchange) -> threading.Thread:
-        def work() -> None:
-            exchange.finish(60)
-            ended.append((name, time.monotonic()))
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        return thread
-
     with Watcher(server) as watcher:
-        first = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+        first = server.client.start_chat(LOOP, {"X-Request-ID": "A"}, stream=True, max_tokens=1500)
         first.until(lambda it: len(it.events) > 2)
         engine = server.engine_pid(LOOP)
-        threads = [finish("A", first)]
-        other = server.client.start_chat(TALES)
-        wait_for(lambda: server.state()["queued"] == 1, "B waits")
-        threads.append(finish("B", other))
-        late = server.client.start_chat(LOOP, max_tokens=20)
-        wait_for(lambda: server.state()["queued"] == 2, "the second request for A waits, although a slot is free")
-        threads.append(finish("A again", late))
-        assert server.engine_pid(LOOP) == engine, "the busy model was not touched"
-        for thread in threads:
-            thread.join(60)
+        with processes.stopped(engine):  # the stream lasts until both others have asked, however slow the machine
+            other = server.client.start_chat(TALES, {"X-Request-ID": "B"})
+            wait_for(lambda: server.state()["queued"] == 1, "B waits")
+            late = server.client.start_chat(LOOP, {"X-Request-ID": "A-again"}, max_tokens=20)
+            wait_for(lambda: server.state()["queued"] == 2, "the second request for A waits, although a slot is free")
+            assert server.engine_pid(LOOP) == engine, "the busy model was not touched"
+        for exchange in (first, other, late):
+            exchange.finish(60)
 
-    assert [name for name, _ in sorted(ended, key=lambda it: it[1])] == ["A", "B", "A again"]
     assert first.done
     assert first.text.startswith(STORY + STORY)
     assert first.chunks[-1]["choices"][0]["finish_reason"] == "length"
     assert other.text == TALE
     assert late.text == STORY
+    answered = ("A", "answered"), ("B", "granted"), ("B", "answered"), ("A-again", "granted"), ("A-again", "answered")
+    wait_for(lambda: _story(server) == [("A", "granted"), *answered], "A, then B, then A again, one after the other")
     assert {status for _, status, _ in watcher.seen} == {200}
     assert len(watcher.seen) > 20
     print(f"slowest health during the swap: {1000 * max(seconds for *_, seconds in watcher.seen):.1f} ms")
+
+
+def _story(server: Server) -> list[tuple[str, str]]:
+    """Which request was granted, and which answered, in the order of the log."""
+    asked = ("A", "B", "A-again")
+    told = ((str(line.get("request_id")), str(line["event"])) for line in server.lines)
+    return [(request, event) for request, event in told if request in asked and event in ("granted", "answered")]

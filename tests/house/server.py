@@ -108,11 +108,13 @@ class Server(View):
         return self._client
 
     def wait_ready(self) -> None:
-        """Wait until ``/health`` says 200."""
+        """Wait until ``/health`` says 200, and a gateway of this server is there to say it."""
         wait_for(self._answers, f"the server is ready; it said {self.unread[-5:]} {self.lines[-5:]}", START)
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, f"it ended with {self._process.poll()}: {self.unread} {self.lines[-9:]}"
+        if not any(line["event"] == "gateway worker up" for line in self.lines):
+            return False  # what answers on this port may still be the gateway of a dead server before it
         with contextlib.suppress(OSError):
             return self.client.get("/health", patience=1.0).status == 200
         return False
