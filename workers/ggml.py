@@ -8,22 +8,39 @@ from __future__ import annotations
 import math
 import struct
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 from protocol.checkpoints import GGML
 from workers import gguf
 from workers.gguf import BLOCKS, BrokenError
 
-_SIZES: Final = 11
-_AUDIO_LAYERS, _TEXT_LAYERS = 4, 8
-"""Places among the sizes."""
 _EACH_SIZE: Final = 2**24
 _MOST_LAYERS: Final = 256
 """On either side; the largest model has 32."""
-_MOST_FILTERS: Final = 2**24
+_FREQUENCIES: Final = 201
+"""Of each mel filter: whisper.cpp takes it for granted that these belong to its windows of 400 samples."""
+_MOST_MELS: Final = 2**12
 _MOST_WORDS: Final = 2**20
 _LONGEST_NAME: Final = 256
 _DIMENSIONS: Final = range(1, 5)
+
+
+class _Header(NamedTuple):
+    """What a file begins with, after its magic; the last two belong to its mel filters."""
+
+    words: int
+    audio_context: int
+    audio_width: int
+    audio_heads: int
+    audio_layers: int
+    text_context: int
+    text_width: int
+    text_heads: int
+    text_layers: int
+    mels: int
+    kind: int
+    filters: int
+    frequencies: int
 
 
 def check(path: Path) -> None:
@@ -34,20 +51,29 @@ def check(path: Path) -> None:
             raise BrokenError("it is a GGUF file, not a ggml file of whisper.cpp")
         if magic != GGML:
             raise BrokenError("it is not a ggml file of whisper.cpp")
-        sizes = _numbers(file, _SIZES)
-        layers = sizes[_AUDIO_LAYERS], sizes[_TEXT_LAYERS]
-        if not all(0 <= size < _EACH_SIZE for size in sizes) or max(layers) > _MOST_LAYERS:
+        header = _Header(*_numbers(file, len(_Header._fields)))
+        if not _makes_sense(header):
             raise BrokenError("its header makes no sense")
-        mels, frequencies = _numbers(file, 2)
-        if min(mels, frequencies) < 0 or mels * frequencies > _MOST_FILTERS:
-            raise BrokenError("its header makes no sense")
-        file.seek(4 * mels * frequencies, 1)
+        file.seek(4 * header.mels * header.frequencies, 1)
         _skip_words(file)
-        wanted = 11 + 15 * layers[0] + 24 * layers[1]
+        wanted = 11 + 15 * header.audio_layers + 24 * header.text_layers
         found = _skip_tensors(file, path.stat().st_size, wanted)
     # None at all is how whisper.cpp's own tests write a model whose weights are zero.
     if found and found < wanted:
         raise BrokenError(f"it is truncated: {wanted - found} tensors are missing")
+
+
+def _makes_sense(header: _Header) -> bool:
+    """Return whether whisper.cpp can compute with these; with some that it cannot, it ends its process."""
+    return (
+        all(0 <= size < _EACH_SIZE for size in header)
+        and min(header._replace(kind=1)) > 0
+        and max(header.audio_layers, header.text_layers) <= _MOST_LAYERS
+        and header.audio_width % header.audio_heads == header.text_width % header.text_heads == 0
+        and header.audio_width == header.text_width
+        and header.mels == header.filters <= _MOST_MELS
+        and header.frequencies == _FREQUENCIES
+    )
 
 
 def _numbers(file: BinaryIO, count: int) -> tuple[int, ...]:

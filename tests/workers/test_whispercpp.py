@@ -231,6 +231,9 @@ def test_words_of_languages_without_spaces() -> None:
 # Its file.
 
 
+HEAD = b"lmgg" + struct.pack("<13i", 100, 1500, 32, 1, 1, 448, 32, 1, 1, 1, 1, 1, 201) + bytes(4 * 201)
+
+
 @pytest.mark.parametrize("name", ["tiny-whisper", "slow-whisper"])
 def test_whole_files_are_whole(name: str) -> None:
     ggml.check(MODELS / f"{name}.bin")
@@ -243,20 +246,32 @@ def test_whole_files_are_whole(name: str) -> None:
         (b"GGUF\3\0\0\0", "a GGUF file, not"),
         (b"PK\3\4", "not a ggml file"),
         (b"lmgg", "truncated"),
-        (b"lmgg" + struct.pack("<11i", *[-1] * 11), "makes no sense"),
-        (b"lmgg" + struct.pack("<11i", 0, 0, 0, 0, 257, 0, 0, 0, 0, 0, 0), "header makes no sense"),
-        (b"lmgg" + bytes(44) + struct.pack("<2i", 2**20, 2**20), "makes no sense"),
-        (b"lmgg" + bytes(44) + struct.pack("<3i", 0, 0, -1), "vocabulary"),
-        (b"lmgg" + bytes(44) + struct.pack("<5i", 0, 0, 1, 2**30, 0), "vocabulary"),
-        (b"lmgg" + bytes(44) + struct.pack("<3i", 0, 0, 0) + struct.pack("<3i", 99, 1, 0), "tensors makes no sense"),
-        (b"lmgg" + bytes(44 + 12) + struct.pack("<7i", 4, 1, 0, *[2**24 - 1] * 4), "truncated: .* bytes are missing"),
-        (b"lmgg" + bytes(44 + 12) + (struct.pack("<4i", 1, 1, 0, 1) + b"xdata") * 12, "tensors too many"),
+        (HEAD[:40], "truncated"),
+        (HEAD + struct.pack("<i", -1), "vocabulary"),
+        (HEAD + struct.pack("<3i", 1, 2**30, 0), "vocabulary"),
+        (HEAD + struct.pack("<4i", 0, 99, 1, 0), "tensors makes no sense"),
+        (HEAD + struct.pack("<8i", 0, 4, 1, 0, *[2**24 - 1] * 4), "truncated: .* bytes are missing"),
+        (HEAD + bytes(4) + (struct.pack("<4i", 1, 1, 0, 1) + b"xdata") * 51, "tensors too many"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, data: bytes, why: str) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(data)
     with pytest.raises(BrokenError, match=why):
+        ggml.check(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "size"),
+    [(place, size) for place in range(13) for size in (-1, 0, 2**24) if (place, size) != (10, 0)]
+    + [(3, 5), (7, 5), (2, 64), (4, 257), (8, 257), (9, 3), (11, 3), (12, 200), (12, 202)],
+)
+def test_headers_that_would_end_the_engine(tmp_path: Path, place: int, size: int) -> None:
+    path = tmp_path / "x.bin"
+    data = bytearray((MODELS / "tiny-whisper.bin").read_bytes())
+    struct.pack_into("<i", data, 4 + 4 * place, size)
+    path.write_bytes(data)
+    with pytest.raises(BrokenError, match="its header makes no sense"):
         ggml.check(path)
 
 
