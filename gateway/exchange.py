@@ -93,7 +93,7 @@ class Exchange:
         self.model = question.model
         """What the client called it; after the grant: the registered name."""
         self.lease: Lease | None = None
-        """What the present attempt runs under, if it was not asked for."""
+        """What the present attempt runs under, if anything."""
         self.spool = ""
         self.inbox = Inbox(1, desk.inbox_bytes)
         self.failure: Failure | None = None

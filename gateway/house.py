@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from gevent.event import Event as Happened
@@ -20,13 +20,15 @@ from gateway.spool import Spool
 from gateway.state import REFUSALS, State
 from gateway.straight import Straight, Workers
 from protocol import admin, logs, staff, wire, work
-from protocol.events import Event
+from protocol.events import Event, Kind
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.settings import Settings
 
 __all__ = ["REFUSALS", "House", "State"]
 
 R = TypeVar("R")
+_LENT: Final = int(Kind.LENT)
+"""Events of this kind and above are no part of any answer."""
 
 
 class Line(Events, Workers, Protocol):
@@ -236,8 +238,8 @@ class House:
         """Take one message of events; :meth:`wake` tells those concerned when all that is here was read."""
         for event in batch:
             exchange = self._exchanges.get(event.number)
-            if not event.number:
-                self._straight.take(event, worker)
+            if event.kind >= _LENT:
+                self._straight.take(event, worker, exchange)
             elif exchange is not None:
                 exchange.take_event(event, worker)
                 self._touched[event.number] = exchange

@@ -27,14 +27,15 @@ class Leases:
         """Nothing is lent."""
         self._by_name: dict[tuple[str, str], Lease] = {}
 
-    def lent(self, worker: str, offer: Offer) -> None:
-        """Take what a worker offers."""
+    def lent(self, worker: str, offer: Offer) -> Lease:
+        """Take what a worker offers, and return it."""
         name = offer.name, offer.endpoint
         lease = next((each for each in self._by_name.values() if _is(each, worker, offer.lease)), None)
         if lease is None:
             lease = Lease(worker, offer.lease, offer.model)
         lease.slots = offer.slots
         self._by_name[name] = lease
+        return lease
 
     def over(self, worker: str, number: int) -> None:
         """Use a lease no more."""

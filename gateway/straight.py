@@ -62,12 +62,19 @@ class Straight:
         """Tell the worker of an attempt that went this way that nobody wants it; return whether it did."""
         return exchange.lease is not None and self._workers.run(exchange.worker, message)
 
-    def take(self, event: Event, worker: str) -> None:
-        """Take note of what a worker lends, or lends no more; raises ``MalformedError``."""
+    def take(self, event: Event, worker: str, exchange: Exchange | None) -> None:
+        """Take note of what a worker lends, or lends no more; raises ``MalformedError``.
+
+        ``exchange``: the event's, which runs under the lease from now on.
+        """
         if event.kind == Kind.LENT:
             offer: Offer = wire.unpack(event.data, Offer)
             self._workers.lent(worker)
-            self._leases.lent(worker, offer)
+            lease = self._leases.lent(worker, offer)
+            if exchange is not None and exchange.attempt == event.attempt and exchange.lease is None:
+                lease.busy += exchange.question.weight
+                exchange.lease = lease
+                exchange.granted(worker, offer.model, event.attempt)
         elif event.kind == Kind.LEASE_OVER:
             self._leases.over(worker, event.count)
 

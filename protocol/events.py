@@ -29,7 +29,8 @@ class Kind(enum.IntEnum):
     FAILED = 3
     """The attempt ended otherwise.  ``data``: :class:`~protocol.failures.Failure`."""
     LENT = 4
-    """Of no attempt (number 0): this gateway may use slots of the worker.  ``data``: :class:`~protocol.leases.Offer`."""
+    """This gateway may use slots of the worker, and the attempt is the first to use them (number 0: none, or it has ended).
+    ``data``: :class:`~protocol.leases.Offer`; ``seq`` is no number of the attempt's own events."""
     LEASE_OVER = 5
     """Of no attempt: the lease of number ``count`` is over."""
 

@@ -23,8 +23,9 @@ class Used(msgspec.Struct, frozen=True, array_like=True):
 class Lend(msgspec.Struct, frozen=True):
     """Supervisor → worker: take up to ``slots`` slots' worth of ``Run`` from this gateway itself.
 
-    It is told to the gateway as an event, after the worker has taken note.  Said again with the same number: more
-    slots, or a name more.
+    The attempt named here was granted a moment ago, and uses ``weight`` of them from now on.  It is told to the gateway
+    as an event of that attempt, after the worker has taken note.  Said again with the same number: more slots, or a
+    name more, for which it is good too (then ``weight`` is 0 and no attempt is named).
     """
 
     gateway: str
@@ -36,6 +37,9 @@ class Lend(msgspec.Struct, frozen=True):
     endpoint: str
     model: str
     """The registered name."""
+    number: int
+    attempt: int
+    weight: int
 
 
 @control

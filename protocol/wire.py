@@ -1,6 +1,6 @@
 """Frames of a control message: one with version, type and head and, for some, a body that nobody on the way decodes.
 
-The first is the line ``LB2 Name`` and the head as msgpack; the second, if there is one, the payload.  A frame more
+The first is the line ``LB3 Name`` and the head as msgpack; the second, if there is one, the payload.  A frame more
 costs every socket on the way more than all the bytes of a head.  A frame that is not ours raises
 :class:`MalformedError`; the owner of the socket counts it and goes on.
 """

@@ -108,7 +108,7 @@ class Idle(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str = ""
     outcome: Outcome | None = None
     lease: int = 0
-    """The lease it ran under when it began."""
+    """The lease it ran under, which may be over."""
 
 
 @control

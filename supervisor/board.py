@@ -115,6 +115,7 @@ class Board:
 
     def grant(self, place: Place, seat: Seat, waiting: Waiting, weight: int, now: float) -> None:
         """Give ``weight`` slots of a seat to a request and send it there."""
+        self.count("grants")
         place.grants[waiting.key] = Grant(weight, now, waiting.order)
         place.last_use = now
         if self.limits.verbose:

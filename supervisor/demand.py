@@ -46,8 +46,8 @@ class Demand(Lending):
             return False
         closely = place.follows_closely(now)
         self.grant(place, seat, waiting, weight, now)
-        if closely and waiting.ask.model:
-            place.grants[waiting.key].wish = waiting.ask.model, waiting.ask.endpoint
+        if closely and waiting.ask.model and waiting.ask.attempt == 1:
+            self.lend(place, waiting.key, waiting.ask, now)
         return True
 
     def _refusal(self, place: Place, ask: Ask, now: float) -> Failure | None:
@@ -80,7 +80,8 @@ class Demand(Lending):
     def cancelled(self, key: RequestKey, reason: str) -> None:
         """Nobody wants this answer any more. Its grant ends with the worker's Idle, not now."""
         for place in self.places.values():
-            if key in place.grants:
+            lease = place.leases.get(key.gateway)
+            if key in place.grants or (lease is not None and key in lease.running):
                 if place.seat:
                     self.emit(Send(place.seat.worker, Cancel(*key, reason)))
                 return
@@ -99,8 +100,6 @@ class Demand(Lending):
             place.last_use = now
             if not code:
                 place.served(seconds or now - grant.began)
-                if grant.wish and self.settled:
-                    self.lend(place, key.gateway, grant.wish, now)
             elif code == Code.RETURNED:
                 place.returning[key.gateway, key.number] = grant.order
                 self._returned(key, place.name)

@@ -78,15 +78,13 @@ class Seat:
 class Grant:
     """Slots that one attempt holds at a seat."""
 
-    __slots__ = ("began", "order", "weight", "wish")
+    __slots__ = ("began", "order", "weight")
 
     def __init__(self, weight: int, began: float, order: int) -> None:
         """``weight`` slots since ``began``."""
         self.weight = weight
         self.began = began
         self.order = order
-        self.wish: tuple[str, str] | None = None
-        """(what the client calls the model, endpoint) that its gateway may be lent slots for when it has ended."""
 
 
 class Lease:
@@ -120,7 +118,10 @@ class Place:
         self.leases: dict[str, Lease] = {}
         """By gateway."""
         self.lend_after = 0.0
-        """Slots were lent or recalled a moment ago: more would be recalled at once."""
+        """Leases were recalled a moment ago, and would be again."""
+        self.lend_pause = 0.0
+        """How long nothing was lent after the last time, and when that was."""
+        self.recalled = 0.0
         self.queue: list[Waiting] = []
         self.queued_bytes = 0
         self.loaders: list[Caller] = []

@@ -105,8 +105,8 @@ def idle(house: House, peer: str, message: Idle, _payload: bytes) -> None:
     now = house.loop.now()
     seconds = message.outcome.total_s if message.lease and message.outcome else 0.0
     place = house.scheduler.idle(key, message.code, now, seconds)
-    if place is None and message.lease:
-        place = house.scheduler.lease_idle(peer, key, seconds, now)
+    if place is None:
+        place = house.scheduler.lease_idle(peer, key, seconds, now, under=bool(message.lease))
     if place is not None:
         house.last_use[place.name] = time.time()
         if message.outcome is not None:

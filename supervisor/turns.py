@@ -18,11 +18,10 @@ from protocol.staff import Check, Load
 from supervisor.board import Board
 from supervisor.effects import Note, Send, Spawn
 from supervisor.eviction import Blocked, Budget, Evict, Fits, Tenant, Wish, decide
+from supervisor.lending import pause_after
 from supervisor.lifecycle import State, Step
 from supervisor.places import Place, Seat
 
-RECALL_PAUSE_S: Final = 0.1
-"""How long nothing is lent again after that."""
 _NOBODY: Final = 1 << 62
 
 
@@ -54,11 +53,15 @@ def go_on(board: Board, now: float) -> None:
 def _recall(board: Board, now: float) -> None:
     """Want all leases back: somebody waits, or something moves, and then everything is decided here."""
     for place in board.places.values():
+        recalled = False
         for gateway, lease in place.leases.items():
             if not lease.recalled and place.seat is not None:
-                lease.recalled = True
-                place.lend_after = now + RECALL_PAUSE_S
+                lease.recalled = recalled = True
                 board.emit(Send(place.seat.worker, Recall(gateway, lease.number)))
+        if recalled:
+            board.count("recalls")
+            place.lend_pause = pause_after(place, now)
+            place.recalled, place.lend_after = now, now + place.lend_pause
 
 
 def _settled(board: Board, now: float) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from protocol import wire
 from protocol.events import Event, Kind, pack_batch
 from protocol.ids import RequestKey, topic
@@ -33,10 +35,18 @@ class Lending:
 
     def lend(self, message: Lend, *, open_for: bool) -> None:
         """Let a gateway know what it may use; if it cannot be told, or nothing may run now, the lease is over."""
-        if not self._leases.lend(message, self._loop.now()):
+        now = self._loop.now()
+        if not self._leases.lend(message, now):
             return
+        attempt = self._attempts.get(RequestKey(message.gateway, message.number, message.attempt))
+        first = 0, 0
+        if attempt is not None:
+            self._leases.take(message.gateway, message.lease, message.weight, now)
+            attempt.run = msgspec.structs.replace(attempt.run, lease=message.lease, weight=message.weight)
+            self._told.add(attempt.key)
+            first = message.number, message.attempt
         offer = Offer(message.lease, message.slots, message.name, message.endpoint, message.model)
-        event = Event(0, 0, 0, Kind.LENT, 0, wire.pack(offer))
+        event = Event(*first, 0, Kind.LENT, 0, wire.pack(offer))
         if not (open_for and self._audience.hears(message.gateway) and self._publish(message.gateway, event)):
             self.end(message.gateway, message.lease)
         elif not self._looking:
@@ -51,6 +61,10 @@ class Lending:
         self._told.difference_update(RequestKey(gateway, run.number, run.attempt) for run in runs)
         self._bus.send(LeaseEnded(gateway, number, runs))
         self._publish(gateway, Event(0, 0, 0, Kind.LEASE_OVER, number))
+
+    def __bool__(self) -> bool:
+        """Return whether anything is lent."""
+        return bool(self._leases)
 
     def take(self, run: Run) -> bool:
         """Return whether a gateway's own run may begin; if its lease is over, it is told so again."""

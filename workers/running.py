@@ -32,7 +32,7 @@ DEATH_SHOWS_S: Final = 1.0
 """A broken connection is most often a dying engine: its death, a moment later, says more."""
 ALIVE_EVERY_S: Final = 1.0
 LEASED_S: Final = 0.01
-"""How long the supervisor may wait for the end of what it did not begin."""
+"""How long the supervisor may wait for the end of what ran under a lease."""
 
 
 class Running:
@@ -243,10 +243,10 @@ class Running:
         self._removed(attempt)
         lease = attempt.run.lease
         end = Idle(*attempt.key, outcome=outcome, lease=lease)
-        # Nobody waits while a lease stands, nor while most slots are free.
+        # Nobody waits for what is lent, nor while most slots are free and none are.
         if self._attempts and lease and self._lending.holds(attempt.run):
             self._bus.send_soon(end, LEASED_S)
-        elif 0 < len(self._attempts) < self._half:
+        elif 0 < len(self._attempts) < self._half and not self._lending:
             self._bus.send_soon(end)
         else:
             self._bus.send(end)

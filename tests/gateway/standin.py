@@ -79,9 +79,10 @@ class Worker:
         self.runs.bind(endpoints.runs(house.runtime, house.boot, name))
         self.topics: set[bytes] = set()
 
-    def lend(self, gateway: str, lease: int, slots: int, name: str = "tiny") -> None:
-        offer = Offer(lease, slots, name, "chat/completions", "registered")
-        self.publish(gateway, [Event(0, 0, 0, Kind.LENT, 0, wire.pack(offer))])
+    def lend(self, gateway: str, lease: int, slots: int, first: tuple[int, int] = (0, 0)) -> None:
+        """``first``: number and attempt of the request that uses one of the slots."""
+        offer = Offer(lease, slots, "tiny", "chat/completions", "registered")
+        self.publish(gateway, [Event(*first, 0, Kind.LENT, 0, wire.pack(offer))])
 
     def end_lease(self, gateway: str, lease: int) -> None:
         self.publish(gateway, [Event(0, 0, 0, Kind.LEASE_OVER, lease)])

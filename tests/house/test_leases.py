@@ -22,7 +22,7 @@ def server(open_shared: OpenHouse) -> Server:
 
 def asked(server: Server) -> int:
     """How many requests the supervisor granted."""
-    return sum(line["event"] == "granted" for line in server.lines)
+    return int(server.state()["counters"].get("grants", 0))
 
 
 def lent(server: Server, model: str) -> None:
@@ -48,6 +48,21 @@ def test_most_requests_are_not_asked_for(server: Server) -> None:
     assert asked(server) - before < 10
     answers = together(8, lambda _: [server.client.chat(CHAT, stream=True).text for _ in range(5)])
     assert answers == [[STORY] * 5] * 8
+    server.assert_idle()
+
+
+def test_one_client_beside_a_lease_of_all_but_one_slot_takes_nothing_back(server: Server) -> None:
+    server.wait_loaded(LOOP)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=100_000)
+    stream.until(lambda it: it.events)
+    answers = together(7, lambda _: [server.client.chat(LOOP, max_tokens=20).status for _ in range(5)])
+    assert answers == [[200] * 5] * 7
+    before = server.state()["counters"].get("recalls", 0)
+    for _ in range(20):
+        body = {"model": LOOP, "prompt": "Once", "max_tokens": 1}
+        assert server.client.post("/v1/completions", body).status == 200
+    assert server.state()["counters"].get("recalls", 0) == before
+    stream.hang_up()
     server.assert_idle()
 
 

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from supervisor.lending import LONGEST_PAUSE_S
 from supervisor.lifecycle import State
 from tests.supervisor.world import World
 
@@ -40,10 +41,7 @@ class House(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     @rule(data=st.data(), code=st.sampled_from(["", "", "", "returned", "backend_error"]))
     def finish(self, data: st.DataObject, code: str) -> None:
-        key = self.pick(data, self.running())
-        if code == "returned":
-            self.world.ended[key] -= 1  # the refusal that follows ends it
-        self.world.finish(key, code)
+        self.world.finish(self.pick(data, self.running()), code)
 
     def leases(self) -> list[object]:
         return [(name, gateway) for name, worker in self.world.workers.items() for gateway in worker.leases]
@@ -63,6 +61,17 @@ class House(RuleBasedStateMachine):
     @rule(data=st.data())
     def end_lease(self, data: st.DataObject) -> None:
         self.world.end_lease(*self.pick(data, self.leases()))
+
+    @precondition(lambda self: self.leases())
+    @rule(data=st.data())
+    def end_lease_unheard(self, data: st.DataObject) -> None:
+        self.world.end_lease_unheard(*self.pick(data, self.leases()))
+
+    @precondition(lambda self: any(worker.unsaid for worker in self.world.workers.values()))
+    @rule()
+    def say_ends(self) -> None:
+        for worker in list(self.world.workers):
+            self.world.say_ends(worker)
 
     @rule()
     def advance(self) -> None:
@@ -128,12 +137,12 @@ class Lenders(House):
     @initialize(places=st.integers(1, 2), slots=st.sampled_from([4, 8]))
     def open(self, places: int, slots: int) -> None:
         super().open(places, slots)
-        self.rush("g1", 2, 1)
+        self.rush("g1", 2, 1, ended=True)
 
-    @rule(gateway=GATEWAYS, times=st.integers(2, 4), straight=st.integers(0, 4))
-    def rush(self, gateway: str, times: int, straight: int) -> None:
+    @rule(gateway=GATEWAYS, times=st.integers(2, 4), straight=st.integers(0, 4), ended=st.booleans())
+    def rush(self, gateway: str, times: int, straight: int, ended: bool) -> None:
         """All is done, and a gateway asks again and again; then it asks no more."""
-        self.world.pass_time(0.1)
+        self.world.pass_time(LONGEST_PAUSE_S)
         if not self.workers(State.READY):
             self.world.ask("a")
         self.world.calm()
@@ -141,10 +150,39 @@ class Lenders(House):
             self.world.finish(key)
         self.world.calm()
         for worker in self.workers(State.READY)[:1]:
-            for _ in range(times):
-                self.world.ask(self.world.scheduler.seats[worker].place.name, gateway)
+            model = self.world.scheduler.seats[worker].place.name
+            asked = [self.world.ask(model, gateway) for _ in range(times)]
+            for key in asked if ended else []:
+                if key in self.running():
+                    self.world.finish(key)
             for _ in range(straight):
                 self.world.use_lease(worker, gateway)
+
+    @precondition(lambda self: self.leases())
+    @rule(data=st.data(), times=st.integers(1, 2))
+    def cross(self, data: st.DataObject, times: int) -> None:
+        """A gateway asks while its lease is over and the house does not know it."""
+        worker, gateway = self.pick(data, self.leases())
+        self.world.end_lease_unheard(worker, gateway)
+        for _ in range(times):
+            self.world.ask(self.world.scheduler.seats[worker].place.name, gateway)
+
+    @precondition(lambda self: self.workers(State.READY))
+    @rule(gateway=GATEWAYS, times=st.integers(1, 3), ended=st.booleans())
+    def unheard(self, gateway: str, times: int, ended: bool) -> None:
+        """A worker has not read yet what was lent when requests end, and more are asked for."""
+        worker = self.workers(State.READY)[0]
+        self.world.workers[worker].deaf = True
+        model = self.world.scheduler.seats[worker].place.name
+        asked = [self.world.ask(model, gateway) for _ in range(times)]
+        for key in asked if ended else []:
+            if key in self.running():
+                self.world.finish(key)
+
+    @rule()
+    def hear(self) -> None:
+        for worker in list(self.world.workers):
+            self.world.hear(worker)
 
     @precondition(lambda self: any(worker.recalls for worker in self.world.workers.values()))
     @rule()

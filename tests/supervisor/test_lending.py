@@ -9,9 +9,8 @@ from protocol.ids import RequestKey
 from protocol.leases import Recall, Used
 from protocol.work import Ask, Cancel
 from supervisor.board import Target
-from supervisor.lending import LEND_PAUSE_S
+from supervisor.lending import CALM_PAUSES, LONGEST_PAUSE_S, RECALL_PAUSE_S
 from supervisor.places import CLOSELY_S
-from supervisor.turns import RECALL_PAUSE_S
 from tests.supervisor.world import Lease, World, spec
 
 
@@ -34,12 +33,15 @@ def lease(world: World, gateway: str = "g1") -> Lease | None:
     return world.workers[world.serving("a")].leases.get(gateway)
 
 
-def lent(world: World, gateway: str = "g1") -> Lease:
-    """Let a gateway ask until it is lent something."""
+def lent(world: World, gateway: str = "g1", slots: int = 4) -> Lease:
+    """Let a gateway ask for so much at once, and end it, until that is lent."""
     world.finish(world.ask("a", gateway))
-    world.finish(world.ask("a", gateway))
-    found = lease(world, gateway)
-    assert found is not None
+    keys: list[RequestKey] = []
+    while (found := lease(world, gateway)) is None or found.slots < slots:
+        keys.append(world.ask("a", gateway))
+        assert len(keys) <= slots
+    for key in keys:
+        world.finish(key)
     return found
 
 
@@ -50,60 +52,40 @@ def test_a_request_now_and_then_is_lent_nothing(world: World) -> None:
     assert lease(world) is None
 
 
-def test_when_a_request_that_followed_closely_has_ended_half_of_what_is_free_is_lent(world: World) -> None:
+def test_the_slots_of_a_request_that_follows_closely_stay_with_its_gateway(world: World) -> None:
     world.finish(world.ask("a"))
+    assert lease(world) is None
     key = world.ask("a")
-    assert lease(world) is None
+    found = lease(world)
+    assert found is not None
+    assert (found.slots, found.runs) == (1, {key: 1})
+    assert world.scheduler.places["a"].busy == 1, "others may have as much as before"
     world.finish(key)
+    assert world.scheduler.places["a"].busy == 1
+    assert world.scheduler.running == 0
+
+
+def test_a_lease_grows_with_what_its_gateway_has_under_way_at_once(world: World) -> None:
+    world.finish(world.ask("a"))
+    keys = [world.ask("a", weight=weight) for weight in (1, 2, 1)]
     found = lease(world)
     assert found is not None
+    assert found.runs == dict(zip(keys, (1, 2, 1), strict=True))
     assert found.slots == 4
+    assert world.scheduler.running == 4
 
 
-def test_nothing_is_lent_while_most_slots_are_in_use(world: World) -> None:
+def test_one_slot_always_stays(world: World) -> None:
+    world.finish(world.ask("a"))
     keys = [world.ask("a") for _ in range(8)]
-    for key in keys[:3]:
-        world.finish(key)
-        assert lease(world) is None, "those that come now have been asked for already"
-    world.finish(keys[3])
     found = lease(world)
     assert found is not None
-    assert found.slots == 2
-
-
-def test_what_failed_is_no_reason_to_lend(world: World) -> None:
-    world.finish(world.ask("a"))
-    world.finish(world.ask("a"), Code.BACKEND_ERROR)
-    assert lease(world) is None
-
-
-def test_more_is_lent_only_after_a_moment_and_one_slot_always_stays() -> None:
-    world = World(1, 3)
-    world.finish(loaded(world, "a"))
-    found = lent(world)
-    assert found.slots == 1
-    world.finish(world.ask("a"))
-    assert found.slots == 1
-    for _ in range(4):
-        world.pass_time(LEND_PAUSE_S)
-        world.finish(world.ask("a"))
-        assert found.slots == 2
-    assert world.scheduler.places["a"].busy == 2
+    assert found.slots == 7
+    assert set(world.scheduler.places["a"].grants) == {keys[7]}
+    for key in keys:
+        world.finish(key)
     world.ask("a", "g2")
     assert world.scheduler.settled, "whoever asks need not wait for the lease's end"
-
-
-def test_a_lease_is_good_for_another_endpoint_even_if_there_is_no_more_to_lend(world: World) -> None:
-    found = lent(world)
-    world.pass_time(LEND_PAUSE_S)
-    keys = [world.ask("a", "g2") for _ in range(3)]
-    world.finish(world.ask("a", endpoint="completions"))
-    assert found.slots == 4
-    assert {endpoint for _, endpoint in world.scheduler.places["a"].leases["g1"].names} == {
-        "chat/completions",
-        "completions",
-    }
-    assert all(key in world.live for key in keys)
 
 
 def test_two_slots_are_never_lent() -> None:
@@ -112,6 +94,65 @@ def test_two_slots_are_never_lent() -> None:
     for _ in range(5):
         world.finish(world.ask("a"))
     assert lease(world) is None
+
+
+def test_a_lease_is_good_for_another_endpoint_even_if_there_is_no_more_to_lend(world: World) -> None:
+    found = lent(world, slots=7)
+    for endpoint in ("completions", "embeddings"):
+        key = world.ask("a", endpoint=endpoint)
+        assert key in world.scheduler.places["a"].grants, "what it has may have room for the next one"
+        world.finish(key)
+    assert found.slots == 7
+    assert {endpoint for _, endpoint in found.names} == {"chat/completions", "completions", "embeddings"}
+
+
+def test_a_known_name_that_is_asked_for_needs_more(world: World) -> None:
+    found = lent(world, slots=2)
+    world.finish(world.ask("a", endpoint="completions"))
+    assert found.slots == 2
+    world.finish(world.ask("a", endpoint="completions"))
+    assert found.slots == 3
+
+
+def test_what_was_tried_before_is_lent_nothing(world: World) -> None:
+    world.finish(world.ask("a"))
+    key = RequestKey("g1", 903, 2)
+    world.live[key] = "a"
+    world.scheduler.asked(key, Ask(903, 2, "a", "chat/completions", "l"), b"", Target("a", "llm", spec("a")), world.now)
+    world.settle(light=True)
+    assert key in world.scheduler.places["a"].grants
+
+
+def test_who_hangs_up_before_it_hears_of_its_lease_reaches_the_worker(world: World) -> None:
+    world.finish(world.ask("a"))
+    key = world.ask("a")
+    world.cancel(key)
+    cancels = [each for each in world.workers[world.serving("a")].told if isinstance(each, Cancel)]
+    assert [each.number for each in cancels] == [key.number]
+    world.finish(key, Code.CANCELLED)
+    assert world.scheduler.running == 0
+
+
+def test_what_ended_before_its_worker_heard_of_its_lease_is_not_running(world: World) -> None:
+    world.finish(world.ask("a"))
+    key = world.ask("a")
+    worker = world.serving("a")
+    assert world.scheduler.lease_idle(worker, key, 0.0, world.now, under=False) is not None
+    assert world.scheduler.running == 0
+    assert world.scheduler.lease_idle(worker, key, 0.0, world.now, under=False) is None, "as a read's end"
+
+
+def test_what_came_too_late_for_a_lease_keeps_its_slots(world: World) -> None:
+    old = lent(world)
+    worker = world.serving("a")
+    world.end_lease_unheard(worker, "g1")
+    key = world.ask("a")
+    assert lease(world) is None
+    world.say_ends(worker)
+    assert {each: grant.weight for each, grant in world.scheduler.places["a"].grants.items()} == {key: 1}
+    assert world.scheduler.places["a"].grants[key].order == old.number
+    world.finish(key)
+    assert world.scheduler.granted == 0
 
 
 def test_a_request_without_a_name_is_lent_nothing(world: World) -> None:
@@ -132,10 +173,12 @@ def test_whoever_waits_gets_what_was_lent_and_is_not_used(world: World) -> None:
     assert set(keys) <= set(running)
     late = world.ask("a", "g2")
     assert late not in running
-    assert [type(each) for each in world.workers[world.serving("a")].recalls] == [Recall]
+    assert [type(each) for each in world.workers[world.serving("a")].recalls] == [Recall, Recall]
+    assert world.scheduler.counters["recalls"] == 1
     world.calm()
     assert late in running
     assert lease(world) is None
+    assert lease(world, "g2") is None
 
 
 def test_what_runs_under_a_lease_keeps_its_slots_when_the_lease_ends(world: World) -> None:
@@ -152,16 +195,36 @@ def test_what_runs_under_a_lease_keeps_its_slots_when_the_lease_ends(world: Worl
     assert place.busy == 0
 
 
-def test_nothing_is_lent_again_for_a_moment(world: World) -> None:
+def recalled(world: World) -> None:
+    """Let more be asked for than there is, and let all of it end."""
     lent(world)
-    for _ in range(8):
+    for _ in range(9):
         world.ask("a", "g2")
     world.calm()
     while world.workers[world.serving("a")].running:
         world.finish(world.workers[world.serving("a")].running[0])
-    world.finish(world.ask("a"))
-    world.finish(world.ask("a"))
-    assert lease(world) is None
+    assert not world.scheduler.places["a"].leases
+
+
+def test_nothing_is_lent_again_for_a_moment_and_for_longer_each_time(world: World) -> None:
+    pause = RECALL_PAUSE_S
+    for _ in range(8):
+        recalled(world)
+        world.pass_time(0.9 * pause)
+        world.finish(world.ask("a"))
+        world.finish(world.ask("a"))
+        assert lease(world) is None
+        world.pass_time(0.2 * pause)
+        pause = min(LONGEST_PAUSE_S, 2 * pause)
+    lent(world)
+
+
+def test_after_a_calm_while_the_pause_is_short_again(world: World) -> None:
+    for _ in range(4):
+        recalled(world)
+        world.pass_time(LONGEST_PAUSE_S)
+    world.pass_time(CALM_PAUSES * LONGEST_PAUSE_S)
+    recalled(world)
     world.pass_time(RECALL_PAUSE_S)
     lent(world)
 

@@ -33,6 +33,7 @@ class Lease:
     def __init__(self, number: int) -> None:
         self.number = number
         self.slots = 0
+        self.names: set[tuple[str, str]] = set()
         self.runs: dict[RequestKey, int] = {}
 
 
@@ -43,6 +44,11 @@ class Worker:
         self.leases: dict[str, Lease] = {}
         self.over = 0
         self.recalls: list[Recall] = []
+        self.unsaid: list[tuple[str, int, list[Used]]] = []
+        """Ends of leases that the scheduler has not heard of yet: gateway, number, what still runs."""
+        self.deaf = False
+        self.unheard: list[object] = []
+        """What the scheduler said of leases while it was deaf."""
 
     @property
     def leased(self) -> dict[RequestKey, int]:
@@ -104,11 +110,15 @@ class World:
 
     def finish(self, key: RequestKey, code: str = "") -> None:
         name, worker = next((name, worker) for name, worker in self.workers.items() if key in worker.running)
+        self.say_ends(name)
         worker.running.remove(key)
         lease = next((lease for lease in worker.leases.values() if lease.runs.pop(key, None)), None)
-        self._end(key)
-        if self.scheduler.idle(key, code, self.now) is None and lease is not None:
-            assert self.scheduler.lease_idle(name, key, 0.0 if code else 0.1, self.now) is not None
+        if code != Code.RETURNED:  # the refusal that follows ends it
+            self._end(key)
+        if self.scheduler.idle(key, code, self.now) is None:
+            seconds = 0.1 if lease is not None and not code else 0.0
+            known = self.scheduler.lease_idle(name, key, seconds, self.now, under=lease is not None)
+            assert known is not None
         self.settle(light=True)
 
     def use_lease(self, worker: str, gateway: str, weight: int = 1) -> RequestKey | None:
@@ -128,6 +138,7 @@ class World:
 
     def tell_lease(self, worker: str, gateway: str) -> None:
         """A worker says what has been running for a while."""
+        self.say_ends(worker)
         lease = self.workers[worker].leases[gateway]
         runs = [Used(key.number, key.attempt, weight) for key, weight in lease.runs.items()]
         self.scheduler.lease_used(worker, gateway, lease.number, runs)
@@ -135,15 +146,40 @@ class World:
 
     def end_lease(self, worker: str, gateway: str) -> None:
         """A worker ends a lease, asked or not."""
+        self.end_lease_unheard(worker, gateway)
+        self.say_ends(worker)
+
+    def end_lease_unheard(self, worker: str, gateway: str) -> None:
+        """A worker ends a lease, and its word is under way while other things happen."""
         its = self.workers[worker]
         lease = its.leases.pop(gateway)
         its.over = max(its.over, lease.number)
         runs = [Used(key.number, key.attempt, weight) for key, weight in lease.runs.items()]
-        self.scheduler.lease_ended(worker, gateway, lease.number, runs, self.now)
-        self.settle(light=True)
+        its.unsaid.append((gateway, lease.number, runs))
+        self.check()
+
+    def say_ends(self, worker: str) -> bool:
+        """The scheduler hears of the leases that a worker has ended; return whether there were any."""
+        unsaid = self.workers[worker].unsaid
+        heard = len(unsaid)
+        while unsaid:
+            self.scheduler.lease_ended(worker, *unsaid.pop(0), self.now)
+            self.settle(light=True)
+        return heard > 0
+
+    def hear(self, worker: str) -> bool:
+        """A worker reads what was said of leases meanwhile; return whether there was anything."""
+        its = self.workers[worker]
+        unheard, its.unheard, its.deaf = its.unheard, [], False
+        for message in unheard:
+            self._deliver(worker, message)
+        self.check()
+        return bool(unheard)
 
     def end_all_leases(self) -> None:
         for name, worker in list(self.workers.items()):
+            self.hear(name)
+            self.say_ends(name)
             for gateway in list(worker.leases):
                 self.end_lease(name, gateway)
 
@@ -173,6 +209,8 @@ class World:
         self.settle()
 
     def engine_dies(self, worker: str) -> list[RequestKey]:
+        self.say_ends(worker)
+        self.hear(worker)
         lost = self.workers[worker].running
         self.workers[worker].running = []
         self._no_leases(self.workers[worker])
@@ -243,8 +281,10 @@ class World:
                 assert key in self.live, "an ended request was started"
                 self.workers[peer].running.append(key)
                 self.order.append(key)
-            case Lend(gateway, number, slots):
-                self._lent(self.workers[peer], gateway, number, slots)
+            case Lend() | Recall() if self.workers[peer].deaf:
+                self.workers[peer].unheard.append(message)
+            case Lend():
+                self._lent(self.workers[peer], message)
             case Recall():
                 self.workers[peer].recalls.append(message)
             case Leave():
@@ -261,13 +301,18 @@ class World:
             case _:
                 raise AssertionError(message)
 
-    def _lent(self, worker: Worker, gateway: str, number: int, slots: int) -> None:
-        lease = worker.leases.get(gateway)
-        if lease is None and number > worker.over:
-            lease = worker.leases[gateway] = Lease(number)
-        if lease is not None and lease.number == number:
-            assert slots >= lease.slots, "a lease became smaller"
-            lease.slots = slots
+    def _lent(self, worker: Worker, lend: Lend) -> None:
+        lease = worker.leases.get(lend.gateway)
+        if lease is None and lend.lease > worker.over:
+            lease = worker.leases[lend.gateway] = Lease(lend.lease)
+        if lease is not None and lease.number == lend.lease:
+            assert lend.slots >= lease.slots, "a lease became smaller"
+            lease.slots = lend.slots
+            lease.names.add((lend.name, lend.endpoint))
+            key = RequestKey(lend.gateway, lend.number, lend.attempt)
+            if key in worker.running:  # else it has ended
+                lease.runs[key] = lend.weight
+            assert sum(lease.runs.values()) <= lease.slots
 
     def _end(self, key: RequestKey) -> None:
         self.ended[key] += 1
@@ -280,16 +325,25 @@ class World:
         for place in scheduler.places.values():
             seat = place.seat
             worker = self.workers.get(seat.worker, Worker()) if seat else Worker()
-            granted, leased = set(place.grants), set(worker.leased)
-            assert not granted & leased, f"{place.name}: a request has two grants"
-            assert granted | leased == set(worker.running), f"{place.name}: grants differ from what the engine does"
+            granted = {key: grant.weight for key, grant in place.grants.items()}
+            leased = dict(worker.leased)
+            for gateway, _, runs in worker.unsaid:
+                leased |= {RequestKey(gateway, run.number, run.attempt): run.weight for run in runs}
+                leased |= place.leases[gateway].running
+            if worker.unheard:
+                leased |= {key: weight for lease in place.leases.values() for key, weight in lease.running.items()}
+            assert not granted.keys() & leased.keys(), f"{place.name}: a request has two grants"
+            known = granted | leased
+            assert known.keys() == set(worker.running), f"{place.name}: grants differ from what the engine does"
             assert place.busy <= self.slots
-            used = sum(grant.weight for grant in place.grants.values()) + sum(worker.leased.values())
-            assert used <= place.busy, f"{place.name}: more runs than was granted and lent"
+            assert sum(known.values()) <= place.busy, f"{place.name}: more runs than was granted and lent"
             for gateway, lease in worker.leases.items():
-                known = place.leases[gateway]
-                assert known.number == lease.number
-                assert known.slots >= lease.slots
+                if worker.unheard:
+                    assert place.leases[gateway].slots >= lease.slots
+                    continue
+                assert place.leases[gateway].running.items() <= lease.runs.items()
+                assert place.leases[gateway].number == lease.number
+                assert place.leases[gateway].slots == lease.slots
             assert place.queued_bytes == sum(waiting.ask.size for waiting in place.queue)
             orders = [waiting.order for waiting in place.queue]
             assert orders == sorted(orders)
@@ -323,7 +377,8 @@ class World:
                 case _:
                     continue
             return True
-        return self.answer_recall()
+        names = list(self.workers)
+        return any(self.say_ends(name) or self.hear(name) for name in names) or self.answer_recall()
 
     def answer_recall(self) -> bool:
         """Let a worker that was told to end a lease do so; return whether there is one."""

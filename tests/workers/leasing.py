@@ -14,6 +14,11 @@ from protocol.work import Cancel, Run
 from tests.workers.stand import Stand
 
 
+def lending(number: int, slots: int, gateway: str = "g1", first: int = 0, weight: int = 1) -> Lend:
+    """What the supervisor says when it lends; a request that is not there any more has ended before."""
+    return Lend(gateway, number, slots, "asked-for", "chat/completions", "m", first or 77, 1, weight)
+
+
 class Straight:
     """A gateway's socket to the worker of a stand."""
 
@@ -28,16 +33,20 @@ class Straight:
     def __exit__(self, *_: object) -> None:
         self.socket.close(0)
 
-    def lend(self, number: int, slots: int) -> Offer:
-        """Lend slots, and return what the gateway is told of it."""
-        self.stand.send(Lend(self.stand.gateway, number, slots, "asked-for", "chat/completions", "m"))
-        offer: Offer = wire.unpack(self.until(Kind.LENT).data, Offer)
+    def lend(self, number: int, slots: int, first: int = 0, weight: int = 1) -> Offer:
+        """Lend slots, and return what the gateway is told of it; ``first``: the request that uses some of them."""
+        self.stand.send(lending(number, slots, self.stand.gateway, first, weight))
+        event = self.until(Kind.LENT)
+        assert (event.number, event.attempt) == ((first, 1) if first else (0, 0))
+        offer: Offer = wire.unpack(event.data, Offer)
         return offer
 
-    def lend_in_vain(self, number: int) -> None:
+    def lend_in_vain(self, number: int, first: int = 0) -> LeaseEnded:
         """Lend what cannot be lent now."""
-        self.stand.send(Lend(self.stand.gateway, number, 2, "asked-for", "chat/completions", "m"))
-        assert self.stand.expect(LeaseEnded).lease == number
+        self.stand.send(lending(number, 2, self.stand.gateway, first))
+        ended = self.stand.expect(LeaseEnded)
+        assert ended.lease == number
+        return ended
 
     def until(self, kind: Kind, number: int | None = None) -> Event:
         """Return the next event about leases of this kind, or about this lease; those before it are forgotten."""

@@ -106,7 +106,7 @@ class Stand:
                 continue
             assert frames[0].startswith(ids.topic(self.gateway))
             for event in unpack_batch(frames[1]):
-                if event.number == 0:
+                if event.kind >= Kind.LENT:
                     self.leases.append(event)
                     continue
                 heard = self.heard.setdefault(event.number, Heard())

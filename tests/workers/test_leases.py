@@ -10,13 +10,13 @@ import pytest
 from protocol import wire
 from protocol.events import Kind
 from protocol.failures import Code
-from protocol.leases import LeaseEnded, LeaseUsed, Lend, Offer, Recall, Used
+from protocol.leases import LeaseEnded, LeaseUsed, Offer, Recall, Used
 from protocol.staff import EngineDied, Load, Ready
 from protocol.work import Idle
 from tests.house.models import STORY
 from tests.house.processes import kill
 from tests.workers.engines import spec_of
-from tests.workers.leasing import Straight
+from tests.workers.leasing import Straight, lending
 from tests.workers.stand import stand
 from workers.leases import UNUSED_S, Leases
 
@@ -24,14 +24,10 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
 ENDLESS = {**CHAT, "max_tokens": 100_000}
 
 
-def lend(number: int, slots: int, gateway: str = "g1") -> Lend:
-    return Lend(gateway, number, slots, "asked-for", "chat/completions", "m")
-
-
 def test_slots_are_counted() -> None:
     leases = Leases()
     assert not leases
-    assert leases.lend(lend(5, 2), 0.0)
+    assert leases.lend(lending(5, 2), 0.0)
     assert leases
     assert leases.take("g1", 5, 2, 1.0)
     assert not leases.take("g1", 5, 1, 1.0)
@@ -43,28 +39,28 @@ def test_slots_are_counted() -> None:
 
 def test_more_may_be_lent() -> None:
     leases = Leases()
-    leases.lend(lend(5, 1), 0.0)
+    leases.lend(lending(5, 1), 0.0)
     assert leases.take("g1", 5, 1, 0.0)
-    assert leases.lend(lend(5, 2), 0.0)
+    assert leases.lend(lending(5, 2), 0.0)
     assert leases.take("g1", 5, 1, 0.0)
 
 
 def test_what_is_over_does_not_come_back() -> None:
     leases = Leases()
-    leases.lend(lend(5, 1), 0.0)
+    leases.lend(lending(5, 1), 0.0)
     assert not leases.end("g1", 4)
     assert leases.end("g1", 5)
     assert not leases.end("g1", 5)
-    assert not leases.lend(lend(5, 3), 0.0)
-    assert leases.lend(lend(6, 1), 0.0)
+    assert not leases.lend(lending(5, 3), 0.0)
+    assert leases.lend(lending(6, 1), 0.0)
     assert [lease.number for lease in leases.clear()] == [6]
-    assert not leases.lend(lend(6, 1), 0.0)
+    assert not leases.lend(lending(6, 1), 0.0)
     leases.give("g1", 6, 1, 0.0)
 
 
 def test_a_lease_is_unused_when_nothing_ran_for_a_while() -> None:
     leases = Leases()
-    leases.lend(lend(5, 2), 0.0)
+    leases.lend(lending(5, 2), 0.0)
     assert not leases.unused(UNUSED_S / 2)
     leases.take("g1", 5, 1, UNUSED_S)
     assert not leases.unused(10.0)
@@ -102,6 +98,60 @@ def test_a_run_under_a_lease(straight: Straight) -> None:
     straight.until(Kind.LEASE_OVER, 7)
 
 
+def test_a_request_that_was_granted_uses_what_is_lent(straight: Straight) -> None:
+    straight.stand.run(2, "chat/completions", ENDLESS, stream=True)
+    straight.stand.begun(2)
+    straight.lend(7, 1, first=2)
+    straight.run(3, 7, CHAT)
+    assert straight.stand.ended(3).failure.code == Code.RETURNED
+    straight.cancel(2)
+    idle = straight.stand.expect(Idle)
+    assert (idle.number, idle.code, idle.lease) == (2, Code.CANCELLED, 7)
+    assert straight.stand.expect(LeaseEnded).runs == []
+    straight.lend(8, 1)
+    straight.run(4, 8, {**CHAT, "max_tokens": 2})
+    assert straight.stand.ended(4).done.output_tokens == 2
+
+
+def test_a_heavy_request_uses_as_much_as_it_holds(straight: Straight) -> None:
+    straight.stand.run(2, "chat/completions", ENDLESS, stream=True)
+    straight.stand.begun(2)
+    straight.lend(7, 3, first=2, weight=2)
+    straight.run(3, 7, ENDLESS, stream=True)
+    straight.stand.begun(3)
+    straight.run(4, 7, CHAT)
+    assert straight.stand.ended(4).failure.code == Code.RETURNED
+    straight.cancel(2)
+    straight.stand.expect(Idle)
+    for number in (5, 6):
+        straight.run(number, 7, ENDLESS, stream=True)
+        straight.stand.begun(number)
+    straight.stand.send(Recall(straight.stand.gateway, 7))
+    ended = straight.stand.expect(LeaseEnded)
+    assert sorted(run.number for run in ended.runs) == [3, 5, 6]
+
+
+def test_a_granted_request_is_named_when_its_lease_ends(straight: Straight) -> None:
+    straight.stand.run(2, "chat/completions", ENDLESS, stream=True)
+    straight.stand.begun(2)
+    straight.lend(7, 1, first=2)
+    straight.stand.send(Recall(straight.stand.gateway, 7))
+    assert straight.stand.expect(LeaseEnded).runs == [Used(2, 1, 1)]
+    straight.stand.send(lending(7, 2, straight.stand.gateway, 2))
+    straight.stand.cancel(2)
+    assert straight.stand.expect(Idle).number == 2
+
+
+def test_a_lease_that_cannot_be_told_keeps_nothing_from_its_request(tmp_path: Path) -> None:
+    with stand(tmp_path) as one, Straight(one) as ways:
+        one.load(spec_of("tiny-loop"))
+        one.run(2, "chat/completions", {**CHAT, "max_tokens": 2})
+        assert ways.lend_in_vain(7, first=2).runs == [Used(2, 1, 1)]
+        one.subscribe()
+        assert one.ended(2).done.output_tokens == 2
+        assert one.expect(Idle).number == 2
+
+
 def test_the_worker_counts(straight: Straight) -> None:
     straight.lend(7, 1)
     straight.run(2, 7, ENDLESS, stream=True)
@@ -137,7 +187,7 @@ def test_a_recall_names_what_still_runs(straight: Straight) -> None:
 
 
 def test_a_lease_nobody_can_hear_of_is_over_at_once(straight: Straight) -> None:
-    straight.stand.send(Lend("g00000000", 8, 2, "asked-for", "chat/completions", "m"))
+    straight.stand.send(lending(8, 2, "g00000000"))
     assert straight.stand.expect(LeaseEnded) == LeaseEnded("g00000000", 8, [])
 
 

@@ -58,9 +58,9 @@ class Lender:
         self.house = house
         self.gateway = house.gateways[-1].id
 
-    def lend(self, number: int, slots: int) -> None:
+    def lend(self, number: int, slots: int, first: tuple[int, int] = (0, 0)) -> None:
         """Lend; the gateway knows when it has read something later of the worker (``settled``)."""
-        self.house.do(lambda: self.house.workers["w1"].lend(self.gateway, number, slots))
+        self.house.do(lambda: self.house.workers["w1"].lend(self.gateway, number, slots, first))
 
     def end(self, number: int) -> None:
         self.house.do(lambda: self.house.workers["w1"].end_lease(self.gateway, number))
@@ -119,6 +119,46 @@ def test_more_than_was_lent_is_asked_for(house: StandIn, lender: Lender) -> None
     with opened(house, CHAT) as connection:
         lender.answer(lender.next_run())
         assert parsed(read_to_end(connection))[0] == 200
+
+
+def test_what_was_asked_for_uses_what_is_lent(house: StandIn) -> None:
+    lender = Lender(house)
+    settled(house)
+    with opened(house, {**CHAT, "n": 2}):
+        asked = house.next_ask()
+        assert asked.ask.weight == 2
+        lender.lend(6, 3, (asked.ask.number, 1))
+        settled(house)
+        with opened(house, CHAT) as one, opened(house, CHAT) as another:
+            lender.answer(lender.next_run())
+            second = house.next_ask()
+            lender.answer(Straight(_as_run(second), second.body))
+            assert [parsed(read_to_end(each))[0] for each in (one, another)] == [200, 200]
+    cancel = lender.next_run().message
+    assert (cancel.number, cancel.attempt, cancel.reason) == (asked.ask.number, 1, Code.CANCELLED)
+    assert house.cancelled.empty()
+    with opened(house, CHAT) as connection:
+        lender.answer(lender.next_run())
+        assert parsed(read_to_end(connection))[0] == 200
+    lender.end(6)
+
+
+def test_what_was_tried_again_uses_nothing_that_was_lent_to_its_first_attempt(house: StandIn) -> None:
+    lender = Lender(house)
+    settled(house)
+    with opened(house, CHAT) as connection:
+        first = house.next_ask()
+        returned = Failure(Code.RETURNED, "the worker never saw the gateway")
+        house.do(lambda: house.publish(first, [first.failed(0, returned)]))
+        again = house.next_ask()
+        lender.lend(6, 1, (first.ask.number, 1))
+        settled(house)
+        with opened(house, CHAT) as another:
+            lender.answer(lender.next_run())
+            assert parsed(read_to_end(another))[0] == 200
+        house.do(lambda: house.publish(again, [again.event(0, Kind.DELTA, ANSWER, 3), again.done(1)]))
+        assert parsed(read_to_end(connection))[0] == 200
+    lender.end(6)
 
 
 def _as_run(asked: Asked) -> object:
