@@ -146,10 +146,14 @@ class Board:
         failure = refusal_for(place, failure)
         for waiting in place.take_all():
             self.refuse(waiting.key, failure)
+        self.refuse_loaders(place, failure)
+        place.respec = place.former = None
+
+    def refuse_loaders(self, place: Place, failure: Failure) -> None:
+        """Tell those who asked for the load that it will not be."""
         for caller in place.loaders:
             self.refuse(RequestKey(caller.peer, caller.number, 0), failure)
         place.loaders.clear()
-        place.respec = None
 
     def answer_loaded(self, place: Place, callers: list[Caller]) -> None:
         """Tell those who asked for the load that it is there."""

@@ -138,7 +138,7 @@ class Demand(Lending):
         if place is None or place.seat is None or not place.seat.holds_place:
             return False
         place.wanted = False
-        place.respec = None
+        place.respec = place.former = None
         place.unloaders.append(Caller(peer, number, 0))
         if place.seat.state in (State.LOADING, State.FAILED):
             self.leave(place.seat)

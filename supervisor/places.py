@@ -132,6 +132,8 @@ class Place:
         self.fetching = False
         self.respec: ModelSpec | None = None
         """Load again with these options as soon as the running requests are done."""
+        self.former: ModelSpec | None = None
+        """What it was loaded with before that: again, if it cannot be loaded with those."""
         self.last_use = 0.0
         self.cutoff = 0
         """Whoever came before this order waited for the load, and is served before the model makes room."""

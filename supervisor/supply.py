@@ -49,6 +49,7 @@ class Supply(Board):
         place.record.ready()
         self.memory = max(1, self.memory - seat.memory) if self.memory else 0
         place.wanted = True
+        place.former = None
         place.last_use = now
         place.cutoff = next(self.order)
         self.count("loads")
@@ -65,9 +66,11 @@ class Supply(Board):
             return
         failure = refusal_for(place, failure)
         self.count("load_failures")
+        back = place.former is not None and not self.closing
         if started or seat.state is State.LOADING:
             seat.step(Step.LOAD_FAILED)
-            place.record.load_failed(failure, now)
+            if not back:
+                place.record.load_failed(failure, now)
             pause = place.record.pause(now)
             self.leave(seat)
         else:
@@ -80,8 +83,20 @@ class Supply(Board):
         if failure.detail:
             fields["detail"] = failure.detail
         level = "error" if failure.http_status >= 500 else "warning"
+        if back:
+            self.emit(Note(level, "load failed, its former options are taken again", fields))
+            self._as_before(place, failure)
+            return
         self.emit(Note(level, "load failed", {**fields, "retry_in": round(pause, 3)}))
         self.give_up(place, structs.replace(failure, retry_after=pause) if failure.http_status == 503 else failure)
+
+    def _as_before(self, place: Place, failure: Failure) -> None:
+        """Only who asked for other options hears that they are none; who waits for the model waits on."""
+        place.spec, place.former = place.former, None
+        place.respec = None
+        place.wanted = True
+        what = f"{failure.message}; its former options are taken again"
+        self.refuse_loaders(place, structs.replace(failure, message=what, retry_after=self.limits.restarts.first))
 
     def engine_died(self, worker: str, failure: Failure, now: float) -> None:
         """The engine of a ready model is gone; the worker told the gateways and holds no grant any more."""

@@ -247,7 +247,7 @@ def _finish_drain(board: Board, place: Place, claim: Claim | None) -> None:
         board.count("evictions")
         place.wanted = False
     if place.respec:
-        place.spec, place.respec = place.respec, None
+        place.former, place.spec, place.respec = place.spec, place.respec, None
     board.leave(seat)
 
 

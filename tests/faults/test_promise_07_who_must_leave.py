@@ -10,6 +10,7 @@ from tests.conftest import OpenHouse
 from tests.engines.engine import program
 from tests.house import processes
 from tests.house.exchange import Exchange
+from tests.house.models import STORY
 from tests.house.server import Server
 from tests.house.waiting import stays, wait_for
 
@@ -103,6 +104,17 @@ def test_what_only_starting_tells_evicts_one_once(
     refused(server.client.chat(TALES), "backing_off")
     assert server.engine_pid(CHAT) == came_back, "once"
     assert server.engine_pid(LOOP) == stays_here
+
+
+def test_a_running_model_survives_options_that_its_engine_refuses(open_house: OpenHouse, tmp_path: Path) -> None:
+    server = open_house("tiny-chat", llama_server=program(tmp_path, "refuses_a_flag"), load=[CHAT])
+    server.wait_loaded(CHAT)
+    load = {"model_name": CHAT, "llamacpp_backend": "system", "llamacpp_args": "--frobnicate"}
+    answer = server.client.post("/v1/load", load)
+    refused(answer, "load_failed")
+    assert "former options" in answer.error["message"]
+    assert server.client.chat(CHAT).text == STORY
+    assert server.state()["troubled"] == []
 
 
 def test_backoff_grows_and_says_so(open_house: OpenHouse, tmp_path: Path) -> None:
