@@ -15,7 +15,7 @@ from protocol.ids import RequestKey
 from protocol.work import Run
 from workers.assemble import Assembler
 from workers.backends.backend import EngineRequest
-from workers.client import Exchange
+from workers.connection import Exchange
 from workers.stream import Stream, Tail, tails_of
 from workers.timing import Span, Timing
 
@@ -63,7 +63,7 @@ class Owner(Protocol):
 
 
 class Attempt:
-    """One attempt. It is the :class:`~workers.client.Answer` of its exchange."""
+    """One attempt. It is the :class:`~workers.connection.Answer` of its exchange."""
 
     def __init__(self, run: Run, body: bytes, program: str, ours: str, owner: Owner, clock: Clock) -> None:
         """Wait; ``program`` and ``ours`` are the engine's name, and what it calls the model."""
@@ -106,12 +106,12 @@ class Attempt:
         return self._status != 0
 
     def began(self, status: int) -> None:
-        """See :class:`~workers.client.Answer`."""
+        """See :class:`~workers.connection.Answer`."""
         self._status = status
         self._owner.advanced(self, b"", 0)
 
     def data(self, piece: bytes) -> None:
-        """See :class:`~workers.client.Answer`."""
+        """See :class:`~workers.connection.Answer`."""
         if self.phase is not Phase.RUNNING:
             return
         if self._status >= 400 or self._stream is None:
@@ -147,7 +147,7 @@ class Attempt:
             self.exchange.settle()
 
     def ended(self) -> None:
-        """See :class:`~workers.client.Answer`."""
+        """See :class:`~workers.connection.Answer`."""
         if self.phase is not Phase.RUNNING:
             self._owner.discarded(self)
         elif self._status >= 400:
@@ -165,7 +165,7 @@ class Attempt:
             self._owner.completed(self, b"" if self._assembler is None else self._assembler.answer())
 
     def broke(self, reason: str) -> None:
-        """See :class:`~workers.client.Answer`."""
+        """See :class:`~workers.connection.Answer`."""
         if self.phase is not Phase.RUNNING:
             self._owner.discarded(self)
         else:

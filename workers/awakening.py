@@ -28,19 +28,19 @@ class Whole:
         self._parts: list[bytes] = []
 
     def began(self, status: int) -> None:
-        """See :class:`~workers.client.Answer`."""
+        """See :class:`~workers.connection.Answer`."""
         self._status = status
 
     def data(self, piece: bytes) -> None:
-        """See :class:`~workers.client.Answer`."""
+        """See :class:`~workers.connection.Answer`."""
         self._parts.append(piece)
 
     def ended(self) -> None:
-        """See :class:`~workers.client.Answer`."""
+        """See :class:`~workers.connection.Answer`."""
         self._then(self._status, b"".join(self._parts))
 
     def broke(self, reason: str) -> None:
-        """See :class:`~workers.client.Answer`."""
+        """See :class:`~workers.connection.Answer`."""
         self._then(0, reason.encode())
 
 

@@ -11,14 +11,11 @@ import msgspec
 
 from protocol.checkpoints import GENAI
 from workers import onnx
+from workers.broken import BrokenError
 
 _DEEPEST: Final = 8
 _LARGEST: Final = 4 * 1024 * 1024
 """Bytes of a description; most have two thousand."""
-
-
-class BrokenError(ValueError):
-    """The folder is no model, or not a whole one. The text is for the caller and has no path."""
 
 
 class Folder(NamedTuple):
@@ -81,8 +78,6 @@ def _check(path: Path, name: str) -> None:
             onnx.check(path)
         else:
             path.stat()
-    except onnx.BrokenError as problem:
-        raise BrokenError(str(problem)) from None
     except FileNotFoundError as problem:
         raise BrokenError(f"{Path(problem.filename or name).name} is missing") from None
 

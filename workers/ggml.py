@@ -12,7 +12,8 @@ from typing import BinaryIO, Final, NamedTuple
 
 from protocol.checkpoints import GGML
 from workers import gguf
-from workers.gguf import BLOCKS, BrokenError
+from workers.broken import BrokenError
+from workers.gguf import BLOCKS
 
 _EACH_SIZE: Final = 2**24
 _MOST_LAYERS: Final = 256
@@ -44,7 +45,7 @@ class _Header(NamedTuple):
 
 
 def check(path: Path) -> None:
-    """Raise :class:`~workers.gguf.BrokenError` for a file that is none or not whole, OSError if it cannot be read."""
+    """Raise :class:`~workers.broken.BrokenError` for a file that is none or not whole, OSError if it cannot be read."""
     with path.open("rb") as file:
         magic = file.read(len(GGML))
         if magic == gguf.MAGIC:

@@ -8,6 +8,8 @@ import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from workers.broken import BrokenError
+
 MAGIC: Final = b"GGUF"
 MOST_ITEMS: Final = 4_000_000
 """Strings and tensors looked at: a vocabulary has some 100,000; a file that claims more is not believed."""
@@ -26,10 +28,6 @@ BLOCKS: Final = {
 }
 # fmt: on
 """Tensor type → elements and bytes of a block. An unknown type is only asked where it begins."""
-
-
-class BrokenError(ValueError):
-    """The file is no GGUF file, or not a whole one. The text is for the caller and has no path."""
 
 
 class Header(NamedTuple):

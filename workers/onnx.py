@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
+from workers.broken import BrokenError
+
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MOST_FIELDS: Final = 400_000
 """Fields looked at: a large model has some ten thousand; a file with more is not believed."""
@@ -19,10 +21,6 @@ _INITIALIZER: Final = 5
 """Of a graph."""
 _EXTERNAL_DATA: Final = 13
 """Of a tensor: entries of a key (1) and a value (2)."""
-
-
-class BrokenError(ValueError):
-    """The file is no ONNX file, or not a whole one. The text is for the caller and has no path."""
 
 
 class _Field(NamedTuple):

@@ -8,12 +8,10 @@ from typing import Final
 
 import msgspec
 
+from workers.broken import BrokenError
+
 LARGEST_HEADER: Final = 25_000_000
 """A quarter of the format's own bound: 100,000 tensors, which take a second to read."""
-
-
-class BrokenError(ValueError):
-    """The file is no safetensors file, or not a whole one. The text is for the caller and has no path."""
 
 
 class _Tensor(msgspec.Struct):

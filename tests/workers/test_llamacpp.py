@@ -22,6 +22,7 @@ from workers import gguf
 from workers.backends import ARGUMENTS, CLASSES, DESCRIPTORS, backend_class
 from workers.backends.arguments import FORBIDDEN, check_args, slots_of
 from workers.backends.llamacpp import LlamaCpp
+from workers.broken import BrokenError
 from workers.check import available_memory
 from workers.engines.flags import FLAGS, FlagError, parse
 from workers.generation import FEW_TOKENS, SHORT_BODY
@@ -295,7 +296,7 @@ def test_whole_files_are_whole(name: str, tmp_path: Path) -> None:
     cut = tmp_path / "cut.gguf"
     for size in (3, 20, 100, len(data) // 3, len(data) - 64):
         cut.write_bytes(data[:size])
-        with pytest.raises(gguf.BrokenError):
+        with pytest.raises(BrokenError):
             gguf.read(cut)
 
 
@@ -306,7 +307,7 @@ def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, n
     data = bytearray((tiny_models() / "models" / "tiny-chat.gguf").read_bytes()[:4096])
     data[4 + place : 4 + place + len(noise)] = noise
     path.write_bytes(data)
-    with pytest.raises(gguf.BrokenError):
+    with pytest.raises(BrokenError):
         gguf.read(path)
 
 

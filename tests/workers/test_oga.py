@@ -24,6 +24,7 @@ from tests.house.tiny import protobuf
 from workers import genai, onnx
 from workers.backends import CLASSES
 from workers.backends.oga import Oga
+from workers.broken import BrokenError
 from workers.engines.oga_words import Cutter
 
 FAMILY = ("oga-cpu", "oga-hybrid", "oga-npu", "ryzenai-llm")
@@ -196,14 +197,14 @@ def test_folders_that_are_no_model(tmp_path: Path, config: bytes, said: str) -> 
     (tmp_path / "genai_config.json").write_bytes(config)
     (tmp_path / "empty.onnx").touch()
     (tmp_path / "text.onnx").write_bytes(b"hello, hello, hello")
-    with pytest.raises(genai.BrokenError, match=said) as told:
+    with pytest.raises(BrokenError, match=said) as told:
         genai.read(tmp_path)
     assert str(tmp_path) not in str(told.value)
 
 
 def test_what_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").touch()
-    with pytest.raises(genai.BrokenError, match="not a folder"):
+    with pytest.raises(BrokenError, match="not a folder"):
         genai.read(tmp_path / "x.gguf")
     with pytest.raises(FileNotFoundError):
         genai.read(tmp_path / "nothing")
@@ -213,23 +214,23 @@ def test_data_beside_a_model(tmp_path: Path) -> None:
     weight = protobuf.beside("w", [4, 8], "model.onnx.data", 128)
     (tmp_path / "model.onnx").write_bytes(protobuf.model([], [weight], [], []))
     (tmp_path / "genai_config.json").write_text('{"model":{"decoder":{"filename":"model.onnx"}}}')
-    with pytest.raises(genai.BrokenError, match=r"model\.onnx\.data is missing"):
+    with pytest.raises(BrokenError, match=r"model\.onnx\.data is missing"):
         genai.read(tmp_path)
     (tmp_path / "model.onnx.data").write_bytes(b"0" * 100)
-    with pytest.raises(genai.BrokenError, match=r"model\.onnx\.data is truncated: 28 bytes"):
+    with pytest.raises(BrokenError, match=r"model\.onnx\.data is truncated: 28 bytes"):
         genai.read(tmp_path)
     (tmp_path / "model.onnx.data").write_bytes(b"0" * 128)
     assert genai.read(tmp_path).context == 0
     outside = protobuf.beside("w", [4, 8], "../secret", 128)
     (tmp_path / "model.onnx").write_bytes(protobuf.model([], [outside], [], []))
-    with pytest.raises(genai.BrokenError, match="outside of its folder"):
+    with pytest.raises(BrokenError, match="outside of its folder"):
         genai.read(tmp_path)
 
 
 def test_a_description_that_is_no_description_of_anything(tmp_path: Path) -> None:
     with (tmp_path / "genai_config.json").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(genai.BrokenError, match="too large"):
+    with pytest.raises(BrokenError, match="too large"):
         genai.read(tmp_path)
 
 
@@ -245,7 +246,7 @@ def test_a_file_of_very_many_very_small_fields_is_not_believed(tmp_path: Path, m
     path.write_bytes(protobuf.model([], [protobuf.beside(f"w{n}", [2], "x.onnx", 8) for n in range(9)], [], []))
     onnx.check(path)
     monkeypatch.setattr(onnx, "_MOST_FIELDS", 50)
-    with pytest.raises(onnx.BrokenError, match="no ONNX file"):
+    with pytest.raises(BrokenError, match="no ONNX file"):
         onnx.check(path)
 
 
@@ -254,7 +255,7 @@ def test_a_model_that_was_cut_anywhere_is_not_whole(tmp_path: Path) -> None:
     cut = tmp_path / "cut.onnx"
     for size in (1, 10, 50, len(whole) // 2, len(whole) - 1):
         cut.write_bytes(whole[:size])
-        with pytest.raises(onnx.BrokenError):
+        with pytest.raises(BrokenError):
             onnx.check(cut)
 
 
@@ -265,7 +266,7 @@ def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, n
     data[place : place + len(noise)] = noise
     path = tmp_path_factory.mktemp("noise") / "x.onnx"
     path.write_bytes(data)
-    with contextlib.suppress(onnx.BrokenError, OSError):
+    with contextlib.suppress(BrokenError, OSError):
         onnx.check(path)
 
 

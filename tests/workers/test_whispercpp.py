@@ -25,9 +25,9 @@ from tests.house.models import tiny_models
 from workers import ggml, heard
 from workers.backends import ARGUMENTS
 from workers.backends.whispercpp import WhisperCpp
+from workers.broken import BrokenError
 from workers.engines.flags import FlagError
 from workers.engines.whisper_flags import FLAGS, read, wishes
-from workers.gguf import BrokenError
 
 MODELS = tiny_models() / "models"
 FORM = forms.written([Part("model", b"m"), Part("language", b"de"), Part("file", b"RIFF", "a.wav")])

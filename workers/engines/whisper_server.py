@@ -18,6 +18,7 @@ import msgspec
 from protocol import forms, transcripts
 from protocol.transcripts import Transcript
 from workers import ggml
+from workers.broken import BrokenError
 from workers.engines.door import JSON, Door, Visit, unknown
 from workers.engines.ending import leave, starter, wait_for_the_end
 from workers.engines.flags import FlagError
@@ -25,7 +26,6 @@ from workers.engines.hearing import Hearing, HearingError
 from workers.engines.refusal import RefusedError
 from workers.engines.sound import SoundError, samples
 from workers.engines.whisper_flags import KEY, read, version, wishes
-from workers.gguf import BrokenError
 
 
 class Server(Door):

@@ -18,6 +18,7 @@ from protocol import checkpoints
 from protocol.checkpoints import HubPlace
 from protocol.shelf import Source
 from workers import gguf
+from workers.broken import BrokenError
 from workers.jobs import disk, listing
 from workers.jobs.gauge import Gauge
 from workers.jobs.listing import Remote
@@ -171,5 +172,5 @@ def _check(remote: Remote, path: Path) -> None:
     if _is_gguf(remote):
         try:
             gguf.read(path)
-        except gguf.BrokenError as problem:
+        except BrokenError as problem:
             raise SourceError(f"{problem} at the hub") from problem

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from workers import gguf
+from workers.broken import BrokenError
 
 
 def broken(files: list[str]) -> str:
@@ -15,7 +16,7 @@ def broken(files: list[str]) -> str:
                 return f"{path.name} is empty"
             if path.suffix.lower() == ".gguf":
                 gguf.read(path)
-        except gguf.BrokenError as problem:
+        except BrokenError as problem:
             return f"{path.name}: {problem}"
         except (OSError, ValueError):
             return f"{path.name} cannot be read"

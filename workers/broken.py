@@ -1,0 +1,7 @@
+"""The one error of all readers of model files."""
+
+from __future__ import annotations
+
+
+class BrokenError(ValueError):
+    """The file (or folder) is no model of its kind, or not a whole one. The text is for the caller and has no path."""
