@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import gevent
+import gevent.socket
 from greenlet import greenlet
 
 from protocol import logs
@@ -38,6 +39,8 @@ class Acceptor:
         self._listener = listener
         self._serve = serve
         self._most, self._few = most, few
+        # Looked up once: gevent's own accept makes four enumerations of them for each connection.
+        self._kind = listener.family, listener.type, listener.proto
         self._busy: set[greenlet] = set()
         self._idle: list[greenlet] = []
         self._hub = gevent.get_hub()
@@ -61,7 +64,8 @@ class Acceptor:
                 self._watcher.stop()
                 return
             try:
-                connection = self._listener.accept()
+                fd, address = self._listener._accept()  # noqa: SLF001
+                connection = gevent.socket.socket(*self._kind, fd), address
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
                 return
             except OSError as problem:

@@ -9,10 +9,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import falcon
-import structlog
 
 from gateway.house import House
 from gateway.visit import of
+from protocol import logs
 from protocol.failures import Code, Failure
 
 OPEN_PATHS: Final = frozenset({"/live", "/health"})
@@ -27,8 +27,7 @@ class Label:
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Before anything else."""
         label = of(req.env).label
-        structlog.contextvars.clear_contextvars()
-        structlog.contextvars.bind_contextvars(request_id=label)
+        logs.follow(label)
         resp.set_header("X-Request-ID", label)
 
 

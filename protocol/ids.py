@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from typing import NamedTuple
@@ -40,4 +41,4 @@ def label(given: str | None) -> str:
     """Return the caller's request id if it is well formed, else a new one."""
     if given and LABEL.fullmatch(given):
         return given
-    return f"req-{secrets.token_hex(8)}"
+    return f"req-{os.urandom(8).hex()}"

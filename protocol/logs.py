@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
 from select import POLLOUT, poll  # by name: gevent's replacement would block in its event loop
@@ -63,6 +64,7 @@ class Logger(structlog.typing.FilteringBoundLogger, Protocol):
         """Return a logger with these fields and no others."""
 
 
+_label: ContextVar[str] = ContextVar("request_id", default="")
 _sink: Sink | None = None
 _process = "?"
 _tracing = False
@@ -80,7 +82,7 @@ def _second(seconds: int) -> str:
 
 
 def _record(method: str, fields: Record) -> Record:
-    """Return the record of a line: what every one has first, then what is bound to the context, then its own."""
+    """Return the record of a line: what every one has first, then the request of its context, then its own."""
     now = time.time()
     record: Record = {
         "ts": f"{_second(int(now))}{int(now * 1000) % 1000:03d}Z",
@@ -88,8 +90,10 @@ def _record(method: str, fields: Record) -> Record:
         "process": fields.pop("process", _process),
         "pid": fields.pop("pid", None) or os.getpid(),
         "event": fields.pop("event", ""),
-        **structlog.contextvars.get_contextvars(),
     }
+    label = _label.get()
+    if label:
+        record["request_id"] = label
     record.update(fields)
     if method != "trace":
         for key in PROMPT_FIELDS & record.keys():
@@ -182,6 +186,11 @@ def _uncaught(kind: type[BaseException], problem: BaseException, trace: Tracebac
     if issubclass(kind, KeyboardInterrupt):
         return
     get().critical("uncaught exception", exc_info=(kind, problem, trace))
+
+
+def follow(label: str) -> None:
+    """Put the id of a request into every line of the present context (a thread, a greenlet) from now on."""
+    _label.set(label)
 
 
 def tracing() -> bool:

@@ -26,7 +26,7 @@ class Dropper:
 
     def __call__(self, record: bytes) -> None:
         """Send a record, or count it."""
-        if self._send(with_dropped(record, self._owed)):
+        if self._send(with_dropped(record, self._owed) if self._owed else record):
             self._owed = 0
         else:
             self._owed += 1

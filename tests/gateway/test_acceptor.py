@@ -129,11 +129,11 @@ class Refusing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._listener, name)
 
-    def accept(self) -> Any:
+    def _accept(self) -> Any:
         if not self.refused:
             self.refused += 1
             raise OSError(errno.EMFILE, "Too many open files")
-        return self._listener.accept()
+        return self._listener._accept()
 
 
 def test_a_system_without_files_is_given_a_rest(listener: Any, monkeypatch: pytest.MonkeyPatch) -> None:
