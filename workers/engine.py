@@ -38,7 +38,7 @@ class Engine:
         loop: Loop,
         backend: Backend,
         log: logs.Logger,
-        label: Callable[[], str],
+        label: Callable[[], str | None],
         on_death: Callable[[Death], None],
     ) -> None:
         """Start the engine; raises OSError if that cannot be. ``on_death`` is called once, from the loop."""

@@ -1,4 +1,8 @@
-"""An engine's output: pumped line by line into the log, with its level, and the last lines kept for the failure."""
+"""An engine's output: pumped line by line into the log, with its level, and the last lines kept for the failure.
+
+An engine writes a line in several pieces, and each would wake this process.  While several requests run, so that
+nobody can tell whose a line is, what comes is read every now and then.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ from protocol.loop import Callback, Loop
 
 KEPT_LINES: Final = 50
 LONGEST_LINE: Final = 8192
+TOGETHER_S: Final = 0.01
+"""How long lines wait for others while several requests run. A pipe holds 64 KiB, and its engine waits beyond that."""
 _PREFIX: Final = re.compile(rb"\d+\.\d\d\.\d{3}\.\d{3} ([DIWE]) ")
 _LEVELS: Final = {b"D": "debug", b"I": "debug", b"W": "warning", b"E": "error"}
 """What llama.cpp calls information repeats ours (started, ready, answered) many times over."""
@@ -44,11 +50,11 @@ class Pump:
         loop: Loop,
         log: logs.Logger,
         pid: int,
-        label: Callable[[], str],
+        label: Callable[[], str | None],
         fds: list[int],
         reads: Callable[[bytes], tuple[str, str] | None],
     ) -> None:
-        """Read ``fds`` (non-blocking from here on); ``label`` tells the running request where it can be known.
+        """Read ``fds`` (non-blocking from here on); ``label``: the running request, empty for none, None for several.
 
         ``reads``: see :meth:`workers.backends.backend.Backend.parse`.
         """
@@ -64,11 +70,24 @@ class Pump:
 
     def _reader(self, fd: int) -> Callback:
         def read() -> None:
-            self._read(fd)
+            label = self._label()
+            self._read(fd, label or "")
+            if label is None and fd in self._rest:
+                self._loop.on_readable(fd, None)
+                self._loop.call_later(TOGETHER_S, read_again)
+
+        def read_again() -> None:
+            if fd not in self._rest:
+                return
+            self._read(fd)  # whoever is alone now need not have been when this was written
+            if self._label() is None:
+                self._loop.call_later(TOGETHER_S, read_again)
+            elif fd in self._rest:
+                self._loop.on_readable(fd, read)
 
         return read
 
-    def _read(self, fd: int) -> bool:
+    def _read(self, fd: int, label: str = "") -> bool:
         try:
             data = os.read(fd, 65536)
         except BlockingIOError:
@@ -84,29 +103,28 @@ class Pump:
             rest = b""
         self._rest[fd] = rest
         for line in lines:
-            self._line(line)
+            self._line(line, label)
         return True
 
-    def _line(self, line: bytes) -> None:
+    def _line(self, line: bytes, label: str) -> None:
         line = line.rstrip(b"\r")[:LONGEST_LINE]
         if not line.strip():
             return
         level, text = self._reads(line) or parse(line)
         if level != "trace":  # what a client wrote is shown at that level and nowhere else
             self.last.append(text)
-        fields = {"request_id": label} if (label := self._label()) else {}
+        fields = {"request_id": label} if label else {}
         getattr(self._log, level)(text, **fields)
 
     def _end(self, fd: int) -> None:
         self._loop.on_readable(fd, None)
-        rest = self._rest.pop(fd)
-        self._line(rest)
+        self._line(self._rest.pop(fd), self._label() or "")
 
     def drain(self) -> None:
         """Read what a dead engine still wrote, and stop reading."""
         for fd in list(self._rest):
             for _ in range(1000):
-                if not self._read(fd):
+                if not self._read(fd, self._label() or ""):
                     break
             if fd in self._rest:
                 self._end(fd)

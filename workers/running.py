@@ -70,11 +70,11 @@ class Running:
         """Return whether the engine has work."""
         return any(attempt.phase is not Phase.WAITING for attempt in self._attempts.values())
 
-    def only_label(self) -> str:
-        """Return the label of the request under way, if there is exactly one."""
-        if len(self._attempts) != 1:
-            return ""
-        return next(iter(self._attempts.values())).run.label
+    def only_label(self) -> str | None:
+        """Return the label of the request under way, empty if there is none, None if there are several."""
+        if len(self._attempts) > 1:
+            return None
+        return next((attempt.run.label for attempt in self._attempts.values()), "")
 
     def open(self, backend: Backend, client: Client, guard: Guard, log: logs.Logger) -> None:
         """An engine is ready: take requests."""
