@@ -49,6 +49,6 @@ def test_in_prefill(server: Server, stream: bool) -> None:
 def test_all_choices_of_one_request(server: Server, stream: bool) -> None:
     request = server.client.start_chat(LOOP, n=3, stream=stream, max_tokens=8000)
     wait_for(lambda: server.busy_slots(LOOP) == 3, "every choice has a slot", 10)
-    assert server.state()["granted"] == 3
+    wait_for(lambda: server.state()["granted"] == 3, "so many are granted")
     request.hang_up()
     gone(server, LOOP)
