@@ -90,6 +90,7 @@ class Acceptor:
         """Serve one connection after the other."""
         me = gevent.getcurrent()
         while True:
+            logs.follow("")  # the last request of the connection before
             try:
                 self._serve(*connection)
             except gevent.GreenletExit:

@@ -35,13 +35,14 @@ class Limits(NamedTuple):
 class Target(NamedTuple):
     """What a request's model name came to: ``spec`` is None while the model is not on this machine.
 
-    ``pinned`` is what a load asks for, None if it says nothing about that.
+    ``pinned`` is what a load asks for, None if it says nothing about that; ``any``: however it is loaded.
     """
 
     name: str
     type: str
     spec: ModelSpec | None
     pinned: bool | None = None
+    any: bool = False
 
 
 class Board:
@@ -72,6 +73,7 @@ class Board:
             place = self.places[target.name] = Place(target.name, target.type, self.limits.restarts)
         if place.seat is None and target.spec is not None:
             place.spec = target.spec
+            place.former = place.former if place.wanted else None
             place.pinned = place.pinned or target.spec.pinned
         return place
 
@@ -146,14 +148,14 @@ class Board:
         failure = refusal_for(place, failure)
         for waiting in place.take_all():
             self.refuse(waiting.key, failure)
-        self.refuse_loaders(place, failure)
+        self.refuse_callers(place.loaders, failure)
+        place.loaders.clear()
         place.respec = place.former = None
 
-    def refuse_loaders(self, place: Place, failure: Failure) -> None:
-        """Tell those who asked for the load that it will not be."""
-        for caller in place.loaders:
+    def refuse_callers(self, callers: list[Caller], failure: Failure) -> None:
+        """Tell those who asked for a load that it will not be."""
+        for caller in callers:
             self.refuse(RequestKey(caller.peer, caller.number, 0), failure)
-        place.loaders.clear()
 
     def answer_loaded(self, place: Place, callers: list[Caller]) -> None:
         """Tell those who asked for the load that it is there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, structs
+from typing import Final
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
@@ -10,10 +10,13 @@ from protocol.leases import Recall
 from protocol.recipes import ModelSpec
 from protocol.work import Ask, Cancel
 from supervisor.board import Target
-from supervisor.effects import Send
+from supervisor.effects import Report, Send
 from supervisor.lending import Lending
 from supervisor.lifecycle import State
-from supervisor.places import Caller, Place, Waiting
+from supervisor.places import Caller, Place, Waiting, differs
+
+_ON_ITS_WAY: Final = frozenset({State.CHECKING, State.CHECKED, State.LOADING, State.FAILED})
+"""A worker in these has nothing that could end well before it leaves."""
 
 
 class Demand(Lending):
@@ -115,10 +118,12 @@ class Demand(Lending):
     def load_asked(self, peer: str, number: int, target: Target, now: float) -> None:
         """Somebody wants the model loaded with just these options (an explicit wish forgives a backoff)."""
         place = self.place(target)
-        caller = Caller(peer, number, next(self.order))
+        caller = Caller(peer, number, next(self.order), None if target.any else target.spec)
         if self.closing:
             self.refuse(RequestKey(peer, number, 0), Failure(Code.DRAINING, "The server is shutting down"))
             return
+        if place.respec is None and place.former is None:
+            place.former_pinned = place.pinned
         if target.pinned is not None:
             place.pinned = target.pinned
         if target.spec is not None and place.spec is not None and place.seat and differs(target.spec, place.spec):
@@ -133,15 +138,22 @@ class Demand(Lending):
             self.fetch(place)
 
     def unload_asked(self, peer: str, number: int, name: str) -> bool:
-        """Somebody wants the model gone; return False if it is not loaded. Running requests end first."""
+        """Somebody wants the model gone; return False if it is not loaded. Running requests end first.
+
+        One that would come back by itself counts as loaded.
+        """
         place = self.places.get(name)
-        if place is None or place.seat is None or not place.seat.holds_place:
+        if place is None or not (place.loaded or place.wanted):
             return False
         place.wanted = False
         place.respec = place.former = None
-        place.unloaders.append(Caller(peer, number, 0))
-        if place.seat.state in (State.LOADING, State.FAILED):
-            self.leave(place.seat)
+        if place.seat is None:
+            self.emit(Report(peer, number, [name]))
+        else:
+            place.unloaders.append(Caller(peer, number, 0))
+        if place.seat is None or place.seat.state in _ON_ITS_WAY:
+            if place.seat is not None:
+                self.leave(place.seat)
             self.give_up(place, Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading"))
         return True
 
@@ -185,12 +197,3 @@ class Demand(Lending):
         for place in self.places.values():
             place.wanted = False
             self.give_up(place, Failure(Code.DRAINING, "The server is shutting down", retry_after=self.limits.grace))
-
-
-def differs(one: ModelSpec, other: ModelSpec) -> bool:
-    """Return whether two specs of a model need different engines."""
-    return _engine(one) != _engine(other)
-
-
-def _engine(spec: ModelSpec) -> Struct:
-    return structs.replace(spec, pinned=False, size=0, labels=[])

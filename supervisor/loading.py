@@ -36,7 +36,8 @@ def load_model(house: House, peer: str, call: LoadModel, _payload: bytes) -> Non
         peer, number = "", house.call_self(partial(_save, house, peer, call.number, name, options))
     else:
         number = call.number
-    house.scheduler.load_asked(peer, number, target._replace(pinned=call.pinned), house.loop.now())
+    target = target._replace(pinned=call.pinned, any=not options and not call.save_options)
+    house.scheduler.load_asked(peer, number, target, house.loop.now())
 
 
 def _entry(house: House, call: LoadModel) -> Entry:
@@ -100,7 +101,7 @@ def unload_model(house: House, peer: str, call: UnloadModel, _payload: bytes) ->
         if not house.scheduler.unload_asked(peer, call.number, name):
             raise Failure(Code.NOT_LOADED, f"Model not found: {call.model}", model=call.model).raised()
         return
-    names = [place.name for place in house.scheduler.places.values() if place.seat and place.seat.holds_place]
+    names = [place.name for place in house.scheduler.places.values() if place.loaded or place.wanted]
     waiting = set(names)
     if not names:
         house.answer(peer, call.number, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
@@ -38,13 +38,14 @@ class Waiting:
 class Caller:
     """A call (load, unload) that waits for its answer."""
 
-    __slots__ = ("number", "order", "peer")
+    __slots__ = ("number", "order", "peer", "spec")
 
-    def __init__(self, peer: str, number: int, order: int) -> None:
-        """``peer`` waits under its ``number``."""
+    def __init__(self, peer: str, number: int, order: int, spec: ModelSpec | None = None) -> None:
+        """``peer`` waits under its ``number``, to have it loaded as ``spec`` says, or however it is."""
         self.peer = peer
         self.number = number
         self.order = order
+        self.spec = spec
 
 
 class Seat:
@@ -134,6 +135,7 @@ class Place:
         """Load again with these options as soon as the running requests are done."""
         self.former: ModelSpec | None = None
         """What it was loaded with before that: again, if it cannot be loaded with those."""
+        self.former_pinned = False
         self.last_use = 0.0
         self.cutoff = 0
         """Whoever came before this order waited for the load, and is served before the model makes room."""
@@ -160,6 +162,11 @@ class Place:
     def slots(self) -> int:
         """Slots its engine has, 0 while there is none."""
         return self.seat.facts.slots if self.seat and self.seat.facts and self.seat.serves else 0
+
+    @property
+    def loaded(self) -> bool:
+        """Whether it takes one of the loaded places."""
+        return self.seat is not None and self.seat.holds_place
 
     @property
     def order(self) -> int | None:
@@ -213,3 +220,12 @@ class Place:
 def refusal_for(place: Place, failure: Failure) -> Failure:
     """Return ``failure`` with the model's name in it."""
     return failure if failure.model else structs.replace(failure, model=place.name)
+
+
+def differs(one: ModelSpec, other: ModelSpec) -> bool:
+    """Return whether two specs of a model need different engines."""
+    return _engine(one) != _engine(other)
+
+
+def _engine(spec: ModelSpec) -> Struct:
+    return structs.replace(spec, pinned=False, size=0, labels=[])

@@ -7,11 +7,12 @@ from typing import Final
 from msgspec import structs
 
 from protocol.failures import Code, Failure
+from protocol.recipes import ModelSpec
 from protocol.staff import Ready
 from supervisor.board import Board
 from supervisor.effects import Note, Report
 from supervisor.lifecycle import State, Step
-from supervisor.places import Place, refusal_for
+from supervisor.places import Place, differs, refusal_for
 
 _STILLBORN: Final = 3
 """Worker processes in a row that ended before Hello, until those who wait are told."""
@@ -54,9 +55,10 @@ class Supply(Board):
         place.cutoff = next(self.order)
         self.count("loads")
         self.emit(Note("info", "model ready", {"model": place.name, "worker": worker, **_shown(facts)}))
-        if place.respec is None:
-            self.answer_loaded(place, place.loaders)
-            place.loaders.clear()
+        spec = place.spec
+        served = [caller for caller in place.loaders if not place.respec or _content(caller.spec, spec)]
+        self.answer_loaded(place, served)
+        place.loaders = [caller for caller in place.loaders if caller not in served]
 
     def load_failed(self, worker: str, failure: Failure, started: bool, now: float) -> None:
         """The check or the start did not succeed: everybody who waited is told why."""
@@ -84,19 +86,25 @@ class Supply(Board):
             fields["detail"] = failure.detail
         level = "error" if failure.http_status >= 500 else "warning"
         if back:
-            self.emit(Note(level, "load failed, its former options are taken again", fields))
+            self.emit(Note(level, "load failed, it keeps its former options", fields))
             self._as_before(place, failure)
             return
         self.emit(Note(level, "load failed", {**fields, "retry_in": round(pause, 3)}))
         self.give_up(place, structs.replace(failure, retry_after=pause) if failure.http_status == 503 else failure)
 
     def _as_before(self, place: Place, failure: Failure) -> None:
-        """Only who asked for other options hears that they are none; who waits for the model waits on."""
-        place.spec, place.former = place.former, None
-        place.respec = None
+        """Only who asked for these options hears that they are none; who waits for the model waits on."""
+        failed, wishes = place.spec, place.loaders
+        refused = [caller for caller in wishes if caller.spec is not None and _content(caller.spec, failed)]
+        place.loaders = [caller for caller in wishes if caller not in refused]
+        if place.respec is not None:
+            place.spec, place.respec = place.respec, None
+        else:
+            place.spec, place.former, place.pinned = place.former, None, place.former_pinned
         place.wanted = True
-        what = f"{failure.message}; its former options are taken again"
-        self.refuse_loaders(place, structs.replace(failure, message=what, retry_after=self.limits.restarts.first))
+        what = f"{failure.message}; it keeps its former options"
+        pause = self.limits.restarts.most if failure.http_status == 503 else 0.0
+        self.refuse_callers(refused, structs.replace(failure, message=what, retry_after=pause))
 
     def engine_died(self, worker: str, failure: Failure, now: float) -> None:
         """The engine of a ready model is gone; the worker told the gateways and holds no grant any more."""
@@ -170,6 +178,11 @@ class Supply(Board):
             if place.seat is None:
                 pause = self.nursery.pause(now)
                 self.give_up(place, Failure(Code.LOAD_FAILED, reason, retry_after=pause, detail=failure.message))
+
+
+def _content(wanted: ModelSpec | None, spec: ModelSpec | None) -> bool:
+    """Return whether a model that is loaded as ``spec`` says is loaded as was ``wanted``."""
+    return wanted is None or spec is None or not differs(wanted, spec)
 
 
 def _shown(facts: Ready) -> dict[str, object]:

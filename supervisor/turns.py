@@ -155,6 +155,7 @@ def _stand_back(board: Board, place: Place, now: float) -> None:
     """It died or failed while others are well: it displaces nobody."""
     _let_go(place)
     place.wanted = False
+    place.former = None
     known = place.record.failure
     if known is None:
         return

@@ -79,8 +79,8 @@ class Pump:
         def read_again() -> None:
             if fd not in self._rest:
                 return
-            self._read(fd)  # whoever is alone now need not have been when this was written
-            if self._label() is None:
+            # Whoever is alone now need not have been when this was written.
+            if self._read(fd) and self._label() is None:
                 self._loop.call_later(TOGETHER_S, read_again)
             elif fd in self._rest:
                 self._loop.on_readable(fd, read)

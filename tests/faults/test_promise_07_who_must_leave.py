@@ -112,7 +112,7 @@ def test_a_running_model_survives_options_that_its_engine_refuses(open_house: Op
     load = {"model_name": CHAT, "llamacpp_backend": "system", "llamacpp_args": "--frobnicate"}
     answer = server.client.post("/v1/load", load)
     refused(answer, "load_failed")
-    assert "former options" in answer.error["message"]
+    assert "keeps its former options" in answer.error["message"]
     assert server.client.chat(CHAT).text == STORY
     assert server.state()["troubled"] == []
 

@@ -8,17 +8,9 @@ from protocol.failures import Code
 from protocol.ids import RequestKey
 from protocol.staff import Load
 from protocol.work import Ask
-from supervisor.demand import differs
 from supervisor.lifecycle import State
-from tests.supervisor.world import World, spec
-
-
-def loaded(*models: str, places: int = 1, **limits: object) -> World:
-    world = World(places, **limits)
-    for index, model in enumerate(models):
-        world.load(model, 500 + index)
-        world.calm()
-    return world
+from supervisor.places import differs
+from tests.supervisor.world import World, loaded, spec
 
 
 def test_a_request_for_an_unloaded_model_loads_it_and_runs() -> None:
@@ -301,51 +293,6 @@ def test_load_is_idempotent_and_reloads_for_other_options() -> None:
     assert world.serving("a") != worker
     loads = [told for told in world.workers[world.serving("a")].told if isinstance(told, Load)]
     assert loads[-1].spec.options == {"ctx_size": 8192}
-
-
-def reloading(started: bool) -> tuple[World, str]:
-    """A world whose model is to be loaded with other options, up to where that fails; and its new worker."""
-    world = loaded("a")
-    world.load("a", 701, options={"ctx_size": 8192})
-    state = State.LOADING if started else State.CHECKING
-    for _ in range(20):
-        if world.of_state(state):
-            break
-        world.advance()
-    (worker,) = world.of_state(state)
-    return world, worker
-
-
-@pytest.mark.parametrize("started", [True, False])
-def test_a_model_that_cannot_be_loaded_with_other_options_comes_back_as_it_was(started: bool) -> None:
-    world, worker = reloading(started)
-    key = world.ask("a")
-    world.load_fails(worker, started=started)
-    assert world.refusals[RequestKey("g1", 701, 0)].code is Code.LOAD_FAILED
-    assert key in world.live
-    world.calm()
-    assert world.scheduler.places["a"].spec == spec("a")
-    assert world.order == [key]
-    assert not world.scheduler.places["a"].record.failure
-
-
-def test_only_once_is_it_tried_as_it_was() -> None:
-    world, worker = reloading(started=True)
-    world.load_fails(worker)
-    for _ in range(20):
-        if world.of_state(State.LOADING):
-            break
-        world.advance()
-    key = world.ask("a")
-    world.load_fails(world.of_state(State.LOADING)[0])
-    assert world.refusals[key].code is Code.LOAD_FAILED
-
-
-def test_what_is_unloaded_while_it_is_loaded_again_does_not_come_back() -> None:
-    world, _ = reloading(started=True)
-    assert world.unload("a")
-    world.calm()
-    assert not world.of_state(State.READY)
 
 
 def test_unload_lets_the_stream_end_and_answers_when_it_is_gone() -> None:

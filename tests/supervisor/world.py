@@ -183,8 +183,11 @@ class World:
             for gateway in list(worker.leases):
                 self.end_lease(name, gateway)
 
-    def load(self, model: str, number: int = 900, **more: object) -> None:
-        self.scheduler.load_asked("g1", number, Target(model, "llm", spec(model, **more)), self.now)
+    def load(
+        self, model: str, number: int = 900, *, plain: bool = False, pin: bool | None = None, **more: object
+    ) -> None:
+        """``plain``: with whatever options; ``pin``: what the call says of that."""
+        self.scheduler.load_asked("g1", number, Target(model, "llm", spec(model, **more), pin, plain), self.now)
         self.settle()
 
     def unload(self, model: str, number: int = 901) -> bool:
@@ -397,3 +400,11 @@ class World:
             if not self.advance():
                 return
         raise AssertionError("the house does not come to rest")
+
+
+def loaded(*models: str, places: int = 1, **limits: object) -> World:
+    world = World(places, **limits)
+    for index, model in enumerate(models):
+        world.load(model, 500 + index)
+        world.calm()
+    return world
