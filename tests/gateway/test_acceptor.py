@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,9 +14,11 @@ from typing import Any
 import gevent
 import gevent.socket
 import pytest
+import structlog
 
 from gateway import acceptor as rooms
 from gateway.acceptor import Acceptor
+from protocol import logs
 
 DEADLINE = 5.0
 
@@ -36,6 +40,19 @@ class Serving:
         finally:
             sock.close()
             self.ended += 1
+
+
+@pytest.fixture
+def records() -> Iterator[list[dict[str, Any]]]:
+    """The lines of the log."""
+    found: list[dict[str, Any]] = []
+    hook = sys.excepthook
+    logs.configure("gateway", "info", "json")
+    logs.attach(lambda line: found.append(json.loads(line)))
+    yield found
+    logs.attach(None)
+    sys.excepthook = hook
+    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -117,6 +134,24 @@ def test_a_connection_that_stumbles_harms_nobody(listener: Any) -> None:
         assert len(acceptor) == 1
         other.sendall(b"bye")
         until(lambda: serving.ended == 4)
+
+
+def test_what_is_said_of_a_connection_names_no_request_of_the_one_before(
+    listener: Any, records: list[dict[str, Any]]
+) -> None:
+    def serve(sock: Any, _address: Any) -> None:
+        logs.get().info("come")
+        logs.follow("a-request")
+        logs.get().info("asked")
+        sock.close()
+
+    acceptor = Acceptor(listener, serve, 100)
+    with accepting(acceptor):
+        for _ in range(2):
+            with client(listener) as one:
+                assert one.recv(1) == b""
+            until(lambda: not len(acceptor))
+    assert [record.get("request_id") for record in records] == [None, "a-request"] * 2
 
 
 class Refusing:
