@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.leases import Recall
@@ -14,9 +12,6 @@ from supervisor.effects import Report, Send
 from supervisor.lending import Lending
 from supervisor.lifecycle import State
 from supervisor.places import Caller, Place, Waiting, differs
-
-_ON_ITS_WAY: Final = frozenset({State.CHECKING, State.CHECKED, State.LOADING, State.FAILED})
-"""A worker in these has nothing that could end well before it leaves."""
 
 
 class Demand(Lending):
@@ -147,13 +142,19 @@ class Demand(Lending):
             return False
         place.wanted = False
         place.respec = place.former = None
-        if place.seat is None:
+        seat = place.seat
+        if seat is not None and not seat.holds_place:
+            # It was only being checked: there is no engine whose end anybody would have to wait for.
+            self.leave(seat)
+            seat.place = None
+            seat = place.seat = None
+        if seat is None:
             self.emit(Report(peer, number, [name]))
         else:
             place.unloaders.append(Caller(peer, number, 0))
-        if place.seat is None or place.seat.state in _ON_ITS_WAY:
-            if place.seat is not None:
-                self.leave(place.seat)
+        if seat is None or seat.state in (State.LOADING, State.FAILED):
+            if seat is not None:
+                self.leave(seat)
             self.give_up(place, Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading"))
         return True
 
