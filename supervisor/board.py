@@ -73,7 +73,6 @@ class Board:
             place = self.places[target.name] = Place(target.name, target.type, self.limits.restarts)
         if place.seat is None and target.spec is not None:
             place.spec = target.spec
-            place.former = place.former if place.wanted else None
             place.pinned = place.pinned or target.spec.pinned
         return place
 

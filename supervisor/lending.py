@@ -38,7 +38,9 @@ class Lending(Board):
         A lease that was not known to be good for its name and endpoint may have room: then only that is told.
         """
         seat = place.seat
-        if seat is None or seat.facts is None or seat.facts.slots < FEWEST_SLOTS or now < place.lend_after:
+        if seat is None or seat.facts is None or seat.facts.slots < FEWEST_SLOTS:
+            return
+        if now < place.recalled + place.lend_pause:
             return
         name = ask.model, ask.endpoint
         lease = place.leases.get(key.gateway)

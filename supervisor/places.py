@@ -118,11 +118,9 @@ class Place:
         self.grants: dict[RequestKey, Grant] = {}
         self.leases: dict[str, Lease] = {}
         """By gateway."""
-        self.lend_after = 0.0
-        """Leases were recalled a moment ago, and would be again."""
-        self.lend_pause = 0.0
-        """How long nothing was lent after the last time, and when that was."""
         self.recalled = 0.0
+        self.lend_pause = 0.0
+        """When its leases were recalled the last time, and how long nothing is lent from then on: it would be again."""
         self.queue: list[Waiting] = []
         self.queued_bytes = 0
         self.loaders: list[Caller] = []

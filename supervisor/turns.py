@@ -61,7 +61,7 @@ def _recall(board: Board, now: float) -> None:
         if recalled:
             board.count("recalls")
             place.lend_pause = pause_after(place, now)
-            place.recalled, place.lend_after = now, now + place.lend_pause
+            place.recalled = now
 
 
 def _settled(board: Board, now: float) -> bool:

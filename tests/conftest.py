@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
+from protocol import logs
 from tests.house import processes
 from tests.house.server import Server
 
@@ -52,6 +56,18 @@ def house() -> Iterator[Server]:
     """The server that all harmless tests of one test process share: every tiny model, room for all of them."""
     with ExitStack() as stack:
         yield _open(stack)(max_loaded_models=12)
+
+
+@pytest.fixture
+def records() -> Iterator[list[dict[str, Any]]]:
+    """The records that this process logs. Whoever wants them in a form or at a level configures that."""
+    found: list[dict[str, Any]] = []
+    hook = sys.excepthook
+    logs.attach(lambda line: found.append(json.loads(line)))
+    yield found
+    logs.attach(None)
+    sys.excepthook = hook
+    structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +12,6 @@ from typing import Any
 import gevent
 import gevent.socket
 import pytest
-import structlog
 
 from gateway import acceptor as rooms
 from gateway.acceptor import Acceptor
@@ -40,19 +37,6 @@ class Serving:
         finally:
             sock.close()
             self.ended += 1
-
-
-@pytest.fixture
-def records() -> Iterator[list[dict[str, Any]]]:
-    """The lines of the log."""
-    found: list[dict[str, Any]] = []
-    hook = sys.excepthook
-    logs.configure("gateway", "info", "json")
-    logs.attach(lambda line: found.append(json.loads(line)))
-    yield found
-    logs.attach(None)
-    sys.excepthook = hook
-    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -145,6 +129,7 @@ def test_what_is_said_of_a_connection_names_no_request_of_the_one_before(
         logs.get().info("asked")
         sock.close()
 
+    logs.configure("gateway", "info", "json")
     acceptor = Acceptor(listener, serve, 100)
     with accepting(acceptor):
         for _ in range(2):

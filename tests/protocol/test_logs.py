@@ -7,12 +7,10 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,18 +22,6 @@ ROOT = Path(logs.__file__).parents[1]
 
 def encoded(record: dict[str, Any]) -> bytes:
     return fit(record)[1]
-
-
-@pytest.fixture
-def records() -> Iterator[list[dict[str, Any]]]:
-    """What the sink gets."""
-    got: list[dict[str, Any]] = []
-    logs.attach(lambda line: got.append(json.loads(line)))
-    hook = sys.excepthook
-    yield got
-    logs.attach(None)
-    sys.excepthook = hook
-    structlog.reset_defaults()
 
 
 def stderr_of(script: str, *, stderr: int = subprocess.PIPE) -> tuple[int, bytes]:
