@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from protocol import logs
@@ -54,14 +55,15 @@ class Engine:
             self.port: int = self._reserved.getsockname()[1]
             self.command = backend.command(self.port)
             guard = [_SETPRIV, "--pdeathsig", "KILL"] if _SETPRIV else []
-            self._process = subprocess.Popen(
-                [*guard, *self.command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=backend.environment(dict(os.environ)),
-                bufsize=0,
-            )
+            with _in_batch():
+                self._process = subprocess.Popen(
+                    [*guard, *self.command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=backend.environment(dict(os.environ)),
+                    bufsize=0,
+                )
         except BaseException:
             self._reserved.close()
             raise
@@ -117,6 +119,34 @@ class Engine:
             total += _scheduled(pid)
             seen += _children(pid)
         return total
+
+
+@contextlib.contextmanager
+def _in_batch() -> Iterator[None]:
+    """Let processes that are started here take no processor from one that computes, only from its turn's end on.
+
+    An engine computes in few threads, and a crowd of others writes its answers: each token wakes all of them.  Let in at
+    once, they stop the computation for every token (``ARCHITECTURE.md`` has the figures).  The kernel's batch policy
+    (sched(7)) has them wait for an idle processor or the end of a turn; it wants no privilege, and is inherited.
+    """
+    if not _policy(os.SCHED_OTHER, os.SCHED_BATCH):
+        yield
+        return
+    try:
+        yield
+    finally:
+        _policy(os.SCHED_BATCH, os.SCHED_OTHER)
+
+
+def _policy(old: int, new: int) -> bool:
+    """Change this thread's policy; return False if it has another one (somebody chose it), or a sandbox forbids it."""
+    try:
+        if os.sched_getscheduler(0) != old:
+            return False
+        os.sched_setscheduler(0, new, os.sched_param(0))
+    except OSError:
+        return False
+    return True
 
 
 def signal_name(number: int) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -19,6 +17,7 @@ import msgspec
 from protocol.settings import Settings
 from tests.house import processes
 from tests.house.client import Client
+from tests.house.logfile import LogFile
 from tests.house.models import link_models
 from tests.house.ports import free_port
 from tests.house.view import View
@@ -46,13 +45,9 @@ class Server(View):
         self._client = Client(self._port)
         self.used = True
         """Whether anybody may have spoken with it since this was made false."""
-        self.lines: list[dict[str, Any]] = []
-        self.unread: list[str] = []
-        """What came on stderr and is no JSON line."""
         self._murdered = False
+        self._log = LogFile(self.home / "log")
         self._process = self._spawn()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
         if wait:
             try:
                 self.wait_ready()
@@ -86,16 +81,18 @@ class Server(View):
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stderr=self._log.stderr,
         )
 
-    def _read(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            try:
-                self.lines.append(json.loads(line))
-            except ValueError:
-                self.unread.append(line.decode("utf-8", "replace"))
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Its log, a list that grows."""
+        return self._log.lines
+
+    @property
+    def unread(self) -> list[str]:
+        """What came on stderr and is no JSON line."""
+        return self._log.strays
 
     @property
     def port(self) -> int:
@@ -133,9 +130,7 @@ class Server(View):
 
     def wait_exit(self, deadline: float = 10.0) -> int:
         """Wait for the supervisor's end; return its exit status."""
-        status = self._process.wait(deadline)
-        self._reader.join(deadline)
-        return status
+        return self._process.wait(deadline)
 
     def stop(self, deadline: float = 10.0) -> None:
         """SIGTERM; it must end with 0 (unless a test killed it) and leave no process behind."""
@@ -165,13 +160,11 @@ class Server(View):
             with contextlib.suppress(ProcessLookupError):
                 processes.kill(process.pid)
         self._process.wait()
-        self._reader.join(5.0)
 
     def clean(self) -> None:
         """Remove its folders, and close what a test left open."""
         self.client.close()
-        if not self._reader.is_alive() and self._process.stderr is not None:
-            self._process.stderr.close()
+        self._log.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
     def __enter__(self) -> Self:
