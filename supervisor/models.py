@@ -20,6 +20,7 @@ from supervisor import catalogue, files, names, options, registry, runnable
 from supervisor.backends import DEFAULT, wanting
 from supervisor.catalogue import Entry
 from supervisor.extra import ExtraModels
+from supervisor.files import Files
 from supervisor.registry import UserModels
 from workers.backends import DESCRIPTORS, backend_class
 
@@ -201,9 +202,13 @@ class Models:
 
     # loading and downloading
 
+    def located(self, name: str) -> Files | None:
+        """Return the files of a model, None if not all of them are there; raises ``model_not_found``."""
+        return files.locate(self.resolve(name), self._settings.cache_dir)
+
     def downloaded(self, name: str) -> bool:
         """Return whether all files of a model are there; raises ``model_not_found``."""
-        return files.locate(self.resolve(name), self._settings.cache_dir) is not None
+        return self.located(name) is not None
 
     def sources(self, name: str) -> list[Source]:
         """Return where the files of a model can be had, in the order to try; raises ``model_not_found``."""
@@ -216,14 +221,15 @@ class Models:
         return descriptor is not None and endpoint in descriptor.serves.get(known.type, [])
 
     def spec(
-        self, name: str, asked: Mapping[str, OptionValue], *, afresh: bool = False, absent: bool = False
+        self, name: str, asked: Mapping[str, OptionValue], *, afresh: bool = False, found: Files | None = None
     ) -> ModelSpec:
         """Return what a worker needs to load a model with the options that were asked for.
 
-        ``afresh``: as if nothing was saved for it, because what was is about to be replaced.  ``absent``: its files
-        are still to be fetched, and have no paths.
+        ``afresh``: as if nothing was saved for it, because what was is about to be replaced.  ``found``: its files,
+        as :meth:`located` has them, or what is expected of those that are still to be fetched; else they are looked
+        for.
         Raises ``model_not_found``, ``invalid_request`` for an option, ``unsupported_operation`` for the recipe,
-        and ``not_loaded`` if the files are not there (ask :meth:`downloaded` first).
+        and ``not_loaded`` if the files are looked for and not there.
         """
         entry = self.resolve(name)
         descriptor = self.descriptor(entry.name)
@@ -234,9 +240,7 @@ class Models:
             **options.check(descriptor, asked),
         }
         self._collect()
-        found = files.locate(entry, self._settings.cache_dir)
-        if found is None and absent:
-            found = files.expected(entry)
+        found = found or files.locate(entry, self._settings.cache_dir)
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
         backend = _backend(descriptor, chosen, self.machine.devices)
@@ -277,7 +281,7 @@ class Models:
         return descriptor
 
 
-def _dtype(entry: Entry, found: files.Files | None) -> str:
+def _dtype(entry: Entry, found: Files | None) -> str:
     """Return the type of a model's weights, as its file's name tells, or else its checkpoint."""
     return (checkpoints.dtype(PurePath(found.path).name) if found else "") or checkpoints.dtype(entry.checkpoint)
 

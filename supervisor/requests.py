@@ -12,6 +12,7 @@ from protocol.ids import RequestKey
 from protocol.leases import LeaseEnded, LeaseUsed
 from protocol.recipes import ModelSpec
 from protocol.work import Ask, Cancel, Idle, Idles
+from supervisor import files
 from supervisor.board import Target
 from supervisor.catalogue import Entry
 from supervisor.house import Handler, House
@@ -35,10 +36,11 @@ def target_of(
     place = house.scheduler.places.get(entry.name)
     if place and (place.seat or place.wanted) and place.spec and not options and not afresh:
         return Target(entry.name, place.type, place.spec)
-    if not house.models.downloaded(entry.name):
-        house.models.precheck(house.models.spec(entry.name, options or {}, afresh=afresh, absent=True))
+    found = house.models.located(entry.name)
+    spec = house.models.spec(entry.name, options or {}, afresh=afresh, found=found or files.expected(entry))
+    if found is None:
+        house.models.precheck(spec)
         return Target(entry.name, entry.type.value, None)
-    spec = house.models.spec(entry.name, options or {}, afresh=afresh)
     return Target(entry.name, spec.type, spec)
 
 
