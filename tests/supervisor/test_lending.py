@@ -11,7 +11,9 @@ from protocol.work import Ask, Cancel
 from supervisor.board import Target
 from supervisor.lending import CALM_PAUSES, LONGEST_PAUSE_S, RECALL_PAUSE_S
 from supervisor.places import CLOSELY_S
-from tests.supervisor.world import Lease, World, spec
+from tests.supervisor.stage import spec
+from tests.supervisor.worker import Lease
+from tests.supervisor.world import World
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import pytest
 from protocol.failures import Code
 from protocol.ids import RequestKey
 from supervisor.lifecycle import State
-from tests.supervisor.world import World, loaded, spec
+from tests.supervisor.stage import spec
+from tests.supervisor.world import World, loaded
 
 B, C = {"ctx_size": 8192}, {"ctx_size": 16384}
 """Other options than a model has that was loaded without any."""

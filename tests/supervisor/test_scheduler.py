@@ -10,7 +10,8 @@ from protocol.staff import Load
 from protocol.work import Ask
 from supervisor.lifecycle import State
 from supervisor.places import differs
-from tests.supervisor.world import World, loaded, spec
+from tests.supervisor.stage import spec
+from tests.supervisor.world import World, loaded
 
 
 def test_a_request_for_an_unloaded_model_loads_it_and_runs() -> None:

@@ -1,80 +1,21 @@
-"""A world for the scheduler: plays its effects with workers that do as they are told, and checks every promise.
+"""A world for the scheduler: what may happen in it, one method each, and how it goes on when nothing bad does.
 
-No process, no socket, no clock: a history of events goes in, and after each one the world compares what the
-scheduler believes with what its workers are really doing.
+A history of events goes in, and after each one everything that must hold is checked.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.leases import Lend, Recall, Used
-from protocol.recipes import ModelSpec
-from protocol.staff import Check, Leave, Load, Ready
-from protocol.work import Ask, Cancel, Refused, Run
-from supervisor.board import Limits, Target
-from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send, Spawn, Tell
+from protocol.leases import Used
+from protocol.staff import Ready
+from protocol.work import Ask
+from supervisor.board import Target
 from supervisor.lifecycle import State
-from supervisor.scheduler import Scheduler
-
-SLOTS = 2
+from tests.supervisor.stage import Stage, spec
 
 
-def spec(name: str, **more: object) -> ModelSpec:
-    return ModelSpec(name, f"checkpoint/{name}", "llamacpp", "cpu", "llm", f"/models/{name}.gguf", **more)
-
-
-class Lease:
-    """What a worker knows of a lease."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.slots = 0
-        self.names: set[tuple[str, str]] = set()
-        self.runs: dict[RequestKey, int] = {}
-
-
-class Worker:
-    def __init__(self) -> None:
-        self.told: list[object] = []
-        self.running: list[RequestKey] = []
-        self.leases: dict[str, Lease] = {}
-        self.over = 0
-        self.recalls: list[Recall] = []
-        self.unsaid: list[tuple[str, int, list[Used]]] = []
-        """Ends of leases that the scheduler has not heard of yet: gateway, number, what still runs."""
-        self.deaf = False
-        self.unheard: list[object] = []
-        """What the scheduler said of leases while it was deaf."""
-
-    @property
-    def leased(self) -> dict[RequestKey, int]:
-        return {key: weight for lease in self.leases.values() for key, weight in lease.runs.items()}
-
-
-class World:
-    def __init__(self, places: int = 1, slots: int = SLOTS, **limits: object) -> None:
-        self.now = 0.0
-        self.slots = slots
-        names = itertools.count(1)
-        self.scheduler = Scheduler(Limits(places=places, **limits), lambda: f"w{next(names)}")
-        self.workers: dict[str, Worker] = {}
-        self.ended: Counter[RequestKey] = Counter()
-        self.refusals: dict[RequestKey, Failure] = {}
-        self.reports: dict[tuple[str, int], object] = {}
-        self.live: dict[RequestKey, str] = {}
-        self.order: list[RequestKey] = []
-        """The order in which requests reached a worker."""
-        self.fetches: list[str] = []
-        self.notes: list[Note] = []
-        self._numbers = itertools.count(1)
-        self.settle()
-
-    # ---- what happens ----------------------------------------------------------------------------------------
-
+class World(Stage):
     def ask(
         self,
         model: str,
@@ -105,7 +46,7 @@ class World:
         waiting = any(w.key == key for place in self.scheduler.places.values() for w in place.queue)
         assert not waiting
         if not any(key in worker.running for worker in self.workers.values()):
-            self._end(key)
+            self.end(key)
         self.settle(light=True)
 
     def finish(self, key: RequestKey, code: str = "") -> None:
@@ -114,7 +55,7 @@ class World:
         worker.running.remove(key)
         lease = next((lease for lease in worker.leases.values() if lease.runs.pop(key, None)), None)
         if code != Code.RETURNED:  # the refusal that follows ends it
-            self._end(key)
+            self.end(key)
         if self.scheduler.idle(key, code, self.now) is None:
             seconds = 0.1 if lease is not None and not code else 0.0
             known = self.scheduler.lease_idle(name, key, seconds, self.now, under=lease is not None)
@@ -172,7 +113,7 @@ class World:
         its = self.workers[worker]
         unheard, its.unheard, its.deaf = its.unheard, [], False
         for message in unheard:
-            self._deliver(worker, message)
+            self.deliver(worker, message)
         self.check()
         return bool(unheard)
 
@@ -216,22 +157,17 @@ class World:
         self.hear(worker)
         lost = self.workers[worker].running
         self.workers[worker].running = []
-        self._no_leases(self.workers[worker])
+        self.workers[worker].forget_leases()
         for key in lost:
-            self._end(key)
+            self.end(key)
         self.scheduler.engine_died(worker, Failure(Code.BACKEND_DIED, "SIGKILL"), self.now)
         self.settle()
         return lost
 
-    def _no_leases(self, worker: Worker) -> None:
-        worker.over = max([worker.over, *(lease.number for lease in worker.leases.values())])
-        worker.leases.clear()
-        worker.recalls.clear()
-
     def worker_dies(self, worker: str) -> list[RequestKey]:
         lost = self.workers.pop(worker).running
         for key in lost:
-            self._end(key)
+            self.end(key)
         self.scheduler.worker_gone(worker, Failure(Code.WORKER_GONE, "SIGKILL"), self.now)
         self.settle()
         return lost
@@ -240,130 +176,12 @@ class World:
         self.scheduler.peer_gone(gateway)
         for key in [key for key in self.live if key.gateway == gateway]:
             if not any(key in worker.running for worker in self.workers.values()):
-                self._end(key)
+                self.end(key)
         self.settle()
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         self.settle()
-
-    # ---- what the scheduler wants ----------------------------------------------------------------------------
-
-    def settle(self, *, light: bool = False) -> None:
-        if light:
-            self.scheduler.go_on_unless_settled(self.now)
-        else:
-            self.scheduler.go_on(self.now)
-        for effect in self.scheduler.effects():
-            self._play(effect)
-        if self.scheduler.settled:
-            self.scheduler.go_on(self.now)
-            assert not self.scheduler.effects(), "a settled board had something to do"
-        self.check()
-
-    def _play(self, effect: Effect) -> None:
-        match effect:
-            case Spawn(worker):
-                self.workers[worker] = Worker()
-            case Send(peer, message, _):
-                self._deliver(peer, message)
-            case Report(peer, number, report):
-                assert (peer, number) not in self.reports, "answered twice"
-                self.reports[peer, number] = report
-            case Fetch(model):
-                self.fetches.append(model)
-            case Note():
-                self.notes.append(effect)
-            case Expect() | Kill() | Tell():
-                pass
-
-    def _deliver(self, peer: str, message: object) -> None:
-        match message:
-            case Run(gateway, number, attempt):
-                key = RequestKey(gateway, number, attempt)
-                assert key in self.live, "an ended request was started"
-                self.workers[peer].running.append(key)
-                self.order.append(key)
-            case Lend() | Recall() if self.workers[peer].deaf:
-                self.workers[peer].unheard.append(message)
-            case Lend():
-                self._lent(self.workers[peer], message)
-            case Recall():
-                self.workers[peer].recalls.append(message)
-            case Leave():
-                assert not self.workers[peer].running, "a worker was told to leave while it works"
-                assert not self.workers[peer].leases, "a worker was told to leave while its slots are lent"
-                self.workers[peer].told.append(message)
-            case Check() | Load() | Cancel():
-                self.workers[peer].told.append(message)
-            case Refused(number, attempt, failure):
-                key = RequestKey(peer, number, attempt)
-                self.refusals[key] = failure
-                if attempt:
-                    self._end(key)
-            case _:
-                raise AssertionError(message)
-
-    def _lent(self, worker: Worker, lend: Lend) -> None:
-        lease = worker.leases.get(lend.gateway)
-        if lease is None and lend.lease > worker.over:
-            lease = worker.leases[lend.gateway] = Lease(lend.lease)
-        if lease is not None and lease.number == lend.lease:
-            assert lend.slots >= lease.slots, "a lease became smaller"
-            lease.slots = lend.slots
-            lease.names.add((lend.name, lend.endpoint))
-            key = RequestKey(lend.gateway, lend.number, lend.attempt)
-            if key in worker.running:  # else it has ended
-                lease.runs[key] = lend.weight
-            assert sum(lease.runs.values()) <= lease.slots
-
-    def _end(self, key: RequestKey) -> None:
-        self.ended[key] += 1
-        self.live.pop(key, None)
-
-    # ---- what must always hold -------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        scheduler = self.scheduler
-        for place in scheduler.places.values():
-            seat = place.seat
-            worker = self.workers.get(seat.worker, Worker()) if seat else Worker()
-            granted = {key: grant.weight for key, grant in place.grants.items()}
-            leased = dict(worker.leased)
-            for gateway, _, runs in worker.unsaid:
-                leased |= {RequestKey(gateway, run.number, run.attempt): run.weight for run in runs}
-                leased |= place.leases[gateway].running
-            if worker.unheard:
-                leased |= {key: weight for lease in place.leases.values() for key, weight in lease.running.items()}
-            assert not granted.keys() & leased.keys(), f"{place.name}: a request has two grants"
-            known = granted | leased
-            assert known.keys() == set(worker.running), f"{place.name}: grants differ from what the engine does"
-            assert place.busy <= self.slots
-            assert sum(known.values()) <= place.busy, f"{place.name}: more runs than was granted and lent"
-            for gateway, lease in worker.leases.items():
-                if worker.unheard:
-                    assert place.leases[gateway].slots >= lease.slots
-                    continue
-                assert place.leases[gateway].running.items() <= lease.runs.items()
-                assert place.leases[gateway].number == lease.number
-                assert place.leases[gateway].slots == lease.slots
-            assert place.queued_bytes == sum(waiting.ask.size for waiting in place.queue)
-            orders = [waiting.order for waiting in place.queue]
-            assert orders == sorted(orders)
-        holding = [seat for seat in scheduler.seats.values() if seat.holds_place]
-        assert len(holding) <= scheduler.limits.places
-        assert all(count == 1 for count in self.ended.values()), "ended twice"
-        queued = {waiting.key for place in scheduler.places.values() for waiting in place.queue}
-        running = {key for worker in self.workers.values() for key in worker.running}
-        assert set(self.live) == queued | running, "a request is in no hand"
-
-    def of_state(self, *states: State) -> list[str]:
-        return [seat.worker for seat in self.scheduler.seats.values() if seat.state in states]
-
-    def serving(self, model: str) -> str:
-        seat = self.scheduler.places[model].seat
-        assert seat is not None
-        return seat.worker
 
     def advance(self) -> bool:
         """Let every worker do the next thing it was told, benignly; return whether anything happened."""
