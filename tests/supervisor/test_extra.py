@@ -1,4 +1,4 @@
-"""The extra models directory with files in it that are no models: the supervisor reads it, and waits for nothing."""
+"""The extra models directory: what is a model in it, what is none, and when it is read again; nothing is waited for."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from protocol.failures import LemonbusError
 from supervisor import extra
 from supervisor.extra import ExtraModels
+from tests.supervisor.stock import SMOL, Make, extra_ids, put
 
 
 def test_of_very_many_files_that_may_be_whisper_cpps_only_some_are_opened(
@@ -42,3 +44,79 @@ def test_a_pipe_that_took_a_files_place_is_not_waited_for(tmp_path: Path, monkey
     models = ExtraModels(str(tmp_path))
     assert models.refresh()
     assert not models.entries
+
+
+def test_extra_models_are_named_by_file_or_folder(make: Make, extra: Path) -> None:
+    put(extra, "plain.gguf", "UPPER.GGUF", "notes.txt", ".hidden/x.gguf", "vision/model-Q4_0.gguf")
+    put(extra, "vision/mmproj-F16.gguf", "several/a.gguf", "several/b.gguf", "deep/er/c.gguf", "bge-rerank.gguf")
+    put(extra, "big/big-00001-of-00002.gguf", "big/big-00002-of-00002.gguf", "half/h-00001-of-00002.gguf")
+    put(extra, "my-embedder.gguf")
+    models = make()
+    single = ["bge-rerank", "big", "my-embedder", "plain", "UPPER", "vision"]
+    assert set(extra_ids(models)) == {f"extra.{name}" for name in [*single, "a", "b", "er"]}
+    vision = models.spec("extra.vision", {})
+    assert vision.path.endswith("model-Q4_0.gguf")
+    assert vision.mmproj.endswith("mmproj-F16.gguf")
+    assert "vision" in vision.labels
+    assert vision.size == 16
+    big = models.spec("extra.big", {})
+    assert big.path.endswith("big-00001-of-00002.gguf")
+    assert big.size == 16
+    assert models.entry("extra.bge-rerank").type == "reranking"
+    assert models.entry("extra.my-embedder").type == "embedding"
+    assert len(models.problems) == 1
+    assert "not all of them" in models.problems[0]
+
+
+def test_a_folder_of_onnx_genai_is_one_model(make: Make, extra: Path) -> None:
+    put(extra, "deep/model/genai_config.json", "deep/model/model.onnx", "deep/model/more/data.bin", "deep/x.gguf")
+    models = make()
+    assert set(extra_ids(models)) == {"extra.model", "extra.deep"}
+    spec = models.spec("extra.model", {})
+    assert (spec.recipe, spec.backend, spec.path, spec.size) == ("oga-cpu", "cpu", str(extra / "deep" / "model"), 24)
+    assert models.entry("extra.model").downloaded
+    (extra / "deep" / "model" / "genai_config.json").unlink()
+    assert extra_ids(models) == ["extra.deep"]
+
+
+def test_the_extra_directory_is_read_again_when_it_changes(make: Make, extra: Path) -> None:
+    models = make()
+    assert extra_ids(models) == []
+    put(extra, "new.gguf")
+    assert models.downloaded("extra.new")
+    put(extra, "folder/deep.gguf")
+    assert models.resolve("extra.folder").recipe
+    (extra / "new.gguf").unlink()
+    with pytest.raises(LemonbusError):
+        models.resolve("extra.new")
+
+
+def test_an_unchanged_directory_is_not_read_again(make: Make, extra: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(extra, "a/x.gguf", "b/y.gguf")
+    for folder in (extra / "a", extra / "b", extra):
+        os.utime(folder, (1_000_000, 1_000_000))
+    models = make()
+    monkeypatch.setattr(os, "scandir", lambda path: pytest.fail(f"read {path} again"))
+    assert models.resolve("extra.a").path.endswith("x.gguf")
+
+
+@pytest.mark.parametrize("to", ["x.gguf", "y" * 300])
+def test_a_link_that_leads_nowhere_costs_nothing_else(make: Make, extra: Path, to: str) -> None:
+    put(extra, "good.gguf")
+    (extra / "x.gguf").symlink_to(to)
+    (extra / "folder").symlink_to(to)
+    assert extra_ids(make()) == ["extra.good"]
+
+
+def test_two_files_of_one_name_are_told(make: Make, extra: Path) -> None:
+    put(extra, "same.gguf", "same/other.gguf")
+    models = make()
+    assert extra_ids(models) == ["extra.same"]
+    assert "another file already" in models.problems[0]
+
+
+def test_a_missing_directory_is_told_and_costs_nothing_else(make: Make, extra: Path) -> None:
+    extra.rmdir()
+    models = make()
+    assert models.resolve(SMOL).recipe
+    assert "No such file" in models.problems[0]
