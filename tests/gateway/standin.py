@@ -1,4 +1,4 @@
-"""A supervisor and a worker that do as a test says, speaking the real protocol over real sockets to a real gateway."""
+"""A supervisor that does as a test says, speaking the real protocol over real sockets to a real gateway."""
 
 from __future__ import annotations
 
@@ -13,96 +13,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import zmq
 
-from protocol import endpoints, events, frames, ids, settings, staff, wire, work
-from protocol.events import Event, Kind, Outcome
+from protocol import endpoints, frames, ids, settings, staff, wire, work
+from protocol.events import Event
 from protocol.failures import Failure
-from protocol.leases import Offer
 from protocol.loop import Loop
 from protocol.surroundings import Surroundings
+from tests.gateway.rawhttp import parsed, read_to_end, request
+from tests.gateway.standworker import DEADLINE, Asked, Worker
 
-DEADLINE = 10.0
 ROOT = Path(__file__).resolve().parents[2]
-CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n'
-
-
-class Asked(msgspec.Struct):
-    """An ``Ask`` that arrived, and who sent it."""
-
-    gateway: str
-    ask: work.Ask
-    body: bytes
-
-    def event(self, seq: int, kind: Kind, data: bytes = b"", count: int = 0) -> Event:
-        return Event(self.ask.number, self.ask.attempt, seq, kind, count, data)
-
-    def tokens(self, first: int, last: int) -> list[Event]:
-        return [self.event(seq, Kind.DELTA, CHUNK % seq, 1) for seq in range(first, last)]
-
-    def done(self, seq: int, **fields: Any) -> Event:
-        return self.event(seq, Kind.DONE, wire.pack(Outcome(**fields)))
-
-    def failed(self, seq: int, failure: Failure) -> Event:
-        return self.event(seq, Kind.FAILED, wire.pack(failure))
-
-
-class Straight(NamedTuple):
-    """A ``Run`` or a ``Cancel`` that a gateway sent to a worker itself."""
-
-    message: Any
-    body: bytes
-
-    @property
-    def asked(self) -> Asked:
-        """The run, as if it had been asked for."""
-        run = self.message
-        ask = work.Ask(run.number, run.attempt, run.model, run.endpoint, run.label)
-        return Asked(run.gateway, ask, self.body)
-
-
-class Worker:
-    """An XPUB that publishes when told."""
-
-    def __init__(self, house: StandIn, name: str) -> None:
-        self.name = name
-        self.endpoint = endpoints.events(house.runtime, house.boot, name)
-        self.socket = house.context.socket(zmq.XPUB)
-        self.socket.linger = 0
-        self.socket.sndhwm = 100_000
-        self.socket.bind(self.endpoint)
-        self.runs = house.context.socket(zmq.PULL)
-        self.runs.linger = 0
-        self.runs.bind(endpoints.runs(house.runtime, house.boot, name))
-        self.topics: set[bytes] = set()
-
-    def lend(self, gateway: str, lease: int, slots: int, first: tuple[int, int] = (0, 0)) -> None:
-        """``first``: number and attempt of the request that uses one of the slots."""
-        offer = Offer(lease, slots, "tiny", "chat/completions", "registered")
-        self.publish(gateway, [Event(*first, 0, Kind.LENT, 0, wire.pack(offer))])
-
-    def end_lease(self, gateway: str, lease: int) -> None:
-        self.publish(gateway, [Event(0, 0, 0, Kind.LEASE_OVER, lease)])
-
-    def next_run(self) -> Straight:
-        assert self.runs.poll(int(1000 * DEADLINE)), "nothing came the straight way"
-        return Straight(*wire.decode(self.runs.recv_multipart()))
-
-    def close(self) -> None:
-        self.socket.close()
-        self.runs.close()
-
-    def publish(self, gateway: str, batch: list[Event]) -> None:
-        topic = ids.topic(gateway)
-        deadline = time.monotonic() + DEADLINE
-        while topic not in self.topics:
-            assert self.socket.poll(int(1000 * max(0, deadline - time.monotonic()))), "the gateway did not subscribe"
-            news = self.socket.recv()
-            (self.topics.add if news[0] == 1 else self.topics.discard)(news[1:])
-        self.socket.send_multipart([topic + self.name.encode(), events.pack_batch(batch)])
 
 
 class StandIn:
@@ -211,7 +135,7 @@ class StandIn:
 
     def add_worker(self, name: str) -> None:
         def add() -> None:
-            worker = self.workers[name] = Worker(self, name)
+            worker = self.workers[name] = Worker(self.context, self.runtime, self.boot, name)
             for hello in self.gateways:
                 self.send(hello.id, staff.WorkerUp(name, worker.endpoint))
 
@@ -284,58 +208,6 @@ class StandIn:
         os.close(self._wake_read)
         os.close(self._wake_write)
         self.directory.release()
-
-
-def request(method: str, path: str, body: Any, **headers: str) -> bytes:
-    """Return an HTTP request that closes its connection; ``body``: bytes, or a value for JSON."""
-    data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
-    if data or method == "POST":
-        lines += [f"Content-Length: {len(data)}", "Content-Type: application/json"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in {"Connection": "close", **headers}.items()]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
-
-
-def read_to_end(connection: socket.socket) -> bytes:
-    """Return everything until the other side closes."""
-    pieces = []
-    with contextlib.suppress(ConnectionResetError):
-        while data := connection.recv(65536):
-            pieces.append(data)
-    return b"".join(pieces)
-
-
-def read_until(connection: socket.socket, mark: bytes) -> bytes:
-    """Return what came until ``mark`` was in it."""
-    data = b""
-    while mark not in data:
-        more = connection.recv(65536)
-        assert more, f"closed before {mark!r}: {data!r}"
-        data += more
-    return data
-
-
-def parsed(response: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Return status, headers (lower case) and body; a broken chunked body ends with ``<broken>``."""
-    head, _, body = response.partition(b"\r\n\r\n")
-    first, *rest = head.decode().split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
-    if headers.get("transfer-encoding") == "chunked":
-        body = dechunked(body)
-    return int(first.split(" ")[1]), headers, body
-
-
-def dechunked(body: bytes) -> bytes:
-    """Return the content of a chunked body."""
-    content = b""
-    while True:
-        size, found, body = body.partition(b"\r\n")
-        if not found:
-            return content + b"<broken>"
-        length = int(size, 16)
-        if length == 0:
-            return content
-        content, body = content + body[:length], body[length + 2 :]
 
 
 def wait_for(condition: Callable[[], Any]) -> Any:

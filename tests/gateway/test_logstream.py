@@ -16,7 +16,9 @@ from protocol.admin import Progress as Downloaded
 from protocol.failures import Code, Failure
 from protocol.shelf import Pulled, PullModel
 from protocol.work import Refused
-from tests.gateway.standin import DEADLINE, StandIn, read_until, request, standing
+from tests.gateway.rawhttp import read_until, request
+from tests.gateway.standin import StandIn, standing
+from tests.gateway.standworker import DEADLINE
 
 SUBSCRIBE = '{"type": "logs.subscribe", "after_seq": null}'
 Connect = Callable[..., simple_websocket.Client]

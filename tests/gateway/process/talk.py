@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from protocol.events import Kind
-from tests.gateway.standin import Asked, StandIn, request
+from tests.gateway.rawhttp import request
+from tests.gateway.standin import StandIn
+from tests.gateway.standworker import Asked
 
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 STREAM = {**CHAT, "stream": True}

@@ -16,19 +16,9 @@ from protocol import admin, staff, work
 from protocol.events import Kind
 from protocol.failures import Code, Failure
 from tests.gateway.process.talk import CHAT, PATH, STREAM, error_of, opened
-from tests.gateway.standin import (
-    CHUNK,
-    DEADLINE,
-    Asked,
-    StandIn,
-    dechunked,
-    parsed,
-    read_to_end,
-    read_until,
-    request,
-    standing,
-    wait_for,
-)
+from tests.gateway.rawhttp import dechunked, parsed, read_to_end, read_until, request
+from tests.gateway.standin import StandIn, standing, wait_for
+from tests.gateway.standworker import CHUNK, DEADLINE, Asked
 
 
 def test_a_worker_that_dies_before_the_first_token_is_not_noticed(house: StandIn) -> None:

@@ -7,16 +7,9 @@ import msgspec
 from protocol import endpoints
 from protocol.events import Kind
 from tests.gateway.process.talk import ANSWER, CHAT, PATH, STREAM, opened, serve_whole
-from tests.gateway.standin import (
-    CHUNK,
-    Asked,
-    StandIn,
-    parsed,
-    read_to_end,
-    read_until,
-    request,
-    wait_for,
-)
+from tests.gateway.rawhttp import parsed, read_to_end, read_until, request
+from tests.gateway.standin import StandIn, wait_for
+from tests.gateway.standworker import CHUNK, Asked
 
 
 def test_a_stream_is_written_as_it_comes_and_ends_with_done(house: StandIn) -> None:

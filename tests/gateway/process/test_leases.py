@@ -14,7 +14,9 @@ from protocol.failures import Code, Failure
 from protocol.leases import Offer
 from protocol.work import Run
 from tests.gateway.process.talk import ANSWER, CHAT, PATH, error_of, opened
-from tests.gateway.standin import CHUNK, Asked, StandIn, Straight, parsed, read_to_end, read_until, wait_for
+from tests.gateway.rawhttp import parsed, read_to_end, read_until
+from tests.gateway.standin import StandIn, wait_for
+from tests.gateway.standworker import CHUNK, Asked, Straight
 
 
 def offer(number: int, slots: int, name: str = "tiny") -> Offer:

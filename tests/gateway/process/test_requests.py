@@ -10,14 +10,8 @@ import msgspec
 import pytest
 
 from tests.gateway.process.talk import CHAT, PATH, error_of, serve_whole
-from tests.gateway.standin import (
-    StandIn,
-    parsed,
-    read_to_end,
-    request,
-    standing,
-    wait_for,
-)
+from tests.gateway.rawhttp import parsed, read_to_end, request
+from tests.gateway.standin import StandIn, standing, wait_for
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,9 @@ import pytest
 
 from protocol import staff
 from tests.gateway.process.talk import CHAT, PATH, error_of, opened
-from tests.gateway.standin import (
-    CHUNK,
-    DEADLINE,
-    StandIn,
-    parsed,
-    read_to_end,
-    read_until,
-    request,
-    standing,
-    wait_for,
-)
+from tests.gateway.rawhttp import parsed, read_to_end, read_until, request
+from tests.gateway.standin import StandIn, standing, wait_for
+from tests.gateway.standworker import CHUNK, DEADLINE
 
 
 def test_draining_refuses_the_new_and_lets_the_old_end(tmp_path: Path) -> None:
