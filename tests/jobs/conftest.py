@@ -1,4 +1,4 @@
-"""What tests of jobs share: a shop on a local hub, and an environment of their own."""
+"""What tests of jobs share: a shop on a local hub, a server of releases, and an environment of their own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.house.hub import Hub, gguf
+from tests.house.releases import Releases, llama_server
 from tests.house.wheelhouse import make_wheel
 from tests.jobs.desk import Desk
+from tests.jobs.installing import NAME
 from tests.jobs.shelf import Shelf
 
 SHOP = "shop/tiny-GGUF"
@@ -54,3 +56,9 @@ def shelf(tmp_path: Path, environment: dict[str, str], hub: Hub, monkeypatch: py
     shelf = Shelf(tmp_path / "cache", environment["HF_ENDPOINT"], tmp_path / "hf", monkeypatch)
     yield shelf
     shelf.close()
+
+
+@pytest.fixture
+def releases() -> Iterator[Releases]:
+    with Releases({NAME: llama_server(padding=300_000)}) as releases:
+        yield releases
