@@ -27,6 +27,8 @@ from tests.house.waiting import DEADLINE
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
+ENDLESS = {**CHAT, "max_tokens": 100_000}
 
 
 @dataclass

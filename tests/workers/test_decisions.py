@@ -1,4 +1,4 @@
-"""Audience, desk, watchdog, output lines: the pure parts, by tables and histories."""
+"""Audience, desk, watchdog, output lines, memory: the pure parts, by tables and histories."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey, topic
 from workers.attempt import failure_of as failure_of_engine
 from workers.audience import Audience
+from workers.check import available_memory
 from workers.desk import Desk
 from workers.pump import parse
 from workers.watchdog import Verdict, Watchdog
@@ -229,3 +230,8 @@ def test_the_engines_errors(status: int, body: str, code: Code, http: int, messa
     failure = failure_of_engine(status, body.encode(), "llama-server")
     assert (failure.code, failure.http_status) == (code, http)
     assert message is None or failure.message == message
+
+
+def test_memory() -> None:
+    assert available_memory("MemTotal: 9 kB\nMemAvailable:    2048 kB\n") == 2 * 1024 * 1024
+    assert available_memory("") == 0

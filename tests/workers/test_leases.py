@@ -17,11 +17,8 @@ from tests.house.models import STORY
 from tests.house.processes import kill
 from tests.workers.engines import spec_of
 from tests.workers.leasing import Straight, lending
-from tests.workers.stand import stand
+from tests.workers.stand import CHAT, ENDLESS, stand
 from workers.leases import UNUSED_S, Leases
-
-CHAT = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
-ENDLESS = {**CHAT, "max_tokens": 100_000}
 
 
 def test_slots_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""The llamacpp recipe: flags, command line, requests; and what is read of a GGUF file."""
+"""The llamacpp recipe: flags, command line, requests, and what was installed for it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import installed
 from protocol.failures import Code, LemonbusError
 from protocol.installed import Record
-from protocol.recipes import ModelSpec, Provision
+from protocol.recipes import ModelSpec
 from protocol.settings import Settings
-from tests.house.models import tiny_models
-from workers import gguf
-from workers.backends import ARGUMENTS, CLASSES, DESCRIPTORS, backend_class
+from workers.backends import ARGUMENTS
 from workers.backends.arguments import FORBIDDEN, check_args, slots_of
 from workers.backends.llamacpp import LlamaCpp
-from workers.broken import BrokenError
-from workers.check import available_memory
 from workers.engines.flags import FLAGS, FlagError, parse
 from workers.generation import FEW_TOKENS, SHORT_BODY
 
@@ -244,81 +240,9 @@ def test_wheels_in_a_folder_of_their_own(tmp_path: Path) -> None:
     assert backend.environment({"PYTHONPATH": "p"})["PYTHONPATH"] == f"p:{folder / installed.SITE}"
 
 
-def test_the_registry() -> None:
-    for recipe, descriptor in DESCRIPTORS.items():
-        assert descriptor.recipe == recipe
-        for endpoints in descriptor.serves.values():
-            assert all(endpoint in descriptor.idle_check for endpoint in endpoints)
-        if recipe in CLASSES:
-            assert backend_class(recipe).descriptor is descriptor
-        else:
-            with pytest.raises(LemonbusError) as told:
-                backend_class(recipe)
-            assert told.value.failure.http_status == 501
-            assert recipe in str(told.value)
-    with pytest.raises(LemonbusError):
-        backend_class("nope")
-
-
-def test_every_descriptor_is_in_itself_right() -> None:
-    for descriptor in DESCRIPTORS.values():
-        names = [backend.name for backend in descriptor.backends]
-        assert len(set(names)) == len(names)
-        for backend in descriptor.backends:
-            assert backend.device
-            ours = backend.executable.startswith("module:")
-            assert ours == (backend.provision is Provision.WHEEL)
-            # An archive may have a package beside it that runs in its stead.
-            assert bool(backend.requires) == ours or backend.provision is Provision.ARCHIVE
-            assert bool(backend.home) == (backend.provision is Provision.USER)
-        chosen = descriptor.option(f"{descriptor.recipe}_backend")
-        assert (chosen is not None) == (len(names) > 1)
-        assert chosen is None or chosen.choices == names
-        for option in descriptor.options:
-            assert (option.name in ARGUMENTS) == (option.kind == "args")
-
-
 @pytest.mark.parametrize("args", ["-m x", "--host=::", "--model y", "--conv'ert"])
 def test_arguments_of_another_engine(args: str) -> None:
     assert ARGUMENTS["whispercpp_args"]("--convert -t 2") == ["--convert", "-t", "2"]
     with pytest.raises(LemonbusError) as told:
         ARGUMENTS["whispercpp_args"](args)
     assert told.value.failure.param == "whispercpp_args"
-
-
-@pytest.mark.parametrize("name", ["tiny-chat", "tiny-embed", "tiny-rerank"])
-def test_whole_files_are_whole(name: str, tmp_path: Path) -> None:
-    path = tiny_models() / "models" / f"{name}.gguf"
-    header = gguf.read(path)
-    assert header.architecture
-    assert header.context_length > 0
-    data = path.read_bytes()
-    cut = tmp_path / "cut.gguf"
-    for size in (3, 20, 100, len(data) // 3, len(data) - 64):
-        cut.write_bytes(data[:size])
-        with pytest.raises(BrokenError):
-            gguf.read(cut)
-
-
-@settings(max_examples=60, deadline=None)
-@given(noise=st.binary(max_size=200), place=st.integers(0, 400))
-def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, noise: bytes, place: int) -> None:
-    path = tmp_path_factory.mktemp("broken") / "x.gguf"
-    data = bytearray((tiny_models() / "models" / "tiny-chat.gguf").read_bytes()[:4096])
-    data[4 + place : 4 + place + len(noise)] = noise
-    path.write_bytes(data)
-    with pytest.raises(BrokenError):
-        gguf.read(path)
-
-
-def test_parts() -> None:
-    assert gguf.parts_of(Path("/m/x.gguf")) == [Path("/m/x.gguf")]
-    assert [path.name for path in gguf.parts_of(Path("/m/x-00001-of-00002.gguf"))] == [
-        "x-00001-of-00002.gguf",
-        "x-00002-of-00002.gguf",
-    ]
-
-
-def test_memory() -> None:
-    assert available_memory("MemTotal: 9 kB\nMemAvailable:    2048 kB\n") == 2 * 1024 * 1024
-    assert available_memory("") == 0

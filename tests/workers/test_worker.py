@@ -1,14 +1,10 @@
-"""A real worker process with a real engine, driven over real ZeroMQ."""
+"""A real worker process with a real engine, driven over real ZeroMQ: loads, requests, cancels."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import os
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +15,13 @@ from protocol import endpoints
 from protocol.events import Kind
 from protocol.failures import Code
 from protocol.recipes import ModelSpec
-from protocol.staff import Check, Checked, EngineDied, Load, LoadFailed, Ping, Pong, Ready
+from protocol.staff import Check, Checked, Load, LoadFailed, Ping, Pong, Ready
 from protocol.work import Idle, Run
 from tests.house.models import STORY
 from tests.house.processes import alive
 from tests.house.waiting import wait_for
 from tests.workers.engines import spec_of
-from tests.workers.stand import ROOT, Stand, stand
-
-CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
-ENDLESS = {**CHAT, "max_tokens": 100_000}
-
-
-@pytest.fixture
-def spare(tmp_path: Path) -> Iterator[Stand]:
-    with stand(tmp_path) as one:
-        yield one
-
-
-@pytest.fixture
-def chat(spare: Stand) -> Stand:
-    spare.load(spec_of("tiny-chat"))
-    spare.subscribe()
-    return spare
-
-
-@pytest.fixture
-def loop(spare: Stand) -> Stand:
-    spare.load(spec_of("tiny-loop", ctx_size=100_000))
-    spare.subscribe()
-    return spare
+from tests.workers.stand import CHAT, ENDLESS, ROOT, Stand, stand
 
 
 def idle_slots(ready: Ready) -> bool:
@@ -163,24 +136,6 @@ def test_cancelling_one_leaves_its_neighbour_alone(loop: Stand) -> None:
     assert loop.ended(2).done.output_tokens == 600
 
 
-def test_ends_that_travel_together_are_told_before_what_comes_later(spare: Stand) -> None:
-    spare.load(spec_of("tiny-loop", ctx_size=100_000, slots=16))
-    spare.subscribe()
-    spare.run(1, "chat/completions", ENDLESS, stream=True)
-    spare.begun(1)
-    brief = range(2, 8)
-    for number in brief:
-        spare.run(number, "chat/completions", {**CHAT, "max_tokens": 2})
-    for number in brief:
-        assert spare.ended(number).done.output_tokens == 2
-    os.kill(spare.ready.engine_pid, signal.SIGKILL)
-    told: list[object] = []
-    spare.until(lambda: told.extend(spare.said) or spare.said.clear() or EngineDied in map(type, told), "it is told")
-    ends = [message.number for message in told if isinstance(message, Idle)]
-    assert sorted(ends) == list(brief)
-    assert isinstance(told[-1], EngineDied)
-
-
 def test_a_gateway_that_leaves_cancels(loop: Stand) -> None:
     loop.run(1, "chat/completions", ENDLESS, stream=True)
     loop.begun(1)
@@ -204,35 +159,6 @@ def test_who_never_subscribes_gets_it_back(tmp_path: Path) -> None:
         one.load(spec_of("tiny-chat"))
         one.run(1, "chat/completions", CHAT)
         assert one.expect(Idle).code == Code.RETURNED
-
-
-def test_the_engines_death_is_told_and_survived(loop: Stand) -> None:
-    for number in (1, 2):
-        loop.run(number, "chat/completions", ENDLESS, stream=True)
-    loop.begun(1)
-    os.kill(loop.ready.engine_pid, signal.SIGKILL)
-    for number in (1, 2):
-        failure = loop.ended(number).failure
-        assert failure.code == Code.BACKEND_DIED
-        assert failure.message == "llama-server was killed by SIGKILL"
-        assert failure.tokens_sent or number == 2
-    assert loop.expect(EngineDied).failure.code == Code.BACKEND_DIED
-    before = loop.ready.engine_pid
-    assert loop.load(spec_of("tiny-loop")).engine_pid != before
-    loop.run(3, "chat/completions", {**CHAT, "max_tokens": 5})
-    assert loop.ended(3).done.output_tokens == 5
-
-
-def test_a_hung_engine_is_killed(tmp_path: Path) -> None:
-    with stand(tmp_path, silence=0.5) as one:
-        ready = one.load(spec_of("tiny-loop", ctx_size=100_000))
-        one.subscribe()
-        one.run(1, "chat/completions", ENDLESS, stream=True)
-        one.begun(1)
-        os.kill(ready.engine_pid, signal.SIGSTOP)
-        assert one.ended(1).failure.code == Code.HUNG
-        assert one.expect(EngineDied).failure.code == Code.HUNG
-        assert not alive(ready.engine_pid)
 
 
 def test_what_can_be_told_before_starting(spare: Stand, tmp_path: Path) -> None:
@@ -265,48 +191,6 @@ def test_a_load_that_only_starting_can_refuse(spare: Stand) -> None:
     assert "exited with code 1" in failed.failure.message
     assert "nowhere.gguf" in failed.failure.detail
     spare.load(spec_of("tiny-chat"))
-
-
-def test_sigterm_ends_it_at_once(loop: Stand) -> None:
-    loop.run(1, "chat/completions", ENDLESS, stream=True)
-    loop.begun(1)
-    loop.process.terminate()
-    assert loop.ended(1).failure.code == Code.UNLOADED
-    assert loop.process.wait(5) == 0
-    assert not alive(loop.ready.engine_pid)
-
-
-def test_a_killed_worker_takes_its_engine_along(loop: Stand) -> None:
-    loop.process.kill()
-    wait_for(lambda: not alive(loop.ready.engine_pid), "the engine is gone")
-
-
-def test_a_dead_supervisor_lets_running_requests_end(tmp_path: Path) -> None:
-    with (
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss,
-        stand(tmp_path, boss.pid) as one,
-    ):
-        one.load(spec_of("tiny-loop"))
-        one.subscribe()
-        one.run(1, "chat/completions", {**CHAT, "max_tokens": 600}, stream=True)
-        one.begun(1)
-        boss.kill()
-        assert one.ended(1).done.output_tokens == 600
-        assert one.process.wait(5) == 0
-
-
-def test_a_dead_supervisor_and_the_end_of_the_grace(tmp_path: Path) -> None:
-    with (
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss,
-        stand(tmp_path, boss.pid, grace=0.3) as one,
-    ):
-        one.load(spec_of("tiny-loop", ctx_size=100_000))
-        one.subscribe()
-        one.run(1, "chat/completions", ENDLESS, stream=True)
-        one.begun(1)
-        boss.kill()
-        assert one.ended(1).failure.code == Code.SUPERVISOR_LOST
-        assert one.process.wait(5) == 0
 
 
 def test_a_llama_server_of_the_users_own(tmp_path: Path) -> None:

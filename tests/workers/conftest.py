@@ -1,0 +1,31 @@
+"""What tests of workers share: a real worker that stands by, and one that has loaded a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.workers.engines import spec_of
+from tests.workers.stand import Stand, stand
+
+
+@pytest.fixture
+def spare(tmp_path: Path) -> Iterator[Stand]:
+    with stand(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def chat(spare: Stand) -> Stand:
+    spare.load(spec_of("tiny-chat"))
+    spare.subscribe()
+    return spare
+
+
+@pytest.fixture
+def loop(spare: Stand) -> Stand:
+    spare.load(spec_of("tiny-loop", ctx_size=100_000))
+    spare.subscribe()
+    return spare

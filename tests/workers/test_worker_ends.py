@@ -1,0 +1,106 @@
+"""Ends of a real worker, of its engine and of its supervisor: what is told, what is survived, and that nothing stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from protocol.failures import Code
+from protocol.staff import EngineDied
+from protocol.work import Idle
+from tests.house.processes import alive
+from tests.house.waiting import wait_for
+from tests.workers.engines import spec_of
+from tests.workers.stand import CHAT, ENDLESS, Stand, stand
+
+
+def test_ends_that_travel_together_are_told_before_what_comes_later(spare: Stand) -> None:
+    spare.load(spec_of("tiny-loop", ctx_size=100_000, slots=16))
+    spare.subscribe()
+    spare.run(1, "chat/completions", ENDLESS, stream=True)
+    spare.begun(1)
+    brief = range(2, 8)
+    for number in brief:
+        spare.run(number, "chat/completions", {**CHAT, "max_tokens": 2})
+    for number in brief:
+        assert spare.ended(number).done.output_tokens == 2
+    os.kill(spare.ready.engine_pid, signal.SIGKILL)
+    told: list[object] = []
+    spare.until(lambda: told.extend(spare.said) or spare.said.clear() or EngineDied in map(type, told), "it is told")
+    ends = [message.number for message in told if isinstance(message, Idle)]
+    assert sorted(ends) == list(brief)
+    assert isinstance(told[-1], EngineDied)
+
+
+def test_the_engines_death_is_told_and_survived(loop: Stand) -> None:
+    for number in (1, 2):
+        loop.run(number, "chat/completions", ENDLESS, stream=True)
+    loop.begun(1)
+    os.kill(loop.ready.engine_pid, signal.SIGKILL)
+    for number in (1, 2):
+        failure = loop.ended(number).failure
+        assert failure.code == Code.BACKEND_DIED
+        assert failure.message == "llama-server was killed by SIGKILL"
+        assert failure.tokens_sent or number == 2
+    assert loop.expect(EngineDied).failure.code == Code.BACKEND_DIED
+    before = loop.ready.engine_pid
+    assert loop.load(spec_of("tiny-loop")).engine_pid != before
+    loop.run(3, "chat/completions", {**CHAT, "max_tokens": 5})
+    assert loop.ended(3).done.output_tokens == 5
+
+
+def test_a_hung_engine_is_killed(tmp_path: Path) -> None:
+    with stand(tmp_path, silence=0.5) as one:
+        ready = one.load(spec_of("tiny-loop", ctx_size=100_000))
+        one.subscribe()
+        one.run(1, "chat/completions", ENDLESS, stream=True)
+        one.begun(1)
+        os.kill(ready.engine_pid, signal.SIGSTOP)
+        assert one.ended(1).failure.code == Code.HUNG
+        assert one.expect(EngineDied).failure.code == Code.HUNG
+        assert not alive(ready.engine_pid)
+
+
+def test_sigterm_ends_it_at_once(loop: Stand) -> None:
+    loop.run(1, "chat/completions", ENDLESS, stream=True)
+    loop.begun(1)
+    loop.process.terminate()
+    assert loop.ended(1).failure.code == Code.UNLOADED
+    assert loop.process.wait(5) == 0
+    assert not alive(loop.ready.engine_pid)
+
+
+def test_a_killed_worker_takes_its_engine_along(loop: Stand) -> None:
+    loop.process.kill()
+    wait_for(lambda: not alive(loop.ready.engine_pid), "the engine is gone")
+
+
+def test_a_dead_supervisor_lets_running_requests_end(tmp_path: Path) -> None:
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss,
+        stand(tmp_path, boss.pid) as one,
+    ):
+        one.load(spec_of("tiny-loop"))
+        one.subscribe()
+        one.run(1, "chat/completions", {**CHAT, "max_tokens": 600}, stream=True)
+        one.begun(1)
+        boss.kill()
+        assert one.ended(1).done.output_tokens == 600
+        assert one.process.wait(5) == 0
+
+
+def test_a_dead_supervisor_and_the_end_of_the_grace(tmp_path: Path) -> None:
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss,
+        stand(tmp_path, boss.pid, grace=0.3) as one,
+    ):
+        one.load(spec_of("tiny-loop", ctx_size=100_000))
+        one.subscribe()
+        one.run(1, "chat/completions", ENDLESS, stream=True)
+        one.begun(1)
+        boss.kill()
+        assert one.ended(1).failure.code == Code.SUPERVISOR_LOST
+        assert one.process.wait(5) == 0
