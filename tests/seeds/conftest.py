@@ -1,4 +1,4 @@
-"""What tests of the documents share: one server in front of a shop, which every test finds as it was at its start."""
+"""What tests of the documents share: servers, what those ask on loopback, and that a test finds them as they were at their start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 
 from tests.conftest import OpenHouse
 from tests.house.hub import Hub
+from tests.house.releases import Releases
 from tests.house.server import Server
+from tests.seeds.installing import released
+from tests.seeds.npu import npu_house
 from tests.seeds.shop import Shop, shop
 
 
@@ -41,3 +44,16 @@ def hub(tidy_shop: Shop) -> Hub:
 @pytest.fixture
 def folder(tidy_shop: Shop) -> Path:
     return tidy_shop.folder
+
+
+@pytest.fixture(scope="module")
+def opened_npu(open_shared: OpenHouse, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    """A server with flm, and the folder of that, for all tests of a module."""
+    with npu_house(open_shared, tmp_path_factory.mktemp("flm")) as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+def open_releases() -> Iterator[Releases]:
+    with released() as releases:
+        yield releases

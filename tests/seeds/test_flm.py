@@ -7,75 +7,38 @@ import json
 import os
 import signal
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from protocol import forms
-from protocol.forms import Part
-from tests.conftest import OpenHouse
 from tests.engines import flm
-from tests.house import processes, tools
+from tests.house import processes
 from tests.house.client import Client, together
-from tests.house.exchange import Exchange
-from tests.house.machines import laptop
 from tests.house.server import Server
 from tests.house.waiting import wait_for
+from tests.seeds.npu import EARS, EMBED, MODEL, TAG, engine_of, granted, load, transcribe
 from tests.seeds.shop import ids, pull
 
-MODEL, TAG = "Llama-3.2-1B-FLM", "llama3.2:1b"
-EMBED, EARS = "embed-gemma-300m-FLM", "whisper-v3-turbo-FLM"
 SECRET = "nobody-else-may-read-this"
 
 
-@pytest.fixture(scope="module")
-def opened(open_shared: OpenHouse, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
-    """A server on the documents' laptop, with flm."""
-    folder = tmp_path_factory.mktemp("flm")
-    home = flm.installed(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", tools.path(folder / "bin"))
-        machine = str(laptop(folder / "machine").root)
-        settings = {"machine_dir": machine, "ctx_size": 1024, "backoff_first": 0.05, "gateway_workers": 1}
-        server = open_shared("tiny-chat", offline=False, **settings)
-        yield server, home
-    assert not (home / "oddities").exists(), (home / "oddities").read_text()
+@pytest.fixture
+def home(opened_npu: tuple[Server, Path]) -> Path:
+    flm.set_knobs(opened_npu[1])
+    return opened_npu[1]
 
 
 @pytest.fixture
-def home(opened: tuple[Server, Path]) -> Path:
-    flm.set_knobs(opened[1])
-    return opened[1]
-
-
-@pytest.fixture
-def server(opened: tuple[Server, Path], home: Path) -> Server:
+def server(opened_npu: tuple[Server, Path], home: Path) -> Server:
     assert home
-    if MODEL not in ids(opened[0]):
-        assert pull(opened[0], model_name=MODEL)[0] == 200
-    return opened[0]
+    if MODEL not in ids(opened_npu[0]):
+        assert pull(opened_npu[0], model_name=MODEL)[0] == 200
+    return opened_npu[0]
 
 
-def load(server: Server, name: str = MODEL, **options: Any) -> Exchange:
-    return server.client.post("/v1/load", {"model_name": name, **options})
-
-
-def engine_of(server: Server, name: str = MODEL) -> processes.Process:
-    """The process of a model's engine."""
-    pid = next(model["engine_pid"] for model in server.state()["models"] if model["model_name"] == name)
-    found = processes.look(pid)
-    assert found is not None
-    return found
-
-
-def granted(server: Server) -> int:
-    return int(server.state()["granted"])
-
-
-def test_pull_tells_flms_own_progress(opened: tuple[Server, Path], home: Path) -> None:
-    server = opened[0]
+def test_pull_tells_flms_own_progress(opened_npu: tuple[Server, Path], home: Path) -> None:
+    server = opened_npu[0]
     assert MODEL not in ids(server)
     flm.set_knobs(home, pull_fails=True)
     status, body = pull(server, model_name=MODEL)
@@ -278,13 +241,6 @@ def test_embeddings_are_a_process_of_their_own(server: Server) -> None:
     engine = engine_of(server, EMBED)
     assert (engine.option("serve"), engine.option("--embed")) == ("--embed", "1")
     assert server.client.post("/v1/embeddings", {"model": EMBED, "input": [1, 2]}).status == 400
-
-
-def transcribe(server: Server, **fields: str) -> Exchange:
-    said = {"model": EARS, **fields}.items()
-    body = forms.written([*(Part(name, text.encode()) for name, text in said), Part("file", b"what I said", "a.wav")])
-    kind = f"{forms.KIND}; boundary={forms.boundary_of(body)}"
-    return server.client.post("/v1/audio/transcriptions", body, Content_Type=kind)
 
 
 def test_so_are_transcriptions(server: Server) -> None:

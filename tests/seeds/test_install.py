@@ -8,8 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +16,24 @@ import pytest
 from gateway.app import PREFIXES
 from tests.conftest import OpenHouse
 from tests.house.client import together
-from tests.house.exchange import Exchange
-from tests.house.machines import laptop
 from tests.house.models import STORY
-from tests.house.releases import Releases, llama_server, tar
+from tests.house.releases import Releases
 from tests.house.server import Server
 from tests.house.waiting import wait_for
+from tests.seeds.installing import (
+    CHAT,
+    NAME,
+    VULKAN,
+    check_error,
+    fetched,
+    folders,
+    install,
+    job,
+    opened,
+    state,
+)
 
-VULKAN = {"recipe": "llamacpp", "backend": "vulkan"}
 LAUNCH = Path(__file__).parents[2] / "deploy" / "launch"
-NAME = "vulkan.tar.gz"
-CHAT = "extra.tiny-chat"
-
-
-@contextmanager
-def released() -> Iterator[Releases]:
-    files = {NAME: llama_server("b7869", 400_000), "new.tar.gz": llama_server("b8000"), "bad": tar(("../x", b"x"))}
-    with Releases(files) as releases:
-        yield releases
-
-
-@pytest.fixture
-def releases() -> Iterator[Releases]:
-    with released() as releases:
-        yield releases
-
-
-@pytest.fixture(scope="module")
-def open_releases() -> Iterator[Releases]:
-    with released() as releases:
-        yield releases
 
 
 @pytest.fixture(scope="module")
@@ -68,72 +54,6 @@ def server(open_server: Server, open_releases: Releases) -> Server:
     open_releases.holding.clear()
     open_releases.requests.clear()
     return open_server
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder on the PATH of :func:`odd`."""
-    return tmp_path_factory.mktemp("programs")
-
-
-@pytest.fixture(scope="module")
-def odd(
-    tmp_path_factory: pytest.TempPathFactory, open_releases: Releases, open_shared: OpenHouse, programs: Path
-) -> Server:
-    """A server on the documents' laptop, with pins that are wrong or not for it."""
-    pins = [
-        open_releases.pin("llamacpp:vulkan", "b1", NAME, digest="0" * 64),
-        open_releases.pin("llamacpp:cuda", "b1", "new.tar.gz"),
-        open_releases.pin("whispercpp:vulkan", "b1", "bad"),
-        "nope:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
-        "llamacpp:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
-    ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(programs), prepend=os.pathsep)
-        machine = laptop(tmp_path_factory.mktemp("machine"))
-        return opened(open_shared, open_releases, *pins, machine_dir=str(machine.root))
-
-
-def opened(open_house: OpenHouse, releases: Releases, *pins: str, **settings: Any) -> Server:
-    pinned = [*pins] or [releases.pin("llamacpp:vulkan", "b7869", NAME)]
-    return open_house("tiny-chat", **{"offline": False, "backend_releases": pinned, **settings})
-
-
-def state(server: Server, recipe: str = "llamacpp", backend: str = "vulkan") -> dict[str, Any]:
-    body = server.client.get("/v1/system-info").json()
-    return dict(body["recipes"][recipe]["backends"][backend])
-
-
-def install(server: Server, prefix: str = "/v1", **body: Any) -> Exchange:
-    return server.client.post(f"{prefix}/install", {**VULKAN, **body})
-
-
-def folders(server: Server) -> list[str]:
-    home = Path(server.settings.cache_dir) / "backends" / "llamacpp" / "vulkan"
-    return sorted(path.name for path in home.glob("*")) if home.exists() else []
-
-
-def fetched(server: Server) -> int:
-    """How many bytes are on the disk for backends, whole or not."""
-    home = Path(server.settings.cache_dir) / "backends"
-    return sum(path.stat().st_size for path in home.rglob("*") if path.is_file() and path.name != ".lock")
-
-
-def job(server: Server) -> int:
-    """The process that installs."""
-    found = [process.pid for process in server.process_tree() if process.runs("workers.jobs.install")]
-    return found[0] if found else 0
-
-
-def check_error(answer: Exchange, status: int, kind: str, *words: str) -> None:
-    body = answer.json()
-    assert answer.status == status, body
-    assert body["status"] == "error"
-    assert body["message"] == body["error"]["message"]
-    assert body["error"]["type"] == kind
-    assert body["error"]["code"]
-    for word in words:
-        assert word in body["message"]
 
 
 # POST /v1/install, and POST /v1/uninstall of the example
@@ -193,24 +113,6 @@ def test_streamed_with_force(server: Server, open_releases: Releases) -> None:
     )
 
 
-def test_the_default_alias_is_echoed(odd: Server, programs: Path) -> None:
-    server = odd
-    wanted = {"recipe": "flm", "backend": "default"}
-    answer = server.client.post("/v1/install", wanted)
-    check_error(answer, 501, "unsupported_operation", "flm", "https://", "PATH")
-    assert state(server, "flm", "default")["state"] == "installable"
-    (programs / "flm").write_text("#!/bin/sh\n")
-    (programs / "flm").chmod(0o755)
-    assert server.client.post("/v1/install", wanted).json() == {"status": "success", **wanted}
-    assert state(server, "flm", "default") == {
-        "devices": ["amd_npu"],
-        "state": "installed",
-        "message": "",
-        "action": "",
-    }
-    check_error(server.client.post("/v1/uninstall", wanted), 409, "conflict")
-
-
 def test_what_is_there_already_is_not_installed_again(server: Server, open_releases: Releases) -> None:
     assert install(server).status == install(server).status == 200
     assert len(open_releases.requests) == 1
@@ -241,39 +143,6 @@ def test_what_is_there_already_is_not_installed_again(server: Server, open_relea
 def test_mistakes(house: Server, body: dict[str, Any], words: list[str]) -> None:
     for more in ({}, {"stream": True}) if "stream" not in body else ({},):
         check_error(house.client.post("/v1/install", {**body, **more}), 400, "invalid_request", *words)
-
-
-def test_force_installs_what_this_machine_cannot_run(odd: Server) -> None:
-    server = odd
-    wanted = {"recipe": "llamacpp", "backend": "cuda"}
-    check_error(server.client.post("/v1/install", wanted), 400, "invalid_request", "an NVIDIA GPU")
-    assert server.client.post("/v1/install", {**wanted, "force": True}).status == 200
-    assert state(server, backend="cuda")["state"] == "unsupported"
-
-
-def test_an_offline_server(releases: Releases, open_house: OpenHouse) -> None:
-    server = opened(open_house, releases, offline=True)
-    check_error(install(server), 503, "model_error", "offline")
-    assert releases.requests == []
-
-
-def test_failures_leave_nothing(odd: Server) -> None:
-    server = odd
-    check_error(install(server), 502, "model_error", "sha256 differs")
-    events = [event for event in install(server, stream=True).events if event.name != ":"]
-    last = events[-1].json()
-    assert events[-1].name == "error"
-    assert "sha256 differs" in last["error"]
-    assert (last["code"], bool(last["request_id"])) == ("download_failed", True)
-    answer = server.client.post("/v1/install", {"recipe": "whispercpp", "backend": "vulkan"})
-    check_error(answer, 502, "model_error", "the archive was refused")
-    assert folders(server) == [".lock"]
-    assert state(server)["state"] == "installable"
-    problems = {line["problem"] for line in server.lines if line.get("event") == "backend releases"}
-    assert {
-        "backend_releases: there is no backend nope:cpu",
-        "backend_releases: llamacpp:cpu is not installed from an archive",
-    } <= problems
 
 
 def test_concurrent_installs_join(server: Server, open_releases: Releases) -> None:
@@ -309,28 +178,6 @@ def test_a_client_that_hangs_up_leaves_the_installation_alone(server: Server, op
     waiting.connection.close()
     open_releases.released.set()
     wait_for(lambda: state(server)["state"] == "installed", "it is installed", 10.0)
-
-
-def test_an_update(releases: Releases, open_house: OpenHouse, tmp_path: Path) -> None:
-    kept = {"cache_dir": str(tmp_path / "cache")}
-    server = opened(open_house, releases, **kept)
-    assert install(server).status == 200
-    server.stop()
-    server = opened(open_house, releases, releases.pin("llamacpp:vulkan", "b8000", "new.tar.gz"), **kept)
-    before = state(server)
-    assert (before["state"], before["version"]) == ("update_required", "b7869")
-    assert before["message"] == "Backend update is required before use."
-    assert before["action"] == "lemonbus backends install llamacpp:vulkan"
-    assert install(server).json()["version"] == "b8000"
-    assert (state(server)["state"], state(server)["version"]) == ("installed", "b8000")
-    assert [name.split("-")[0] for name in folders(server) if name != ".lock"] == ["b8000"]
-
-
-def test_a_mirror_stands_in_for_github(releases: Releases, open_house: OpenHouse) -> None:
-    pin = releases.pin("llamacpp:vulkan", "b7869", NAME, url="https://github.com")
-    server = opened(open_house, releases, pin, release_mirror=releases.url)
-    assert install(server).status == 200
-    assert releases.requests == [(NAME, 0)]
 
 
 # POST /v1/uninstall

@@ -12,21 +12,26 @@ import openai
 import pytest
 
 from gateway.app import PREFIXES
-from protocol import forms
 from protocol.forms import Part
 from tests.conftest import OpenHouse
 from tests.engines.engine import program
-from tests.house import processes
-from tests.house.exchange import Exchange
 from tests.house.pictures import TURBO, Seen, downloaded, pictures, png, safetensors, seen
-from tests.house.processes import Process
 from tests.house.server import Server
 from tests.house.waiting import stays, wait_for
+from tests.seeds.drawing import (
+    ALIAS,
+    DOCUMENTED,
+    GENERATIONS,
+    MODEL,
+    draw,
+    drawing,
+    engine,
+    kill_engine,
+    send_form,
+    start,
+)
 
-MODEL, ALIAS = "SD-Turbo", "sd-turbo"
-GENERATIONS = "/v1/images/generations"
 PICTURE = png(64, 64)
-DOCUMENTED = {"model_name": ALIAS, "steps": 4, "cfg_scale": 1.0, "width": 512, "height": 512}
 BROKEN = {
     "user.Cut": ("cut.safetensors", safetensors(900)[:-50], "truncated"),
     "user.Page": ("page.safetensors", b"<html>not found</html>", "not a safetensors file"),
@@ -61,42 +66,8 @@ def loaded(server: Server) -> Server:
     return server
 
 
-def engine(server: Server) -> Process | None:
-    return next((each for each in server.process_tree() if each.mentions(TURBO[1])), None)
-
-
-def kill_engine(server: Server) -> Process:
-    found = engine(server)
-    assert found is not None
-    processes.kill(found.pid)
-    return found
-
-
-def draw(server: Server, **body: Any) -> Exchange:
-    return server.client.post(GENERATIONS, {"model": MODEL, "prompt": "a cat", "size": "64x64", **body})
-
-
-def start(server: Server, **body: Any) -> Exchange:
-    """Begin a picture that takes a second, and wait until it is being drawn."""
-    before = drawing(server)
-    body = {"model": MODEL, "prompt": "slowly", "size": "64x64", "steps": 100, **body}
-    request = server.client.start("POST", GENERATIONS, body)
-    wait_for(lambda: drawing(server) > before, "it is being drawn", 10)
-    return request
-
-
-def send_form(server: Server, parts: list[Part]) -> Exchange:
-    kind = {"Content-Type": f"{forms.KIND}; boundary=edge"}
-    return server.client.start("POST", "/v1/images/edits", forms.written(parts, "edge"), kind).finish()
-
-
 def said_as(fields: dict[str, str]) -> Iterator[tuple[str, bytes]]:
     return ((name, text.encode()) for name, text in fields.items())
-
-
-def drawing(server: Server) -> int:
-    """How often an engine has said that it draws."""
-    return sum("generating image" in line.get("event", line.get("message", "")) for line in server.lines)
 
 
 # POST /v1/load, document 000
@@ -163,6 +134,12 @@ def test_unload_ends_the_engine(loaded: Server) -> None:
     assert engine(loaded)
     assert loaded.client.post("/v1/unload", {"model_name": ALIAS}).status == 200
     wait_for(lambda: engine(loaded) is None, "its engine is gone")
+
+
+def test_system_info_knows_the_program(server: Server) -> None:
+    backends = server.client.get("/v1/system-info").json()["recipes"]["sd-cpp"]["backends"]
+    assert backends["system"]["state"] == backends["default"]["state"] == "installed"
+    assert Path(server.settings.sd_server).name not in json.dumps(backends)
 
 
 # POST images/generations
@@ -376,40 +353,3 @@ def test_a_picture_that_nobody_wants_any_more_is_drawn_to_its_end_before_the_nex
     stays(lambda: loaded.state()["granted"] == 1, "the engine works on", 0.3)
     assert draw(loaded).status == 200
     wait_for(lambda: loaded.state()["granted"] == 0, "the grant is free")
-
-
-# What is not served
-
-
-@pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize(
-    ("route", "word"),
-    [
-        ("images/variations", "images/edits"),
-        ("audio/speech", "text to speech"),
-        ("realtime", "audio/transcriptions"),
-    ],
-)
-def test_routes_that_nothing_serves_say_what_would(server: Server, prefix: str, route: str, word: str) -> None:
-    answer = server.client.post(f"{prefix}/{route}", {"prompt": "a cat"})
-    assert (answer.status, answer.error["code"]) == (501, "unsupported_operation"), answer
-    assert word in answer.error["message"]
-    assert server.client.get(f"{prefix}/{route}").status == (501 if route == "realtime" else 405)
-
-
-def test_live_audio_says_so_without_a_version(server: Server) -> None:
-    assert server.client.get("/realtime").error["code"] == "unsupported_operation"
-
-
-def test_speech_by_the_openai_client(server: Server) -> None:
-    with (
-        openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0) as client,
-        pytest.raises(openai.APIStatusError, match="text to speech"),
-    ):
-        client.audio.speech.create(model="tts", voice="alloy", input="hello")
-
-
-def test_system_info_knows_the_program(server: Server) -> None:
-    backends = server.client.get("/v1/system-info").json()["recipes"]["sd-cpp"]["backends"]
-    assert backends["system"]["state"] == backends["default"]["state"] == "installed"
-    assert Path(server.settings.sd_server).name not in json.dumps(backends)
