@@ -52,10 +52,16 @@ def open_shared() -> Iterator[OpenHouse]:
 
 
 @pytest.fixture(scope="session")
-def house() -> Iterator[Server]:
-    """The server that all harmless tests of one test process share: every tiny model, room for all of them."""
+def open_for_all() -> Iterator[OpenHouse]:
+    """Starts servers that end with the test process: those that several modules share."""
     with ExitStack() as stack:
-        yield _open(stack)(max_loaded_models=12)
+        yield _open(stack)
+
+
+@pytest.fixture(scope="session")
+def house(open_for_all: OpenHouse) -> Server:
+    """The server that all harmless tests of one test process share: every tiny model, room for all of them."""
+    return open_for_all(max_loaded_models=12)
 
 
 @pytest.fixture

@@ -20,18 +20,7 @@ from tests.house.models import STORY
 from tests.house.releases import Releases
 from tests.house.server import Server
 from tests.house.waiting import wait_for
-from tests.seeds.installing import (
-    CHAT,
-    NAME,
-    VULKAN,
-    check_error,
-    fetched,
-    folders,
-    install,
-    job,
-    opened,
-    state,
-)
+from tests.seeds.installing import CHAT, NAME, VULKAN, check_error, fetched, folders, install, job, opened, state
 
 LAUNCH = Path(__file__).parents[2] / "deploy" / "launch"
 

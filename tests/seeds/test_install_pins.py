@@ -12,15 +12,7 @@ from tests.conftest import OpenHouse
 from tests.house.machines import laptop
 from tests.house.releases import Releases
 from tests.house.server import Server
-from tests.seeds.installing import (
-    NAME,
-    check_error,
-    folders,
-    install,
-    opened,
-    released,
-    state,
-)
+from tests.seeds.installing import NAME, check_error, folders, install, opened, released, state
 
 
 @pytest.fixture

@@ -8,11 +8,16 @@ from protocol import forms
 from protocol.forms import Part
 from tests.house import processes
 from tests.house.exchange import Exchange
-from tests.house.pictures import TURBO
+from tests.house.pictures import TURBO, safetensors
 from tests.house.processes import Process
 from tests.house.server import Server
 from tests.house.waiting import wait_for
 
+BROKEN = {
+    "user.Cut": ("cut.safetensors", safetensors(900)[:-50], "truncated"),
+    "user.Page": ("page.safetensors", b"<html>not found</html>", "not a safetensors file"),
+    "user.Picky": ("broken.safetensors", safetensors(), "did not become ready|exited with code 1"),
+}
 MODEL, ALIAS = "SD-Turbo", "sd-turbo"
 GENERATIONS = "/v1/images/generations"
 DOCUMENTED = {"model_name": ALIAS, "steps": 4, "cfg_scale": 1.0, "width": 512, "height": 512}
