@@ -16,6 +16,7 @@ import msgspec
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from gateway.gatherer import Gatherer
 from gateway.house import House
 from protocol import endpoints, frames, ids, logs, wire
 from protocol.events import unpack_batch
@@ -57,6 +58,7 @@ class Bus:
         self._records: list[bytes] = []
         self._record_timer: Any = None
         logs.attach(Dropper(self._send_record))
+        self._gatherer = Gatherer()
         self._events = self._socket(zmq.SUB)
         self._events.rcvhwm = HIGH_WATER
         # A worker that comes back does so under another name; a slow reconnect only costs the dead ones.
@@ -124,7 +126,8 @@ class Bus:
             self._record_timer.close()
             self._record_timer = None
         together = self._records[:TOGETHER]
-        if together and frames.send(self._logs, together):
+        # One frame: each costs two processes as much as its record.
+        if together and frames.send(self._logs, [b"\n".join(together)]):
             del self._records[:TOGETHER]
         if self._records:
             self._send_records_soon()
@@ -232,6 +235,7 @@ class Bus:
 
     def close(self) -> None:
         """Give everything back."""
+        self._gatherer.close()
         logs.attach(None)
         self._send_records()
         if self._record_timer is not None:

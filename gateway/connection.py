@@ -40,8 +40,6 @@ class Process(Protocol):
 
     cfg: Any
     wsgi: Application
-    log_line: Any
-    """A bound logger."""
     common: dict[str, Any]
     """What all environments have in common."""
     listener: Any
@@ -184,17 +182,17 @@ class Connection:
         story = visit.story()
         if not complete:
             story["broken"] = True
-        getattr(self._process.log_line, visit.level(path))(
-            "request",
-            request_id=visit.label,
-            method=environ.get("REQUEST_METHOD"),
-            path=path,
-            status=response.status_code,
-            bytes=response.sent,
-            ms=round((time.monotonic() - visit.started) * 1000, 2),
-            client=environ.get("REMOTE_ADDR"),
+        fields = {
+            "request_id": visit.label,
+            "method": environ.get("REQUEST_METHOD"),
+            "path": path,
+            "status": response.status_code,
+            "bytes": response.sent,
+            "ms": round((time.monotonic() - visit.started) * 1000, 2),
+            "client": environ.get("REMOTE_ADDR"),
             **story,
-        )
+        }
+        logs.later(visit.level(path), "request", fields)
 
     def _refuse(self, problem: BaseException, given: str | None) -> None:
         """Answer what the parser refused, or what nobody caught."""

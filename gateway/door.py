@@ -42,7 +42,6 @@ class Door(GeventWorker):  # type: ignore[misc]
         self._deadline: float | None = None
         self._patience = float(self.cfg.keepalive)
         self._keeps = True
-        self.log_line = logs.get()
 
     # Connections
 
@@ -101,8 +100,6 @@ class Door(GeventWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         """Serve until told to leave, then let running requests end."""
-        # Bound once: a lazy logger is built anew for every line.
-        self.log_line = logs.get().bind()
         self.listener = self.sockets[0].getsockname()
         self.common = plain.common(self.cfg, self.listener)
         with gevent.Timeout(_WELCOME_WAIT, exception=False):

@@ -2,7 +2,8 @@
 
 A line is one write of at most 4,096 bytes, because longer ones of several writers on one pipe break each
 other (measured); longer fields are cut and marked.  Nothing here blocks or raises: a line that its reader
-has no room for is dropped, and the next one says how many were.
+has no room for is dropped, and the next one says how many were.  Lines that come in numbers (:func:`later`) wait a
+moment for each other where somebody wakes us for them (:func:`gather`); any other line goes after them, at once.
 
 A record's keys: ``ts``, ``level``, ``process``, ``pid``, ``event``; where they are known ``model``, ``worker``,
 ``request_id``; ``exception`` (a traceback); ``dropped`` (records of this process lost just before this one);
@@ -31,7 +32,7 @@ import structlog  # noqa: E402
 if _hidden:
     del sys.modules["rich"]
 
-from protocol.records import CUT, LONGEST_LINE, Dropper, fit  # noqa: E402
+from protocol.records import CUT, LONGEST_LINE, LONGEST_RECORD, Dropper, fit  # noqa: E402
 
 RANK: Final = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 SEVERITY: Final = {
@@ -64,10 +65,20 @@ class Logger(structlog.typing.FilteringBoundLogger, Protocol):
         """Return a logger with these fields and no others."""
 
 
+_Line = tuple[float, str, str, Record]
+"""When, its level, the request of its context, its fields."""
+Schedule = Callable[[Callable[[], None]], object]
+"""Calls back once, a moment later."""
+
 _label: ContextVar[str] = ContextVar("request_id", default="")
 _sink: Sink | None = None
 _process = "?"
-_tracing = False
+_least = "trace"
+_output: _Output | None = None
+_schedule: Schedule | None = None
+_waiting: list[_Line] = []
+MOST_WAITING: Final = 256
+"""Lines that :func:`gather` keeps back at most."""
 
 
 def attach(sink: Sink | None) -> None:
@@ -81,9 +92,8 @@ def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
 
 
-def _record(method: str, fields: Record) -> Record:
+def _record(now: float, method: str, label: str, fields: Record) -> Record:
     """Return the record of a line: what every one has first, then the request of its context, then its own."""
-    now = time.time()
     record: Record = {
         "ts": f"{_second(int(now))}{int(now * 1000) % 1000:03d}Z",
         "level": fields.pop("level", method),
@@ -91,7 +101,6 @@ def _record(method: str, fields: Record) -> Record:
         "pid": fields.pop("pid", None) or os.getpid(),
         "event": fields.pop("event", ""),
     }
-    label = _label.get()
     if label:
         record["request_id"] = label
     record.update(fields)
@@ -112,18 +121,29 @@ class _Output:
     def __call__(self, logger: object, method: str, fields: Record) -> str:
         if "exc_info" in fields:
             structlog.processors.format_exc_info(logger, method, fields)
-        fitted, line = fit(_record(method, fields))
-        if _sink is not None:
-            _sink(line)
-        if self._render is None:
-            self._stderr(line)
-        else:
-            self._show(self._render, logger, method, fitted)
+        self.write([*_taken(), (time.time(), method, _label.get(), fields)])
         raise structlog.DropEvent
 
-    def _show(
-        self, render: structlog.dev.ConsoleRenderer, logger: object, method: str, record: Mapping[str, Any]
-    ) -> None:
+    def write(self, lines: list[_Line]) -> None:
+        """Write lines: as many together as one write may hold."""
+        together: list[bytes] = []
+        size = 0
+        for now, method, label, fields in lines:
+            fitted, line = fit(_record(now, method, label, fields))
+            if _sink is not None:
+                _sink(line)
+            if self._render is not None:
+                self._show(self._render, method, fitted)
+                continue
+            if size + len(line) > LONGEST_RECORD:
+                self._stderr(b"\n".join(together), len(together))
+                together, size = [], 0
+            together.append(line)
+            size += len(line) + 1
+        if together:
+            self._stderr(b"\n".join(together), len(together))
+
+    def _show(self, render: structlog.dev.ConsoleRenderer, method: str, record: Mapping[str, Any]) -> None:
         shown: Record = {
             key: value.translate(_CONTROLS) if isinstance(value, str) else value for key, value in record.items()
         }
@@ -131,7 +151,7 @@ class _Output:
         shown.pop("pid", None)
         if self._owed:
             shown["dropped"] = self._owed
-        line = str(render(logger, method, shown)).encode("utf-8", "replace")
+        line = str(render(None, method, shown)).encode("utf-8", "replace")
         if len(line) >= LONGEST_LINE:
             end = b"\x1b[0m" + CUT.encode() if sys.stderr.isatty() else CUT.encode()
             line = line[: LONGEST_LINE - 1 - len(end)].decode("utf-8", "ignore").encode() + end
@@ -170,11 +190,13 @@ def configure(process: str, level: str, style: str = "auto") -> None:
 
     ``auto`` renders for people if stderr is a terminal.  An exception that ends the process is one line too.
     """
-    global _process, _tracing
-    _process, _tracing = process, level == "trace"
+    global _process, _least, _output  # noqa: PLW0603
+    flush()
+    _process, _least = process, level
     console = style == "console" or (style == "auto" and os.isatty(2))
+    _output = _Output(console)
     structlog.configure(
-        processors=[_Output(console)],
+        processors=[_output],
         wrapper_class=_bound_class(level),
         logger_factory=structlog.ReturnLoggerFactory(),
         cache_logger_on_first_use=False,
@@ -188,6 +210,41 @@ def _uncaught(kind: type[BaseException], problem: BaseException, trace: Tracebac
     get().critical("uncaught exception", exc_info=(kind, problem, trace))
 
 
+def gather(schedule: Schedule | None) -> None:
+    """Let lines of :func:`later` wait until ``schedule`` calls back; None: what waits is written, and nothing waits."""
+    global _schedule  # noqa: PLW0603
+    _schedule = schedule
+    flush()
+
+
+def later(level: str, event: str, fields: Record) -> None:
+    """Log a line of this moment like others, but with those that come within the next (see :func:`gather`).
+
+    ``fields`` is ours from now on.  The request of the context is not looked at.
+    """
+    if _output is None or RANK[level] < RANK[_least]:
+        return
+    fields["event"] = event
+    _waiting.append((time.time(), level, "", fields))
+    if _schedule is None or len(_waiting) >= MOST_WAITING:
+        flush()
+    elif len(_waiting) == 1:
+        _schedule(flush)
+
+
+def flush() -> None:
+    """Write what waits. Idempotent."""
+    if _waiting and _output is not None:
+        _output.write(_taken())
+
+
+def _taken() -> list[_Line]:
+    """Return what waits, which does so no longer."""
+    taken = _waiting.copy()
+    _waiting.clear()
+    return taken
+
+
 def follow(label: str) -> None:
     """Put the id of a request into every line of the present context (a thread, a greenlet) from now on."""
     _label.set(label)
@@ -195,7 +252,7 @@ def follow(label: str) -> None:
 
 def tracing() -> bool:
     """Return whether ``trace`` records are written: prompts need not be decoded for nothing otherwise."""
-    return _tracing
+    return _least == "trace"
 
 
 def get(**fields: object) -> Logger:

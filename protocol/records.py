@@ -24,13 +24,13 @@ class Dropper:
         self.dropped = 0
         """Records lost so far."""
 
-    def __call__(self, record: bytes) -> None:
-        """Send a record, or count it."""
+    def __call__(self, record: bytes, count: int = 1) -> None:
+        """Send a record, or count it; or several in one piece, the first of which says what was refused before."""
         if self._send(with_dropped(record, self._owed) if self._owed else record):
             self._owed = 0
         else:
-            self._owed += 1
-            self.dropped += 1
+            self._owed += count
+            self.dropped += count
 
 
 def with_dropped(record: bytes, lost: int) -> bytes:

@@ -125,7 +125,7 @@ class Bus:
 
     def _read_logs(self) -> None:
         for records in islice(frames.pending(self._logs), _LOG_BURST):
-            for record in records:
+            for record in records[0].split(b"\n"):
                 self._logged(record)
 
     def close(self) -> None:

@@ -93,7 +93,7 @@ class StandIn:
     def _line(self) -> None:
         received = frames.receive(self.logs)
         if received is not None:
-            self.lines += [msgspec.json.decode(record) for record in received]
+            self.lines += [msgspec.json.decode(record) for record in received[0].split(b"\n")]
 
     def _woken(self) -> None:
         os.read(self._wake_read, 512)

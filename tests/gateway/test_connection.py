@@ -13,7 +13,6 @@ from gunicorn.config import Config
 from gateway import bodies, plain
 from gateway.connection import Connection
 from gateway.idle import Idle
-from protocol import logs
 
 GET = b"GET /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
 POST = b"POST /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
@@ -50,7 +49,6 @@ class Process:
 
     def __init__(self) -> None:
         self.common = plain.common(self.cfg, self.listener)
-        self.log_line = logs.get()
 
     def idle(self) -> Idle:
         return Idle(5.0, set())
