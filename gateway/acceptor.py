@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import gevent
-import gevent.socket
 from greenlet import greenlet
 
+from gateway.peer import Peer
 from protocol import logs
 
 FEW: Final = 4
@@ -25,21 +25,21 @@ PAUSE_S: Final = 0.1
 """Rest after a refusal by the system: there are too many open files, mostly."""
 _READ: Final = 1
 
-Serve = Callable[[Any, Any], None]
+Serve = Callable[[Peer, Any], None]
 
 
 class Acceptor:
     """One listener and the connections that came by it."""
 
     def __init__(self, listener: Any, serve: Serve, most: int, few: int = FEW) -> None:
-        """Call ``serve(socket, address)`` for each connection, for at most ``most`` at the same time.
+        """Call ``serve(peer, address)`` for each connection, for at most ``most`` at the same time.
 
         ``listener``: a listening socket of gevent's.  ``serve`` runs in a greenlet, and closes its socket.
         """
         self._listener = listener
         self._serve = serve
         self._most, self._few = most, few
-        # Looked up once: gevent's own accept makes four enumerations of them for each connection.
+        # Looked up once: each of them is made an enumeration anew.
         self._kind = listener.family, listener.type, listener.proto
         self._busy: set[greenlet] = set()
         self._idle: list[greenlet] = []
@@ -65,7 +65,7 @@ class Acceptor:
                 return
             try:
                 fd, address = self._listener._accept()  # noqa: SLF001
-                connection = gevent.socket.socket(*self._kind, fd), address
+                connection = Peer(*self._kind, fd), address
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
                 return
             except OSError as problem:

@@ -65,7 +65,14 @@ class Bell:
 
     def ring(self) -> None:
         """Wake the one that waits. Call it in a callback of the hub only."""
+        self._wake(True)
+
+    def silence(self) -> None:
+        """Wake the one that waits as if its time had passed. Call it in a callback of the hub only."""
+        self._wake(False)
+
+    def _wake(self, rung: bool) -> None:
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None
-            waiter.switch(True)
+            waiter.switch(rung)

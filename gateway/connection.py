@@ -18,7 +18,7 @@ from gunicorn.http import RequestParser, wsgi
 from gunicorn.http.errors import NoMoreData
 
 from gateway import plain, refusals
-from gateway.idle import Idle
+from gateway.peer import Peer
 from gateway.response import Response
 from gateway.visit import Visit, of
 from protocol import ids, logs
@@ -45,23 +45,25 @@ class Process(Protocol):
     listener: Any
     """The listener's address."""
 
+    idle: set[Peer]
+    """Those whose next request is waited for."""
+    patience: float
+    """Seconds that a request is waited for."""
+
     @property
     def stays(self) -> bool:
         """Whether connections may be kept for another request."""
-
-    def idle(self) -> Idle:
-        """Return the bounded wait for a request."""
 
 
 class Connection:
     """Serves one client until either side has had enough."""
 
-    __slots__ = ("_address", "_answered", "_process", "_sock")
+    __slots__ = ("_address", "_answered", "_peer", "_process")
 
-    def __init__(self, process: Process, sock: Any, address: Any) -> None:
-        """Serve ``sock``, a socket of gevent's."""
+    def __init__(self, process: Process, peer: Peer, address: Any) -> None:
+        """Serve ``peer``."""
         self._process = process
-        self._sock = sock
+        self._peer = peer
         self._address = address
         self._answered = 0
 
@@ -76,10 +78,10 @@ class Connection:
             pass
         finally:
             with contextlib.suppress(OSError):
-                self._sock.close()
+                self._peer.close()
 
     def _serve(self) -> None:
-        reader = plain.Reader(self._process.common, self._sock, self._address)
+        reader = plain.Reader(self._process.common, self._peer, self._address)
         data = b""
         while data := data or self._next():
             request = reader.read(data)
@@ -87,7 +89,7 @@ class Connection:
                 self._leave_to_gunicorn(data)
                 return
             try:
-                goes_on = self._answer(Response(request, self._sock), request.environ)
+                goes_on = self._answer(Response(request, self._peer), request.environ)
             except OSError:
                 raise
             except Exception as problem:  # noqa: BLE001 - nobody else would tell the client
@@ -102,29 +104,27 @@ class Connection:
 
     def _next(self) -> bytes:
         """Return the beginning of the next request; empty at the end of the connection, or after too long a wait."""
+        self._peer.expect(self._process.patience, self._process.idle)
         try:
-            # Mostly it is here already.
-            return self._sock._sock.recv(_FIRST_READ)  # type: ignore[no-any-return] # noqa: SLF001
-        except BlockingIOError:
-            pass
-        with self._process.idle():
-            data: bytes = self._sock.recv(_FIRST_READ)
-            return data
-        return b""
+            # The first one mostly came with the connection; before the next, the client reads its answer.
+            return self._peer.recv(_FIRST_READ, likely=not self._answered)
+        finally:
+            self._peer.relax()
 
     def _leave_to_gunicorn(self, data: bytes) -> None:
         process = self._process
-        parser = RequestParser(process.cfg, self._sock, self._address)
+        parser = RequestParser(process.cfg, self._peer, self._address)
         parser.unreader.unread(data)
         while True:
             request = None
             try:
-                with process.idle():
+                self._peer.expect(process.patience, process.idle)
+                try:
                     request = next(parser)
-                if request is None:
-                    return
+                finally:
+                    self._peer.relax()
                 response, environ = wsgi.create(
-                    request, self._sock, self._address, process.listener, process.cfg, response_class=Response
+                    request, self._peer, self._address, process.listener, process.cfg, response_class=Response
                 )
                 environ["wsgi.multithread"] = True
                 if not self._answer(response, environ):
@@ -206,17 +206,17 @@ class Connection:
             fields = {"status": failure.http_status, "code": failure.code.value, "reason": failure.message}
             logs.get().info("request", request_id=label, client=peer, **fields)
         with contextlib.suppress(OSError):
-            self._sock.sendall(refusals.response(failure, label))
+            self._peer.sendall(refusals.response(failure, label))
         self._linger()
 
     def _linger(self) -> None:
         """Read what the client still sends: closing over it would reset the connection and lose our answer."""
         left = _LINGER_BYTES
         with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_WR)
+            self._peer.shutdown(socket.SHUT_WR)
             with gevent.Timeout(_LINGER, exception=False):
                 while left > 0:
-                    data = self._sock.recv(65536)
+                    data = self._peer.recv(65536)
                     if not data:
                         return
                     left -= len(data)

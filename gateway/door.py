@@ -17,7 +17,7 @@ from gateway.acceptor import FEW, Acceptor
 from gateway.bus import Bus
 from gateway.connection import Connection
 from gateway.house import House
-from gateway.idle import Idle
+from gateway.peer import Peer
 from gateway.state import State
 from protocol import logs
 
@@ -36,11 +36,11 @@ class Door(GeventWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Before the fork: nothing that costs or that must not be shared."""
         super().__init__(*args, **kwargs)
-        self._idle: set[Idle] = set()
+        self.idle: set[Peer] = set()
         self._told = Event()
         self._watchers: list[Any] = []
         self._deadline: float | None = None
-        self._patience = float(self.cfg.keepalive)
+        self.patience = float(self.cfg.keepalive)
         self._keeps = True
 
     # Connections
@@ -50,12 +50,8 @@ class Door(GeventWorker):  # type: ignore[misc]
         """Whether connections may be kept for another request."""
         return self.alive and self._keeps
 
-    def idle(self) -> Idle:
-        """Return the bounded wait for a request."""
-        return Idle(self._patience, self._idle)
-
-    def _serve(self, client: Any, addr: Any) -> None:
-        Connection(self, client, addr).serve()
+    def _serve(self, peer: Peer, address: Any) -> None:
+        Connection(self, peer, address).serve()
 
     # The process
 
@@ -123,8 +119,8 @@ class Door(GeventWorker):  # type: ignore[misc]
         self._keeps = False
         deadline = self._deadline or time.monotonic() + self.house.settings.grace
         while any(acceptors):
-            for idle in list(self._idle):
-                idle.end()
+            for peer in self.idle:
+                peer.give_up()
             if time.monotonic() > deadline + 1.0:
                 break
             if time.monotonic() > deadline:

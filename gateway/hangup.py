@@ -74,8 +74,8 @@ class Watch:
 
     def _readable(self) -> None:
         try:
-            # Not gevent's recv, which would wait: we are in the hub.
-            pipelined = self._socket._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)  # noqa: SLF001
+            # The one that never waits: we are in the hub.
+            pipelined = self._socket.raw.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -89,7 +89,7 @@ class Watch:
 
     def _look(self) -> None:
         try:
-            state = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+            state = self._socket.raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
         except OSError:
             state = 7
         if state in _CLOSED_BY_PEER:
@@ -100,7 +100,7 @@ class Watch:
         """Break the connection: a write that is stuck in it fails at once."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                self._socket._sock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def _stop(self) -> None:
         for watcher in (self._watcher, self._timer):

@@ -128,15 +128,6 @@ class Response:
             f"Connection: {connection}\r\n{framing}{''.join(self._lines)}\r\n"
         ).encode("latin-1")
 
-    def _send(self, data: bytes) -> None:
-        """Send all of it: in one system call where the socket has room, which gevent's sendall never does."""
-        try:
-            sent = self._sock._sock.send(data)  # noqa: SLF001 - the non-blocking socket below gevent's
-        except BlockingIOError:
-            sent = 0
-        if sent < len(data):
-            self._sock.sendall(memoryview(data)[sent:])
-
     def write(self, data: bytes, last: bool = False) -> None:
         """Send a piece of the body; the head goes with the first one in one segment, the end with the last one."""
         if self._omits_body:
@@ -151,17 +142,17 @@ class Response:
         if last and self.chunked:
             framed += _LAST_CHUNK
             self._ended = True
-        self._send(framed if self.headers_sent else self._head() + framed)
+        self._sock.sendall(framed if self.headers_sent else self._head() + framed)
 
     def _send_head(self) -> None:
         if not self.headers_sent:
-            self._send(self._head())
+            self._sock.sendall(self._head())
 
     def close(self) -> None:
         """Send what is missing at the end."""
         self._send_head()
         if self.chunked and not self._ended:
-            self._send(_LAST_CHUNK)
+            self._sock.sendall(_LAST_CHUNK)
 
     def hand_over(self) -> None:
         """Write nothing any more: the socket speaks another protocol now. It is closed afterwards."""

@@ -73,7 +73,7 @@ Schedule = Callable[[Callable[[], None]], object]
 _label: ContextVar[str] = ContextVar("request_id", default="")
 _sink: Sink | None = None
 _process = "?"
-_least = "trace"
+_least = "info"
 _output: _Output | None = None
 _schedule: Schedule | None = None
 _waiting: list[_Line] = []

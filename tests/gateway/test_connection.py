@@ -12,7 +12,6 @@ from gunicorn.config import Config
 
 from gateway import bodies, plain
 from gateway.connection import Connection
-from gateway.idle import Idle
 
 GET = b"GET /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
 POST = b"POST /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
@@ -22,16 +21,20 @@ class Eager:
     """A client that has sent everything before it was asked, and whose socket always has room."""
 
     def __init__(self, *pieces: bytes) -> None:
-        self._sock = self
         self.pieces = list(pieces)
         self.answers: list[bytes] = []
 
-    def recv(self, _size: int) -> bytes:
+    def expect(self, seconds: float, idle: set[Any]) -> None:
+        pass
+
+    def relax(self) -> None:
+        pass
+
+    def recv(self, _size: int, **_: bool) -> bytes:
         return self.pieces.pop(0) if self.pieces else b""
 
-    def send(self, data: bytes) -> int:
+    def sendall(self, data: bytes) -> None:
         self.answers.append(data)
-        return len(data)
 
     def shutdown(self, _how: int) -> None:
         pass
@@ -46,12 +49,11 @@ class Process:
     cfg: Any = Config()
     listener: Any = ("127.0.0.1", 1)
     stays = True
+    patience = 5.0
 
     def __init__(self) -> None:
         self.common = plain.common(self.cfg, self.listener)
-
-    def idle(self) -> Idle:
-        return Idle(5.0, set())
+        self.idle: set[Any] = set()
 
     def wsgi(self, _environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Length", "0")])

@@ -1,4 +1,4 @@
-"""Waiting for a client: for its next request, and for a body that does not come."""
+"""Waiting for a body that does not come."""
 
 from __future__ import annotations
 
@@ -8,40 +8,7 @@ import gevent
 import pytest
 
 from gateway import bodies
-from gateway.idle import Idle
 from protocol.failures import LemonbusError
-
-
-def test_an_idle_connection_is_ended_early() -> None:
-    waiting: set[Idle] = set()
-    ended = []
-
-    def wait() -> None:
-        with Idle(30.0, waiting):
-            gevent.sleep(30.0)
-        ended.append(True)
-
-    greenlet = gevent.spawn(wait)
-    gevent.sleep(0)
-    for idle in list(waiting):
-        idle.end()
-    greenlet.join(5.0)
-    assert ended == [True]
-    assert not waiting
-
-
-def test_a_request_that_comes_at_the_same_time_is_not_disturbed() -> None:
-    waiting: set[Idle] = set()
-    answered = []
-
-    def serve() -> None:
-        with Idle(30.0, waiting) as idle:
-            idle.end()
-        gevent.sleep(0.01)
-        answered.append(True)
-
-    gevent.spawn(serve).join(5.0)
-    assert answered == [True]
 
 
 class _Never:

@@ -1,0 +1,147 @@
+"""A client's socket under gevent: real pairs of sockets, whose other end reads, writes, waits and leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import gevent
+import pytest
+from gevent.socket import wait_read
+
+from gateway.peer import Peer
+
+DEADLINE = 5.0
+MUCH = bytes(range(256)) * 16 * 1024
+
+
+@pytest.fixture
+def both() -> Iterator[tuple[socket.socket, Peer]]:
+    """Two ends of a connection."""
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(DEADLINE)
+    with theirs, gevent.Timeout(DEADLINE):
+        peer = Peer(ours.family, ours.type, ours.proto, ours.detach())
+        yield theirs, peer
+        peer.close()
+        peer.close()
+
+
+@pytest.fixture
+def theirs(both: tuple[socket.socket, Peer]) -> socket.socket:
+    return both[0]
+
+
+@pytest.fixture
+def peer(both: tuple[socket.socket, Peer]) -> Peer:
+    return both[1]
+
+
+def begun(greenlet: Any) -> None:
+    """Let a greenlet run until it waits."""
+    gevent.sleep(0)
+    gevent.sleep(0)
+    assert not greenlet.ready()
+
+
+@pytest.mark.parametrize("likely", [True, False])
+def test_what_is_here_is_read_and_what_is_not_is_waited_for(theirs: socket.socket, peer: Peer, likely: bool) -> None:
+    theirs.sendall(b"here")
+    assert peer.recv(10, likely=likely) == b"here"
+    reading = gevent.spawn(peer.recv, 10, likely=likely)
+    begun(reading)
+    theirs.sendall(b"later")
+    assert reading.get() == b"later"
+    theirs.shutdown(socket.SHUT_WR)
+    assert peer.recv(10, likely=likely) == b""
+
+
+def test_a_slow_reader_gets_all_of_it_and_others_have_their_turn(theirs: socket.socket, peer: Peer) -> None:
+    writing = gevent.spawn(peer.sendall, MUCH)
+    got = b""
+    begun(writing)
+    while len(got) < len(MUCH):
+        wait_read(theirs.fileno(), timeout=DEADLINE)
+        got += theirs.recv(64 * 1024)
+    assert got == MUCH
+    writing.get()
+    assert peer.send(b"more") == 4
+    assert theirs.recv(10) == b"more"
+
+
+def test_one_reads_while_another_writes(theirs: socket.socket, peer: Peer) -> None:
+    writing, reading = gevent.spawn(peer.sendall, MUCH), gevent.spawn(peer.recv, 10)
+    begun(writing)
+    theirs.sendall(b"stop")
+    assert reading.get() == b"stop"
+    begun(writing)
+    peer.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(BrokenPipeError):
+        writing.get()
+
+
+def test_who_hangs_up_is_noticed_by_both(theirs: socket.socket, peer: Peer) -> None:
+    writing, reading = gevent.spawn(peer.sendall, MUCH), gevent.spawn(peer.recv, 10)
+    begun(writing)
+    theirs.close()
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        writing.get()
+    with contextlib.suppress(ConnectionResetError):
+        assert reading.get() == b""
+
+
+def test_a_request_is_expected_for_so_long(peer: Peer) -> None:
+    idle: set[Peer] = set()
+    began = time.monotonic()
+    peer.expect(0.05, idle)
+    assert idle == {peer}
+    assert peer.recv(10) == b""
+    assert time.monotonic() - began >= 0.05
+    assert peer.recv(10, likely=False) == b"", "not a moment longer"
+    peer.relax()
+    assert not idle
+
+
+def test_nothing_is_expected_of_who_was_given_up_but_what_is_here_counts(theirs: socket.socket, peer: Peer) -> None:
+    idle: set[Peer] = set()
+    peer.expect(60.0, idle)
+    reading = gevent.spawn(peer.recv, 10)
+    begun(reading)
+    for one in idle:
+        one.give_up()
+    assert reading.get() == b""
+    theirs.sendall(b"here")
+    assert peer.recv(10) == b"here"
+    peer.relax()
+    peer.give_up()
+    waiting = gevent.spawn(peer.recv, 10)
+    begun(waiting)
+    theirs.sendall(b"body")
+    assert waiting.get() == b"body", "a request that is here is waited for to its end"
+
+
+def test_a_greenlet_that_is_ended_while_it_waits_leaves_the_socket_to_others(theirs: socket.socket, peer: Peer) -> None:
+    reading = gevent.spawn(peer.recv, 10)
+    begun(reading)
+    reading.kill()
+    other = gevent.spawn(peer.recv, 10)
+    begun(other)
+    theirs.sendall(b"x")
+    assert other.get() == b"x"
+    with pytest.raises(gevent.Timeout), gevent.Timeout(0.01):
+        peer.recv(10)
+    theirs.sendall(b"y")
+    assert peer.recv(10) == b"y"
+
+
+def test_closing_gives_the_descriptor_back(theirs: socket.socket, peer: Peer) -> None:
+    reading = gevent.spawn(peer.recv, 10)
+    begun(reading)
+    theirs.sendall(b"x")
+    reading.get()
+    peer.close()
+    assert peer.fileno() == -1
+    assert theirs.recv(1) == b""
