@@ -46,7 +46,7 @@ class Bus:
         self._runs: dict[str, zmq.Socket[bytes]] = {}
         """To the workers that lent us slots."""
         self._log = logs.get()
-        self._outbox: deque[list[bytes]] = deque()
+        self._outbox: deque[bytes] = deque()
         self._connected: dict[str, bool] = {}
         self._scheduled: set[Callable[[], None]] = set()
         self._watchers: list[Any] = []
@@ -92,13 +92,13 @@ class Bus:
 
     # Sending
 
-    def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send to the supervisor. Raises ``overloaded`` if too many messages wait for it already."""
-        parts = wire.encode(message, payload)
-        if self._outbox or not frames.send(self._control, parts):
+        frame = wire.encode(message, payload)
+        if self._outbox or not frames.send(self._control, frame):
             if len(self._outbox) >= OUTBOX:
                 raise Failure(Code.OVERLOADED, "the supervisor does not keep up", retry_after=1).raised()
-            self._outbox.append(parts)
+            self._outbox.append(frame)
         self._look(self._control, self._control_turn)
 
     def _look(self, socket: zmq.Socket[bytes], turn: Callable[[], None]) -> None:
@@ -126,13 +126,12 @@ class Bus:
             self._record_timer.close()
             self._record_timer = None
         together = self._records[:TOGETHER]
-        # One frame: each costs two processes as much as its record.
-        if together and frames.send(self._logs, [b"\n".join(together)]):
+        if together and frames.send(self._logs, b"\n".join(together)):
             del self._records[:TOGETHER]
         if self._records:
             self._send_records_soon()
 
-    def run(self, worker: str, message: msgspec.Struct, payload: bytes | None = None) -> bool:
+    def run(self, worker: str, message: msgspec.Struct, payload: bytes = b"") -> bool:
         """Send to a worker that lent us slots; return False if it cannot take it now."""
         line = self._runs.get(worker)
         return line is not None and frames.send(line, wire.encode(message, payload))
@@ -177,9 +176,9 @@ class Bus:
             self._log.error("a message made the gateway stumble", exc_info=problem)
 
     def _drain_control(self) -> None:
-        for received in frames.pending(self._control):
+        for frame in frames.each(self._control):
             try:
-                message, payload = wire.decode(received)
+                message, payload = wire.decode(frame)
             except wire.MalformedError as problem:
                 self._log.warning("malformed message from the supervisor", problem=str(problem))
                 continue
@@ -187,11 +186,10 @@ class Bus:
 
     def drain_events(self) -> None:
         """Deliver every event that is already here."""
-        for received in frames.pending(self._events):
+        for frame in frames.each(self._events):
             try:
-                batch = unpack_batch(received[1])
-                worker = received[0][self._topic_length :].decode()
-            except (msgspec.MsgspecError, RecursionError, IndexError, UnicodeDecodeError) as problem:
+                worker, batch = unpack_batch(frame, self._topic_length)
+            except ValueError as problem:
                 self._log.warning("malformed events", problem=str(problem))
                 continue
             self._hand_on(self._house.on_events, batch, worker)

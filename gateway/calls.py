@@ -24,7 +24,7 @@ MOST_WAITING = 1000
 class Counter(Protocol):
     """What a call needs of the house."""
 
-    def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send to the supervisor, if there is one that reads."""
 
     def end_call(self, number: int) -> None:

@@ -34,7 +34,7 @@ _LENT: Final = int(Kind.LENT)
 class Line(Events, Workers, Protocol):
     """The sockets, as far as the house uses them (``bus.py``)."""
 
-    def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send to the supervisor; raises ``LemonbusError`` if its outbox is full."""
 
 
@@ -155,7 +155,7 @@ class House:
                 spool=exchange.spool,
                 query=question.query,
             ),
-            None if exchange.spool else question.body,
+            b"" if exchange.spool else question.body,
         )
 
     def cancel(self, exchange: Exchange, reason: str) -> None:
@@ -172,7 +172,7 @@ class House:
         """Return whether there is a supervisor to ask."""
         return self.state is not State.LOST
 
-    def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send to the supervisor, if there is one that reads; never raises."""
         if self.state is State.LOST:
             return

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from protocol.decoding import UNREADABLE
 from protocol.events import Event, Kind, Outcome, failure_of, outcome_of
 from protocol.failures import Code, Failure
 
@@ -55,7 +54,7 @@ class Inbox:
                 self.outcome = outcome_of(event)
             elif kind == Kind.FAILED:
                 return failure_of(event)
-        except msgspec.MsgspecError as problem:
+        except UNREADABLE as problem:
             return Failure(Code.LOST, "the end of the answer was unreadable", detail=str(problem))
         return None
 

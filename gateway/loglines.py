@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.admin import FollowLogs, LogBatch, LogEntry
+from protocol.decoding import UNREADABLE
 from protocol.failures import invalid
 from protocol.logs import RANK, SEVERITY
 
@@ -25,7 +26,7 @@ def shown(entry: LogEntry, dropped: int = 0) -> bytes:
     """Return an entry as JSON; ``dropped``: how many this reader missed just before it."""
     try:
         fields = _decode(entry.fields)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except UNREADABLE:
         fields = {"event": entry.fields.decode("utf-8", "replace")}
     stamp = str(fields.get("ts", "")).replace("T", " ").removesuffix("Z")
     severity = SEVERITY.get(str(fields.get("level")), "Info")
@@ -59,7 +60,7 @@ def subscription(number: int, message: str | bytes, query: dict[str, str]) -> Fo
     """
     try:
         wish = _decode(message)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+    except (UnicodeEncodeError, *UNREADABLE):  # a text may have half a surrogate pair
         raise invalid('expected a JSON object, such as {"type": "logs.subscribe"}') from None
     if wish.get("type") != "logs.subscribe":
         raise invalid('`type` must be "logs.subscribe"', "type")

@@ -17,7 +17,7 @@ from protocol.work import Cancel, Run
 class Workers(Protocol):
     """The sockets to the workers, as far as this uses them (``bus.py``)."""
 
-    def run(self, worker: str, message: msgspec.Struct, payload: bytes | None = None) -> bool:
+    def run(self, worker: str, message: msgspec.Struct, payload: bytes = b"") -> bool:
         """Send to a worker itself; return False if that cannot be now."""
 
     def lent(self, worker: str) -> None:
@@ -53,7 +53,7 @@ class Straight:
         )
         exchange.lease = lease
         exchange.granted(lease.worker, lease.model, exchange.attempt)
-        if self._workers.run(lease.worker, run, None if exchange.spool else question.body):
+        if self._workers.run(lease.worker, run, b"" if exchange.spool else question.body):
             return True
         exchange.returned()
         return False

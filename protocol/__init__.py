@@ -3,7 +3,7 @@
 This package imports none of the others. Its version is the version of ``README.md`` beside it.
 """
 
-VERSION = 3
+VERSION = 4
 """Version of the wire document. It travels in the first frame of every control message."""
 
 RELEASE = "0.1.0"

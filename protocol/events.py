@@ -1,7 +1,7 @@
 """The data plane: what a worker publishes for a gateway. Tokens travel here and nowhere else.
 
-One message is two frames: the gateway's topic with the worker's id behind it, and a msgpack list of events:
-everything one turn of the worker's loop had for that gateway.  An attempt's events are numbered from 0; a gap
+One message is one frame: the gateway's topic, the worker's id and a dot, and a msgpack list of events: everything
+one turn of the worker's loop had for that gateway.  An attempt's events are numbered from 0; a gap
 means loss.
 """
 
@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from protocol.decoding import UNREADABLE
 from protocol.failures import Failure
 
 
@@ -95,13 +96,17 @@ MOST_TOKEN_TIMES: Final = 16_384
 
 
 def pack_batch(events: list[Event]) -> bytes:
-    """Return the second frame of a message."""
+    """Return what follows topic and worker in a message."""
     return _encode(events)
 
 
-def unpack_batch(frame: bytes) -> list[Event]:
-    """Return the events of a second frame; raises ``msgspec.MsgspecError``."""
-    return _decode(frame)
+def unpack_batch(frame: bytes, start: int) -> tuple[str, list[Event]]:
+    """Return the worker and the events of a message whose topic is so long; raises ValueError for anything else."""
+    end = frame.index(b".", start)
+    try:
+        return frame[start:end].decode(), _decode(memoryview(frame)[end + 1 :])
+    except UNREADABLE as problem:
+        raise ValueError(str(problem)) from problem
 
 
 def failure_of(event: Event) -> Failure:

@@ -6,7 +6,7 @@ do (measured: a sixth of a worker's time under load); plain integers do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import zmq
@@ -27,25 +27,46 @@ def readable(socket: Socket) -> bool:
     return bool(socket.get(_EVENTS) & _POLLIN)  # type: ignore[operator]
 
 
-def send(socket: Socket, frames: Sequence[bytes]) -> bool:
-    """Send a message; return False if the socket cannot take it now. Raises ``ZMQError`` for all else."""
+def send(socket: Socket, frame: bytes) -> bool:
+    """Send a message of one frame; return False if the socket cannot take it now. Raises ``ZMQError`` for all else."""
     try:
-        for frame in frames[:-1]:
-            # Only the first frame can be refused: ZeroMQ takes a message whole.
-            _send(socket, frame, _MORE)
-        _send(socket, frames[-1], _NOW)
+        _send(socket, frame, _NOW)
+    except zmq.Again:
+        return False
+    return True
+
+
+def send_to(socket: Socket, peer: bytes, frame: bytes) -> bool:
+    """Send a message of one frame to one peer of a ROUTER; see :func:`send`."""
+    try:
+        # Only the first frame can be refused: ZeroMQ takes a message whole.
+        _send(socket, peer, _MORE)
+        _send(socket, frame, _NOW)
     except zmq.Again:
         return False
     return True
 
 
 def pending(socket: Socket) -> Iterator[list[bytes]]:
-    """Yield every message that is there."""
+    """Yield every message that is there; for those of a ROUTER, which begin with a peer."""
     frames = receive(socket)
     while frames is not None:
         yield frames
+        frames = receive(socket) if readable(socket) else None
+
+
+def each(socket: Socket) -> Iterator[bytes]:
+    """Yield every frame that is there, each a message of its own; for sockets whose messages are of one frame."""
+    try:
+        frame = socket.recv(_NOW)
+    except zmq.Again:
+        return
+    while True:
+        yield frame
         # Asking first is cheaper than an exception.
-        frames = receive(socket) if socket.get(_EVENTS) & _POLLIN else None  # type: ignore[operator]
+        if not readable(socket):
+            return
+        frame = socket.recv(_NOW)
 
 
 def receive(socket: Socket) -> list[bytes] | None:

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from protocol.decoding import UNREADABLE
+
 RECORD: Final = "lemonbus.json"
 SITE: Final = "site"
 """The folder of an installation's Python packages."""
@@ -63,6 +65,6 @@ def find(cache_dir: str, recipe: str, backend: str) -> list[Installation]:
         try:
             record = msgspec.json.decode((folder / RECORD).read_bytes(), type=Record)
             found.append(((folder / RECORD).stat().st_mtime, Installation(folder, record)))
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNREADABLE):
             continue  # not one of ours, or taken away meanwhile
     return [installation for _, installation in sorted(found, key=lambda each: -each[0])]

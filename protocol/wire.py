@@ -1,21 +1,25 @@
-"""Frames of a control message: one with version, type and head and, for some, a body that nobody on the way decodes.
+"""A control message as one frame: version and type, a head, and for some a body that nobody on the way decodes.
 
-The first is the line ``LB3 Name`` and the head as msgpack; the second, if there is one, the payload.  A frame more
-costs every socket on the way more than all the bytes of a head.  A frame that is not ours raises
+The line ``LB4 Name``, the length of the head (four bytes, the greatest first), the head as msgpack, the payload.  A frame
+more costs every socket on the way more than the bytes of most bodies.  A frame that is not ours raises
 :class:`MalformedError`; the owner of the socket counts it and goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from protocol import VERSION
 
 MARK = b"LB%d" % VERSION
+_LENGTH: Final = 4
+"""Bytes of the head's length."""
+_LONGEST_LINE: Final = 64
+_BROKEN: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not what they should be."""
 M = TypeVar("M", bound=msgspec.Struct)
 
 _encoder = msgspec.msgpack.Encoder()
@@ -44,29 +48,32 @@ def names() -> list[str]:
     return sorted(line.decode().partition(" ")[2] for line in _decoders)
 
 
-def encode(message: msgspec.Struct, payload: bytes | None = None) -> list[bytes]:
-    """Return the frames of a message."""
-    first = _lines[type(message)] + _encoder.encode(message)
-    return [first] if payload is None else [first, payload]
+def encode(message: msgspec.Struct, payload: bytes = b"") -> bytes:
+    """Return the frame of a message."""
+    head = _encoder.encode(message)
+    return b"".join((_lines[type(message)], len(head).to_bytes(_LENGTH, "big"), head, payload))
 
 
-def decode(frames: Sequence[bytes]) -> tuple[Any, bytes]:
+def decode(frame: bytes) -> tuple[Any, bytes]:
     """Return the message and its payload (empty if there is none).
 
     Raises :class:`MalformedError` for anything that is not one of ours, deep nesting included.
     """
-    if not 0 < len(frames) <= 2:
-        raise MalformedError(f"{len(frames)} frames, expected 1 or 2")
-    line, _, head = frames[0].partition(b"\n")
+    end = frame.find(b"\n", 0, _LONGEST_LINE)
+    line = frame[: max(0, end)]
     decoder = _decoders.get(line)
     if decoder is None:
         what = "unknown message" if line.startswith(MARK + b" ") else f"expected {MARK!r} and a message, not"
-        raise MalformedError(f"{what} {line[:64]!r}")
+        raise MalformedError(f"{what} {frame[:64]!r}")
+    start = end + 1 + _LENGTH
+    stop = start + int.from_bytes(frame[end + 1 : start], "big")
+    if not start < stop <= len(frame):
+        raise MalformedError(f"{line.decode()}: its head is not all here")
     try:
-        message = decoder.decode(head)
-    except (msgspec.MsgspecError, RecursionError) as problem:
+        message = decoder.decode(frame[start:stop])
+    except _BROKEN as problem:
         raise MalformedError(f"{line.decode()}: {problem}") from problem
-    return message, frames[1] if len(frames) == 2 else b""
+    return message, frame[stop:]
 
 
 @lru_cache(maxsize=256)
@@ -83,5 +90,5 @@ def unpack(data: bytes, cls: Any) -> Any:
     """Return a payload as ``cls``; raises :class:`MalformedError`."""
     try:
         return _decoder(cls).decode(data)
-    except (msgspec.MsgspecError, RecursionError) as problem:
+    except _BROKEN as problem:
         raise MalformedError(str(problem)) from problem

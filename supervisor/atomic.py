@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from protocol.decoding import UNREADABLE
+
 
 class Mark(NamedTuple):
     """What tells that a file is another one than before."""
@@ -72,6 +74,6 @@ def read_object(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise ValueError(f"{path.name}: {problem}") from None
     return value

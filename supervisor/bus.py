@@ -32,12 +32,12 @@ class _Outbox:
     """Messages that a peer could not take yet."""
 
     def __init__(self) -> None:
-        self.messages: deque[list[bytes]] = deque()
+        self.messages: deque[bytes] = deque()
         self.size = 0
 
-    def put(self, frames: list[bytes]) -> bool:
-        self.messages.append(frames)
-        self.size += sum(map(len, frames))
+    def put(self, frame: bytes) -> bool:
+        self.messages.append(frame)
+        self.size += len(frame)
         return len(self.messages) <= OUTBOX_MESSAGES and self.size <= OUTBOX_BYTES
 
 
@@ -69,14 +69,14 @@ class Bus:
         self._number = self._loop.on_socket(self._router, self._read)
         self._loop.on_socket(self._logs, self._read_logs)
 
-    def send(self, peer: str, message: Struct, payload: bytes | None = None) -> None:
+    def send(self, peer: str, message: Struct, payload: bytes = b"") -> None:
         """Send, or keep in the peer's outbox while it does not read. Never blocks, never raises."""
-        parts = [peer.encode(), *wire.encode(message, payload)]
+        frame = wire.encode(message, payload)
         waiting = self._outboxes.get(peer)
-        if waiting is None and self._try(parts):
+        if waiting is None and self._try(peer, frame):
             return
         outbox = waiting or self._outboxes.setdefault(peer, _Outbox())
-        if not outbox.put(parts):
+        if not outbox.put(frame):
             self.forget(peer)
             self._overflow(peer)
         elif not self._retrying:
@@ -91,10 +91,10 @@ class Bus:
         """The peer is gone: nothing is kept for it."""
         self._outboxes.pop(peer, None)
 
-    def _try(self, message: list[bytes]) -> bool:
+    def _try(self, peer: str, frame: bytes) -> bool:
         self._loop.used(self._number)
         try:
-            return frames.send(self._router, message)
+            return frames.send_to(self._router, peer.encode(), frame)
         except zmq.ZMQError as problem:
             if problem.errno != zmq.EHOSTUNREACH:
                 raise
@@ -104,8 +104,8 @@ class Bus:
     def _retry(self) -> None:
         self._retrying = False
         for peer, outbox in list(self._outboxes.items()):
-            while outbox.messages and self._try(outbox.messages[0]):
-                outbox.size -= sum(map(len, outbox.messages.popleft()))
+            while outbox.messages and self._try(peer, outbox.messages[0]):
+                outbox.size -= len(outbox.messages.popleft())
             if not outbox.messages:
                 del self._outboxes[peer]
         if self._outboxes:
@@ -115,17 +115,17 @@ class Bus:
     def _read(self) -> None:
         for received in islice(frames.pending(self._router), _BURST):
             try:
-                sender = received.pop(0)
-                message, payload = wire.decode(received)
+                sender, frame = received
+                message, payload = wire.decode(frame)
                 peer = sender.decode()
-            except (wire.MalformedError, UnicodeDecodeError):
+            except ValueError:  # malformed, too few frames or too many, or a peer with a name that is no text
                 self.malformed += 1
                 continue
             self._received(peer, message, payload)
 
     def _read_logs(self) -> None:
-        for records in islice(frames.pending(self._logs), _LOG_BURST):
-            for record in records[0].split(b"\n"):
+        for records in islice(frames.each(self._logs), _LOG_BURST):
+            for record in records.split(b"\n"):
                 self._logged(record)
 
     def close(self) -> None:

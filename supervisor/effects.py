@@ -14,7 +14,7 @@ class Send(NamedTuple):
 
     peer: str
     message: Struct
-    payload: bytes | None = None
+    payload: bytes = b""
 
 
 class Tell(NamedTuple):

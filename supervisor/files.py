@@ -15,6 +15,7 @@ import msgspec
 
 from protocol import checkpoints
 from protocol.checkpoints import GENAI, HubPlace, TagPlace
+from protocol.decoding import UNREADABLE
 from protocol.shelf import Source
 from supervisor.catalogue import Entry
 
@@ -102,7 +103,7 @@ def _marked(place: TagPlace, cache_dir: str) -> Files | None:
     try:
         facts = mark.stat()
         noted = msgspec.json.decode(mark.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *UNREADABLE):
         return None
     size = noted.get("size", 0)
     return Files(place.tag, "", size if isinstance(size, int) else 0, int(facts.st_mtime))

@@ -233,7 +233,7 @@ class House:
                 case Note(level, event, fields):
                     getattr(log, level)(event, **fields)
 
-    def _send(self, peer: str, message: Any, payload: bytes | None) -> None:
+    def _send(self, peer: str, message: Any, payload: bytes) -> None:
         if peer:
             self.bus.send(peer, message, payload)
         elif isinstance(message, Refused):

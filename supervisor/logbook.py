@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from protocol.admin import FollowLogs, LogBatch, LogEntry, LogSnapshot
+from protocol.decoding import UNREADABLE
 from protocol.failures import Code, Failure, invalid
 from protocol.logs import RANK
 from protocol.records import LONGEST_LINE
@@ -119,7 +120,7 @@ class LogBook:
                 raise msgspec.ValidationError("too long")
             record.decode()  # msgspec does not look into strings that it skips
             facts = _facts(record)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        except UNREADABLE:
             self.refused += 1
             self.lost += 1
             return None

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from protocol.decoding import UNREADABLE
 from protocol.events import Outcome
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
@@ -126,7 +127,7 @@ class Attempt:
             got = self._stream.feed(piece)
             if self._assembler is not None and got.data:
                 self._assembler.feed(got.data)
-        except (ValueError, msgspec.MsgspecError, RecursionError) as problem:
+        except (ValueError, *UNREADABLE) as problem:
             self._owner.failed(self, self._error(f"{self._program} sent a broken stream", str(problem)), stopped=False)
             return
         if got.tokens:
@@ -248,7 +249,7 @@ def failure_of(status: int, body: bytes, program: str) -> Failure:
     try:
         said = _error_body(body).error
         error = _Error(said) if isinstance(said, str) else said
-    except (msgspec.MsgspecError, RecursionError):
+    except UNREADABLE:
         error = _Error(message=f"{program} answered with status {status}")
     message = _PATH.sub("…", error.message) or f"{program} answered with status {status}"
     status = error.code if 400 <= error.code < 600 else status

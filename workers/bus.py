@@ -89,10 +89,10 @@ class Bus:
     def publish(self, topic: bytes, batch: bytes) -> bool:
         """Send one turn's events to a gateway; False if its queue is full."""
         self._loop.used(self._events_number)
-        return frames.send(self._events, (topic + self._name, batch))
+        return frames.send(self._events, b"".join((topic, self._name, b".", batch)))
 
     def _log(self, line: bytes) -> bool:
-        return frames.send(self._logs, (line,))
+        return frames.send(self._logs, line)
 
     def _read_control(self) -> None:
         for message, payload in _messages(self._control, "the supervisor"):
@@ -109,8 +109,8 @@ class Bus:
                 self.on_message(message, payload)
 
     def _read_subscriptions(self) -> None:
-        for received in frames.pending(self._events):
-            self.on_subscription(received[0][:1] == b"\x01", received[0][1:])
+        for news in frames.each(self._events):
+            self.on_subscription(news[:1] == b"\x01", news[1:])
 
     def close(self, supervisor_lives: bool) -> None:
         """Close the sockets; what was sent last may still go out for a moment."""
@@ -126,9 +126,9 @@ class Bus:
 
 def _messages(socket: frames.Socket, sender: str) -> Iterator[tuple[Any, bytes]]:
     """Yield what is there, but what makes no sense, which is only told of."""
-    for received in frames.pending(socket):
+    for frame in frames.each(socket):
         try:
-            decoded = wire.decode(received)
+            decoded = wire.decode(frame)
         except wire.MalformedError as problem:
             logs.get().warning(f"malformed message from {sender}", problem=str(problem))
         else:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.decoding import UNREADABLE
 from protocol.transcripts import Transcript
 
 
@@ -29,7 +30,7 @@ def vectors(answer: bytes, model: str, coded: bool) -> bytes:
     """Return an answer of embeddings in the form that was asked for; raises ValueError if it is none."""
     try:
         found = msgspec.json.decode(answer, type=_Vectors)
-    except msgspec.MsgspecError as problem:
+    except UNREADABLE as problem:
         raise ValueError(str(problem)) from problem
     data = [
         {"object": "embedding", "embedding": _coded(each.embedding) if coded else each.embedding, "index": each.index}
@@ -42,7 +43,7 @@ def transcript(answer: bytes) -> bytes:
     """Return what was heard in the middle language, which here is its text alone; raises ValueError if nothing was."""
     try:
         text = msgspec.json.decode(answer, type=_Heard).text.strip()
-    except msgspec.MsgspecError as problem:
+    except UNREADABLE as problem:
         raise ValueError(str(problem)) from problem
     return msgspec.json.encode(Transcript(text=text))
 

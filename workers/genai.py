@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from protocol.checkpoints import GENAI
+from protocol.decoding import UNREADABLE
 from workers import onnx
 from workers.broken import BrokenError
 
@@ -54,7 +55,7 @@ def _model(folder: Path) -> dict[str, Any]:
         said = msgspec.json.decode(data, type=dict[str, Any])
     except FileNotFoundError:
         raise BrokenError(f"its {GENAI} is missing") from None
-    except (msgspec.MsgspecError, RecursionError):
+    except UNREADABLE:
         raise BrokenError(f"its {GENAI} is broken") from None
     model = said.get("model")
     if not isinstance(model, dict):

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from protocol.decoding import UNREADABLE
 from protocol.failures import Code, Failure
 from protocol.sampling import Value
 from workers.backends.backend import EngineRequest
@@ -41,7 +42,7 @@ def generation(
         fields = _OBJECT.decode(body)
         settled = settle(fields, defaults, names)
         options = _OBJECT.decode(fields["stream_options"]) if fields.get("stream_options", _NULL) != _NULL else {}
-    except (msgspec.MsgspecError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
     usage, progress = options.get("include_usage") == _TRUE, fields.get("return_progress") == _TRUE
     prompts = _prompts(fields.get("prompt")) if endpoint == "completions" else 1
@@ -84,6 +85,6 @@ def _prompts(raw: msgspec.Raw | None) -> int:
         return 1
     try:
         items = _LIST.decode(raw)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return 1
     return max(1, sum(memoryview(item)[:1].tobytes() in (b'"', b"[", b"{") for item in items))

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol import forms
+from protocol.decoding import UNREADABLE
 from protocol.failures import Code, Failure, invalid
 from protocol.forms import Part
 
@@ -66,7 +67,7 @@ def engine_form(body: bytes) -> bytes:
 def _asked(body: bytes) -> dict[str, Any]:
     try:
         wanted = _wanted(body)
-    except (msgspec.MsgspecError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise Failure(Code.INVALID_REQUEST, f"the request for a picture makes no sense: {problem}").raised() from None
     if TAG in wanted.prompt:
         raise invalid(f"`prompt` must not have <{TAG} in it: `seed`, `steps` and the like are fields", "prompt")

@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from protocol.decoding import UNREADABLE
+
 LARGEST_EVENT: Final = 64 * 1024 * 1024
 _END: Final = b"\n\n"
 _CHOICE: Final = b'data: {"choices":[{'
@@ -163,6 +165,6 @@ def tails_of(payloads: list[bytes]) -> list[Tail]:
     """Read the counts out of JSON objects; what does not have them is left out."""
     found = []
     for payload in payloads:
-        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+        with contextlib.suppress(*UNREADABLE):
             found.append(_tail(payload))
     return found

@@ -20,6 +20,7 @@ from gateway.dialects.naming import LONGEST_NAME
 from gateway.house import House
 from gateway.visit import of
 from protocol import forms, transcripts
+from protocol.decoding import UNREADABLE
 from protocol.failures import Code, Failure, invalid
 from protocol.forms import Part
 from protocol.transcripts import FORMS, LANGUAGES, Transcript
@@ -154,7 +155,7 @@ class Transcriptions:
         visit.model = answer.model
         try:
             heard = _decode(answer.body)
-        except msgspec.MsgspecError as problem:
+        except UNREADABLE as problem:
             message = "the engine's transcript was not understood"
             raise Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised() from None
         if heard.text and not heard.segments and form.response_format in transcripts.TIMED:

@@ -14,6 +14,7 @@ from gateway.answers import Question
 from gateway.dialects.naming import optional_body, text_of
 from gateway.house import House
 from gateway.visit import of
+from protocol.decoding import UNREADABLE
 from protocol.failures import Code, Failure, LemonbusError, invalid
 
 ACTIONS: Final = ("save", "restore", "erase")
@@ -49,7 +50,7 @@ def in_input_order(answer: bytes) -> bytes:
     try:
         body = _object(answer)
         body["results"].sort(key=lambda result: result["index"])
-    except (msgspec.MsgspecError, LookupError, TypeError, AttributeError):
+    except (LookupError, TypeError, AttributeError, *UNREADABLE):
         raise _unreadable() from None
     return msgspec.json.encode(body)
 
@@ -58,7 +59,7 @@ def documented_slots(answer: bytes) -> bytes:
     """Return the engine's slots with the documented fields beside its own, and without what clients wrote."""
     try:
         return msgspec.json.encode([_documented(slot) for slot in _slots(answer)])
-    except (msgspec.MsgspecError, TypeError, AttributeError):
+    except (TypeError, AttributeError, *UNREADABLE):
         raise _unreadable() from None
 
 
@@ -162,7 +163,7 @@ class Slot:
         asked = {} if query.startswith("erase/") else {"filename": check_filename(text_of(body, "filename"))}
         try:
             answer = _object(_asked(self._house, req, query, asked))
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             raise _unreadable() from None
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode({**answer, "id_slot": int(slot_id), **asked})

@@ -32,7 +32,7 @@ class Line:
         self.answers: dict[str, Any] = {}
         self.house: House
 
-    def send(self, message: msgspec.Struct, payload: bytes | None = None) -> None:
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         self.sent.append(message)
         if isinstance(message, work.Ask):
             self.bodies.append(payload or b"")
@@ -73,7 +73,7 @@ class Line:
     def disconnect(self, worker: str, endpoint: str) -> None:
         """Nothing to disconnect."""
 
-    def run(self, worker: str, message: msgspec.Struct, payload: bytes | None = None) -> bool:
+    def run(self, worker: str, message: msgspec.Struct, payload: bytes = b"") -> bool:
         """Nothing is lent here."""
         return False
 

@@ -73,8 +73,8 @@ class StandIn:
         received = frames.receive(self.bus)
         if received is None:
             return
-        peer, *rest = received
-        message, payload = wire.decode(rest)
+        peer, frame = received
+        message, payload = wire.decode(frame)
         gateway = peer.decode()
         match message:
             case staff.Hello():
@@ -104,9 +104,9 @@ class StandIn:
                 return
             job()
 
-    def send(self, gateway: str, message: msgspec.Struct, payload: bytes | None = None) -> None:
+    def send(self, gateway: str, message: msgspec.Struct, payload: bytes = b"") -> None:
         self._loop.used(self._number)
-        self.bus.send_multipart([gateway.encode(), *wire.encode(message, payload)])
+        self.bus.send_multipart([gateway.encode(), wire.encode(message, payload)])
 
     def grant(self, asked: Asked, worker: str = "w1", model: str = "tiny") -> None:
         self.send(asked.gateway, work.Granted([work.Grant(asked.ask.number, asked.ask.attempt, worker, model)]))

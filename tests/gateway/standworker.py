@@ -77,7 +77,7 @@ class Worker:
 
     def next_run(self) -> Straight:
         assert self.runs.poll(int(1000 * DEADLINE)), "nothing came the straight way"
-        return Straight(*wire.decode(self.runs.recv_multipart()))
+        return Straight(*wire.decode(self.runs.recv()))
 
     def close(self) -> None:
         self.socket.close()
@@ -90,4 +90,4 @@ class Worker:
             assert self.socket.poll(int(1000 * max(0, deadline - time.monotonic()))), "the gateway did not subscribe"
             news = self.socket.recv()
             (self.topics.add if news[0] == 1 else self.topics.discard)(news[1:])
-        self.socket.send_multipart([topic + self.name.encode(), events.pack_batch(batch)])
+        self.socket.send(topic + self.name.encode() + b"." + events.pack_batch(batch))

@@ -81,7 +81,7 @@ class Desk:
         self.send(name, Leave(0.0, "draining"))
 
     def send(self, name: str, message: msgspec.Struct) -> None:
-        self._router.send_multipart([name.encode(), *wire.encode(message)])
+        self._router.send_multipart([name.encode(), wire.encode(message)])
 
     def until(self, name: str, *kinds: type[msgspec.Struct]) -> Any:
         """Return the first message of one of these kinds; keep what else was said."""
@@ -93,8 +93,8 @@ class Desk:
                     return message
             if not self._router.poll(max(0, int(1000 * (end - time.monotonic())))):
                 raise AssertionError(f"{name} did not say {kinds}; it said {self.said[name]}")
-            sender, *frames = self._router.recv_multipart()
-            self.said[sender.decode()].append(wire.decode(frames)[0])
+            sender, frame = self._router.recv_multipart()
+            self.said[sender.decode()].append(wire.decode(frame)[0])
 
     def pull(self, *sources: Source, name: str = "j1", within: Sequence[str] = ()) -> Pulled | PullFailed:
         """Run one job to its end; return its result."""

@@ -71,7 +71,7 @@ class Straight:
             stream=stream,
             lease=lease,
         )
-        self.socket.send_multipart(wire.encode(run, json.dumps(body).encode()))
+        self.socket.send(wire.encode(run, json.dumps(body).encode()))
 
     def cancel(self, number: int) -> None:
-        self.socket.send_multipart(wire.encode(Cancel(self.stand.gateway, number, 1, "cancelled")))
+        self.socket.send(wire.encode(Cancel(self.stand.gateway, number, 1, "cancelled")))

@@ -103,11 +103,12 @@ class Stand:
         for one, _ in poller.poll(int(seconds * 1000)):
             frames = one.recv_multipart()
             if one is self.router:
-                message = wire.decode(frames[1:])[0]
+                message = wire.decode(frames[1])[0]
                 self.said += message.ends if isinstance(message, Idles) else [message]
                 continue
-            assert frames[0].startswith(ids.topic(self.gateway))
-            for event in unpack_batch(frames[1]):
+            topic = ids.topic(self.gateway)
+            assert frames[0].startswith(topic)
+            for event in unpack_batch(frames[0], len(topic))[1]:
                 if event.kind >= Kind.LENT:
                     self.leases.append(event)
                     continue
@@ -137,8 +138,8 @@ class Stand:
 
         return self.until(found, kind.__name__, deadline)
 
-    def send(self, message: Any, payload: bytes | None = None) -> None:
-        self.router.send_multipart([self.name.encode(), *wire.encode(message, payload)])
+    def send(self, message: Any, payload: bytes = b"") -> None:
+        self.router.send_multipart([self.name.encode(), wire.encode(message, payload)])
 
     def load(self, spec: ModelSpec) -> Ready:
         self.send(Load(spec))

@@ -51,7 +51,7 @@ class Gateway:
         if self.full:
             return False
         self.messages += 1
-        for event in unpack_batch(batch):
+        for event in unpack_batch(b"w." + batch, 0)[1]:
             events = self.heard.setdefault((to, event.number), [])
             assert event.seq == len(events)
             events.append(event)
@@ -230,6 +230,15 @@ def test_the_engines_errors(status: int, body: str, code: Code, http: int, messa
     failure = failure_of_engine(status, body.encode(), "llama-server")
     assert (failure.code, failure.http_status) == (code, http)
     assert message is None or failure.message == message
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b'{"error":{"message":"\xff"}}', b'{"error":' + b"[" * 100_000])
+def test_an_error_that_cannot_be_read_is_still_one(body: bytes) -> None:
+    failure = failure_of_engine(500, body, "llama-server")
+    assert (failure.code, failure.message) == (
+        Code.BACKEND_ERROR,
+        "llama-server: llama-server answered with status 500",
+    )
 
 
 def test_memory() -> None:

@@ -219,7 +219,7 @@ def test_an_engine_takes_its_leases_with_it(straight: Straight) -> None:
 
 def test_what_is_no_request_is_not_read_there(straight: Straight) -> None:
     straight.lend(7, 2)
-    straight.socket.send_multipart(wire.encode(Recall(straight.stand.gateway, 7)))
+    straight.socket.send(wire.encode(Recall(straight.stand.gateway, 7)))
     straight.socket.send(b"LB0 Run\nxx")
     straight.socket.send_multipart([b"", b"", b""])
     straight.run(2, 7, {**CHAT, "max_tokens": 3})

@@ -184,6 +184,8 @@ def test_a_whole_folder(tmp_path: Path) -> None:
     [
         (b"{", "is broken"),
         (b"[]", "is broken"),
+        (b'{"a":"\xff"}', "is broken"),
+        (b"[" * 100_000, "is broken"),
         (b"{}", "describes no model"),
         (b'{"model":{}}', "names no file"),
         (b'{"model":{"decoder":{"filename":"other.onnx"}}}', "other.onnx is missing"),

@@ -101,7 +101,10 @@ def test_counts() -> None:
     assert tail.usage is not None
     assert tail.timings is not None
     assert (tail.usage.prompt_tokens, tail.usage.completion_tokens, tail.timings.cache_n) == (7, 2, 3)
-    assert tails_of([b"nonsense", b'{"usage":7}']) == []
+    assert (
+        tails_of([b"nonsense", b'{"usage":7}', b'{"usage":{"completion_tokens":"\xff"}}', b'{"a":' + b"[" * 100_000])
+        == []
+    )
 
 
 @given(st.lists(st.sampled_from([ROLE, ONE, TWO, PROGRESS, TRICK, FINISH, USAGE]), max_size=30), st.data())

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from protocol import forms
+from protocol.decoding import UNREADABLE
 from protocol.failures import Code, Failure, invalid
 from protocol.recipes import Descriptor, ModelSpec, ModelType
 from protocol.settings import Settings
@@ -198,7 +199,7 @@ class Flm(Backend):
         """See :meth:`Backend.facts`."""
         try:
             return EngineFacts(self.slots, self.context, msgspec.json.decode(answer, type=_Version).version)
-        except msgspec.MsgspecError as problem:
+        except UNREADABLE as problem:
             raise ValueError(str(problem)) from problem
 
     def busy(self) -> EngineRequest:
@@ -209,7 +210,7 @@ class Flm(Backend):
         """See :meth:`Backend.processing`."""
         try:
             return msgspec.json.decode(answer, type=_Npu).active_requests
-        except msgspec.MsgspecError as problem:
+        except UNREADABLE as problem:
             raise ValueError(str(problem)) from problem
 
     def request(self, endpoint: str, _query: str, body: bytes, _stream: bool) -> EngineRequest:
@@ -227,7 +228,7 @@ class Flm(Backend):
                     "POST", "/v1/embeddings", msgspec.json.encode(fields), translate=self._vectors(coded)
                 )
             return self._generation(endpoint, fields)
-        except (msgspec.MsgspecError, RecursionError) as problem:
+        except UNREADABLE as problem:
             raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
 
     def _generation(self, endpoint: str, fields: dict[str, msgspec.Raw]) -> EngineRequest:

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from protocol.decoding import UNREADABLE
 from protocol.sampling import PARAMS
 from workers.backends.backend import EngineFacts
 
@@ -40,7 +41,7 @@ def facts(answer: bytes) -> EngineFacts:
     """Read ``/props``; the version is the build's. Raises ValueError if it makes no sense."""
     try:
         props = _PROPS.decode(answer)
-    except msgspec.MsgspecError as problem:
+    except UNREADABLE as problem:
         raise ValueError(str(problem)) from problem
     return EngineFacts(props.total_slots, props.default_generation_settings.n_ctx, props.build_info)
 
@@ -49,5 +50,5 @@ def processing(answer: bytes) -> int:
     """Count the slots in ``/slots`` that are at work; raises ValueError if it makes no sense."""
     try:
         return sum(slot.is_processing for slot in _SLOTS.decode(answer))
-    except msgspec.MsgspecError as problem:
+    except UNREADABLE as problem:
         raise ValueError(str(problem)) from problem

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from protocol.decoding import UNREADABLE
 from protocol.failures import Code, Failure
 from protocol.recipes import Descriptor, IdleCheck, ModelSpec
 from protocol.settings import Settings
@@ -124,7 +125,7 @@ class Oga(Programmed):
         if not self._ours:
             try:
                 return EngineFacts(self.slots, _HEALTH.decode(answer).max_context_length or self.context)
-            except msgspec.MsgspecError as problem:
+            except UNREADABLE as problem:
                 raise ValueError(str(problem)) from problem
         told, there = llama_alike.facts(answer), self._installation()
         return told._replace(version=there.record.version if there else told.version.rpartition(" ")[2])
@@ -154,7 +155,7 @@ class Oga(Programmed):
         try:
             fields = _OBJECT.decode(body)
             settle(fields, self.sampling, self.descriptor.sampling)
-        except (msgspec.MsgspecError, RecursionError) as problem:
+        except UNREADABLE as problem:
             raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
         self._asked = True
         fields["model"] = msgspec.Raw(msgspec.json.encode(self.alias))

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from protocol.checkpoints import TagPlace
+from protocol.decoding import UNREADABLE
 from workers.jobs.gauge import Gauge
 from workers.jobs.trouble import SourceError
 
@@ -80,7 +81,7 @@ def _listed(program: str, tag: str) -> _Listed | None:
         )
         said = done.stdout[max(0, done.stdout.find(b"{")) :]
         models = msgspec.json.decode(said, type=_List).models
-    except (OSError, subprocess.TimeoutExpired, msgspec.MsgspecError, RecursionError):
+    except (OSError, subprocess.TimeoutExpired, *UNREADABLE):
         return None
     return next((model for model in models if model.name == tag), None)
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.decoding import UNREADABLE
 from protocol.machine import Gpu
 
 SECONDS: Final = 10.0
@@ -113,7 +114,7 @@ def amd_gpus(said: str) -> list[Gpu]:
         cards: dict[str, dict[str, Any]] = msgspec.json.decode(
             said[said.find("{") :], type=dict[str, dict[str, Any]]
         )  # it may warn before it speaks
-    except (msgspec.MsgspecError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise ToolError(f"rocm-smi speaks no JSON that we know: {problem}") from None
     lower = {card: {key.lower(): str(value) for key, value in told.items()} for card, told in cards.items()}
     version = lower.pop("system", {}).get("driver version", "")
@@ -149,7 +150,7 @@ def flm_trouble() -> str:
         return ""
     try:
         said = msgspec.json.decode(done.stdout[max(0, done.stdout.find("{")) :], type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise ToolError(f"flm speaks no JSON that we know: {problem}") from None
     if said.get("ready") is not False:
         return ""

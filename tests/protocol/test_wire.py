@@ -1,0 +1,121 @@
+"""Frames: what is encoded comes back, and whatever else comes is told apart from it and harms nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import msgspec
+import pytest
+import zmq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import frames, ids, wire
+from protocol.events import Event, Kind, pack_batch, unpack_batch
+from protocol.staff import Ping
+from protocol.work import Ask, Cancel
+
+ASK = Ask(1, 1, "a model", "chat/completions", "req-1", weight=2, size=3, query="a=b")
+NUMBERS = st.integers(0, 2**63)
+EVENTS = st.builds(Event, NUMBERS, NUMBERS, NUMBERS, st.sampled_from(Kind), NUMBERS, st.binary())
+TOPIC = ids.topic("g01234567")
+
+
+@given(st.binary(), st.integers(0, 2**40))
+def test_a_message_and_its_payload_come_back(payload: bytes, number: int) -> None:
+    message = msgspec.structs.replace(ASK, number=number)
+    assert wire.decode(wire.encode(message, payload)) == (message, payload)
+    assert wire.decode(wire.encode(Ping(number))) == (Ping(number), b"")
+
+
+@given(st.binary())
+def test_bytes_from_anywhere_are_told_apart(noise: bytes) -> None:
+    with pytest.raises(wire.MalformedError):
+        wire.decode(noise)
+
+
+@given(st.data())
+def test_a_frame_that_lost_or_changed_bytes_is_malformed_or_another_message(data: st.DataObject) -> None:
+    frame = bytearray(wire.encode(ASK, b"body"))
+    place = data.draw(st.integers(0, len(frame) - 1))
+    if data.draw(st.booleans()):
+        del frame[place:]
+    else:
+        frame[place] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(wire.MalformedError):
+        message, payload = wire.decode(bytes(frame))
+        assert isinstance(message, msgspec.Struct)
+        assert len(payload) <= len(frame)
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (b"", "expected b'LB4' and a message"),
+        (b"LB3 Ping\n\x00\x00\x00\x01\x80", "expected b'LB4' and a message"),
+        (b"LB4 Pingpong\n\x00\x00\x00\x01\x80", "unknown message"),
+        (b"LB4 Ping", "expected b'LB4' and a message"),
+        (b"LB4 Ping\n", "Ping: its head is not all here"),
+        (b"LB4 Ping\n\x00\x00\x00\x00", "Ping: its head is not all here"),
+        (b"LB4 Ping\n\xff\xff\xff\xff\x81", "Ping: its head is not all here"),
+        (b"LB4 Ping\n\x00\x00\x00\x01\x81", "Ping: Input data was truncated"),
+        (b"LB4 Cancel\n\x00\x00\x00\x0c\x81\xa7gateway\xa2\xff\xff", "Cancel: "),
+        (b"LB4 Cancel\n" + struct.pack(">I", 40_000) + b"\x91" * 40_000, "Cancel: "),
+    ],
+)
+def test_what_is_wrong_with_a_frame_is_said(frame: bytes, said: str) -> None:
+    with pytest.raises(wire.MalformedError) as caught:
+        wire.decode(frame)
+    assert said in str(caught.value)
+
+
+@given(st.lists(EVENTS))
+def test_a_turns_events_come_back_with_their_worker(batch: list[Event]) -> None:
+    frame = b"".join((TOPIC, b"w89abcdef", b".", pack_batch(batch)))
+    assert unpack_batch(frame, len(TOPIC)) == ("w89abcdef", batch)
+
+
+@given(st.binary())
+def test_noise_behind_a_topic_is_no_batch(noise: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        worker, batch = unpack_batch(TOPIC + noise, len(TOPIC))
+        assert isinstance(worker, str)
+        assert isinstance(batch, list)
+
+
+def test_a_message_of_several_frames_is_several_and_costs_the_next_ones_nothing() -> None:
+    with zmq.Context() as context, context.socket(zmq.PULL) as reader, context.socket(zmq.PUSH) as writer:
+        reader.bind("inproc://wire")
+        writer.connect("inproc://wire")
+        assert list(frames.each(reader)) == []
+        cancel = wire.encode(Cancel("g1", 1, 1, "cancelled"))
+        writer.send_multipart([b"", b"odd", b""])
+        assert frames.send(writer, cancel)
+        found = list(frames.each(reader))
+        assert found == [b"", b"odd", b"", cancel]
+        assert wire.decode(found[-1])[0] == Cancel("g1", 1, 1, "cancelled")
+        writer.close(0)
+        reader.close(0)
+
+
+def test_a_full_socket_takes_nothing() -> None:
+    with zmq.Context() as context, context.socket(zmq.PUSH) as writer:
+        assert not frames.send(writer, b"x"), "nobody is connected"
+        writer.close(0)
+
+
+def test_a_router_says_who_and_sends_to_one() -> None:
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router, context.socket(zmq.DEALER) as dealer:
+        dealer.routing_id = b"w1"
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        router.bind("inproc://router")
+        dealer.connect("inproc://router")
+        assert frames.send(dealer, b"hello")
+        assert list(frames.pending(router)) == [[b"w1", b"hello"]]
+        assert frames.send_to(router, b"w1", b"welcome")
+        assert list(frames.each(dealer)) == [b"welcome"]
+        with pytest.raises(zmq.ZMQError):
+            frames.send_to(router, b"w2", b"welcome")
+        dealer.close(0)
+        router.close(0)
