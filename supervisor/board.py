@@ -14,7 +14,7 @@ from protocol.staff import Leave
 from protocol.work import Grant as Told
 from protocol.work import Refused, Run
 from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send, Tell
-from supervisor.lifecycle import Step
+from supervisor.lifecycle import State, Step
 from supervisor.places import Caller, Grant, Place, Seat, Waiting, refusal_for
 from supervisor.restarts import Policy, Record
 
@@ -147,7 +147,11 @@ class Board:
         failure = refusal_for(place, failure)
         for waiting in place.take_all():
             self.refuse(waiting.key, failure)
-        self.refuse_callers(place.loaders, failure)
+        self.end_loads(place, failure)
+
+    def end_loads(self, place: Place, failure: Failure) -> None:
+        """Refuse everybody who asked for a load of this model; requests that wait for it wait on."""
+        self.refuse_callers(place.loaders, refusal_for(place, failure))
         place.loaders.clear()
         place.respec = place.former = None
 
@@ -162,6 +166,22 @@ class Board:
         if spec is not None:
             for caller in callers:
                 self.emit(Report(caller.peer, caller.number, Loaded(place.name, spec.checkpoint, spec.recipe)))
+
+    def let_go(self, place: Place) -> None:
+        """Take the worker back that only checks a model, or has: a spare again, unless its check may still take long."""
+        seat = place.seat
+        if seat is None or seat.holds_place:
+            return
+        seat.place = place.seat = None
+        if seat.state is State.CHECKED:
+            seat.step(Step.LET_GO)
+        else:
+            self.leave(seat)
+
+    def forget_place(self, place: Place) -> None:
+        """Forget a model of which nothing is left."""
+        if place.forgettable():
+            self.places.pop(place.name, None)
 
     def leave(self, seat: Seat, *, reason: str = "") -> None:
         """Tell a worker to leave; it is killed if it does not."""

@@ -133,29 +133,29 @@ class Demand(Lending):
             self.fetch(place)
 
     def unload_asked(self, peer: str, number: int, name: str) -> bool:
-        """Somebody wants the model gone; return False if it is not loaded. Running requests end first.
+        """Somebody wants the model gone; return False if it is neither loaded nor on its way.
 
-        One that would come back by itself counts as loaded.
+        Running requests end first, and those that wait for their turn have it loaded again.  A load that is under way,
+        from its first moment on, ends here, and everybody who waits for it is told so.
         """
         place = self.places.get(name)
-        if place is None or not (place.loaded or place.wanted):
+        if place is None or not place.unloadable:
             return False
         place.wanted = False
-        place.respec = place.former = None
-        seat = place.seat
-        if seat is not None and not seat.holds_place:
-            # It was only being checked: there is no engine whose end anybody would have to wait for.
-            self.leave(seat)
-            seat.place = None
-            seat = place.seat = None
-        if seat is None:
-            self.emit(Report(peer, number, [name]))
+        failure = Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading")
+        if place.seat is not None and place.seat.serves:
+            self.end_loads(place, failure)
         else:
-            place.unloaders.append(Caller(peer, number, 0))
-        if seat is None or seat.state in (State.LOADING, State.FAILED):
-            if seat is not None:
-                self.leave(seat)
-            self.give_up(place, Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading"))
+            self.give_up(place, failure)
+        # What was only being checked has no engine whose end anybody would have to wait for.
+        self.let_go(place)
+        if place.seat is None:
+            self.emit(Report(peer, number, [name]))
+            self.forget_place(place)
+            return True
+        place.unloaders.append(Caller(peer, number, 0))
+        if place.seat.state in (State.LOADING, State.FAILED):
+            self.leave(place.seat)
         return True
 
     def forget(self, peer: str, number: int) -> None:

@@ -101,7 +101,7 @@ def unload_model(house: House, peer: str, call: UnloadModel, _payload: bytes) ->
         if not house.scheduler.unload_asked(peer, call.number, name):
             raise Failure(Code.NOT_LOADED, f"Model not found: {call.model}", model=call.model).raised()
         return
-    names = [place.name for place in house.scheduler.places.values() if place.loaded or place.wanted]
+    names = [place.name for place in house.scheduler.places.values() if place.unloadable]
     waiting = set(names)
     if not names:
         house.answer(peer, call.number, [])

@@ -167,6 +167,11 @@ class Place:
         return self.seat is not None and self.seat.holds_place
 
     @property
+    def unloadable(self) -> bool:
+        """Whether there is anything that an unload could end: a worker, or a load that is under way or comes by itself."""
+        return self.seat is not None or self.wanted or self.order is not None
+
+    @property
     def order(self) -> int | None:
         """The earliest arrival that waits for this model to be loaded, None if nobody does."""
         orders = [caller.order for caller in self.loaders]

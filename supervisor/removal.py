@@ -119,7 +119,7 @@ class Removals:
             del house.running_names[called]
         _turn_away(house, name)
         place = house.scheduler.places.get(name)
-        if place is None or place.seat is None or not place.seat.holds_place:
+        if place is None or not place.unloadable:
             self._remove(house, deletion)
             return
         number = house.call_self(lambda _result: self._step(house, deletion, self._remove))

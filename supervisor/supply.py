@@ -165,8 +165,7 @@ class Supply(Board):
         for caller in place.unloaders:
             self.emit(Report(caller.peer, caller.number, [place.name]))
         place.unloaders.clear()
-        if place.forgettable():
-            self.places.pop(place.name, None)
+        self.forget_place(place)
 
     def _stillborn(self, failure: Failure, now: float) -> None:
         """Not even a worker process starts: pause, and do not let anybody wait for one that never comes."""

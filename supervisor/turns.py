@@ -37,6 +37,8 @@ def go_on(board: Board, now: float) -> None:
     places = board.places.values()
     for place in list(places):
         _restart(board, place, now)
+        if place.order is None and not place.wanted:
+            _let_go(board, place)
     claiming = [] if board.closing else claimants(places, now)
     claims = _claims(board, claiming, now)
     for place in list(places):
@@ -145,7 +147,7 @@ def _may_displace(place: Place, now: float) -> bool:
 
 
 def _blocked(board: Board, place: Place, verdict: Blocked) -> None:
-    _let_go(place)
+    _let_go(board, place)
     place.wanted = False
     reason = f"No place for model {place.name}: pinned are {', '.join(verdict.pins)}"
     board.give_up(place, Failure(Code.ALL_PINNED, reason, model=place.name))
@@ -153,7 +155,7 @@ def _blocked(board: Board, place: Place, verdict: Blocked) -> None:
 
 def _stand_back(board: Board, place: Place, now: float) -> None:
     """It died or failed while others are well: it displaces nobody."""
-    _let_go(place)
+    _let_go(board, place)
     place.wanted = False
     place.former = None
     known = place.record.failure
@@ -167,13 +169,10 @@ def _stand_back(board: Board, place: Place, now: float) -> None:
     board.give_up(place, Failure(Code.BACKING_OFF, reason, model=place.name, retry_after=pause, detail=known.detail))
 
 
-def _let_go(place: Place) -> None:
-    """Give a seat that was only being checked back to the spares."""
-    seat = place.seat
-    if seat is not None and seat.state is State.CHECKED:
-        seat.step(Step.LET_GO)
-        seat.place = None
-        place.seat = None
+def _let_go(board: Board, place: Place) -> None:
+    """Give a seat that has checked a model back to the spares; a check that is under way goes on."""
+    if place.seat is not None and place.seat.state is State.CHECKED:
+        board.let_go(place)
 
 
 def _tenancies(board: Board) -> Iterable[tuple[Seat, Place]]:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.conftest import OpenHouse
 from tests.house.server import Server
+from tests.house.waiting import wait_for
 
 CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 SUCCESS = {"status": "success", "message": "Model unloaded successfully"}
@@ -73,3 +74,23 @@ def test_running_requests_end_first(server: Server) -> None:
     assert server.client.post("/v1/unload", {"model_name": LOOP}).status == 200
     assert stream.finish().events[-1].data == "[DONE]"
     assert loaded(server) == {CHAT}
+
+
+def test_a_load_that_is_under_way_ends(open_house: OpenHouse) -> None:
+    server = open_house("tiny-chat", "tiny-loop", max_loaded_models=1, load=[LOOP])
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=2000)
+    stream.until(lambda seen: seen.events)
+    load = server.client.start("POST", "/v1/load", {"model_name": CHAT})
+    request = server.client.start_chat(CHAT)
+    wait_for(lambda: server.state()["queued"] == 1 and server.model_state(LOOP) == "draining", "both wait for a place")
+
+    answer = server.client.post("/v1/unload", {"model_name": CHAT})
+    assert answer.status == 200
+    assert answer.json().items() >= SUCCESS.items()
+    for refused in (load.finish(), request.finish()):
+        assert (refused.status, refused.error["code"]) == (503, "unloaded")
+    assert server.model_state(LOOP) == "ready", "nobody wants its place any more"
+    stream.hang_up()
+    assert server.client.chat(LOOP, max_tokens=2).status == 200
+    assert server.engine_now(CHAT) is None
+    assert server.client.post("/v1/unload", {"model_name": CHAT}).status == 404

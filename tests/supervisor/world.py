@@ -132,7 +132,16 @@ class World(Stage):
         self.settle()
 
     def unload(self, model: str, number: int = 901) -> bool:
+        place = self.scheduler.places.get(model)
+        there = place is not None and (place.seat is not None or place.wanted)
+        waiting = place is not None and bool(place.queue or place.loaders)
         done = self.scheduler.unload_asked("g1", number, model)
+        assert done == (there or waiting)
+        place = self.scheduler.places.get(model)
+        if place is not None:
+            assert not place.loaders, "somebody waits for a load that was ended"
+            assert place.seat is None or place.seat.serves or place.seat.state is State.STOPPING
+            assert not place.queue or place.seat is not None
         self.settle()
         return done
 
