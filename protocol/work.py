@@ -112,6 +112,18 @@ class Idle(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @control
+class Unwanted(msgspec.Struct, frozen=True):
+    """Worker → supervisor: nobody wants this attempt any more, and the engine has been working on it for a while since.
+
+    Its grant ends as ever; but nobody needs to wait for an engine that does nothing else and is to leave.
+    """
+
+    gateway: str
+    number: int
+    attempt: int
+
+
+@control
 class Idles(msgspec.Struct, frozen=True):
     """Worker → supervisor: several ends together, in their order."""
 

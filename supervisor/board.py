@@ -178,6 +178,14 @@ class Board:
         else:
             self.leave(seat)
 
+    def why_leaving(self, place: Place) -> str:
+        """Return why a model's engine is to end, for the log."""
+        if self.closing:
+            return "the server stops"
+        if place.unloaders:
+            return "unload was asked for"
+        return "it is loaded again with other options" if place.respec else "it makes room"
+
     def forget_place(self, place: Place) -> None:
         """Forget a model of which nothing is left."""
         if place.forgettable():

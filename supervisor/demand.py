@@ -86,6 +86,14 @@ class Demand(Lending):
             if place.dequeue(key):
                 return
 
+    def unwanted(self, worker: str, key: RequestKey) -> None:
+        """An engine has been working for a while on what nobody wants any more."""
+        seat = self.seats.get(worker)
+        place = seat.place if seat else None
+        # What runs under a lease may not be known yet.
+        if place is not None and (key in place.grants or key.gateway in place.leases):
+            place.unwanted.add(key)
+
     def idle(self, key: RequestKey, code: str, now: float, seconds: float = 0.0) -> Place | None:
         """The engine has stopped working on an attempt. Returns its place if the grant was known.
 
@@ -95,6 +103,7 @@ class Demand(Lending):
             grant = place.grants.pop(key, None)
             if grant is None:
                 continue
+            place.unwanted.discard(key)
             place.last_use = now
             if not code:
                 place.served(seconds or now - grant.began)

@@ -28,7 +28,7 @@ from protocol.loop import Loop
 from protocol.settings import Settings
 from protocol.staff import Hello, Ping, Pong, WorkerGone
 from protocol.surroundings import Surroundings
-from protocol.work import Ask, Cancel, Grant, Granted, Idle, Idles, Refused
+from protocol.work import Ask, Cancel, Grant, Granted, Idle, Idles, Refused, Unwanted
 from supervisor.board import Limits
 from supervisor.bus import Bus
 from supervisor.downloads import Downloads
@@ -45,7 +45,7 @@ TICK_S: Final = 0.25
 PING_S: Final = 1.0
 TELL_S: Final = 0.01
 
-_LIGHT: Final = frozenset({Ask, Cancel, Idle, Idles, LeaseEnded, LeaseUsed, Pong})
+_LIGHT: Final = frozenset({Ask, Cancel, Idle, Idles, LeaseEnded, LeaseUsed, Pong, Unwanted})
 """Messages that move nothing on a settled board beyond what they say."""
 
 log = logs.get()

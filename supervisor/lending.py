@@ -89,6 +89,7 @@ class Lending(Board):
         place = seat.place if seat else None
         if place is None:
             return None
+        place.unwanted.discard(key)
         lease = place.leases.get(key.gateway)
         known = lease is not None and lease.running.pop(key, None) is not None
         if not known and not under:

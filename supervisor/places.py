@@ -118,6 +118,8 @@ class Place:
         self.grants: dict[RequestKey, Grant] = {}
         self.leases: dict[str, Lease] = {}
         """By gateway."""
+        self.unwanted: set[RequestKey] = set()
+        """What its engine works on although nobody wants it any more, for a while."""
         self.recalled = 0.0
         self.lend_pause = 0.0
         """When its leases were recalled the last time, and how long nothing is lent from then on: it would be again."""
@@ -155,6 +157,11 @@ class Place:
         """Slots known to be in use."""
         lent = sum(sum(lease.running.values()) for lease in self.leases.values())
         return sum(grant.weight for grant in self.grants.values()) + lent
+
+    @property
+    def needed(self) -> bool:
+        """Whether somebody may still want something of what its engine does."""
+        return bool(self.leases) or not self.grants.keys() <= self.unwanted
 
     @property
     def slots(self) -> int:
@@ -201,6 +208,12 @@ class Place:
         """Empty the queue and return it."""
         queue, self.queue, self.queued_bytes = self.queue, [], 0
         return queue
+
+    def end_runs(self) -> None:
+        """Nothing runs any more: its engine is gone."""
+        self.grants.clear()
+        self.leases.clear()
+        self.unwanted.clear()
 
     def served(self, seconds: float) -> None:
         """Learn how long a request holds its slots."""

@@ -11,7 +11,7 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
 from protocol.leases import LeaseEnded, LeaseUsed
 from protocol.recipes import ModelSpec
-from protocol.work import Ask, Cancel, Idle, Idles
+from protocol.work import Ask, Cancel, Idle, Idles, Unwanted
 from supervisor import files
 from supervisor.board import Target
 from supervisor.catalogue import Entry
@@ -121,6 +121,11 @@ def idles(house: House, peer: str, message: Idles, payload: bytes) -> None:
         idle(house, peer, end, payload)
 
 
+def unwanted(house: House, peer: str, message: Unwanted, _payload: bytes) -> None:
+    """An engine works on what nobody wants any more."""
+    house.scheduler.unwanted(peer, RequestKey(message.gateway, message.number, message.attempt))
+
+
 def cancel(house: House, peer: str, message: Cancel, _payload: bytes) -> None:
     """A gateway's client is gone."""
     house.scheduler.cancelled(RequestKey(peer, message.number, message.attempt), message.reason)
@@ -140,6 +145,7 @@ HANDLERS: Final[dict[type, Handler]] = {
     Ask: ask,
     Idle: idle,
     Idles: idles,
+    Unwanted: unwanted,
     Cancel: cancel,
     LeaseUsed: lease_used,
     LeaseEnded: lease_ended,

@@ -109,35 +109,39 @@ class Supply(Board):
     def engine_died(self, worker: str, failure: Failure, now: float) -> None:
         """The engine of a ready model is gone; the worker told the gateways and holds no grant any more."""
         seat = self.seats[worker]
-        if seat.place is None or not seat.serves:
+        if seat.place is None:
+            return
+        if not seat.serves:  # it was told to leave meanwhile, and what it worked on nobody wants
+            seat.place.end_runs()
             return
         draining = seat.state is State.DRAINING
         seat.step(Step.DIED)
-        self._lost(seat.place, failure, now)
+        self._lost(seat.place, failure, now, leaving=draining)
         if draining or not seat.place.wanted:
             self.leave(seat)
 
-    def _lost(self, place: Place, failure: Failure, now: float) -> None:
+    def _lost(self, place: Place, failure: Failure, now: float, *, leaving: bool) -> None:
         self.count("engine_deaths")
         place.returning = {
             (key.gateway, key.number): lease.number for lease in place.leases.values() for key in lease.running
         } | {(key.gateway, key.number): grant.order for key, grant in place.grants.items()}
-        place.grants.clear()
-        place.leases.clear()
-        self._died(place, failure, now)
+        place.end_runs()
+        self._died(place, failure, now, leaving=leaving)
 
-    def _died(self, place: Place, failure: Failure, now: float) -> None:
+    def _died(self, place: Place, failure: Failure, now: float, *, leaving: bool = False) -> None:
         """Let it be tried again at once, unless that happened too often."""
         failure = refusal_for(place, failure)
-        may_restart = place.record.died(failure, now)
         fields = {"model": place.name, "reason": failure.message}
-        if may_restart:
-            self.emit(Note("warning", "engine lost, it is started again", fields))
-        else:
+        if not place.record.died(failure, now):
             self.emit(Note("error", "engine lost too often, it is not started again", fields))
-        if not may_restart:
             place.wanted = False
             self.give_up(place, place.record.refusal(place.name, now))
+        elif leaving or self.closing:
+            self.emit(Note("warning", "engine lost, it was to leave", {**fields, "why": self.why_leaving(place)}))
+        elif place.wanted or place.order is not None:
+            self.emit(Note("warning", "engine lost, it is started again", fields))
+        else:
+            self.emit(Note("warning", "engine lost, nobody wants it", fields))
 
     def worker_gone(self, worker: str, failure: Failure, now: float) -> None:
         """The process is gone, whatever it was doing."""
@@ -154,14 +158,13 @@ class Supply(Board):
         place.seat = None
         self.memory += seat.memory if self.memory else 0
         if before in (State.READY, State.DRAINING):
-            self._lost(place, failure, now)
+            self._lost(place, failure, now, leaving=before is State.DRAINING)
             place.wanted = place.wanted and before is State.READY
         elif before in (State.CHECKING, State.CHECKED, State.LOADING):
             # What is told about a model comes from its worker; the worker's own death says nothing about it.
             self._died(place, failure, now)
         elif before is State.STOPPING:
-            place.grants.clear()
-            place.leases.clear()
+            place.end_runs()
         for caller in place.unloaders:
             self.emit(Report(caller.peer, caller.number, [place.name]))
         place.unloaders.clear()

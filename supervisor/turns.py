@@ -207,17 +207,11 @@ def _drain_or_resume(board: Board, place: Place, claim: Claim | None) -> None:
     must = claim is not None or bool(place.unloaders) or place.respec is not None or board.closing
     if must and seat.state is State.READY:
         seat.step(Step.DRAIN)
-        board.emit(Note("info", "draining", {"model": place.name, "worker": seat.worker, "why": _why(board, place)}))
+        board.emit(
+            Note("info", "draining", {"model": place.name, "worker": seat.worker, "why": board.why_leaving(place)})
+        )
     elif not must and seat.state is State.DRAINING:
         seat.step(Step.RESUME)
-
-
-def _why(board: Board, place: Place) -> str:
-    if board.closing:
-        return "the server stops"
-    if place.unloaders:
-        return "unload was asked for"
-    return "it is loaded again with other options" if place.respec else "it makes room"
 
 
 def _grant(board: Board, place: Place, claim: Claim | None, now: float) -> None:
@@ -238,7 +232,7 @@ def _grant(board: Board, place: Place, claim: Claim | None, now: float) -> None:
 
 def _finish_drain(board: Board, place: Place, claim: Claim | None) -> None:
     seat = place.seat
-    if seat is None or seat.state is not State.DRAINING or place.busy:
+    if seat is None or seat.state is not State.DRAINING or place.needed:
         return
     asked = bool(place.unloaders) or place.respec is not None or board.closing
     if not asked and (claim is None or not claim.sure):
@@ -246,6 +240,9 @@ def _finish_drain(board: Board, place: Place, claim: Claim | None) -> None:
     if not asked:
         board.count("evictions")
         place.wanted = False
+    if place.grants:
+        fields = {"model": place.name, "worker": seat.worker, "why": board.why_leaving(place)}
+        board.emit(Note("warning", "engine ended, what it works on nobody wants", fields))
     if place.respec:
         place.former, place.spec, place.respec = place.spec, place.respec, None
     board.leave(seat)

@@ -1,4 +1,4 @@
-"""SIGSTOP of a busy engine: told, killed, replaced after the silence limit; progress is never touched."""
+"""SIGSTOP of a busy engine: told, killed, replaced after the silence limit, or at once if nobody needs it; progress is never touched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conftest import OpenHouse
 from tests.engines.engine import program
 from tests.house.models import prompt_of
 from tests.house.server import Server
-from tests.house.waiting import stays, wait_for
+from tests.house.waiting import DEADLINE, stays, wait_for
 
 LOOP, SLOW, CHAT = "extra.tiny-loop", "extra.tiny-slow", "extra.tiny-chat"
 
@@ -69,3 +69,75 @@ def test_an_engine_that_hangs_in_mid_stream(open_house: OpenHouse, tmp_path: Pat
     assert stream.error["code"] == "backend_hung"
     assert stream.error["tokens_sent"] == 2
     assert not stream.done
+
+
+def abandoned(server: Server, stream: bool) -> None:
+    """Stop the engine under a request, and hang up."""
+    before = server.busy_slots(LOOP)
+    request = server.client.start_chat(LOOP, stream=stream, max_tokens=8000)
+    wait_for(lambda: server.busy_slots(LOOP) == before + 1, "it is in the engine")
+    os.kill(server.engine_pid(LOOP), signal.SIGSTOP)
+    request.hang_up()
+
+
+def lost(server: Server, model: str) -> list[str]:
+    """What the house said of losing a model's engine."""
+    said = [line["event"] for line in server.lines if line.get("model") == model]
+    return [event for event in said if event.startswith("engine lost")]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_unload_does_not_wait_for_an_engine_that_works_for_nobody(open_house: OpenHouse, stream: bool) -> None:
+    server = open_house("tiny-loop", slots=4, load=[LOOP])
+    server.wait_loaded(LOOP)
+    abandoned(server, stream)
+    assert server.client.post("/v1/unload", {"model_name": LOOP}, DEADLINE).status == 200
+    assert server.engine_now(LOOP) is None
+    assert lost(server, LOOP) == [], "nothing died: it was ended"
+
+
+def test_nor_for_one_that_works_under_a_lease(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", slots=8, load=[LOOP])
+    server.wait_loaded(LOOP)
+
+    def straight() -> bool:
+        before = server.state()["counters"].get("grants", 0)
+        server.client.chat(LOOP, max_tokens=1)
+        return bool(server.state()["counters"]["grants"] == before)
+
+    wait_for(straight, "a request went straight to the worker")
+    abandoned(server, stream=True)
+    assert server.client.post("/v1/unload", {"model_name": LOOP}, DEADLINE).status == 200
+    assert server.engine_now(LOOP) is None
+
+
+def test_nor_does_a_model_that_needs_its_place(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", "tiny-chat", max_loaded_models=1, load=[LOOP])
+    server.wait_loaded(LOOP)
+    abandoned(server, stream=True)
+    assert server.client.chat(CHAT, DEADLINE, max_tokens=2).status == 200
+
+
+def test_what_somebody_waits_for_is_waited_for(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", slots=4, silence=2, load=[LOOP])
+    server.wait_loaded(LOOP)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: it.events)
+    abandoned(server, stream=True)
+    assert server.client.post("/v1/unload", {"model_name": LOOP}).status == 200
+    stream.finish(DEADLINE)
+    assert stream.error["code"] == "backend_hung", "until it has been silent for too long"
+
+
+def test_an_engine_that_dies_while_it_is_to_be_unloaded_is_not_said_to_come_back(open_house: OpenHouse) -> None:
+    server = open_house("tiny-loop", load=[LOOP])
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: it.events)
+    unload = server.client.start("POST", "/v1/unload", {"model_name": LOOP})
+    wait_for(lambda: server.model_state(LOOP) == "draining", "the stream is let end")
+    os.kill(server.engine_pid(LOOP), signal.SIGKILL)
+    assert unload.finish(DEADLINE).status == 200
+    assert stream.finish(DEADLINE).error["code"] == "backend_died"
+    wait_for(lambda: lost(server, LOOP), "the log tells of it")
+    assert lost(server, LOOP) == ["engine lost, it was to leave"]
+    assert server.model_state(LOOP) == ""

@@ -26,6 +26,7 @@ def places(scheduler: Scheduler, workers: Mapping[str, Worker], slots: int) -> N
         known = granted | leased
         assert known.keys() == set(worker.running), f"{place.name}: grants differ from what the engine does"
         assert place.busy <= slots
+        assert place.unwanted <= worker.unwanted & set(worker.running)
         assert sum(known.values()) <= place.busy, f"{place.name}: more runs than was granted and lent"
         for gateway, lease in worker.leases.items():
             if worker.unheard:

@@ -85,7 +85,8 @@ class Stage:
             case Recall():
                 self.workers[peer].recalls.append(message)
             case Leave():
-                assert not self.workers[peer].running, "a worker was told to leave while it works"
+                its = self.workers[peer]
+                assert its.unwanted.issuperset(its.running), "a worker was told to leave while somebody waits for it"
                 assert not self.workers[peer].leases, "a worker was told to leave while its slots are lent"
                 self.workers[peer].told.append(message)
             case Check() | Load() | Cancel():

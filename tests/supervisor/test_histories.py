@@ -43,6 +43,11 @@ class House(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, code: str) -> None:
         self.world.finish(self.pick(data, self.running()), code)
 
+    @precondition(lambda self: self.running())
+    @rule(data=st.data())
+    def cannot_stop(self, data: st.DataObject) -> None:
+        self.world.cannot_stop(self.pick(data, self.running()))
+
     def leases(self) -> list[object]:
         return [(name, gateway) for name, worker in self.world.workers.items() for gateway in worker.leases]
 
@@ -84,10 +89,10 @@ class House(RuleBasedStateMachine):
         started = self.world.scheduler.seats[worker].state is State.LOADING
         self.world.load_fails(worker, started=started)
 
-    @precondition(lambda self: self.workers(State.READY, State.DRAINING))
+    @precondition(lambda self: self.workers(State.READY, State.DRAINING, State.STOPPING))
     @rule(data=st.data())
     def engine_dies(self, data: st.DataObject) -> None:
-        self.world.engine_dies(self.pick(data, self.workers(State.READY, State.DRAINING)))
+        self.world.engine_dies(self.pick(data, self.workers(State.READY, State.DRAINING, State.STOPPING)))
 
     @precondition(lambda self: self.world.scheduler.seats)
     @rule(data=st.data())

@@ -155,3 +155,142 @@ def test_a_check_that_nobody_waits_for_any_more_leaves_a_spare() -> None:
     assert world.of_state(State.SPARE)
     assert not world.of_state(State.CHECKED)
     assert world.scheduler.settled
+
+
+def for_nobody(**limits: object) -> World:
+    """Its engine works, and does not stop although nobody wants that any more."""
+    world = loaded("a", **limits)
+    world.cannot_stop(world.ask("a"))
+    return world
+
+
+def left(world: World, model: str = "a") -> bool:
+    """Whether the model's worker was told to leave."""
+    return any(isinstance(told, Leave) for told in world.workers[world.serving(model)].told)
+
+
+def test_an_unload_does_not_wait_for_what_nobody_wants() -> None:
+    world = for_nobody()
+    assert world.unload("a")
+    assert left(world)
+    assert [note.event for note in world.notes][-1] == "engine ended, what it works on nobody wants"
+    world.calm()
+    assert world.reports["g1", 901] == ["a"]
+    assert world.scheduler.granted == 0
+    assert not any("lost" in note.event for note in world.notes)
+
+
+def test_its_engine_may_die_before_it_hears_of_that() -> None:
+    world = for_nobody()
+    assert world.unload("a")
+    world.engine_dies(world.serving("a"))
+    assert world.scheduler.granted == 0
+    world.calm()
+    assert world.reports["g1", 901] == ["a"]
+
+
+def test_nor_does_a_model_that_needs_the_place_nor_one_with_other_options() -> None:
+    world = for_nobody()
+    key = world.ask("b")
+    assert not left(world), "the other one is still to be checked"
+    world.calm()
+    assert world.order[-1] == key
+    world = for_nobody()
+    world.load("a", 700, options={"ctx_size": 8192})
+    world.calm()
+    assert ("g1", 700) in world.reports
+
+
+def test_it_waits_for_what_somebody_wants_beside_it() -> None:
+    world = loaded("a")
+    wanted, unwanted = world.ask("a"), world.ask("a")
+    world.cannot_stop(unwanted)
+    assert world.unload("a")
+    assert not left(world)
+    world.finish(wanted)
+    assert left(world)
+
+
+def test_what_does_not_stop_changes_nothing_while_the_model_stays() -> None:
+    world = for_nobody()
+    assert world.scheduler.settled
+    beside, behind = world.ask("a"), world.ask("a")
+    assert world.order[-1] == beside, "its slot is in use, whatever for"
+    world.finish(world.order[0])
+    assert world.order[-1] == behind
+    assert world.unload("a")
+    assert not left(world)
+
+
+def test_what_runs_under_a_lease_that_nobody_wants() -> None:
+    world = World(1, 8)
+    first = world.ask("a")
+    world.calm()
+    world.finish(first)
+    world.finish(world.ask("a"))
+    worker = world.serving("a")
+    key = world.use_lease(worker, "g1")
+    assert key is not None, "the supervisor has not heard of it"
+    world.cannot_stop(key)
+    assert world.unload("a")
+    assert not left(world), "its slots are lent"
+    assert world.answer_recall()
+    assert left(world)
+
+
+def draining_for_an_unload() -> World:
+    world = loaded("a")
+    world.ask("a")
+    assert world.unload("a")
+    return world
+
+
+def draining_for_another() -> World:
+    world = loaded("a")
+    world.ask("a")
+    world.ask("b")
+    return world
+
+
+def draining_for_the_end() -> World:
+    world = loaded("a")
+    world.ask("a")
+    world.scheduler.close()
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("gone", [World.engine_dies, World.worker_dies])
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [
+        (draining_for_an_unload, "unload was asked for"),
+        (draining_for_another, "it makes room"),
+        (draining_for_the_end, "the server stops"),
+    ],
+)
+def test_an_engine_that_is_lost_while_it_is_to_leave_is_not_said_to_come_back(
+    way: Callable[[], World], why: str, gone: Callable[[World, str], object]
+) -> None:
+    world = way()
+    gone(world, world.serving("a"))
+    told = [note for note in world.notes if note.event.startswith("engine lost")]
+    assert [(note.event, note.fields["why"]) for note in told] == [("engine lost, it was to leave", why)]
+
+
+def test_an_engine_that_is_lost_while_it_serves_is_said_to_come_back_and_does() -> None:
+    world = loaded("a")
+    world.engine_dies(world.serving("a"))
+    assert [note.event for note in world.notes][-1] == "engine lost, it is started again"
+    world.pass_time(60.0)
+    world.calm()
+    assert world.of_state(State.READY)
+
+
+def test_a_worker_that_is_lost_while_it_checks_for_nobody_is_not_said_to_come_back() -> None:
+    world = World()
+    until(world, State.SPARE)
+    key = world.ask("a")
+    world.cancel(key)
+    world.worker_dies(world.of_state(State.CHECKING)[0])
+    assert [note.event for note in world.notes][-1] == "engine lost, nobody wants it"

@@ -20,6 +20,8 @@ class Worker:
     def __init__(self) -> None:
         self.told: list[object] = []
         self.running: list[RequestKey] = []
+        self.unwanted: set[RequestKey] = set()
+        """What it has said nobody wants, and its engine works on."""
         self.leases: dict[str, Lease] = {}
         self.over = 0
         self.recalls: list[Recall] = []

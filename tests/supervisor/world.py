@@ -49,6 +49,15 @@ class World(Stage):
             self.end(key)
         self.settle(light=True)
 
+    def cannot_stop(self, key: RequestKey) -> None:
+        """Nobody wants it any more, and the engine works on; its gateway told the worker, if nobody else knows of it."""
+        name, worker = next((name, worker) for name, worker in self.workers.items() if key in worker.running)
+        self.cancel(key)
+        self.say_ends(name)
+        worker.unwanted.add(key)
+        self.scheduler.unwanted(name, key)
+        self.settle(light=True)
+
     def finish(self, key: RequestKey, code: str = "") -> None:
         name, worker = next((name, worker) for name, worker in self.workers.items() if key in worker.running)
         self.say_ends(name)
@@ -202,7 +211,7 @@ class World(Stage):
                     self.checked(seat.worker)
                 case State.LOADING:
                     self.ready(seat.worker)
-                case State.STOPPING if not self.workers[seat.worker].running:
+                case State.STOPPING:
                     self.worker_dies(seat.worker)
                 case _:
                     continue

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from protocol.failures import Code
-from protocol.staff import EngineDied
-from protocol.work import Idle
+from protocol.staff import EngineDied, Leave
+from protocol.work import Idle, Unwanted
 from tests.house.processes import alive
 from tests.house.waiting import wait_for
 from tests.workers.engines import spec_of
@@ -62,6 +63,35 @@ def test_a_hung_engine_is_killed(tmp_path: Path) -> None:
         assert one.ended(1).failure.code == Code.HUNG
         assert one.expect(EngineDied).failure.code == Code.HUNG
         assert not alive(ready.engine_pid)
+
+
+def test_an_engine_that_does_not_stop_is_told_of_and_left_with_it(tmp_path: Path) -> None:
+    with stand(tmp_path, grace=0.2) as one:
+        ready = one.load(spec_of("tiny-loop", ctx_size=100_000))
+        one.subscribe()
+        one.run(1, "chat/completions", ENDLESS, stream=True)
+        one.begun(1)
+        os.kill(ready.engine_pid, signal.SIGSTOP)
+        one.cancel(1)
+        assert one.expect(Unwanted) == Unwanted(one.gateway, 1, 1)
+        assert not [said for said in one.said if isinstance(said, Idle)], "it may go on at any moment"
+        one.send(Leave(0.0))
+        assert one.process.wait(5) == 0
+        assert not alive(ready.engine_pid)
+
+
+def test_an_engine_that_stops_is_not_told_of(tmp_path: Path) -> None:
+    with stand(tmp_path, grace=0.5) as one:
+        one.load(spec_of("tiny-loop", ctx_size=100_000))
+        one.subscribe()
+        one.run(1, "chat/completions", ENDLESS, stream=True)
+        one.begun(1)
+        one.cancel(1)
+        one.expect(Idle)
+        one.run(2, "chat/completions", ENDLESS, stream=True)
+        begun = time.monotonic()
+        one.until(lambda: time.monotonic() > begun + 1.0, "twice the time has passed")
+        assert not [said for said in one.said if isinstance(said, Unwanted)]
 
 
 def test_sigterm_ends_it_at_once(loop: Stand) -> None:
