@@ -63,15 +63,8 @@ class Bell:
             if seconds is not None:
                 _patience.end(waiter)
 
-    def ring(self) -> None:
-        """Wake the one that waits. Call it in a callback of the hub only."""
-        self._wake(True)
-
-    def silence(self) -> None:
-        """Wake the one that waits as if its time had passed. Call it in a callback of the hub only."""
-        self._wake(False)
-
-    def _wake(self, rung: bool) -> None:
+    def ring(self, rung: bool = True) -> None:
+        """Wake the one that waits, in vain if not ``rung``. Call it in a callback of the hub only."""
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None

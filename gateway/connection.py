@@ -77,8 +77,7 @@ class Connection:
         except gevent.GreenletExit:
             pass
         finally:
-            with contextlib.suppress(OSError):
-                self._peer.close()
+            self._peer.close()
 
     def _serve(self) -> None:
         reader = plain.Reader(self._process.common, self._peer, self._address)

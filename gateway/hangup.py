@@ -21,7 +21,7 @@ _CLOSED_BY_PEER: Final = frozenset({7, 8, 9, 11})
 """TCP states CLOSE, CLOSE_WAIT, LAST_ACK and CLOSING."""
 
 
-YOUNG_S: Final = 0.02
+YOUNG_S: Final = 0.05
 """Seconds for which nobody watches."""
 
 

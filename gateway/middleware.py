@@ -42,6 +42,8 @@ class Cors:
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Set the headers; end here for a preflight."""
         origin = req.get_header("Origin")
+        if not origin and req.method != "OPTIONS":
+            return
         if self._any:
             resp.set_header("Access-Control-Allow-Origin", "*")
         elif origin:
@@ -64,7 +66,7 @@ class Cors:
 
 
 class Key:
-    """Wants the API key, if one is set."""
+    """Wants the API key."""
 
     def __init__(self, key: str) -> None:
         """Compare with ``key``."""
@@ -72,7 +74,7 @@ class Key:
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Refuse who does not have it."""
-        if not self._key or req.path in OPEN_PATHS:
+        if req.path in OPEN_PATHS:
             return
         given = req.get_header("x-api-key") or ""
         scheme, _, token = (req.get_header("Authorization") or "").partition(" ")
@@ -91,9 +93,8 @@ class Foreign:
     A resource names its methods that do in the class attribute ``changes`` (``frozenset({"POST"})``).
     """
 
-    def __init__(self, host: str, origins: list[str], key: str) -> None:
+    def __init__(self, host: str, origins: list[str]) -> None:
         """Accept this machine's names, and ``origins`` that were configured one by one."""
-        self._active = not key
         self._names = {"localhost", host.lower(), socket.gethostname().lower()}
         self._origins = frozenset(origins) - {"*"}
 
@@ -101,7 +102,7 @@ class Foreign:
         self, req: falcon.Request, _resp: falcon.Response, resource: object, _params: dict[str, Any]
     ) -> None:
         """Refuse what comes from a foreign page or under a foreign name."""
-        if not self._active or req.method not in getattr(resource, "changes", ()):
+        if req.method not in getattr(resource, "changes", ()):
             return
         if not self._ours(_hostname(f"//{req.get_header('Host') or ''}")):
             raise Failure(Code.FORBIDDEN, "this Host may not change the server; set an API key to allow it").raised()
@@ -151,12 +152,7 @@ class Door:
 
 
 def every(house: House) -> list[Any]:
-    """Return all of them in their order."""
+    """Return them in their order."""
     settings = house.settings
-    return [
-        Label(),
-        Cors(settings.cors_origins),
-        Key(settings.api_key),
-        Door(house),
-        Foreign(settings.host, settings.cors_origins, settings.api_key),
-    ]
+    key = Key(settings.api_key) if settings.api_key else Foreign(settings.host, settings.cors_origins)
+    return [Label(), Cors(settings.cors_origins), key, Door(house)]

@@ -58,7 +58,7 @@ class Peer:
         """Expect nothing more, unless it is here already."""
         if self._until is not None:
             self._until = 0.0
-            gevent.get_hub().loop.run_callback(self._reading.silence)
+            gevent.get_hub().loop.run_callback(self._reading.ring, False)
 
     def recv(self, size: int, *, likely: bool = True) -> bytes:
         """Return what there is, waiting for it; empty at the client's end, or when it is not expected any longer.

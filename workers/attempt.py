@@ -187,8 +187,8 @@ class Attempt:
 
     def _whole(self, answer: bytes) -> bytes:
         self._tails = tails_of([answer])
-        old, new = (b'"model":' + msgspec.json.encode(name) for name in (self._ours, self.run.model))
-        return answer.replace(old, new, 1)
+        old, new = msgspec.json.encode(self._ours), msgspec.json.encode(self.run.model)
+        return answer.replace(b'"model":' + old, b'"model":' + new, 1)
 
     def _error(self, message: str, detail: str = "") -> Failure:
         return Failure(Code.BACKEND_ERROR, message, model=self.run.model, detail=detail, tokens_sent=self.tokens_sent)
@@ -201,23 +201,26 @@ class Attempt:
     def outcome(self, model: str) -> Outcome:
         """Return what the finished generation of ``model`` cost."""
         tails = self._stream.tails() if self._stream is not None else self._tails
-        usages = [tail.usage for tail in tails if tail.usage is not None]
-        timings = [tail.timings for tail in tails if tail.timings is not None]
+        prompt = cached = output = 0
+        engine: Span | None = None
+        for tail in tails:
+            if tail.usage is not None:
+                prompt += tail.usage.prompt_tokens
+                output += tail.usage.completion_tokens
+            if tail.timings is not None:
+                cached += tail.timings.cache_n
+                its = Span(tail.timings.prompt_ms / 1000, tail.timings.predicted_ms / 1000)
+                engine = its if engine is None else Span(max(engine.prompt, its.prompt), max(engine.decode, its.decode))
         # Each choice reports its whole prompt; a prompt is paid for once, however many choices it has.
         choices = max(1, self.request.choices)
-        output = sum(usage.completion_tokens for usage in usages) or self.tokens
-        engine = None
-        if timings:
-            engine = Span(
-                max(each.prompt_ms for each in timings) / 1000, max(each.predicted_ms for each in timings) / 1000
-            )
+        output = output or self.tokens
         now = self._clock()
         # Whoever is patient was not woken for each token: only the engine knows when they came.
-        times = self._timing.settled(output, now, engine, watched=not (self.request.patient and timings))
+        times = self._timing.settled(output, now, engine, watched=not (self.request.patient and engine))
         return Outcome(
             model=model,
-            prompt_tokens=sum(usage.prompt_tokens for usage in usages) // choices,
-            cached_tokens=sum(timing.cache_n for timing in timings) // choices,
+            prompt_tokens=prompt // choices,
+            cached_tokens=cached // choices,
             output_tokens=output,
             first_token_s=times.first,
             decode_s=times.decode,

@@ -18,6 +18,7 @@ DEADLINE = 5.0
 def gatherer(records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Gatherer]:
     logs.configure("gateway", "info", "json")
     monkeypatch.setattr("gateway.gatherer.MOMENT_S", 0.2)
+    gevent.get_hub().loop.update_now()  # it may not have turned since another test
     one = Gatherer()
     yield one
     one.close()
