@@ -16,7 +16,7 @@ from tests.benchmarks.report import Report, machine
 def main() -> int:
     """Measure everything; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure against the engine alone.")
-    parser.add_argument("--rounds", type=int, default=4, help="alternations of direct and through lemonbus")
+    parser.add_argument("--rounds", type=int, default=8, help="alternations of direct and through lemonbus")
     parser.add_argument("--turns", type=int, default=7, help="repetitions of swaps, crashes and hang-ups")
     parser.add_argument("--json", type=Path, default=Path("build/benchmark.json"), help="where the figures go")
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
