@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.leases import Recall
@@ -121,6 +123,10 @@ class Demand(Lending):
 
     def load_asked(self, peer: str, number: int, target: Target, now: float) -> None:
         """Somebody wants the model loaded with just these options (an explicit wish forgives a backoff)."""
+        known = self._refused_before(target, now)
+        if known is not None:
+            self.refuse(RequestKey(peer, number, 0), known)
+            return
         place = self.place(target)
         caller = Caller(peer, number, next(self.order), None if target.any else target.spec)
         if self.closing:
@@ -141,6 +147,14 @@ class Demand(Lending):
         if place.spec is None:
             self.fetch(place)
 
+    def _refused_before(self, target: Target, now: float) -> Failure | None:
+        """Return why no good engine is ended for these options, if its successor would not start a moment ago."""
+        place = self.places.get(target.name)
+        known = place.refusal if place is not None and (place.seat is not None or place.wanted) else None
+        if known is None or target.spec is None or now >= known.until or differs(target.spec, known.spec):
+            return None
+        return structs.replace(known.failure, retry_after=known.until - now)
+
     def unload_asked(self, peer: str, number: int, name: str) -> bool:
         """Somebody wants the model gone; return False if it is neither loaded nor on its way.
 
@@ -151,6 +165,7 @@ class Demand(Lending):
         if place is None or not place.unloadable:
             return False
         place.wanted = False
+        place.refusal = None
         failure = Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading")
         if place.seat is not None and place.seat.serves:
             self.end_loads(place, failure)

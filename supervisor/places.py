@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -106,6 +106,15 @@ class Lease:
         """Its gateway is gone."""
 
 
+class Refusal(NamedTuple):
+    """Options that a model's engine would not start with, while it ran with others."""
+
+    spec: ModelSpec
+    failure: Failure
+    until: float
+    """Until then it is not ended for them again."""
+
+
 class Place:
     """A model that somebody uses or wants: its seat, its grants, its queue."""
 
@@ -131,6 +140,7 @@ class Place:
         self.wanted = False
         """It was ready and died: it comes back without anybody's request."""
         self.fetching = False
+        self.refusal: Refusal | None = None
         self.respec: ModelSpec | None = None
         """Load again with these options as soon as the running requests are done."""
         self.former: ModelSpec | None = None

@@ -12,7 +12,7 @@ from protocol.staff import Ready
 from supervisor.board import Board
 from supervisor.effects import Note, Report
 from supervisor.lifecycle import State, Step
-from supervisor.places import Place, differs, refusal_for
+from supervisor.places import Place, Refusal, differs, refusal_for
 
 _STILLBORN: Final = 3
 """Worker processes in a row that ended before Hello, until those who wait are told."""
@@ -87,12 +87,12 @@ class Supply(Board):
         level = "error" if failure.http_status >= 500 else "warning"
         if back:
             self.emit(Note(level, "load failed, it keeps its former options", fields))
-            self._as_before(place, failure)
+            self._as_before(place, failure, now)
             return
         self.emit(Note(level, "load failed", {**fields, "retry_in": round(pause, 3)}))
         self.give_up(place, structs.replace(failure, retry_after=pause) if failure.http_status == 503 else failure)
 
-    def _as_before(self, place: Place, failure: Failure) -> None:
+    def _as_before(self, place: Place, failure: Failure, now: float) -> None:
         """Only who asked for these options hears that they are none; who waits for the model waits on."""
         failed, wishes = place.spec, place.loaders
         refused = [caller for caller in wishes if caller.spec is not None and _content(caller.spec, failed)]
@@ -104,7 +104,11 @@ class Supply(Board):
         place.wanted = True
         what = f"{failure.message}; it keeps its former options"
         pause = self.limits.restarts.most if failure.http_status == 503 else 0.0
-        self.refuse_callers(refused, structs.replace(failure, message=what, retry_after=pause))
+        failure = structs.replace(failure, message=what, retry_after=pause)
+        if pause and failed is not None:
+            # Whoever asks again by itself would end a good engine each time.
+            place.refusal = Refusal(failed, failure, now + pause)
+        self.refuse_callers(refused, failure)
 
     def engine_died(self, worker: str, failure: Failure, now: float) -> None:
         """The engine of a ready model is gone; the worker told the gateways and holds no grant any more."""

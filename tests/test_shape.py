@@ -156,6 +156,17 @@ def test_siblings_do_not_know_each_other(folder: str, shared: set[str]) -> None:
     assert not wrong
 
 
+def test_no_test_needs_anothers_file() -> None:
+    """What several tests need lies beside them, in a file that is no test."""
+    wrong = [
+        f"{name(path)} imports {module}"
+        for path in TESTS
+        for module in imports(path)
+        if within(module, "tests") and any(word.startswith("test_") for word in module.split("."))
+    ]
+    assert not wrong
+
+
 def test_the_terminal_knows_nothing_of_the_server_but_its_addresses() -> None:
     wrong = [
         f"{name(path)} imports {module}"
@@ -175,7 +186,7 @@ def test_files_are_of_a_size_to_be_read() -> None:
     lengths = {name(path): path.read_text().count("\n") for path in [*FILES, *DEPLOYED, *TESTS]}
     for path, lines in sorted(lengths.items(), key=lambda item: -item[1])[:10]:
         print(f"{lines:5} {path}{'  a room is missing?' if lines > LONG else ''}")
-    assert [path for path, lines in lengths.items() if lines > TOO_LONG and not path.startswith("tests/")] == []
+    assert [path for path, lines in lengths.items() if lines > TOO_LONG] == []
 
 
 def test_one_release() -> None:

@@ -116,6 +116,13 @@ def test_a_running_model_survives_options_that_its_engine_refuses(open_house: Op
     assert server.client.chat(CHAT).text == STORY
     assert server.state()["troubled"] == []
 
+    engine = server.engine_pid(CHAT)
+    again = server.client.post("/v1/load", load)
+    refused(again, "load_failed")
+    assert again.error["message"] == answer.error["message"]
+    assert 0 < int(again.headers["retry-after"]) <= 60
+    assert server.engine_pid(CHAT) == engine, "it is not ended for the same options over and over"
+
 
 def test_backoff_grows_and_says_so(open_house: OpenHouse, tmp_path: Path) -> None:
     server = open_house(

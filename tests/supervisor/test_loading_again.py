@@ -131,3 +131,37 @@ def test_what_stood_back_is_not_loaded_as_it_once_was() -> None:
     key = world.ask("a")
     world.load_fails(until(world, State.LOADING))
     assert world.refusals[key].code is Code.LOAD_FAILED
+
+
+def test_an_engine_is_not_ended_again_for_options_that_were_just_refused() -> None:
+    world, worker = reloading()
+    world.load_fails(worker)
+    world.load("a", 702, options=B, pin=True)
+    assert refused(world, 702), "also while it is on its way back"
+    world.calm()
+    serving = world.serving("a")
+    world.pass_time(20)
+    world.load("a", 703, options=B)
+    first, again = (world.refusals[RequestKey("g1", number, 0)] for number in (701, 703))
+    assert (again.code, again.message) == (first.code, first.message)
+    assert again.retry_after == pytest.approx(40, abs=1)
+    assert not world.scheduler.places["a"].pinned
+    world.calm()
+    assert world.serving("a") == serving
+    world.pass_time(41)
+    world.load("a", 704, options=B)
+    assert not refused(world, 704)
+    until(world, State.LOADING)
+
+
+@pytest.mark.parametrize("options", [B, C])
+def test_other_options_and_those_of_a_model_that_was_unloaded_are_tried(options: dict[str, int]) -> None:
+    world, worker = reloading()
+    world.load_fails(worker)
+    world.calm()
+    if options is B:
+        assert world.unload("a")
+        world.calm()
+    world.load("a", 702, options=options)
+    world.calm()
+    assert ("g1", 702) in world.reports
