@@ -197,7 +197,7 @@ class Lenders(House):
 
 TestHistories = House.TestCase
 TestHistories.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLenders = Lenders.TestCase
-TestLenders.settings = settings(TestHistories.settings, max_examples=200, stateful_step_count=25)
+TestLenders.settings = settings(TestHistories.settings, max_examples=400, stateful_step_count=25)
