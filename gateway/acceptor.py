@@ -39,7 +39,7 @@ class Acceptor:
         self._listener = listener
         self._serve = serve
         self._most, self._few = most, few
-        # Looked up once: each of them is made an enumeration anew.
+        # Looked up once: each question makes an enumeration.
         self._kind = listener.family, listener.type, listener.proto
         self._busy: set[greenlet] = set()
         self._idle: list[greenlet] = []

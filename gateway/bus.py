@@ -1,7 +1,7 @@
 """The gateway's sockets: control (DEALER), events (SUB) and logs (PUSH), read from gevent's loop.
 
 Plain ZeroMQ sockets, not the green ones: a socket's file descriptor only signals edges, so a watcher drains it
-until there is nothing, every send looks whether it swallowed an edge, and a watchdog looks once a second.
+until there is nothing, every send looks whether it swallowed an edge, and a watchdog looks twice a second.
 """
 
 from __future__ import annotations
@@ -125,11 +125,16 @@ class Bus:
         if self._record_timer is not None:
             self._record_timer.close()
             self._record_timer = None
-        together = self._records[:TOGETHER]
-        if together and frames.send(self._logs, b"\n".join(together)):
-            del self._records[:TOGETHER]
+        self._send_some_records()
         if self._records:
             self._send_records_soon()
+
+    def _send_some_records(self) -> bool:
+        together = self._records[:TOGETHER]
+        if not together or not frames.send(self._logs, b"\n".join(together)):
+            return False
+        del self._records[:TOGETHER]
+        return True
 
     def run(self, worker: str, message: msgspec.Struct, payload: bytes = b"") -> bool:
         """Send to a worker that lent us slots; return False if it cannot take it now."""
@@ -235,7 +240,8 @@ class Bus:
         """Give everything back."""
         self._gatherer.close()
         logs.attach(None)
-        self._send_records()
+        while self._send_some_records():
+            pass
         if self._record_timer is not None:
             self._record_timer.close()
         self._timer.stop()

@@ -53,7 +53,7 @@ class Journal:
         self._say("info", text, args, fields)
 
     def access(self, *_: Any) -> None:
-        """Leave out: ``door.py`` writes the line of a request."""
+        """Leave out: ``connection.py`` writes the line of a request."""
 
     def reopen_files(self) -> None:
         """Have no files."""

@@ -42,14 +42,15 @@ class Cors:
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Set the headers; end here for a preflight."""
         origin = req.get_header("Origin")
-        if not origin and req.method != "OPTIONS":
-            return
+        # A cache may give what one asked for to another: so these two are there for everybody.
         if self._any:
             resp.set_header("Access-Control-Allow-Origin", "*")
-        elif origin:
+        else:
             resp.append_header("Vary", "Origin")
             if origin in self._origins:
                 resp.set_header("Access-Control-Allow-Origin", origin)
+        if not origin and req.method != "OPTIONS":
+            return
         resp.set_header("Access-Control-Expose-Headers", _EXPOSED)
         if req.method != "OPTIONS":
             return
@@ -154,5 +155,5 @@ class Door:
 def every(house: House) -> list[Any]:
     """Return them in their order."""
     settings = house.settings
-    key = Key(settings.api_key) if settings.api_key else Foreign(settings.host, settings.cors_origins)
-    return [Label(), Cors(settings.cors_origins), key, Door(house)]
+    guard = Key(settings.api_key) if settings.api_key else Foreign(settings.host, settings.cors_origins)
+    return [Label(), Cors(settings.cors_origins), guard, Door(house)]

@@ -47,8 +47,8 @@ def send_to(socket: Socket, peer: bytes, frame: bytes) -> bool:
     return True
 
 
-def pending(socket: Socket) -> Iterator[list[bytes]]:
-    """Yield every message that is there; for those of a ROUTER, which begin with a peer."""
+def routed(socket: Socket) -> Iterator[list[bytes]]:
+    """Yield every message that is there for a ROUTER: the peer, and what it sent."""
     frames = receive(socket)
     while frames is not None:
         yield frames
@@ -58,15 +58,12 @@ def pending(socket: Socket) -> Iterator[list[bytes]]:
 def each(socket: Socket) -> Iterator[bytes]:
     """Yield every frame that is there, each a message of its own; for sockets whose messages are of one frame."""
     try:
-        frame = socket.recv(_NOW)
+        yield socket.recv(_NOW)
+        # Asking first is cheaper than an exception.
+        while readable(socket):
+            yield socket.recv(_NOW)
     except zmq.Again:
         return
-    while True:
-        yield frame
-        # Asking first is cheaper than an exception.
-        if not readable(socket):
-            return
-        frame = socket.recv(_NOW)
 
 
 def receive(socket: Socket) -> list[bytes] | None:

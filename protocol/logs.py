@@ -46,6 +46,8 @@ SEVERITY: Final = {
 """The severities of the log stream's document."""
 PROMPT_FIELDS: Final = frozenset({"prompt", "messages", "input", "body"})
 """What a client wrote: taken out of every record that is not ``trace``."""
+MOST_WAITING: Final = 256
+"""Lines that :func:`gather` keeps back at most."""
 _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160)) if code not in (9, 10)}
 
 Sink = Callable[[bytes], object]
@@ -77,8 +79,6 @@ _least = "info"
 _output: _Output | None = None
 _schedule: Schedule | None = None
 _waiting: list[_Line] = []
-MOST_WAITING: Final = 256
-"""Lines that :func:`gather` keeps back at most."""
 
 
 def attach(sink: Sink | None) -> None:
@@ -240,8 +240,8 @@ def flush() -> None:
 
 def _taken() -> list[_Line]:
     """Return what waits, which does so no longer."""
-    taken = _waiting.copy()
-    _waiting.clear()
+    global _waiting
+    taken, _waiting = _waiting, []
     return taken
 
 

@@ -13,13 +13,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from protocol import VERSION
+from protocol.decoding import UNREADABLE
 
 MARK = b"LB%d" % VERSION
 _LENGTH: Final = 4
 """Bytes of the head's length."""
 _LONGEST_LINE: Final = 64
-_BROKEN: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are not what they should be."""
+_END: Final = b"\n"
 M = TypeVar("M", bound=msgspec.Struct)
 
 _encoder = msgspec.msgpack.Encoder()
@@ -59,19 +59,19 @@ def decode(frame: bytes) -> tuple[Any, bytes]:
 
     Raises :class:`MalformedError` for anything that is not one of ours, deep nesting included.
     """
-    end = frame.find(b"\n", 0, _LONGEST_LINE)
+    end = frame.find(_END, 0, _LONGEST_LINE)
     line = frame[: max(0, end)]
     decoder = _decoders.get(line)
     if decoder is None:
         what = "unknown message" if line.startswith(MARK + b" ") else f"expected {MARK!r} and a message, not"
-        raise MalformedError(f"{what} {frame[:64]!r}")
+        raise MalformedError(f"{what} {frame[:_LONGEST_LINE].partition(_END)[0]!r}")
     start = end + 1 + _LENGTH
     stop = start + int.from_bytes(frame[end + 1 : start], "big")
     if not start < stop <= len(frame):
         raise MalformedError(f"{line.decode()}: its head is not all here")
     try:
         message = decoder.decode(frame[start:stop])
-    except _BROKEN as problem:
+    except UNREADABLE as problem:
         raise MalformedError(f"{line.decode()}: {problem}") from problem
     return message, frame[stop:]
 
@@ -90,5 +90,5 @@ def unpack(data: bytes, cls: Any) -> Any:
     """Return a payload as ``cls``; raises :class:`MalformedError`."""
     try:
         return _decoder(cls).decode(data)
-    except _BROKEN as problem:
+    except UNREADABLE as problem:
         raise MalformedError(str(problem)) from problem

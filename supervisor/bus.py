@@ -113,7 +113,7 @@ class Bus:
             self._loop.call_later(RETRY_S, self._retry)
 
     def _read(self) -> None:
-        for received in islice(frames.pending(self._router), _BURST):
+        for received in islice(frames.routed(self._router), _BURST):
             try:
                 sender, frame = received
                 message, payload = wire.decode(frame)

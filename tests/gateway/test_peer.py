@@ -123,6 +123,40 @@ def test_nothing_is_expected_of_who_was_given_up_but_what_is_here_counts(theirs:
     assert waiting.get() == b"body", "a request that is here is waited for to its end"
 
 
+def test_a_request_that_comes_in_the_very_turn_in_which_it_is_given_up_is_read_to_its_end(
+    theirs: socket.socket, peer: Peer
+) -> None:
+    idle: set[Peer] = set()
+    got: list[bytes] = []
+
+    def serve() -> None:
+        peer.expect(60.0, idle)
+        got.append(peer.recv(10, likely=False))
+        peer.relax()
+        got.append(peer.recv(10))
+
+    serving = gevent.spawn(serve)
+    begun(serving)
+    loop = gevent.get_hub().loop
+    due = loop.timer(0.01)
+    due.start(peer.give_up)
+
+    def both_at_once() -> None:
+        theirs.sendall(b"head")
+        time.sleep(0.02)  # a long turn: afterwards the timer and the socket are due together
+
+    loop.run_callback(both_at_once)
+    with gevent.Timeout(DEADLINE):
+        while not got:
+            gevent.sleep(0.001)
+    due.close()
+    assert got == [b"head"]
+    begun(serving)
+    theirs.sendall(b"body")
+    serving.get()
+    assert got == [b"head", b"body"]
+
+
 def test_a_greenlet_that_is_ended_while_it_waits_leaves_the_socket_to_others(theirs: socket.socket, peer: Peer) -> None:
     reading = gevent.spawn(peer.recv, 10)
     begun(reading)

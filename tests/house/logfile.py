@@ -47,5 +47,8 @@ class LogFile:
     def close(self) -> None:
         """Read what is there, and no more."""
         self._read()
+        if self._rest:
+            self._strays.append(self._rest.decode("utf-8", "replace"))
+            self._rest = b""
         self._reading.close()
         self.stderr.close()

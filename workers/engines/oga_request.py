@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.decoding import UNREADABLE
 from workers.engines.refusal import RefusedError
 
 NO_LIMIT: Final = 2**31
@@ -94,7 +95,7 @@ def read(body: bytes, chat: bool) -> Request:
         request = _decode(body)
     except msgspec.ValidationError as problem:
         raise RefusedError(str(problem)) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as problem:
+    except UNREADABLE as problem:
         raise RefusedError(f"Failed to parse the request as JSON: {problem}") from None
     if chat and not request.messages:
         raise RefusedError("`messages` must be a list of at least one message")

@@ -99,6 +99,14 @@ def test_pages_may_ask_and_the_headers_they_want_are_echoed(house: StandIn) -> N
     assert headers["access-control-allow-headers"] == "authorization, x-a"
 
 
+def test_what_a_cache_keeps_of_one_is_good_for_a_page_too(house: StandIn) -> None:
+    _, headers, _ = house.raw(request("GET", "/live", b""))
+    assert headers["access-control-allow-origin"] == "*"
+    assert "access-control-expose-headers" not in headers
+    _, headers, _ = house.raw(request("GET", "/live", b"", Origin="http://elsewhere"))
+    assert "X-Request-ID" in headers["access-control-expose-headers"]
+
+
 def test_foreign_pages_may_not_change_the_server(house: StandIn) -> None:
     for headers in (
         {"Origin": "http://evil.example"},
