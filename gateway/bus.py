@@ -49,6 +49,8 @@ class Bus:
         self._outbox: deque[bytes] = deque()
         self._connected: dict[str, bool] = {}
         self._scheduled: set[Callable[[], None]] = set()
+        self._closed = False
+        """What the loop still had to call comes to nothing then."""
         self._watchers: list[Any] = []
         self._context = zmq.Context()
         self._logs = self._socket(zmq.PUSH)
@@ -151,6 +153,8 @@ class Bus:
     # Reading
 
     def _control_turn(self) -> None:
+        if self._closed:
+            return
         self._scheduled.discard(self._control_turn)
         self._drain_control()
         while self._outbox and frames.send(self._control, self._outbox[0]):
@@ -160,11 +164,15 @@ class Bus:
         self._house.wake()
 
     def _event_turn(self) -> None:
+        if self._closed:
+            return
         self._scheduled.discard(self._event_turn)
         self.drain_events()
         self._house.wake()
 
     def _monitor_turn(self) -> None:
+        if self._closed:
+            return
         self._drain_monitor()
         self._house.wake()
 
@@ -238,6 +246,7 @@ class Bus:
 
     def close(self) -> None:
         """Give everything back."""
+        self._closed = True
         self._gatherer.close()
         logs.attach(None)
         while self._send_some_records():

@@ -51,6 +51,8 @@ class Follower:
         self._answered = False
         self._open = True
         self._bell = Bell()
+        self.on_failure: Callable[[], None] | None = None
+        """Called once, in the hub, when it fails: for whoever may be stuck elsewhere."""
         self._watch = Watch(env, self._hung_up)
 
     def deliver(self, message: Answer | Progress | LogBatch, payload: bytes) -> None:
@@ -68,6 +70,8 @@ class Follower:
         """End it (in the hub)."""
         if self._failure is None:
             self._failure = failure
+            if self.on_failure is not None:
+                self.on_failure()
         self._bell.ring()
 
     def _hung_up(self) -> None:

@@ -174,6 +174,7 @@ class Connection:
             return False
         finally:
             self._report(visit, environ, response, complete)
+            visit.leave()
         return not response.should_close()
 
     def _report(self, visit: Visit, environ: dict[str, Any], response: Response, complete: bool) -> None:

@@ -51,6 +51,10 @@ class _Nursery:
 _nursery = _Nursery()
 
 
+def _nothing() -> None:
+    """Stand in for what nobody wants to hear any more."""
+
+
 class Watch:
     """Calls back once, in the hub, when the client of a request hangs up. Close it before the request ends."""
 
@@ -112,4 +116,5 @@ class Watch:
     def close(self) -> None:
         """Stop watching. Idempotent; call it before the connection is read for its next request."""
         self._open = False
+        self._callback = _nothing  # or whoever owns us would be kept, and its request, until cycles are looked for
         self._stop()

@@ -30,6 +30,8 @@ from protocol.failures import Code, Failure, LemonbusError, invalid
 PING_INTERVAL: Final = 25.0
 PATIENCE: Final = 30.0
 """A reader that takes nothing for this many seconds, or does not subscribe for so long, is cut off."""
+LAST_WORDS_S: Final = 0.5
+"""What a reader may take to hear why it is sent away."""
 LARGEST_MESSAGE: Final = 64 * 1024
 MOST_MISTAKES: Final = 10
 _SLICE: Final = 100
@@ -66,7 +68,7 @@ class LogStream:
             raise invalid(f"this is no WebSocket handshake: {problem}") from None
         visit.hand_over()
         try:
-            _Reader(self._house, req.env, socket, visit.label, query).serve()
+            _Reader(self._house, req.env, socket, outlet, visit.label, query).serve()
         finally:
             outlet.finish(socket.thread)
 
@@ -74,10 +76,13 @@ class LogStream:
 class _Reader:
     """One client of the stream."""
 
-    def __init__(self, house: House, env: dict[str, Any], socket: Any, label: str, query: dict[str, str]) -> None:
+    def __init__(
+        self, house: House, env: dict[str, Any], socket: Any, outlet: Outlet, label: str, query: dict[str, str]
+    ) -> None:
         self._house = house
         self._env = env
         self._socket = socket
+        self._outlet = outlet
         self._label = label
         self._query = query
         self._backlog = Backlog()
@@ -130,6 +135,8 @@ class _Reader:
             self._env, lambda number: subscription(number, message, self._query), endless=True
         )
         follower.stop_watching()
+        # The server's end must not wait for one who does not read.
+        follower.on_failure = lambda: gevent.spawn_later(LAST_WORDS_S, self._outlet.cut)
         try:
             # The answer comes first, and only it: batches follow the snapshot.
             if follower.next(PATIENCE) is None:

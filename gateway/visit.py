@@ -42,6 +42,10 @@ class Visit:
         self.hand_over: Callable[[], None] = _nothing
         """For WebSockets: gunicorn writes nothing any more, and closes the connection when the responder returns."""
 
+    def leave(self) -> None:
+        """The response is over: let go of the connection, or request and response would keep each other."""
+        self.close_after = self.hand_over = _nothing
+
     def level(self, path: str) -> str:
         """Return how much its line in the log matters: ours to mend, a request like others, or a monitor's."""
         if self.failure is not None and self.failure.http_status >= 500 and self.failure.code not in _EXPECTED:

@@ -67,7 +67,11 @@ class Record:
 
     def suspect(self, now: float) -> bool:
         """Return whether its last try failed lately: then it evicts nobody unless told to load explicitly."""
-        return self.failure is not None and now - self._last < FORGIVEN_AFTER * self._policy.most
+        return self.suspect_for(now) > 0
+
+    def suspect_for(self, now: float) -> float:
+        """Return for how many seconds its last failure still counts."""
+        return 0.0 if self.failure is None else max(0.0, self._last + FORGIVEN_AFTER * self._policy.most - now)
 
     def refusal(self, model: str, now: float) -> Failure:
         """Return why a request is refused while it pauses."""

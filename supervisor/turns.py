@@ -165,7 +165,7 @@ def _stand_back(board: Board, place: Place, now: float) -> None:
         f"Model {place.name} could not be loaded last time, so it displaces no other model "
         f"until it is loaded explicitly: {known.message}"
     )
-    pause = max(board.limits.restarts.first, place.record.pause(now))
+    pause = max(board.limits.restarts.first, place.record.suspect_for(now))
     board.give_up(place, Failure(Code.BACKING_OFF, reason, model=place.name, retry_after=pause, detail=known.detail))
 
 

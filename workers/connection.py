@@ -146,6 +146,7 @@ class Connection:
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
+            self._unsent = memoryview(b"")  # an empty slice would keep the whole request
         except BlockingIOError:
             self._loop.on_writable(self._fd, self._write)
             return
@@ -245,6 +246,7 @@ class Connection:
         self._loop.on_writable(self._fd, None)
         self._fd = -1
         self._socket.close()
+        self._parser = None  # it knows us
         if self._exchange is not None:
             self._exchange.connection = None
             self._exchange = None

@@ -105,6 +105,7 @@ class Running:
             self._stopping.end()
         for attempt in list(self._attempts.values()):
             del self._attempts[attempt.key]
+            attempt.exchange = None
             if attempt.phase is Phase.WAITING:
                 self._audience.forget(attempt.key)
                 self._bus.send(Idle(*attempt.key, code=Code.RETURNED))
@@ -222,6 +223,7 @@ class Running:
 
     def _removed(self, attempt: Attempt) -> None:
         del self._attempts[attempt.key]
+        attempt.exchange = None  # it knows the attempt, and would keep it with its request
         if attempt.run.lease:
             self._lending.give(attempt.run)
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
+import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +23,8 @@ from protocol.work import Refused
 from tests.gateway.rawhttp import read_until, request
 from tests.gateway.standin import StandIn, standing
 from tests.gateway.standworker import DEADLINE
+from tests.house.processes import alive
+from tests.house.waiting import wait_for
 
 SUBSCRIBE = '{"type": "logs.subscribe", "after_seq": null}'
 Connect = Callable[..., simple_websocket.Client]
@@ -152,29 +158,38 @@ def test_a_large_snapshot_arrives_whole(house: StandIn, connect: Connect) -> Non
     assert [each["seq"] for each in heard(client)["entries"]] == list(range(1, 4001))
 
 
+def subscribe_plainly(connection: socket.socket) -> None:
+    """Shake hands and subscribe, by a client that reads nothing by itself."""
+    connection.sendall(
+        b"GET /logs/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    read_until(connection, b"\r\n\r\n")
+    # An unmasked frame would be refused; this mask is all zeros.
+    connection.sendall(b"\x81" + bytes([0x80 | len(SUBSCRIBE)]) + b"\0\0\0\0" + SUBSCRIBE.encode())
+
+
+def flood(house: StandIn, gateway: str, call: FollowLogs) -> None:
+    """Send 12 MB of entries; return when the gateway has taken in all of them."""
+    batches = [
+        LogBatch(call.number, [entry(seq, "x" * 1000) for seq in range(start, start + 100)])
+        for start in range(1, 12_001, 100)
+    ]
+
+    def send() -> None:
+        for batch in batches:
+            house.send(gateway, batch)
+        house.send(gateway, staff.Ping(1))
+
+    house.do(send)
+    assert house.others.get(timeout=DEADLINE) == (gateway, staff.Pong(1))
+
+
 def test_a_reader_who_does_not_read_costs_a_bounded_backlog(house: StandIn) -> None:
     with house.connect() as connection:
-        connection.sendall(
-            b"GET /logs/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-        )
-        read_until(connection, b"\r\n\r\n")
-        # An unmasked frame would be refused; this mask is all zeros.
-        connection.sendall(b"\x81" + bytes([0x80 | len(SUBSCRIBE)]) + b"\0\0\0\0" + SUBSCRIBE.encode())
+        subscribe_plainly(connection)
         gateway, call = answer(house)
-        batches = [
-            LogBatch(call.number, [entry(seq, "x" * 1000) for seq in range(start, start + 100)])
-            for start in range(1, 12_001, 100)
-        ]
-
-        def flood() -> None:
-            for batch in batches:
-                house.send(gateway, batch)
-            house.send(gateway, staff.Ping(1))
-
-        house.do(flood)
-        # It has taken in all of them before anybody reads.
-        assert house.others.get(timeout=DEADLINE) == (gateway, staff.Pong(1))
+        flood(house, gateway, call)
         assert house.get("/live")[0] == 200
         last = b'"seq":12000,'
         size, tail, dropped = 0, b"", False
@@ -251,3 +266,14 @@ def test_a_key_is_wanted_and_readers_are_sent_away_when_the_house_closes(
                 client.receive(timeout=DEADLINE)
             assert closed.value.reason == 1001
             client.thread.join(DEADLINE)
+
+
+def test_the_end_waits_for_no_reader_who_does_not_read(tmp_path: Path) -> None:
+    with standing(tmp_path, api_key="") as house, house.connect() as connection:
+        subscribe_plainly(connection)
+        gateway, call = answer(house)
+        flood(house, gateway, call)
+        (hello,) = house.gateways
+        house.do(lambda: house.send(gateway, staff.Draining(60.0)))
+        os.kill(hello.pid, signal.SIGTERM)
+        wait_for(lambda: not alive(hello.pid), "the gateway process has left, long before its grace is over")
