@@ -106,7 +106,7 @@ class Demand(Lending):
             if grant is None:
                 continue
             place.unwanted.discard(key)
-            place.last_use = now
+            place.ended(now)
             if not code:
                 place.served(seconds or now - grant.began)
             elif code == Code.RETURNED:

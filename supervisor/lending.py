@@ -94,7 +94,7 @@ class Lending(Board):
         known = lease is not None and lease.running.pop(key, None) is not None
         if not known and not under:
             return None
-        place.last_use = now
+        place.ended(now)
         if seconds:
             place.served(seconds)
         return place

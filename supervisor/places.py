@@ -17,6 +17,8 @@ from supervisor.restarts import Policy, Record
 
 _SMOOTHING: Final = 0.2
 _FIRST_GUESS_S: Final = 1.0
+LATE_S: Final = 0.01
+"""An end may be told so late (``protocol/README.md``): another model may have been used since."""
 CLOSELY_S: Final = 0.25
 """How soon after the last use of a model another request follows it closely: then it is worth lending slots for more."""
 
@@ -224,6 +226,10 @@ class Place:
         self.grants.clear()
         self.leases.clear()
         self.unwanted.clear()
+
+    def ended(self, now: float) -> None:
+        """Take note that a request has ended, of which it was told now."""
+        self.last_use = max(self.last_use, now - LATE_S)
 
     def served(self, seconds: float) -> None:
         """Learn how long a request holds its slots."""

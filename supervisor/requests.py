@@ -16,7 +16,7 @@ from supervisor import files
 from supervisor.board import Target
 from supervisor.catalogue import Entry
 from supervisor.house import Handler, House
-from supervisor.places import Place
+from supervisor.places import LATE_S, Place
 from workers.backends import DESCRIPTORS, backend_class
 
 MOST_NAMES: Final = 1024
@@ -110,7 +110,7 @@ def idle(house: House, peer: str, message: Idle, _payload: bytes) -> None:
     if place is None:
         place = house.scheduler.lease_idle(peer, key, seconds, now, under=bool(message.lease))
     if place is not None:
-        house.last_use[place.name] = time.time()
+        house.last_use[place.name] = max(house.last_use.get(place.name, 0.0), time.time() - LATE_S)
         if message.outcome is not None:
             house.stats = house.stats_by_model[place.name] = Stats(place.name, message.outcome)
 

@@ -246,3 +246,15 @@ def test_memory_evicts_idle_models_and_counts_what_they_give_back() -> None:
 def test_specs_that_differ_only_in_bookkeeping_are_the_same_engine() -> None:
     assert not differs(spec("a"), spec("a", pinned=True, size=3))
     assert differs(spec("a"), spec("a", options={"ctx_size": 1}))
+
+
+def test_an_end_that_is_told_late_makes_its_model_not_the_one_used_last() -> None:
+    world = loaded("a", "b", places=2)
+    key = world.ask("a")
+    world.pass_time(1.0)
+    world.load("b", 801)
+    world.now += 0.008
+    world.finish(key)
+    latest = world.scheduler.latest(lambda _place: True)
+    assert latest is not None
+    assert latest.name == "b"
