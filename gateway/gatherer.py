@@ -28,19 +28,16 @@ class Gatherer:
         logs.gather(self._soon)
 
     def _soon(self, write: Callable[[], None]) -> None:
-        now = self._loop.now()
-        if now >= self._quiet_at:
-            self._quiet_at = now + MOMENT_S
-            write()
+        if self._loop.now() >= self._quiet_at:
+            self._now(write)
             return
-
-        def due() -> None:
-            self._quiet_at = self._loop.now() + MOMENT_S
-            write()
-
         self._stop()
         self._timer = self._loop.timer(MOMENT_S)
-        self._timer.start(due)
+        self._timer.start(self._now, write)
+
+    def _now(self, write: Callable[[], None]) -> None:
+        self._quiet_at = self._loop.now() + MOMENT_S
+        write()
 
     def _stop(self) -> None:
         if self._timer is not None:

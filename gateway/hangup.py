@@ -7,7 +7,6 @@ before anybody can hang up, and to watch a socket costs two system calls: so onl
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
 from collections import deque
@@ -103,8 +102,7 @@ class Watch:
     def cut(self) -> None:
         """Break the connection: a write that is stuck in it fails at once."""
         if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.cut()
 
     def _stop(self) -> None:
         for watcher in (self._watcher, self._timer):

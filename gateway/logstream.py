@@ -68,7 +68,7 @@ class LogStream:
             raise invalid(f"this is no WebSocket handshake: {problem}") from None
         visit.hand_over()
         try:
-            _Reader(self._house, req.env, socket, outlet, visit.label, query).serve()
+            _Reader(self._house, req.env, socket, visit.label, query).serve()
         finally:
             outlet.finish(socket.thread)
 
@@ -76,13 +76,10 @@ class LogStream:
 class _Reader:
     """One client of the stream."""
 
-    def __init__(
-        self, house: House, env: dict[str, Any], socket: Any, outlet: Outlet, label: str, query: dict[str, str]
-    ) -> None:
+    def __init__(self, house: House, env: dict[str, Any], socket: Any, label: str, query: dict[str, str]) -> None:
         self._house = house
         self._env = env
         self._socket = socket
-        self._outlet = outlet
         self._label = label
         self._query = query
         self._backlog = Backlog()
@@ -136,7 +133,7 @@ class _Reader:
         )
         follower.stop_watching()
         # The server's end must not wait for one who does not read.
-        follower.on_failure = lambda: gevent.spawn_later(LAST_WORDS_S, self._outlet.cut)
+        follower.on_failure = lambda: gevent.spawn_later(LAST_WORDS_S, self._env["gunicorn.socket"].cut)
         try:
             # The answer comes first, and only it: batches follow the snapshot.
             if follower.next(PATIENCE) is None:

@@ -60,11 +60,6 @@ class Outlet:
     def close(self) -> None:
         """Leave that to gunicorn."""
 
-    def cut(self) -> None:
-        """Break the connection: a write that is stuck in it fails at once."""
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-
     def finish(self, reader: Any) -> None:
         """End the connection, and wait for the greenlet that reads it: nobody may use its descriptor afterwards."""
         for how in (socket.SHUT_WR, socket.SHUT_RDWR):

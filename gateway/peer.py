@@ -6,6 +6,8 @@ to close it: a seventh of what a gateway does for a small request.  This one mak
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 from _socket import socket as Raw  # noqa: N812 - the standard library's class adds what a server has no use for
 from typing import Any, Final
@@ -126,6 +128,11 @@ class Peer:
     def shutdown(self, how: int) -> None:
         """End one direction or both; raises ``OSError``."""
         self.raw.shutdown(how)
+
+    def cut(self) -> None:
+        """Break the connection: a write that is stuck in it fails at once. Raises nothing."""
+        with contextlib.suppress(OSError):
+            self.raw.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Give it back; raises nothing. Idempotent."""

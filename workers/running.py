@@ -17,7 +17,7 @@ from protocol.loop import Loop, Timer
 from protocol.sampling import Value
 from protocol.settings import Settings
 from protocol.surroundings import Surroundings
-from protocol.work import Idle, Run, Unwanted
+from protocol.work import Idle, Run
 from workers.attempt import Attempt, Phase
 from workers.audience import Audience
 from workers.backends.backend import Backend
@@ -31,8 +31,6 @@ from workers.stopping import Stopping
 DEATH_SHOWS_S: Final = 1.0
 """A broken connection is most often a dying engine: its death, a moment later, says more."""
 ALIVE_EVERY_S: Final = 1.0
-UNWANTED_S: Final = 1.0
-"""An engine that does not stop for so long may take as long as it likes, and the supervisor hears of it."""
 LEASED_S: Final = 0.01
 """How long the supervisor may wait for the end of what ran under a lease."""
 
@@ -82,7 +80,7 @@ class Running:
         """An engine is ready: take requests."""
         self._backend, self._client, self._guard, self._log = backend, client, guard, log
         backend.sampling = self._sampling
-        self._stopping = Stopping(self._loop, backend, client, self._attempts, self._idle)
+        self._stopping = Stopping(self._loop, self._bus, backend, client, self._attempts, self._idle)
         self._half = backend.slots / 2
         self._accepts = True
 
@@ -209,11 +207,6 @@ class Running:
     def _stop(self, attempt: Attempt, code: str) -> None:
         if self._stopping is not None:
             self._stopping.stop(attempt, code)
-            self._loop.call_later(min(UNWANTED_S, self._settings.grace), lambda: self._unwanted(attempt))
-
-    def _unwanted(self, attempt: Attempt) -> None:
-        if self._attempts.get(attempt.key) is attempt:
-            self._bus.send(Unwanted(*attempt.key))
 
     def _idle(self, attempt: Attempt, code: str) -> None:
         self._removed(attempt)

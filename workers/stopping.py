@@ -11,15 +11,20 @@ from typing import Final
 from protocol.ids import RequestKey
 from protocol.loop import Loop, Timer
 from protocol.recipes import IdleCheck
+from protocol.work import Unwanted
 from workers.attempt import Attempt, Phase
 from workers.awakening import Whole
 from workers.backends.backend import Backend
+from workers.bus import Bus
 from workers.client import Client
 
 POLL_S: Final = 0.008
 HANG_UP_AFTER_S: Final = 0.25
 """How long an engine that has not yet taken a request up is given to do so: after that it notices a hang-up at
 once, before that it may begin to work when its slots were already found idle."""
+
+UNWANTED_S: Final = 1.0
+"""An engine that does not stop for so long may take as long as it likes, and the supervisor hears of it."""
 
 
 class Stopping:
@@ -28,13 +33,14 @@ class Stopping:
     def __init__(
         self,
         loop: Loop,
+        bus: Bus,
         backend: Backend,
         client: Client,
         attempts: dict[RequestKey, Attempt],
         idle: Callable[[Attempt, str], None],
     ) -> None:
         """``attempts``: all that are under way; ``idle`` is called when the engine has stopped working on one."""
-        self._loop, self._backend, self._client = loop, backend, client
+        self._loop, self._bus, self._backend, self._client = loop, bus, backend, client
         self._attempts, self._idle = attempts, idle
         self._polling: Timer | None = None
 
@@ -52,6 +58,11 @@ class Stopping:
                 self._loop.call_later(HANG_UP_AFTER_S, lambda: self.hang_up(attempt))
         elif exchange.connection is None:
             self._idle(attempt, code)
+        self._loop.call_later(min(UNWANTED_S, self._backend.settings.grace), lambda: self._unwanted(attempt))
+
+    def _unwanted(self, attempt: Attempt) -> None:
+        if self._attempts.get(attempt.key) is attempt:
+            self._bus.send(Unwanted(*attempt.key))
 
     def _may_hang_up(self, attempt: Attempt) -> bool:
         check = self._backend.idle_check(attempt.run.endpoint)

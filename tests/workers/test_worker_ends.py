@@ -18,6 +18,16 @@ from tests.workers.engines import spec_of
 from tests.workers.stand import CHAT, ENDLESS, Stand, stand
 
 
+def stopped_in_mid_stream(worker: Stand) -> int:
+    """Stop the engine of a worker while it answers request 1; return its pid."""
+    ready = worker.load(spec_of("tiny-loop", ctx_size=100_000))
+    worker.subscribe()
+    worker.run(1, "chat/completions", ENDLESS, stream=True)
+    worker.begun(1)
+    os.kill(ready.engine_pid, signal.SIGSTOP)
+    return ready.engine_pid
+
+
 def test_ends_that_travel_together_are_told_before_what_comes_later(spare: Stand) -> None:
     spare.load(spec_of("tiny-loop", ctx_size=100_000, slots=16))
     spare.subscribe()
@@ -55,29 +65,21 @@ def test_the_engines_death_is_told_and_survived(loop: Stand) -> None:
 
 def test_a_hung_engine_is_killed(tmp_path: Path) -> None:
     with stand(tmp_path, silence=0.5) as one:
-        ready = one.load(spec_of("tiny-loop", ctx_size=100_000))
-        one.subscribe()
-        one.run(1, "chat/completions", ENDLESS, stream=True)
-        one.begun(1)
-        os.kill(ready.engine_pid, signal.SIGSTOP)
+        engine = stopped_in_mid_stream(one)
         assert one.ended(1).failure.code == Code.HUNG
         assert one.expect(EngineDied).failure.code == Code.HUNG
-        assert not alive(ready.engine_pid)
+        assert not alive(engine)
 
 
 def test_an_engine_that_does_not_stop_is_told_of_and_left_with_it(tmp_path: Path) -> None:
     with stand(tmp_path, grace=0.2) as one:
-        ready = one.load(spec_of("tiny-loop", ctx_size=100_000))
-        one.subscribe()
-        one.run(1, "chat/completions", ENDLESS, stream=True)
-        one.begun(1)
-        os.kill(ready.engine_pid, signal.SIGSTOP)
+        engine = stopped_in_mid_stream(one)
         one.cancel(1)
         assert one.expect(Unwanted) == Unwanted(one.gateway, 1, 1)
         assert not [said for said in one.said if isinstance(said, Idle)], "it may go on at any moment"
         one.send(Leave(0.0))
         assert one.process.wait(5) == 0
-        assert not alive(ready.engine_pid)
+        assert not alive(engine)
 
 
 def test_an_engine_that_stops_is_not_told_of(tmp_path: Path) -> None:
