@@ -15,7 +15,7 @@ from protocol.work import Grant as Told
 from protocol.work import Refused, Run
 from supervisor.effects import Effect, Expect, Fetch, Kill, Note, Report, Send, Tell
 from supervisor.lifecycle import State, Step
-from supervisor.places import Caller, Grant, Place, Seat, Waiting, refusal_for
+from supervisor.places import NEVER, Caller, Grant, Place, Seat, Waiting, refusal_for
 from supervisor.restarts import Policy, Record
 
 
@@ -58,6 +58,8 @@ class Board:
         self.memory = 0
         """Bytes of memory free at the last check, 0 if unknown."""
         self.counters: dict[str, int] = {}
+        self.former_use: dict[str, float] = {}
+        """When models that have no place any more were used last."""
         self.nursery = Record(limits.restarts)
         """How well worker processes start at all."""
         self.order = itertools.count(1)
@@ -71,6 +73,7 @@ class Board:
         place = self.places.get(target.name)
         if place is None:
             place = self.places[target.name] = Place(target.name, target.type, self.limits.restarts)
+            place.last_use = self.former_use.pop(target.name, NEVER)
         if place.seat is None and target.spec is not None:
             place.spec = target.spec
             place.pinned = place.pinned or target.spec.pinned
@@ -95,6 +98,17 @@ class Board:
         """Return the place used last, among those that have an engine and pass ``serves``."""
         loaded = [place for place in self.places.values() if place.seat and place.seat.serves and serves(place)]
         return max(loaded, key=lambda place: place.last_use, default=None)
+
+    def used(self) -> list[str]:
+        """Return the models that were ever used, whether they are still loaded or not, the one used last first."""
+        use = self.former_use | {place.name: place.last_use for place in self.places.values()}
+        return sorted((name for name in use if use[name] != NEVER), key=use.__getitem__, reverse=True)
+
+    def forget_use(self, name: str) -> None:
+        """Forget that a model was used: what will have its name is another one."""
+        self.former_use.pop(name, None)
+        if name in self.places:
+            self.places[name].last_use = NEVER
 
     def effects(self) -> list[Effect]:
         """Hand out what is to be done, in order, and forget it."""
@@ -190,6 +204,8 @@ class Board:
         """Forget a model of which nothing is left."""
         if place.forgettable():
             self.places.pop(place.name, None)
+            if place.last_use != NEVER:
+                self.former_use[place.name] = place.last_use
 
     def leave(self, seat: Seat, *, reason: str = "") -> None:
         """Tell a worker to leave; it is killed if it does not."""

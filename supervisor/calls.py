@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import Final
@@ -48,7 +49,7 @@ def get_health(house: House, peer: str, call: admin.GetHealth, _payload: bytes) 
         version=RELEASE,
         boot=house.surroundings.boot,
         pid=os.getpid(),
-        uptime=time.time() - house.born,
+        uptime=now - house.born,
         models=[_running(house, place) for place in scheduler.places.values() if place.seat and place.seat.holds_place],
         max_models={kind.value: house.settings.max_loaded_models for kind in ModelType},
         granted=scheduler.running,
@@ -75,12 +76,13 @@ def _running(house: House, place: Place) -> admin.RunningModel:
         raise TypeError("not running")
     child = house.workers.get(seat.worker)
     facts = seat.facts
+    unused_s = 0.0 if place.running else house.loop.now() - max(place.last_use, house.born)
     return admin.RunningModel(
         spec=structs.replace(place.spec, pinned=place.pinned),
         worker=seat.worker,
         state=seat.state.value,
         worker_pid=child.pid if child else 0,
-        last_use=time.time() if place.running else house.last_use.get(place.name, house.born),
+        last_use=math.floor((time.time() - unused_s) * 1000) / 1000,
         slots=facts.slots if facts else 0,
         context=facts.context if facts else 0,
         granted=place.running,

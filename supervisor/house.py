@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import os
 import signal
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -62,7 +61,7 @@ class House:
         self.surroundings = surroundings
         self.loop = loop
         self.listen_fd = listen_fd
-        self.born = time.time()
+        self.born = loop.now()
         self.models = Models(settings)
         self.logbook = LogBook(surroundings.boot, settings.log_retained)
         self.peers = Peers(settings.peer_silence)
@@ -87,7 +86,6 @@ class House:
         """What a load request asked for while the model was still to be downloaded."""
         self.orders: dict[str, msgspec.Struct] = {}
         """What job processes that are being started are to do, by job."""
-        self.last_use: dict[str, float] = {}
         self.stats = Stats()
         self.stats_by_model: dict[str, Stats] = {}
         self.on_quiet: Callable[[], None] = lambda: None

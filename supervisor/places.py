@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
@@ -17,6 +18,8 @@ from supervisor.restarts import Policy, Record
 
 _SMOOTHING: Final = 0.2
 _FIRST_GUESS_S: Final = 1.0
+NEVER: Final = -math.inf
+"""When a model was used that never was."""
 LATE_S: Final = 0.01
 """An end may be told so late (``protocol/README.md``): another model may have been used since."""
 CLOSELY_S: Final = 0.25
@@ -148,7 +151,7 @@ class Place:
         self.former: ModelSpec | None = None
         """What it was loaded with before that: again, if it cannot be loaded with those."""
         self.former_pinned = False
-        self.last_use = 0.0
+        self.last_use = NEVER
         self.cutoff = 0
         """Whoever came before this order waited for the load, and is served before the model makes room."""
         self.returning: dict[tuple[str, int], int] = {}

@@ -131,7 +131,7 @@ class Removals:
         busy = {folder for model in house.downloads.running() for folder in _folders(house, model)}
         wanted = plan(entry, house.models.others(entry), house.settings.cache_dir, busy)
         house.models.forget(entry)
-        house.last_use.pop(entry.name, None)
+        house.scheduler.forget_use(entry.name)
         house.stats_by_model.pop(entry.name, None)
         deletion.kept_for = wanted.kept_for
         if wanted.empty:

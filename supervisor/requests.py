@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,7 +15,7 @@ from supervisor import files
 from supervisor.board import Target
 from supervisor.catalogue import Entry
 from supervisor.house import Handler, House
-from supervisor.places import LATE_S, Place
+from supervisor.places import Place
 from workers.backends import DESCRIPTORS, backend_class
 
 MOST_NAMES: Final = 1024
@@ -82,7 +81,7 @@ def _target(house: House, message: Ask) -> Target:
 
 def _latest(house: House, endpoint: str) -> Target:
     """Return the model used last that serves an endpoint, whether it is still loaded or not."""
-    for name in sorted(house.last_use, key=house.last_use.__getitem__, reverse=True):
+    for name in house.scheduler.used():
         entry = house.models.find(name)
         if entry is not None and house.models.serves(entry, endpoint):
             return target_of(house, entry.name)
@@ -109,10 +108,8 @@ def idle(house: House, peer: str, message: Idle, _payload: bytes) -> None:
     place = house.scheduler.idle(key, message.code, now, seconds)
     if place is None:
         place = house.scheduler.lease_idle(peer, key, seconds, now, under=bool(message.lease))
-    if place is not None:
-        house.last_use[place.name] = max(house.last_use.get(place.name, 0.0), time.time() - LATE_S)
-        if message.outcome is not None:
-            house.stats = house.stats_by_model[place.name] = Stats(place.name, message.outcome)
+    if place is not None and message.outcome is not None:
+        house.stats = house.stats_by_model[place.name] = Stats(place.name, message.outcome)
 
 
 def idles(house: House, peer: str, message: Idles, payload: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from functools import partial
 from typing import Final
 
@@ -64,9 +63,6 @@ def checked(house: House, peer: str, message: Checked, _payload: bytes) -> None:
 def ready(house: House, peer: str, message: Ready, _payload: bytes) -> None:
     """An engine answers."""
     house.scheduler.ready(peer, message, house.loop.now())
-    seat = house.scheduler.seats.get(peer)
-    if seat and seat.place:
-        house.last_use[seat.place.name] = time.time()
 
 
 def load_failed(house: House, peer: str, message: LoadFailed, _payload: bytes) -> None:

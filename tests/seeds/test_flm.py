@@ -39,6 +39,8 @@ def server(opened_npu: tuple[Server, Path], home: Path) -> Server:
 
 def test_pull_tells_flms_own_progress(opened_npu: tuple[Server, Path], home: Path) -> None:
     server = opened_npu[0]
+    if MODEL in ids(server):
+        assert server.client.post("/v1/delete", {"model_name": MODEL}).status == 200
     assert MODEL not in ids(server)
     flm.set_knobs(home, pull_fails=True)
     status, body = pull(server, model_name=MODEL)
@@ -68,6 +70,7 @@ def test_system_info_has_what_flm_finds_wrong(server: Server, home: Path) -> Non
 
 
 def test_a_model_is_loaded_and_health_has_it(server: Server) -> None:
+    server.client.post("/v1/unload", {})
     body = load(server, ctx_size=700).json()
     assert (body["status"], body["message"]) == ("success", f"Loaded model: {MODEL}")
     (shown,) = server.health()["all_models_loaded"]

@@ -90,7 +90,7 @@ def test_a_model_that_is_working_is_in_use_now(server: Server) -> None:
     running = server.client.start_chat(LOOP, stream=True, max_tokens=6000)
     running.until(lambda it: len(it.events) > 3)
     assert server.client.chat(CHAT).status == 200
-    assert server.health()["model_loaded"] == LOOP
+    wait_for(lambda: server.health()["model_loaded"] == LOOP, "only it runs")
     assert abs(models(server.health())[LOOP]["last_use"] - time.time()) < 1.0
     running.hang_up()
 

@@ -51,11 +51,20 @@ def saved(server: Server) -> Any:
 
 @pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
 def test_basic_load_installs_the_model_first(server: Server, hub: Hub, prefix: str) -> None:
+    server.client.post("/v1/delete", {"model_name": QWEN})
+    hub.transfers.clear()
     status, body = load(server, {"model_name": QWEN}, prefix)
     assert status == 200, body
     assert (body["status"], body["message"]) == ("success", f"Loaded model: {QWEN}")
     assert hub.transfers, "it was downloaded"
     assert server.health()["model_loaded"] == QWEN
+
+
+def test_to_load_what_is_loaded_is_a_use_of_it(server: Server) -> None:
+    """What was asked for last is the last to be evicted, and the one that is meant where no model is named."""
+    for model in (QWEN, CHAT, QWEN):
+        assert load(server, {"model_name": model})[0] == 200
+        assert server.health()["model_loaded"] == model
 
 
 @pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
@@ -186,9 +195,10 @@ def test_forbidden_flags_are_named(server: Server, model: str, option: str, flag
     ],
 )
 def test_what_an_option_may_be(server: Server, options: dict[str, Any], param: str) -> None:
+    before = saved(server)
     status, body = load(server, {"model_name": CHAT, "save_options": True, **options})
     assert (status, body["error"]["type"], body["error"]["param"]) == (400, "invalid_request", param)
-    assert CHAT not in saved(server)
+    assert saved(server) == before
 
 
 @pytest.mark.parametrize(

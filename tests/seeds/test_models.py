@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,8 +102,17 @@ def test_an_unknown_model(server: Server) -> None:
     assert answer.json()["error"]["type"] == "not_found"
 
 
-def test_what_another_program_downloaded_is_found(server: Server, folder: Path) -> None:
-    snapshot = folder / "hf/hub/models--LiquidAI--LFM2-1.2B-GGUF/snapshots/abc"
+@pytest.fixture
+def another_program(server: Server, folder: Path) -> Iterator[str]:
+    """Let another program download a model of the catalogue, until the end of the test; return its name."""
+    assert server
+    repository = folder / "hf/hub/models--LiquidAI--LFM2-1.2B-GGUF"
+    snapshot = repository / "snapshots/abc"
     snapshot.mkdir(parents=True)
     os.link(next((folder / "hf/hub").glob("models--unsloth--Phi*/blobs/*")), snapshot / "LFM2-1.2B-Q4_K_M.gguf")
-    assert "LFM2-1.2B-GGUF" in ids(server)
+    yield "LFM2-1.2B-GGUF"
+    shutil.rmtree(repository)
+
+
+def test_what_another_program_downloaded_is_found(server: Server, another_program: str) -> None:
+    assert another_program in ids(server)

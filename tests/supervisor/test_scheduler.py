@@ -258,3 +258,29 @@ def test_an_end_that_is_told_late_makes_its_model_not_the_one_used_last() -> Non
     latest = world.scheduler.latest(lambda _place: True)
     assert latest is not None
     assert latest.name == "b"
+
+
+def test_to_load_what_is_loaded_is_a_use_of_it() -> None:
+    world = loaded("a", "b", places=2)
+    world.pass_time(1.0)
+    world.load("a", 801)
+    assert world.scheduler.used() == ["a", "b"]
+    waiting = world.ask("c")
+    world.calm()
+    assert waiting in world.order
+    assert world.scheduler.places.get("b") is None
+
+
+def test_what_was_used_last_is_known_when_it_is_gone() -> None:
+    world = loaded("a", "b", places=2)
+    world.pass_time(1.0)
+    world.finish(world.ask("b"))
+    world.unload("b", 801)
+    world.calm()
+    assert "b" not in world.scheduler.places
+    assert world.scheduler.used() == ["b", "a"]
+    world.pass_time(1.0)
+    world.load("a", 802)
+    assert world.scheduler.used() == ["a", "b"]
+    world.scheduler.forget_use("b")
+    assert world.scheduler.used() == ["a"]

@@ -53,9 +53,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(scope="module")
-def endless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
-    with served(put_folder(tmp_path_factory.mktemp("oga"), "tiny-oga-loop"), "-t", "1") as both:
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
+    with served(put_folder(tmp_path, "tiny-oga-loop"), "-t", "1") as both:
         yield both
 
 
