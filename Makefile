@@ -14,12 +14,13 @@ BIN    := $(VENV)/bin
 RECIPE := setup.cfg setup.py pyproject.toml protocol/__init__.py
 FOUND  := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help serve test check format bench clean tools
+.PHONY: help serve test shuffle check format bench clean tools
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make serve   install into $(VENV), then serve $(MODEL) on http://$(HOST):$(PORT)'
 	@echo 'make test    all tests'
+	@echo 'make shuffle all tests, in an order of chance: none may depend on another'
 	@echo 'make check   ruff, ruff format, mypy --strict'
 	@echo 'make format  ruff format, and what ruff can mend'
 	@echo 'make bench   measure against the engine alone'
@@ -32,6 +33,10 @@ serve: $(VENV)/.serve
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+
+shuffle: export PYTHONDONTWRITEBYTECODE :=
+shuffle: $(VENV)/.check
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --random-order $(TESTS)
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -58,10 +59,27 @@ def open_for_all() -> Iterator[OpenHouse]:
         yield _open(stack)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_downloads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[pytest.MonkeyPatch], None]]:
+    """Let servers find neither what a developer has downloaded nor a token; calling this does so once more."""
+    folder = tmp_path_factory.mktemp("hub")
+
+    def forget(patch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
+            patch.delenv(name)
+        patch.setenv("HF_HOME", str(folder))
+
+    with pytest.MonkeyPatch.context() as patch:
+        forget(patch)
+        yield forget
+
+
 @pytest.fixture(scope="session")
-def house(open_for_all: OpenHouse) -> Server:
+def house(open_for_all: OpenHouse, no_downloads: Callable[[pytest.MonkeyPatch], None]) -> Server:
     """The server that all harmless tests of one test process share: every tiny model, room for all of them."""
-    return open_for_all(max_loaded_models=12)
+    with pytest.MonkeyPatch.context() as patch:
+        no_downloads(patch)  # the module that asks for it first may have a hub of its own
+        return open_for_all(max_loaded_models=12)
 
 
 @pytest.fixture

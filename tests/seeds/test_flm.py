@@ -276,6 +276,7 @@ def test_an_npu_that_somebody_else_keeps_busy_is_worth_waiting_for(server: Serve
     assert int(answer.headers["retry-after"]) >= 1
     other.hang_up()
     flm.set_knobs(home)
+    assert server.client.post("/v1/unload", {}).status == 200, "who comes next may wait"
 
 
 def test_the_flags_that_are_ours(server: Server) -> None:
