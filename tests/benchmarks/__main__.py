@@ -26,11 +26,11 @@ def main() -> int:
         print(f"… {what}", file=sys.stderr, flush=True)
 
     step("streams and small requests")
-    pairs = throughput.measure(asked.rounds)
+    trios = throughput.measure(asked.rounds)
     step("swaps, crashes, hang-ups")
     single = moments.measure(asked.turns)
     step("memory")
-    report = Report(machine(), pairs, single, footprint.measure())
+    report = Report(machine(), trios, single, footprint.measure())
     print(report.markdown())
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_bytes(report.json())

@@ -1,4 +1,4 @@
-"""The engine alone: the very command line and scheduling policy that a worker used, on another port."""
+"""The engine alone: the very command line that a worker used, on another port."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from tests.house.processes import Process
 
 
 @contextmanager
-def alone(engine: Process) -> Iterator[tuple[int, float]]:
-    """Start a twin of a running engine; yield its port, and the seconds from exec to its first healthy answer."""
+def alone(engine: Process, *, policy: bool = False) -> Iterator[tuple[int, float]]:
+    """Start a twin of a running engine; yield its port, and the seconds from exec to its first healthy answer.
+
+    ``policy``: with the scheduling policy that the worker chose for its engine, too; else with this process's, as if
+    somebody had started it by hand.
+    """
     port = free_port()
     words = list(engine.words)
     words[words.index("--port") + 1] = str(port)
@@ -31,9 +35,9 @@ def alone(engine: Process) -> Iterator[tuple[int, float]]:
     client = Client(port)
     started = time.perf_counter()
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    # A worker has chosen it for its engine; here, what lies between the two is measured, and nothing else.
-    with contextlib.suppress(PermissionError):  # in a sandbox where no worker can choose it either
-        os.sched_setscheduler(process.pid, os.sched_getscheduler(engine.pid), os.sched_param(0))
+    if policy:
+        with contextlib.suppress(PermissionError):  # in a sandbox where no worker can choose it either
+            os.sched_setscheduler(process.pid, os.sched_getscheduler(engine.pid), os.sched_param(0))
     try:
         until(lambda: _healthy(client), 30.0)
         yield port, time.perf_counter() - started

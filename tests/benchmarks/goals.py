@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.moments import Moments
-from tests.benchmarks.throughput import Pair
+from tests.benchmarks.throughput import Trio
 
 
 class Goal(NamedTuple):
@@ -27,9 +27,9 @@ class Goal(NamedTuple):
         return "✓✓" if self.reached(self.next) else "✓" if self.reached(self.now) else "✗"
 
 
-def judged(pairs: list[Pair], moments: Moments, footprint: Footprint) -> list[Goal]:
+def judged(trios: list[Trio], moments: Moments, footprint: Footprint) -> list[Goal]:
     """Every goal with its figure."""
-    by_clients = {pair.clients: pair for pair in pairs}
+    by_clients = {trio.clients: trio.ratio for trio in trios}
     return [
         Goal("first token over the engine, p50, 1 client", by_clients[1].first, 1.5, 0.8),
         Goal("tokens/s, 8 clients", by_clients[8].tokens, 0.80, 0.90, "of the engine's", more=True),
@@ -44,5 +44,5 @@ def judged(pairs: list[Pair], moments: Moments, footprint: Footprint) -> list[Go
         Goal("hang-up to idle slot, prefill", moments.hang_up_prefill, 1000, 1000),
         Goal("memory of a worker", footprint.worker, 25, 20, "MB"),
         Goal("memory of gateway and supervisor", footprint.gateway + footprint.supervisor, 100, 100, "MB"),
-        Goal("broken answers", sum(pair.lemonbus.broken for pair in pairs), 0, 0, ""),
+        Goal("broken answers", sum(trio.lemonbus.broken for trio in trios), 0, 0, ""),
     ]

@@ -69,7 +69,7 @@ def _swaps(moments: Moments, turns: int) -> None:
             end.set()
             if turn >= turns:
                 watcher.join()
-            with alone(server.engine(model)) as (_, seconds):
+            with alone(server.engine(model), policy=True) as (_, seconds):
                 starts.append(seconds)
     moments.swap, moments.engine_start = ms(middle(swaps)), ms(middle(starts))
     moments.health_p99, moments.health_worst = ms(share(healths, 0.99)), ms(max(healths))

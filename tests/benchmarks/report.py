@@ -11,7 +11,7 @@ import msgspec
 from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.goals import Goal, judged
 from tests.benchmarks.moments import Moments
-from tests.benchmarks.throughput import Pair
+from tests.benchmarks.throughput import Ratio, Trio
 
 Rows = Iterable[Iterable[object]]
 
@@ -20,13 +20,13 @@ class Report(msgspec.Struct):
     """Everything that was measured."""
 
     machine: str
-    pairs: list[Pair]
+    trios: list[Trio]
     moments: Moments
     footprint: Footprint
 
     @property
     def goals(self) -> list[Goal]:
-        return judged(self.pairs, self.moments, self.footprint)
+        return judged(self.trios, self.moments, self.footprint)
 
     def json(self) -> bytes:
         """Return the figures and the judgement."""
@@ -38,7 +38,7 @@ class Report(msgspec.Struct):
         """Return the tables."""
         parts = [
             f"Measured on {self.machine}. Streams of 256 tokens, small requests of 8; a new connection each.",
-            _table(("clients", "", *_COLUMNS), _throughput(self.pairs)),
+            _table(("clients", "", *_COLUMNS), _throughput(self.trios)),
             _table(("moment", "ms"), _moments(self.moments)),
             _table(("process", "PSS, MB"), _footprint(self.footprint)),
             _table(
@@ -68,11 +68,12 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def _throughput(pairs: list[Pair]) -> Rows:
-    for pair in pairs:
-        for name, side in (("direct", pair.direct), ("lemonbus", pair.lemonbus)):
+def _throughput(trios: list[Trio]) -> Rows:
+    for trio in trios:
+        sides = ("direct", trio.direct), ("direct, the worker's policy", trio.alike), ("lemonbus", trio.lemonbus)
+        for name, side in sides:
             yield (
-                pair.clients,
+                trio.clients,
                 name,
                 f"{_number(side.first_p50)} / {_number(side.first_p99)}",
                 f"{_number(side.gap_p50)} / {_number(side.gap_p99)}",
@@ -81,7 +82,12 @@ def _throughput(pairs: list[Pair]) -> Rows:
                 _number(side.small_per_s),
                 f"{_number(side.small_p50)} / {_number(side.small_p99)}",
             )
-        yield "", "**ratio**", f"+{_number(pair.first)} ms", "", "", _number(pair.tokens), _number(pair.small), ""
+        yield _ratio("**to direct**", trio.ratio)
+        yield _ratio("to the same policy", trio.way)
+
+
+def _ratio(name: str, ratio: Ratio) -> Iterable[object]:
+    return "", name, f"{ratio.first:+.2f} ms", "", "", _number(ratio.tokens), _number(ratio.small), ""
 
 
 def _moments(moments: Moments) -> Rows:

@@ -1,6 +1,11 @@
-"""Streams and small requests, directly and through lemonbus, alternating in one run."""
+"""Streams and small requests, directly and through lemonbus, alternating in one run.
+
+Directly in two ways: the engine as anybody starts it, and with the scheduling policy that a worker gives its own.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,24 +36,40 @@ class Side(msgspec.Struct):
     broken: int = 0
 
 
-class Pair(msgspec.Struct):
+class Ratio(NamedTuple):
+    """One side in terms of another. Milliseconds more, and parts of its rates."""
+
+    first: float
+    tokens: float
+    small: float
+
+
+class Trio(msgspec.Struct):
     """What one number of clients saw."""
 
     clients: int
     direct: Side
+    alike: Side
+    """Directly, with the policy of a worker's engine."""
     lemonbus: Side
 
     @property
-    def tokens(self) -> float:
-        return self.lemonbus.tokens_per_s / self.direct.tokens_per_s
+    def ratio(self) -> Ratio:
+        """What users gain and lose by lemonbus."""
+        return self._to(self.direct)
 
     @property
-    def small(self) -> float:
-        return self.lemonbus.small_per_s / self.direct.small_per_s
+    def way(self) -> Ratio:
+        """What the way through lemonbus costs by itself."""
+        return self._to(self.alike)
 
-    @property
-    def first(self) -> float:
-        return self.lemonbus.first_p50 - self.direct.first_p50
+    def _to(self, other: Side) -> Ratio:
+        ours = self.lemonbus
+        return Ratio(
+            ours.first_p50 - other.first_p50,
+            ours.tokens_per_s / other.tokens_per_s,
+            ours.small_per_s / other.small_per_s,
+        )
 
 
 def side(streams: list[Result], small: list[Result]) -> Side:
@@ -70,25 +91,28 @@ def side(streams: list[Result], small: list[Result]) -> Side:
     )
 
 
-def measure(rounds: int) -> list[Pair]:
+def measure(rounds: int) -> list[Trio]:
     """Measure with every number of clients."""
     with Server("tiny-loop", slots=32, ctx_size=1024, log_level="info", gateway_workers=0, load=[MODEL]) as server:
         server.wait_loaded(MODEL)
-        with alone(server.engine(MODEL)) as (port, _):
+        engine = server.engine(MODEL)
+        with alone(engine) as (direct, _), alone(engine, policy=True) as (alike, _):
+            ports = direct, alike, server.port
             # An engine's time for a request depends on how many of its slots were ever used: all, after a while.
-            for warm in (port, server.port):
+            for warm in ports:
                 in_its_process(Job(warm, MODEL, max(CLIENTS), 1, TOKENS, stream=True))
-            return [_pair(clients, rounds, port, server.port) for clients in CLIENTS]
+            return [_trio(clients, rounds, ports) for clients in CLIENTS]
 
 
-def _pair(clients: int, rounds: int, direct: int, through: int) -> Pair:
+def _trio(clients: int, rounds: int, ports: tuple[int, int, int]) -> Trio:
     results: dict[tuple[int, bool], list[Result]] = {}
     for turn in range(rounds):
+        # Who is first changes from round to round: what grows warm or slow in a round hits all alike.
+        first = turn % len(ports)
         for stream in (True, False):
-            # Who is first changes from round to round: what grows warm or slow in a pair hits both alike.
-            for port in (direct, through)[:: 1 if turn % 2 else -1]:
+            for port in ports[first:] + ports[:first]:
                 repeat = STREAMS[clients] * (1 if stream else 10)
                 job = Job(port, MODEL, clients, repeat, TOKENS if stream else FEW, stream)
                 results.setdefault((port, stream), []).append(in_its_process(job))
-    sides = [side(results[port, True], results[port, False]) for port in (direct, through)]
-    return Pair(clients, *sides)
+    sides = [side(results[port, True], results[port, False]) for port in ports]
+    return Trio(clients, *sides)
