@@ -11,6 +11,7 @@ import gevent
 import msgspec
 from gunicorn.http.errors import NoMoreData, ParseException
 
+from gateway.hangup import LEFT
 from gateway.visit import of
 from protocol import forms
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -23,6 +24,8 @@ PATIENCE: Final = 60.0
 """Seconds that any body may take."""
 _SLOWEST: Final = 16 * 1024
 """Bytes a second that give a large one more."""
+_readers: set[Any] = set()
+"""Greenlets that wait for a body."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
 _AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
@@ -44,18 +47,20 @@ def read(req: falcon.Request, limit: int) -> bytes:
     if length is not None and getattr(source, "here", False):
         whole: bytes = source.read(length)
         return whole
+    reader = gevent.getcurrent()
+    _readers.add(reader)
     patience = gevent.Timeout.start_new(PATIENCE + (limit if length is None else length) / _SLOWEST)
     try:
         if length is not None:
             data: bytes = source.read(length)
             if len(data) < length:
-                raise Failure(Code.CANCELLED, "the client hung up").raised()
+                raise Failure(Code.CANCELLED, LEFT).raised()
             return data
         if req.env.get("HTTP_TRANSFER_ENCODING") is None:
             return b""
         return _read_chunks(req, source, limit)
     except NoMoreData:
-        raise Failure(Code.CANCELLED, "the client hung up").raised() from None
+        raise Failure(Code.CANCELLED, LEFT).raised() from None
     except ParseException as problem:
         of(req.env).close_after()
         raise invalid(f"the body's framing is broken: {problem}") from None
@@ -65,7 +70,14 @@ def read(req: falcon.Request, limit: int) -> bytes:
         of(req.env).close_after()
         raise Failure(Code.TIMEOUT, "the body did not come in time", status=408).raised() from None
     finally:
+        _readers.discard(reader)
         patience.close()
+
+
+def turn_away(failure: Failure) -> None:
+    """Tell all whose bodies have not come whole that nobody will have them (in the hub)."""
+    for reader in list(_readers):
+        reader.throw(failure.raised())
 
 
 def _read_chunks(req: falcon.Request, source: Any, limit: int) -> bytes:

@@ -10,7 +10,7 @@ import gevent
 import msgspec
 
 from gateway.bell import Bell
-from gateway.hangup import Watch
+from gateway.hangup import LEFT, Watch
 from protocol.admin import Answer, Forget, LogBatch, Progress
 from protocol.failures import Code, Failure
 
@@ -75,7 +75,7 @@ class Follower:
         self._bell.ring()
 
     def _hung_up(self) -> None:
-        self.fail(Failure(Code.CANCELLED, "the client hung up"))
+        self.fail(Failure(Code.CANCELLED, LEFT))
 
     def next(self, seconds: float | None = None) -> Answer | Progress | LogBatch | None:
         """Return the next message, or ``None`` after ``seconds`` without one."""

@@ -12,13 +12,13 @@ import gevent
 from gevent.event import Event
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway import plain
+from gateway import bodies, plain
 from gateway.acceptor import FEW, Acceptor
 from gateway.bus import Bus
 from gateway.connection import Connection
 from gateway.house import House
 from gateway.peer import Peer
-from gateway.state import State
+from gateway.state import REFUSALS, State
 from protocol import logs
 
 _READ: Final = 1
@@ -92,6 +92,7 @@ class Door(GeventWorker):  # type: ignore[misc]
         self._deadline = time.monotonic() + grace
         if self.house.state is State.LOST:
             self.alive = False
+        bodies.turn_away(REFUSALS[self.house.state])
         self._told.set()
 
     def run(self) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.attempts import Retry, after
 from gateway.bell import Bell
+from gateway.hangup import LEFT
 from gateway.inbox import Inbox
 from gateway.leases import Lease
 from gateway.state import REFUSALS, State
@@ -191,5 +192,5 @@ class Exchange:
         if not self.over:
             self._desk.cancel(self, reason)
             self._leave_lease()
-            self.failure = Failure(reason, "the client hung up", model=self.model)
+            self.failure = Failure(reason, LEFT, model=self.model)
         self._desk.forget(self)

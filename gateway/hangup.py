@@ -1,6 +1,7 @@
 """Notices a client that hangs up, while its request waits or streams.
 
-A WSGI handler that waits for something else never learns of it.  Bytes of a pipelined request are no hang-up;
+A WSGI handler that waits for something else never learns of it.  A client that ends its sending side alone is taken for
+one that left, as nginx, Go's server and llama-server take it: TCP tells both in the same way.  Bytes of a pipelined request are no hang-up;
 after them only the connection's state can tell, so that is looked at once a second.  Most requests are answered
 before anybody can hang up, and to watch a socket costs two system calls: so only what is older than a moment is.
 """
@@ -15,6 +16,8 @@ from typing import Any, Final
 
 import gevent
 
+LEFT: Final = "the client hung up, or ended its side of the connection"
+"""What whoever is still there reads of it."""
 _READ: Final = 1
 _CLOSED_BY_PEER: Final = frozenset({7, 8, 9, 11})
 """TCP states CLOSE, CLOSE_WAIT, LAST_ACK and CLOSING."""

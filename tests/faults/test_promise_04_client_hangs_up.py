@@ -52,3 +52,19 @@ def test_all_choices_of_one_request(server: Server, stream: bool) -> None:
     wait_for(lambda: server.state()["granted"] == 3, "so many are granted")
     request.hang_up()
     gone(server, LOOP)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_only_ends_its_sending_side_has_left_too(server: Server, stream: bool) -> None:
+    """TCP does not tell the two apart; who still reads is told, and gets no answer that looks whole."""
+    request = server.client.start_chat(LOOP, stream=stream, max_tokens=8000)
+    wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine", 10)
+    if stream:
+        request.until(lambda it: it.events)
+    request.end_sending()
+    gone(server, LOOP)
+    request.finish()
+    assert not request.done
+    if not stream:
+        assert (request.status, request.error["code"]) == (499, "cancelled")
+        assert "ended its side" in request.error["message"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 
+import pytest
+
 from tests.conftest import OpenHouse
 from tests.house.exchange import Exchange
 from tests.house.server import Server
@@ -58,6 +60,18 @@ def test_sigterm_refuses_what_waits(open_house: OpenHouse) -> None:
     assert waiting.status == 503
     assert waiting.headers["retry-after"]
     assert stream.finish().done
+    assert server.wait_exit() == 0
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
+def test_sigterm_waits_for_no_body(open_house: OpenHouse, framing: bytes) -> None:
+    server = open_house("tiny-loop", grace=25, gateway_workers=1)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    slow = server.client.raw(head + framing + b"\r\n\r\n5\r\n{")
+    server.signal(signal.SIGTERM)
+    slow.until(lambda it: it.complete, 5)
+    assert (slow.status, slow.error["code"]) == (503, "draining")
+    assert slow.read_to_close(5)
     assert server.wait_exit() == 0
 
 

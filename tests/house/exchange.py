@@ -119,6 +119,10 @@ class Exchange:
             return False
         return True
 
+    def end_sending(self) -> None:
+        """Say that nothing more will be sent, and go on to read."""
+        self.connection.shutdown(socket.SHUT_WR)
+
     def hang_up(self) -> None:
         self.connection.close()
 
