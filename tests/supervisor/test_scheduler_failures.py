@@ -6,6 +6,7 @@ import pytest
 
 from protocol.failures import Code
 from supervisor.lifecycle import State
+from supervisor.restarts import FORGIVEN_AFTER, Policy
 from tests.supervisor.world import World, loaded
 
 
@@ -34,6 +35,7 @@ def test_a_failed_start_evicts_one_then_backs_off_and_displaces_nobody() -> None
     later = world.ask("b")
     world.calm()
     assert world.refusals[later].code is Code.BACKING_OFF
+    assert world.refusals[later].retry_after == pytest.approx(FORGIVEN_AFTER * Policy().most - 5.0)
     assert {place.name for place in world.scheduler.places.values() if place.seat} == {"a", "c"}
     world.load("b", 601)
     world.calm()
