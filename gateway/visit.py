@@ -56,7 +56,7 @@ class Visit:
         """Return what its line tells beside the request itself."""
         told: dict[str, Any] = {"model": self.model} if self.model else {}
         if self.failure is not None:
-            told |= {"code": self.failure.code.value, "reason": self.failure.message}
+            told |= {"code": self.failure.code.value, "reason": self.failure.gist}
             if self.failure.detail:
                 told["detail"] = self.failure.detail[-_LONGEST_DETAIL:]
         return told

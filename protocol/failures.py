@@ -7,6 +7,7 @@ Types and codes use mullama's words where it has one.
 from __future__ import annotations
 
 import enum
+import re
 from typing import Final, NamedTuple
 
 import msgspec
@@ -109,12 +110,16 @@ RETRIABLE: Final = frozenset({Code.BACKEND_DIED, Code.HUNG, Code.LOST, Code.RETU
 """Ends of an attempt after which the gateway may try once more, if nothing was written yet."""
 
 
+_QUOTE: Final = re.compile(r"""[:"{\[`\n]|'(?![a-z_]{1,40}')""")
+
+
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """One failure, as it travels on the bus.
 
     ``message`` is for the caller: no path of this machine, no engine output.  ``detail`` (last lines of an
     engine, a path) is for the log and for administrators.  ``retry_after`` is in seconds and only set where
-    waiting cures.  ``status`` overrides the code's HTTP status (an engine's own 4xx).
+    waiting cures.  ``status`` overrides the code's HTTP status (an engine's own 4xx).  ``quotes``: the message may have
+    the caller's own words in it, which the log does not repeat.
     """
 
     code: Code
@@ -125,6 +130,12 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
     status: int = 0
     tokens_sent: int = 0
+    quotes: bool = False
+
+    @property
+    def gist(self) -> str:
+        """The message as far as the log may have it: up to where it may begin to quote."""
+        return _QUOTE.split(self.message, maxsplit=1)[0].rstrip() if self.quotes else self.message
 
     @property
     def http_status(self) -> int:

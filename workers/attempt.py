@@ -265,8 +265,8 @@ def failure_of(status: int, body: bytes, program: str) -> Failure:
     if "input is not supported" in message:  # llama-server's 500 for a picture that the model has no eyes for
         return Failure(Code.INVALID_REQUEST, message.partition(" - hint")[0])
     if status >= 500 and _CALLERS.search(message):
-        return Failure(Code.INVALID_REQUEST, message.partition("; tools = ")[0])
+        return Failure(Code.INVALID_REQUEST, message.partition("; tools = ")[0], quotes=True)
     if status >= 500:
         return Failure(Code.BACKEND_ERROR, f"{program}: {message}")
     code = {401: Code.UNAUTHORIZED, 404: Code.NOT_FOUND, 413: Code.TOO_LARGE}.get(status, Code.INVALID_REQUEST)
-    return Failure(code, message, status=status)
+    return Failure(code, message, status=status, quotes=True)

@@ -137,7 +137,7 @@ class Boss:
             self._checked = (spec, check(spec, backend)[1])
         backend.trained_context = self._checked[1]
         backend.prepare()
-        engine = Engine(self._loop, backend, self._log, self._running.only_label, self._engine_died)
+        engine = Engine(self._loop, backend, self._log, self._running.whose, self._engine_died)
         client = Client(self._loop, engine.port, backend.slots + 1, backend.key)
         by_cpu = backend.descriptor.silence_by_cpu
         guard = Guard(self._loop, engine, backend.silence, by_cpu, self._running.busy, self._hung)

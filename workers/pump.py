@@ -7,7 +7,6 @@ nobody can tell whose a line is, what comes is read every now and then.
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -19,27 +18,6 @@ KEPT_LINES: Final = 50
 LONGEST_LINE: Final = 8192
 TOGETHER_S: Final = 0.01
 """How long lines wait for others while several requests run. A pipe holds 64 KiB, and its engine waits beyond that."""
-_PREFIX: Final = re.compile(rb"\d+\.\d\d\.\d{3}\.\d{3} ([DIWE]) ")
-_LEVELS: Final = {b"D": "debug", b"I": "debug", b"W": "warning", b"E": "error"}
-"""What llama.cpp calls information repeats ours (started, ready, answered) many times over."""
-_OUR_BUSINESS: Final = re.compile(
-    rb"slot |srv +(params_from_|log_server_r|stop: cancel task|init: security: no API key|init: chat template)"
-)
-"""Warnings about what we do on purpose."""
-_TOLD: Final = re.compile(rb"srv +(send_error|operator\(\): got exception)")
-"""Errors that the answer to the request says already."""
-
-
-def parse(line: bytes) -> tuple[str, str]:
-    """Return the level and text of a line: llama.cpp's prefix taken off, ``info`` where there is none."""
-    found = _PREFIX.match(line)
-    if found is None:
-        return "info", line.decode("utf-8", "replace")
-    text = line[found.end() :]
-    level = _LEVELS[found[1]]
-    if (level == "warning" and _OUR_BUSINESS.match(text)) or (level == "error" and _TOLD.match(text)):
-        level = "debug"
-    return level, text.decode("utf-8", "replace")
 
 
 class Pump:
@@ -52,7 +30,7 @@ class Pump:
         pid: int,
         label: Callable[[], str | None],
         fds: list[int],
-        reads: Callable[[bytes], tuple[str, str] | None],
+        reads: Callable[[bytes], tuple[str, str]],
     ) -> None:
         """Read ``fds`` (non-blocking from here on); ``label``: the running request, empty for none, None for several.
 
@@ -110,7 +88,7 @@ class Pump:
         line = line.rstrip(b"\r")[:LONGEST_LINE]
         if not line.strip():
             return
-        level, text = self._reads(line) or parse(line)
+        level, text = self._reads(line)
         if level != "trace":  # what a client wrote is shown at that level and nowhere else
             self.last.append(text)
         fields = {"request_id": label} if label else {}

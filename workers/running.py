@@ -27,6 +27,7 @@ from workers.desk import RETRY_S, Desk
 from workers.guard import Guard
 from workers.lending import Lending
 from workers.stopping import Stopping
+from workers.whose import Whose
 
 DEATH_SHOWS_S: Final = 1.0
 """A broken connection is most often a dying engine: its death, a moment later, says more."""
@@ -48,6 +49,7 @@ class Running:
         self._audience = Audience()
         self._desk = Desk(bus.publish)
         self._attempts: dict[RequestKey, Attempt] = {}
+        self.whose = Whose(self._attempts, loop.now)
         self._lending = Lending(loop, bus, self._audience, self._attempts)
         self._backend: Backend | None = None
         self._client: Client | None = None
@@ -69,12 +71,6 @@ class Running:
     def busy(self) -> bool:
         """Return whether the engine has work."""
         return any(attempt.phase is not Phase.WAITING for attempt in self._attempts.values())
-
-    def only_label(self) -> str | None:
-        """Return the label of the request under way, empty if there is none, None if there are several."""
-        if len(self._attempts) > 1:
-            return None
-        return next((attempt.run.label for attempt in self._attempts.values()), "")
 
     def open(self, backend: Backend, client: Client, guard: Guard, log: logs.Logger) -> None:
         """An engine is ready: take requests."""
@@ -216,6 +212,7 @@ class Running:
 
     def _removed(self, attempt: Attempt) -> None:
         del self._attempts[attempt.key]
+        self.whose.ended(attempt.run.label)
         attempt.exchange = None  # it knows the attempt, and would keep it with its request
         if attempt.run.lease:
             self._lending.give(attempt.run)
@@ -259,7 +256,7 @@ class Running:
         """See :class:`~workers.attempt.Owner`."""
         # What the caller did wrong is told once, by the gateway.
         say = self._log.warning if failure.http_status >= 500 else self._log.debug
-        say("request failed", request_id=attempt.run.label, code=failure.code, reason=failure.message)
+        say("request failed", request_id=attempt.run.label, code=failure.code, reason=failure.gist)
         self._desk.failed(attempt.key, failure)
         if stopped:
             self._idle(attempt, failure.code)

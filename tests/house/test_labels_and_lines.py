@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import uuid
+from typing import Any
 
 import pytest
 import simple_websocket
@@ -48,10 +50,46 @@ def test_every_line_is_a_json_object(server: Server) -> None:
     assert {str(line["process"]) for line in server.lines} >= {"supervisor", "gateway", "worker", "engine"}
 
 
-def test_no_prompt_is_in_any_line(server: Server) -> None:
-    secret = "the-word-nobody-may-log"
-    assert server.client.chat(CHAT, messages=[{"role": "user", "content": secret}]).text == STORY
-    assert secret not in json.dumps(server.lines)
+SECRET = "the-word-nobody-may-log"
+SCHEMA = {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": f"^({SECRET}"}}}
+ODD_SCHEMA = {"type": "json_schema", "json_schema": {"schema": {"type": SECRET}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "said"),
+    [
+        ({"messages": [{"role": "user", "content": SECRET}]}, 200, ""),
+        ({"grammar": f"{SECRET} (("}, 400, "failed to parse grammar"),
+        ({"grammar": f'root ::= "{SECRET}" x'}, 400, "failed to parse grammar"),
+        ({"tools": [{"name": SECRET}]}, 400, SECRET),
+        ({"response_format": SCHEMA}, 200, ""),
+        ({"response_format": ODD_SCHEMA}, 400, SECRET),
+        ({"reasoning_format": SECRET}, 400, SECRET),
+        ({"tool_choice": SECRET}, 400, SECRET),
+        ({"samplers": [SECRET]}, 200, ""),
+        ({"parallel_tool_calls": SECRET}, 200, ""),
+    ],
+)
+def test_what_a_client_wrote_is_in_no_line_and_in_its_answer(
+    server: Server, fields: dict[str, Any], status: int, said: str
+) -> None:
+    before = len(server.lines)
+    label = uuid.uuid4().hex
+    plain = {"model": CHAT, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+    answer = server.client.post("/v1/chat/completions", {**plain, **fields}, X_Request_ID=label)
+    assert answer.status == status, answer
+    assert said in answer.body.decode()
+    # The engine prints what it has to say before it takes up the next one.
+    after = uuid.uuid4().hex
+    assert server.client.post("/v1/chat/completions", plain, X_Request_ID=after).status == 200
+    wait_for(lambda: processes_of(server, after) >= {"gateway", "engine"}, "the lines of the next one")
+    mine = server.lines[before:]
+    assert SECRET not in json.dumps(mine).lower()
+    assert not [line for line in mine if line["level"] in ("warning", "error")], "it was the caller's doing"
+    if status == 400:
+        (told,) = [line for line in mine if line["event"] == "request" and line["request_id"] == label]
+        assert told["reason"]
+        assert told["reason"].startswith(answer.error["message"][: len(told["reason"])])
 
 
 def test_no_path_of_the_machine_is_in_any_answer(server: Server) -> None:

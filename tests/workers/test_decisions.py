@@ -15,7 +15,6 @@ from workers.attempt import failure_of as failure_of_engine
 from workers.audience import Audience
 from workers.check import available_memory
 from workers.desk import Desk
-from workers.pump import parse
 from workers.watchdog import Verdict, Watchdog
 
 A1, A2, B1 = RequestKey("ga", 1, 1), RequestKey("ga", 2, 1), RequestKey("gb", 1, 1)
@@ -181,28 +180,6 @@ def test_watchdog(history: list[tuple[float, bool, float | None, bool, Verdict]]
         if event:
             watchdog.progress(now)
         assert watchdog.look(now, busy, cpu) is verdict
-
-
-@pytest.mark.parametrize(
-    ("line", "level", "text"),
-    [
-        (b"0.00.001.527 I srv   load_model: loading", "debug", "srv   load_model: loading"),
-        (b"0.00.001.527 W load: odd", "warning", "load: odd"),
-        (b"12.34.567.890 E srv    send_error: no", "debug", "srv    send_error: no"),
-        (b"12.34.567.890 E srv    load_model: no", "error", "srv    load_model: no"),
-        (
-            b"0.00.001.527 W srv          stop: cancel task, id_task = 2",
-            "debug",
-            "srv          stop: cancel task, id_task = 2",
-        ),
-        (b"0.00.001.527 D hm", "debug", "hm"),
-        (b"0.00.001.527 I slot   release: id 0", "debug", "slot   release: id 0"),
-        (b"0.00.001.527 E slot   release: id 0", "error", "slot   release: id 0"),
-        (b"Illegal instruction \xff", "info", "Illegal instruction \ufffd"),
-    ],
-)
-def test_lines(line: bytes, level: str, text: str) -> None:
-    assert parse(line) == (level, text)
 
 
 @pytest.mark.parametrize(

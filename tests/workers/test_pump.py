@@ -46,7 +46,7 @@ class Engine:
         self.running: str | None = ""
         self.asked = 0
         self.reading, self.writing = os.pipe()
-        self.pump = Pump(self.loop, self.log, 1, self._label, [self.reading], lambda _: None)  # type: ignore[arg-type]
+        self.pump = Pump(self.loop, self.log, 1, self._label, [self.reading], lambda line: ("info", line.decode()))  # type: ignore[arg-type]
 
     def _label(self) -> str | None:
         self.asked += 1

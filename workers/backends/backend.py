@@ -101,9 +101,9 @@ class Backend(abc.ABC):
         """Return how the worker learns that the engine has stopped: an :class:`~protocol.recipes.IdleCheck`."""
         return self.descriptor.idle_check.get(endpoint, IdleCheck.ANSWER)
 
-    def parse(self, _line: bytes) -> tuple[str, str] | None:
-        """Return level and text of a line that the engine printed; None: it is read as llama.cpp's are."""
-        return None
+    @abc.abstractmethod
+    def parse(self, line: bytes) -> tuple[str, str]:
+        """Return level and text of a line that the engine printed: what a client wrote is for ``trace`` alone."""
 
     @property
     @abc.abstractmethod

@@ -165,7 +165,7 @@ class Flm(Backend):
     def prepare(self) -> None:
         """It keeps its files elsewhere."""
 
-    def parse(self, line: bytes) -> tuple[str, str] | None:
+    def parse(self, line: bytes) -> tuple[str, str]:
         """See :meth:`Backend.parse`: flm prints every prompt, which is for ``trace`` alone."""
         if _REQUEST in line:
             self._asked = True

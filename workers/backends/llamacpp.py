@@ -10,7 +10,7 @@ from protocol.devices import Device
 from protocol.failures import Code, Failure, invalid
 from protocol.recipes import Descriptor, ModelSpec, ModelType
 from protocol.settings import Settings
-from workers import gguf
+from workers import gguf, llama_lines
 from workers.backends import arguments, llama_alike
 from workers.backends.arguments import check_args
 from workers.backends.backend import EngineFacts, EngineRequest, Examined
@@ -46,6 +46,7 @@ class LlamaCpp(Programmed):
         """Resolve the backend and the options; raises ``invalid_request`` for what cannot be."""
         super().__init__(spec, settings)
         self._words = check_args(str(self._option("llamacpp_args")))
+        self._asked = False
 
     @property
     def program(self) -> str:
@@ -144,6 +145,10 @@ class LlamaCpp(Programmed):
             kept["LLAMA_API_KEY"] = self.key
         return kept
 
+    def parse(self, line: bytes) -> tuple[str, str]:
+        """See :meth:`Backend.parse`."""
+        return llama_lines.read(line, self._asked)
+
     def warm_up(self) -> EngineRequest:
         """One token, one vector or one score: an engine built for another processor dies here, not in a request."""
         if self.spec.type == ModelType.EMBEDDING:
@@ -174,6 +179,7 @@ class LlamaCpp(Programmed):
 
     def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
         """See :meth:`Backend.request`."""
+        self._asked = True
         self.refuse_unserved(endpoint)
         if endpoint == "slots":
             return self._slots(query, body)

@@ -104,7 +104,7 @@ class Oga(Programmed):
             kept[KEY] = self.key
         return kept
 
-    def parse(self, line: bytes) -> tuple[str, str] | None:
+    def parse(self, line: bytes) -> tuple[str, str]:
         """See :meth:`Backend.parse`: ONNX Runtime says time, level and place before a line."""
         if self._asked and not self._ours:
             return "trace", line.decode("utf-8", "replace")  # it may print what it was asked
