@@ -32,8 +32,8 @@ def generation(
     """Ask for a stream whatever the client wants: only a stream's client can hang up on llama-server.
 
     The exception: a chat's stream leaves out the log probabilities of tokens that show nothing by themselves
-    (``<think>``, a tool call's syntax, the beginning of a stop word), so who wants them whole gets the engine's
-    own answer, and hanging up does not end its generation.  Nor does it where that ends by itself at once: a
+    (``<think>``, a tool call's syntax, the beginning of a stop word), and what ``verbose`` tells of all of an answer, so
+    who wants either whole gets the engine's own, and hanging up does not end its generation.  Nor does it where that ends by itself at once: a
     short prompt and a few tokens cost the engine less than a stream of them does.
 
     ``defaults`` and ``names``: see :func:`workers.sampling.settle`.
@@ -47,7 +47,9 @@ def generation(
     usage, progress = options.get("include_usage") == _TRUE, fields.get("return_progress") == _TRUE
     prompts = _prompts(fields.get("prompt")) if endpoint == "completions" else 1
     choices = _number(fields.get("n"))
-    shown_only_whole = endpoint == "chat/completions" and fields.get("logprobs") == _TRUE
+    shown_only_whole = fields.get("verbose") == _TRUE or (
+        endpoint == "chat/completions" and fields.get("logprobs") == _TRUE
+    )
     brief = len(body) <= SHORT_BODY and prompts * choices == 1 and _most_tokens(fields) <= FEW_TOKENS
     if not stream and (shown_only_whole or brief):
         whole = msgspec.json.encode(fields) if settled else body

@@ -35,7 +35,14 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("tiny-chat", "chat/completions", {**SAY, "stop": ["time"], "logprobs": True, "top_logprobs": 2}),
     ("tiny-chat", "chat/completions", {**SAY, "max_tokens": 1}),
     ("tiny-chat", "chat/completions", {**SAY, "stream_options": {"include_usage": True}}),
+    ("tiny-chat", "chat/completions", {**SAY, "verbose": True}),
+    ("tiny-chat", "chat/completions", {**SAY, "timings_per_token": True}),
+    ("tiny-chat", "chat/completions", {**SAY, "max_tokens": 60, "response_format": {"type": "json_object"}}),
     ("tiny-chat", "completions", TEXT),
+    ("tiny-chat", "completions", {**TEXT, "verbose": True}),
+    ("tiny-chat", "completions", {**TEXT, "return_tokens": True}),
+    ("tiny-chat", "completions", {**TEXT, "timings_per_token": True}),
+    ("tiny-chat", "completions", {**TEXT, "grammar": 'root ::= "yes" | "no"'}),
     ("tiny-chat", "completions", {**TEXT, "logprobs": 2}),
     ("tiny-chat", "completions", {**TEXT, "n": 2}),
     ("tiny-chat", "completions", {**TEXT, "stop": ["time"]}),
@@ -78,7 +85,7 @@ def assembled(direct: Direct, backend: LlamaCpp, endpoint: str, body: dict[str, 
     status, answer = direct.post(request.path, request.body)
     assert status == 200, answer
     if not request.streamed:
-        assert "logprobs" in body
+        assert "logprobs" in body or "verbose" in body
         return json.loads(answer)
     stream = Stream(usage=True, progress=False)
     assembler = Assembler(chat=endpoint == "chat/completions")
@@ -93,6 +100,9 @@ def comparable(answer: Any) -> Any:
     for name, kind in (("id", str), ("created", int)):
         answer[name] = kind.__name__ if isinstance(answer[name], kind) else answer[name]
     answer["timings"] = sorted(answer["timings"])
+    verbose = answer.get("__verbose", {})
+    if verbose:
+        assert isinstance(verbose.pop("timings"), dict)
     for choice in answer["choices"]:
         for call in choice.get("message", {}).get("tool_calls", []):
             call["id"] = len(call["id"])
