@@ -157,7 +157,7 @@ class Place:
         self.returning: dict[tuple[str, int], int] = {}
         """Order of requests whose engine died under them, so that their retry keeps its turn."""
         self.record = Record(policy)
-        self.service_s = _FIRST_GUESS_S
+        self.service_s = 0.0
         self.memory = 0
         """Measured resident bytes of its last load, 0 if unknown."""
 
@@ -236,12 +236,12 @@ class Place:
 
     def served(self, seconds: float) -> None:
         """Learn how long a request holds its slots."""
-        self.service_s += _SMOOTHING * (seconds - self.service_s)
+        self.service_s += (_SMOOTHING if self.service_s else 1.0) * (seconds - self.service_s)
 
     def wait_s(self) -> float:
         """Estimate how long the end of the queue waits, from measured service time."""
         slots = max(1, self.slots)
-        return max(1.0, self.service_s * (len(self.queue) + self.running) / slots)
+        return max(1.0, (self.service_s or _FIRST_GUESS_S) * (len(self.queue) + self.running) / slots)
 
     def idle(self) -> bool:
         """Return whether nothing runs and nobody waits."""

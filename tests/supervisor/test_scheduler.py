@@ -130,6 +130,20 @@ def test_a_full_queue_refuses_with_an_estimate() -> None:
     assert world.refusals[key].retry_after >= 1.0
 
 
+@pytest.mark.parametrize("seconds", [2.0, 6.0, 90.0])
+@pytest.mark.parametrize("most", [3, 12])
+def test_the_estimate_is_measured_service_time_times_those_ahead(seconds: float, most: int) -> None:
+    world = loaded("a", queue_requests=most)
+    for _ in range(3):
+        key = world.ask("a")
+        world.pass_time(seconds)
+        world.finish(key)
+    slots = world.scheduler.places["a"].slots
+    ahead = [world.ask("a") for _ in range(slots + most)]
+    told = world.refusals[world.ask("a")].retry_after
+    assert told == pytest.approx(seconds * len(ahead) / slots)
+
+
 def test_a_queue_full_of_bytes_refuses() -> None:
     world = loaded("a", queue_bytes=100)
     for _ in range(3):
