@@ -60,8 +60,11 @@ def in_band(failure: Failure, label: str) -> bytes:
 
 
 def retry_after(failure: Failure) -> str | None:
-    """Return the value of ``Retry-After``, where waiting cures: every 503 has one, measured or not."""
-    if failure.retry_after <= 0 and failure.http_status != _TRY_LATER:
+    """Return the value of ``Retry-After``, where waiting cures: every 503 has one, measured or not.
+
+    But for a server that was told to stay offline: that ends when somebody tells it otherwise.
+    """
+    if failure.retry_after <= 0 and (failure.http_status != _TRY_LATER or failure.code is Code.OFFLINE):
         return None
     return str(max(1, math.ceil(failure.retry_after)))
 

@@ -188,16 +188,22 @@ class Demand(Lending):
             place.loaders = [c for c in place.loaders if (c.peer, c.number) != (peer, number)]
             place.unloaders = [c for c in place.unloaders if (c.peer, c.number) != (peer, number)]
 
-    def fetched(self, name: str, spec: ModelSpec | None, failure: Failure | None) -> None:
-        """The download ended, one way or the other."""
+    def fetched(self, name: str, spec: ModelSpec | None, failure: Failure | None, now: float) -> None:
+        """The download ended, one way or the other; one that failed is not begun anew by each request."""
         place = self.places.get(name)
         if place is None:
             return
         place.fetching = False
+        known = place.record.failure
         if spec is not None:
+            if known is not None and known.code is Code.DOWNLOAD_FAILED:
+                place.record.ready()
             if place.seat is None:
                 place.spec = spec
         elif failure is not None:
+            if failure.code is Code.DOWNLOAD_FAILED:
+                place.record.load_failed(failure, now)
+                failure = structs.replace(failure, retry_after=max(failure.retry_after, place.record.pause(now)))
             self.give_up(place, failure)
 
     def peer_gone(self, gateway: str) -> None:

@@ -67,7 +67,7 @@ def fetch_for_scheduler(house: House, model: str) -> None:
     try:
         fetch(house, model)
     except LemonbusError as problem:
-        house.scheduler.fetched(model, None, problem.failure)
+        house.scheduler.fetched(model, None, problem.failure, house.loop.now())
         house.perform(house.scheduler.effects())
 
 
@@ -134,7 +134,8 @@ def _go_on(house: House, model: str, outcome: Pulled | Failure) -> None:
             spec = target_of(house, model, options).spec
         except LemonbusError as problem:
             outcome = problem.failure
-    house.scheduler.fetched(model, spec, outcome if isinstance(outcome, Failure) else None)
+    failure = outcome if isinstance(outcome, Failure) else None
+    house.scheduler.fetched(model, spec, failure, house.loop.now())
 
 
 HANDLERS: Final[dict[type, Handler]] = {Progress: progress, Pulled: result, PullFailed: result}

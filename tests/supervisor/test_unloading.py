@@ -84,7 +84,7 @@ def test_an_unload_ends_a_load_that_is_under_way(way: Callable[[str], World]) ->
     assert world.refusals[LOADER].model == "a"
     world.calm()
     assert world.reports["g1", 901] == ["a"]
-    world.scheduler.fetched("a", spec("a"), None)
+    world.scheduler.fetched("a", spec("a"), None, world.now)
     world.settle()
     world.calm()
     gone = world.scheduler.places.get("a")
