@@ -54,13 +54,14 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info deploy/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One line for what is missing. A Python without ensurepip will do if it has pip.
+# One line for what is missing: make's own, for it would add one to ours. A Python without ensurepip will do if it has pip.
 tools:
-	@command -v git >/dev/null || { echo 'lemonbus needs git: sudo apt-get install git' >&2; exit 1; }
-	@test -n "$(PYTHON)" && $(PYTHON) -c '$(FOUND)' \
-	  || { echo 'lemonbus needs Python 3.11 or newer: sudo apt-get install python3.11 python3.11-venv' >&2; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || $(PYTHON) -c 'import venv, pip' 2>/dev/null \
-	  || { echo 'lemonbus needs venv: sudo apt-get install python3-venv' >&2; exit 1; }
+	@$(if $(shell command -v git 2>/dev/null),,$(error lemonbus needs git: sudo apt-get install git))
+	@$(if $(shell { $(PYTHON) -c '$(FOUND)' && echo yes; } 2>/dev/null),,$(error \
+	  lemonbus needs Python 3.11 or newer: sudo apt-get install python3.11 python3.11-venv))
+	@$(if $(shell { { $(PYTHON) -c 'import venv, ensurepip' || $(PYTHON) -c 'import venv, pip'; } && echo yes; } 2>/dev/null),,\
+	  $(error lemonbus needs venv: sudo apt-get install python3-venv))
+	@:
 
 $(BIN)/python: | tools
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null \
