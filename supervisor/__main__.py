@@ -19,7 +19,6 @@ from typing import Final
 import msgspec
 
 from protocol import RELEASE, ids, logs, memory
-from protocol.admin import Loaded
 from protocol.endpoints import RuntimeDirectory
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.loop import Loop
@@ -38,6 +37,7 @@ from supervisor import (
     staffing,
 )
 from supervisor.closing import Closing
+from supervisor.greeting import Greeting
 from supervisor.house import House
 from supervisor.inspection import Inspection
 from supervisor.installing import Installs
@@ -79,31 +79,6 @@ def _bind(listener: socket.socket, settings: Settings) -> None:
             time.sleep(0.05)
         else:
             return
-
-
-def load_at_start(house: House) -> None:
-    """Load the models that the settings name, and say how to talk to the first of them."""
-    for name in house.settings.load:
-        number = house.call_self(partial(_loaded, house, name))
-        try:
-            house.scheduler.load_asked("", number, requests.target_of(house, name), house.loop.now())
-        except LemonbusError as problem:
-            _loaded(house, name, problem.failure)
-    house.go_on()
-
-
-def _loaded(house: House, name: str, result: object) -> None:
-    if isinstance(result, Loaded):
-        url = house.settings.base_url
-        body = f'{{"model":"{result.model}","messages":[{{"role":"user","content":"What is the capital of France?"}}]}}'
-        key = " -H 'Authorization: Bearer '$LEMONBUS_API_KEY" if house.settings.api_key else ""
-        example = f"curl {url}/v1/chat/completions{key} -d '{body}'"
-        on_terminal = os.isatty(2)
-        log.info("loaded at start", model=result.model, url=url, **({} if on_terminal else {"try": example}))
-        if on_terminal:
-            os.write(2, f"\n  Try:  {example}\n\n".encode())
-    elif isinstance(result, Failure):
-        log.error("cannot load at start", model=name, reason=result.message)
 
 
 def _say(line: str, code: int) -> int:
@@ -160,7 +135,9 @@ def main() -> int:
             **Looks().handlers(),
         }
     )
-    load_at_start(house)
+    greeting = Greeting(house)
+    greeting.warn()
+    greeting.load()
     memory.settle()
     loop.run()
     log.info("stopped")
