@@ -23,7 +23,7 @@ Flags = Mapping[str, str | list[str]]
 """Name of the setting → the text of its flag, or of all of them if it is repeatable."""
 
 OTHER_VARIABLES: Final = frozenset(
-    {"CONFIG", "URL", "SETTINGS", "HOUSE", "BOOT", "SUPERVISOR", "PEER", "LISTEN_FD"},
+    {"CONFIG", "URL", "SETTINGS", "ORIGINS", "HOUSE", "BOOT", "SUPERVISOR", "PEER", "LISTEN_FD"},
 )
 """``LEMONBUS_…`` variables that are no settings: the terminal's, and those of the house among its processes."""
 

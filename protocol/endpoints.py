@@ -59,12 +59,15 @@ class RuntimeDirectory:
                 Code.INVALID_REQUEST,
                 f"runtime directory {path} is too long for a socket name by "
                 f"{longest - LONGEST_SOCKET_PATH} bytes; choose a shorter --runtime-dir",
+                param="runtime_dir",
             ).raised()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = path.stat()
         if facts.st_uid != os.geteuid():
             raise Failure(
-                Code.INVALID_REQUEST, f"runtime directory {path} belongs to another user (uid {facts.st_uid})"
+                Code.INVALID_REQUEST,
+                f"runtime directory {path} belongs to another user (uid {facts.st_uid})",
+                param="runtime_dir",
             ).raised()
         if stat.S_IMODE(facts.st_mode) != 0o700:
             path.chmod(0o700)

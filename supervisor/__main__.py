@@ -1,28 +1,23 @@
 """``python -m supervisor``: the life of one house, from the lock to the last child's end.
 
-The settings come as JSON in ``LEMONBUS_SETTINGS`` (``lemonbus serve`` resolves them and hands over).  Exits 0
-after an orderly end, 1 when the house cannot be opened, 2 for bad settings; one clear line each.
+``lemonbus serve`` resolves the settings and hands over, as ``supervisor/opening.py`` says.  Exits 0 after an
+orderly end, 1 when the house cannot be opened, 2 for bad settings; one clear line each.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
-import socket
 import sys
-import time
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from protocol import RELEASE, ids, logs, memory
-from protocol.endpoints import RuntimeDirectory
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import LemonbusError
 from protocol.loop import Loop
-from protocol.settings import Settings, store
+from protocol.settings import store
 from protocol.surroundings import Surroundings
 from supervisor import (
     backends,
@@ -30,6 +25,8 @@ from supervisor import (
     fetching,
     hardware,
     loading,
+    opening,
+    options,
     params,
     pulling,
     requests,
@@ -41,67 +38,32 @@ from supervisor.greeting import Greeting
 from supervisor.house import House
 from supervisor.inspection import Inspection
 from supervisor.installing import Installs
+from supervisor.listening import listen
 from supervisor.removal import Removals
 from supervisor.variants import Looks
 
-BIND_PATIENCE_S: Final = 2.0
-
 log = logs.get()
-
-
-def listen(settings: Settings) -> socket.socket:
-    """Bind the gateway's listener; raises a ``conflict`` failure if somebody else has the port."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        _bind(listener, settings)
-        listener.listen(4096)
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise Failure(
-            Code.CONFLICT,
-            f"cannot listen on {settings.host}:{settings.port}: {reason}; stop what listens there, or choose another --port",
-        ).raised() from problem
-    listener.set_inheritable(True)
-    return listener
-
-
-def _bind(listener: socket.socket, settings: Settings) -> None:
-    """Bind, with a little patience: the gateways of a house that was just killed close theirs within a second."""
-    end = time.monotonic() + BIND_PATIENCE_S
-    while True:
-        try:
-            listener.bind((settings.host, settings.port))
-        except OSError as problem:
-            if problem.errno != errno.EADDRINUSE or time.monotonic() > end:
-                raise
-            time.sleep(0.05)
-        else:
-            return
-
-
-def _say(line: str, code: int) -> int:
-    os.write(2, f"lemonbus: {line}\n".encode())
-    return code
 
 
 def main() -> int:
     """Open the house, turn, and close it."""
     try:
-        settings = msgspec.json.decode(os.environ.pop("LEMONBUS_SETTINGS", "{}"), type=Settings)
+        given = opening.taken(os.environ)
     except msgspec.ValidationError as problem:
-        return _say(f"bad settings: {problem}", 2)
+        return opening.say(f"bad settings: {problem}", opening.USAGE)
+    settings = given.settings
     logs.configure("supervisor", settings.log_level, settings.log_format)
     try:
-        runtime = RuntimeDirectory(Path(settings.runtime_dir))
+        options.check_settings(settings)
+        opening.directories(settings)
+        runtime = opening.runtime_directory(settings)
         try:
             listener = listen(settings)
         except LemonbusError:
             runtime.release()
             raise
-    except (LemonbusError, OSError) as problem:
-        return _say(str(problem), 1)
+    except LemonbusError as problem:
+        return opening.ended(given, problem.failure)
     store(settings, runtime.path)
     loop = Loop()
     surroundings = Surroundings(runtime.path, ids.boot_id(), os.getpid())

@@ -19,7 +19,7 @@ from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.recipes import Descriptor, Option
 from protocol.settings import Settings
 from supervisor import atomic
-from workers.backends import ARGUMENTS
+from workers.backends import ARGUMENTS, DESCRIPTORS
 
 FILE: Final = "recipe_options.json"
 Options = dict[str, OptionValue]
@@ -73,6 +73,17 @@ def defaults(descriptor: Descriptor, settings: Settings) -> Options:
     # `sd-cpp_backend` can be no setting's name.
     found = {each.name: getattr(settings, each.name.replace("-", ""), each.default) for each in descriptor.options}
     return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise ``invalid_request`` for the first setting that some recipe would not take as the option it stands for."""
+    for descriptor in DESCRIPTORS.values():
+        for name, value in defaults(descriptor, settings).items():
+            try:
+                _checked(descriptor, name, value)
+            except LemonbusError as problem:
+                setting = name.replace("-", "")
+                raise invalid(str(problem).replace(name, setting), setting) from problem
 
 
 class ModelOptions:

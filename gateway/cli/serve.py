@@ -7,10 +7,9 @@ import sys
 from typing import Any
 
 import click
-import msgspec
 
 from gateway.cli.exits import USAGE, Trouble
-from gateway.cli.settings import config_option, resolved, setting_options
+from gateway.cli.settings import config_option, handed, resolved, setting_options
 from protocol.configuration import guard
 from protocol.failures import LemonbusError
 
@@ -32,8 +31,7 @@ def verb(config: str, **flags: Any) -> None:
         raise Trouble(str(problem), USAGE) from problem
     for note in found.notes:
         click.echo(f"lemonbus: {note}", err=True)
-    # In the environment, not on the command line: the settings hold the key.
-    os.environ["LEMONBUS_SETTINGS"] = msgspec.json.encode(found.settings).decode()
+    os.environ.update(handed(found))
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "supervisor"])  # noqa: S606 - our own module, no shell
 

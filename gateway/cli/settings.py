@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem
 
 from gateway.cli.exits import USAGE, Trouble
@@ -43,11 +44,18 @@ def _option(field: Field) -> click.Option:
         type=kind,
         multiple=field.is_list,
         default=None,
-        show_default=f"{default:g}" if isinstance(default, float) else str(default) if default else False,
+        show_default=_shown(default),
         metavar="|".join(field.choices) or _metavar(field),
         help=field.help + (" Repeatable." if field.is_list else ""),
         shell_complete=_completer(field.choices) if field.choices else None,
     )
+
+
+def _shown(default: object) -> str | bool:
+    """Return a default as it would be typed; nothing if there is none."""
+    if isinstance(default, float):
+        return f"{default:g}"
+    return (", ".join(default) if isinstance(default, list) else str(default)) or False
 
 
 def _metavar(field: Field) -> str:
@@ -71,6 +79,18 @@ def resolved(flags: dict[str, Any] | None = None, config: str = "") -> Resolved:
         return configuration.load(given, config)
     except LemonbusError as problem:
         raise Trouble(str(problem), USAGE) from problem
+
+
+def handed(found: Resolved) -> dict[str, str]:
+    """Return the variables in which the supervisor gets the settings, and their origins for what it has to say of them.
+
+    In the environment, not on a command line: the settings hold the key.
+    """
+    origins = {name: str(origin) for name, origin in found.origins.items() if origin.kind != "default"}
+    return {
+        "LEMONBUS_SETTINGS": msgspec.json.encode(found.settings).decode(),
+        "LEMONBUS_ORIGINS": msgspec.json.encode(origins).decode(),
+    }
 
 
 def _many(value: object) -> bool:

@@ -15,11 +15,12 @@ from tests.gateway.cli.conftest import Ends
 
 @pytest.fixture
 def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What serve becomes, instead of becoming it: the command, then the settings."""
+    """What serve becomes, instead of becoming it: the command, the settings and their origins."""
     seen: list[Any] = []
 
     def become(program: str, command: list[str]) -> None:
         seen.extend([program, command, json.loads(os.environ.pop("LEMONBUS_SETTINGS"))])
+        seen.append(json.loads(os.environ.pop("LEMONBUS_ORIGINS")))
 
     monkeypatch.setattr(os, "execv", become)
     return seen
@@ -33,12 +34,14 @@ def test_serve_becomes_the_supervisor_with_the_settings(
     words += " --log-level debug --log-format json --state-dir ."
     monkeypatch.chdir(tmp_path)
     assert lemonbus("serve", *words.split()) == (0, "", "")
-    program, command, settings = handed_over
+    program, command, settings, origins = handed_over
     assert (program, command) == (sys.executable, [sys.executable, "-m", "supervisor"])
     expected = {"host": "0.0.0.0", "port": 0, "load": ["A", "B"], "max_loaded_models": 1, "gateway_workers": 3}
     assert expected.items() <= settings.items()
     assert settings["state_dir"] == str(tmp_path)
     assert settings["api_key"] == "k"
+    assert (origins["host"], origins["api_key"]) == ("--host", "LEMONBUS_API_KEY")
+    assert "cache_dir" not in origins
     assert not any(word == "k" for word in command)
 
 
@@ -53,3 +56,15 @@ def test_serve_refuses_to_be_open_by_accident(lemonbus: Ends, handed_over: list[
 
 def test_there_is_no_flag_for_the_key(lemonbus: Ends) -> None:
     assert "--api-key" not in lemonbus("serve", "--help")[1]
+
+
+def test_help_says_what_is_typed_and_what_zero_means(lemonbus: Ends) -> None:
+    said = " ".join(lemonbus("serve", "--help")[1].split())
+    assert "with --allow-remote." in said
+    assert "within --breaker-window " in said
+    assert "[default: (*)]" in said
+    for meaning in ("the backend's own default. [default: (0)]", "the engine's own choice. [default: (0)]"):
+        assert f"0: {meaning}" in said
+    assert "params.json" in said
+    assert ".bin files of whisper.cpp and ONNX folders" in said
+    assert "``" not in said
