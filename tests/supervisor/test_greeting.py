@@ -63,7 +63,9 @@ def test_it_is_told_once_and_what_cannot_be_known_is_told_too(open_house: OpenHo
     first, second = said("loaded at start")
     assert "try" not in second
     fits = "/v1/embeddings" if first["model"] == "extra.tiny-embed" else "/v1/chat/completions"
-    assert fits in str(first["try"])
+    words = shlex.split(str(first["try"]))
+    assert fits in words[words.index("-H") - 1]
+    assert server.client.post(fits, words[-1].encode()).status == 200
     assert [line["model"] for line in said("cannot load at start")] == ["nope"]
     assert [(line["level"], line["model"]) for line in said("pinned model is not known")] == [
         ("warning", "never.heard.of")
