@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 import gevent
-from gunicorn.http import RequestParser, wsgi
+from gunicorn.http import wsgi
 from gunicorn.http.errors import NoMoreData
 
 from gateway import plain, refusals
 from gateway.peer import Peer
 from gateway.response import Response
+from gateway.strict import Parser
 from gateway.visit import Visit, of
 from protocol import ids, logs
 from protocol.failures import Code, Failure
@@ -112,7 +113,7 @@ class Connection:
 
     def _leave_to_gunicorn(self, data: bytes) -> None:
         process = self._process
-        parser = RequestParser(process.cfg, self._peer, self._address)
+        parser = Parser(process.cfg, self._peer, self._address)
         parser.unreader.unread(data)
         while True:
             request = None

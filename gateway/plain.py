@@ -13,6 +13,8 @@ from typing import Any, Final
 import httptools
 from gunicorn.http.wsgi import base_environ
 
+from gateway.strict import is_host
+
 LONGEST_HEAD: Final = 8 * 1024
 """Bytes; gunicorn's limits are no lower."""
 _MOST_FIELDS: Final = 100
@@ -109,11 +111,12 @@ class _Head:
 class Reader:
     """Reads the plain requests of one connection."""
 
-    __slots__ = ("_base", "_sock")
+    __slots__ = ("_base", "_host", "_sock")
 
     def __init__(self, base: dict[str, Any], sock: Any, addr: Any) -> None:
         """``base``: what all environments of the process have in common (:func:`common`)."""
         self._sock = sock
+        self._host = "localhost"  # the last one that was found valid: a client mostly says the same again
         self._base = base | {
             "gunicorn.socket": sock,
             "REMOTE_ADDR": addr[0] if isinstance(addr, tuple) else str(addr),
@@ -163,6 +166,11 @@ class Reader:
                 close = word == "close"
         if "HTTP_HOST" not in environ:
             return None
+        host = environ["HTTP_HOST"]
+        if host != self._host:
+            if not is_host(host):
+                return None
+            self._host = host
         body = Body(self._sock, data, end, length)
         path, query = target.groups()
         environ["wsgi.input"] = body

@@ -84,6 +84,9 @@ def test_plain_ones_are_taken(method: str, lines: bytes, close: bool) -> None:
         b"",
         b"GET / HTTP/1.1\r\n" + HOST,
         b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nAccept: */*\r\n\r\n",
         b"GET / HTTP/1.0\r\n" + HOST + b"\r\n",
         b"PUT / HTTP/1.1\r\n" + HOST + b"\r\n",
         b"GET http://a/ HTTP/1.1\r\n" + HOST + b"\r\n",
@@ -136,3 +139,10 @@ def test_names_without_end_are_not_kept() -> None:
     for number in range(2 * plain._MOST_KEYS):
         assert read(b"GET / HTTP/1.1\r\n" + HOST + b"x-%d: 1\r\n\r\n" % number) is not None
     assert len(plain._KEYS) <= plain._MOST_KEYS
+
+
+def test_every_host_of_a_connection_is_looked_at() -> None:
+    reader = plain.Reader(plain.common(Config(), LISTENER), Peer(), ADDRESS)
+    hosts = (b"a", b"a", b"a@b", b"a@b", b"b:1", b"a")
+    taken = [reader.read(b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host) is not None for host in hosts]
+    assert taken == [True, True, False, False, True, True]
