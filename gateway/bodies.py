@@ -11,7 +11,9 @@ import gevent
 import msgspec
 from gunicorn.http.errors import NoMoreData, ParseException
 
+from gateway import wording
 from gateway.hangup import LEFT
+from gateway.strict import TooMuch
 from gateway.visit import of
 from protocol import forms
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -21,9 +23,10 @@ T = TypeVar("T")
 _STEP: Final = 1024
 """Bytes of a chunked body after which the others of the process have their turn: they may be as many chunks."""
 PATIENCE: Final = 60.0
-"""Seconds that any body may take."""
+"""Seconds that any body may take, and for which nothing of one may come."""
 _SLOWEST: Final = 16 * 1024
 """Bytes a second that give a large one more."""
+_LONGEST_COMPLAINT: Final = 200
 _readers: set[Any] = set()
 """Greenlets that wait for a body."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
@@ -36,9 +39,10 @@ _JSON_TYPES: Final = ("application/json", "application/x-www-form-urlencoded", "
 def read(req: falcon.Request, limit: int) -> bytes:
     """Return the whole body.
 
-    Raises ``body_too_large`` (413) as soon as more than ``limit`` bytes are announced or have come, 408 if it does
-    not come in time: a connection must not be held for ever by a client that is gone without a word.  ``400`` for
-    broken chunks, ``cancelled`` if the client leaves in the middle of it.
+    Raises ``body_too_large`` (413) as soon as more than ``limit`` bytes are announced, by its length or by its chunks,
+    or have come.  408 if nothing comes for :data:`PATIENCE` or not all of it in time: a connection must not be held
+    for ever by a client that is gone without a word.  ``400`` for broken chunks, ``cancelled`` if the client leaves in
+    the middle of it.
     """
     length = req.content_length
     if length is not None and length > limit:
@@ -49,29 +53,21 @@ def read(req: falcon.Request, limit: int) -> bytes:
         return whole
     reader = gevent.getcurrent()
     _readers.add(reader)
+    peer = req.env.get("gunicorn.socket")
+    if peer is not None:
+        peer.hurry(PATIENCE)
     patience = gevent.Timeout.start_new(PATIENCE + (limit if length is None else length) / _SLOWEST)
     try:
-        if length is not None:
-            data: bytes = source.read(length)
-            if len(data) < length:
-                raise Failure(Code.CANCELLED, LEFT).raised()
-            return data
-        if req.env.get("HTTP_TRANSFER_ENCODING") is None:
-            return b""
-        return _read_chunks(req, source, limit)
-    except NoMoreData:
-        raise Failure(Code.CANCELLED, LEFT).raised() from None
-    except ParseException as problem:
-        of(req.env).close_after()
-        raise invalid(f"the body's framing is broken: {problem}") from None
+        return _read(req, length, limit)
     except gevent.Timeout as late:
         if late is not patience:
             raise
-        of(req.env).close_after()
-        raise Failure(Code.TIMEOUT, "the body did not come in time", status=408).raised() from None
+        raise _late(req) from None
     finally:
         _readers.discard(reader)
         patience.close()
+        if peer is not None:
+            peer.hurry(None)
 
 
 def turn_away(failure: Failure) -> None:
@@ -80,7 +76,35 @@ def turn_away(failure: Failure) -> None:
         reader.throw(failure.raised())
 
 
+def _read(req: falcon.Request, length: int | None, limit: int) -> bytes:
+    source = req.env["wsgi.input"]
+    try:
+        if length is not None:
+            return _read_whole(source, length)
+        if req.env.get("HTTP_TRANSFER_ENCODING") is None:
+            return b""
+        return _read_chunks(req, source, limit)
+    except TooMuch:
+        raise _too_large(req, limit) from None
+    except (NoMoreData, ParseException) as problem:
+        peer = req.env.get("gunicorn.socket")
+        if peer is not None and peer.stalled:
+            raise _late(req) from None
+        if isinstance(problem, NoMoreData):
+            raise Failure(Code.CANCELLED, LEFT).raised() from None
+        of(req.env).close_after()
+        raise invalid(f"the body's framing is broken: {wording.of_parser(problem)[:_LONGEST_COMPLAINT]}") from None
+
+
+def _read_whole(source: Any, length: int) -> bytes:
+    data: bytes = source.read(length)
+    if len(data) < length:
+        raise NoMoreData
+    return data
+
+
 def _read_chunks(req: falcon.Request, source: Any, limit: int) -> bytes:
+    source.reader.limit = limit
     pieces = []
     size = 0
     while piece := source.read(_STEP):
@@ -90,6 +114,11 @@ def _read_chunks(req: falcon.Request, source: Any, limit: int) -> bytes:
             raise _too_large(req, limit)
         gevent.sleep(0)
     return b"".join(pieces)
+
+
+def _late(req: falcon.Request) -> LemonbusError:
+    of(req.env).close_after()
+    return Failure(Code.TIMEOUT, "the body did not come in time", status=408).raised()
 
 
 def _too_large(req: falcon.Request, limit: int) -> LemonbusError:
@@ -164,15 +193,14 @@ def _wrong_field(text: str) -> LemonbusError:
     if field is None:
         missing = re.search(r"missing required field `([^`]+)`", text)
         name = missing.group(1) if missing else ""
-        message = f"`{name}` is required" if missing else f"the body must be a JSON object: {text}"
+        message = f"`{name}` is required" if missing else f"the body must be a JSON object: {wording.of_types(text)}"
         return invalid(message, name)
     name = field.group(1)
     missing = re.search(r"missing required field `([^`]+)`", text)
     if missing:
         name = f"{name}.{missing.group(1)}"
         return invalid(f"`{name}` is required", name)
-    what = text[: field.start()]
-    return invalid(f"`{name}`: {what[0].lower()}{what[1:]}", name)
+    return invalid(f"`{name}`: {wording.of_types(text[: field.start()])}", name)
 
 
 def _first_bad_byte(data: bytes) -> int:

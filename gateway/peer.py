@@ -24,7 +24,7 @@ _WRITE: Final = 2
 class Peer:
     """One connection. One greenlet may read while another one writes; whoever closes it is the last."""
 
-    __slots__ = ("_idle", "_reader", "_reading", "_until", "_writer", "_writing", "raw")
+    __slots__ = ("_idle", "_pause", "_reader", "_reading", "_until", "_writer", "_writing", "raw")
 
     def __init__(self, family: int, kind: int, protocol: int, descriptor: int) -> None:
         """Own ``descriptor``."""
@@ -36,6 +36,7 @@ class Peer:
         self._reader: Any = None
         self._writer: Any = None
         self._until: float | None = None
+        self._pause: float | None = None
         self._idle: set[Peer] | None = None
 
     def fileno(self) -> int:
@@ -63,12 +64,22 @@ class Peer:
             self._until = 0.0
             gevent.get_hub().loop.run_callback(self._end)
 
+    def hurry(self, seconds: float | None) -> None:
+        """From now on, what is read ends when nothing came for ``seconds``; ``None``: wait as long as it takes."""
+        self._pause = seconds
+        self._until = None
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it ended so."""
+        return self._pause is not None and self._until is not None
+
     def _end(self) -> None:
         if self._until is not None:  # else its request came in this very turn
             self._reading.ring(False)
 
     def recv(self, size: int, *, likely: bool = True) -> bytes:
-        """Return what there is, waiting for it; empty at the client's end, or when it is not expected any longer.
+        """Return what there is, waiting for it; empty at the client's end, or when it is not waited for any longer.
 
         ``likely``: look before waiting.  Raises ``OSError``.
         """
@@ -83,7 +94,7 @@ class Peer:
                 return b""
 
     def _readable(self) -> bool:
-        left = None
+        left = self._pause
         if self._until is not None:
             left = self._until - time.monotonic()
             if left <= 0:
@@ -93,9 +104,12 @@ class Peer:
             watcher = self._reader = gevent.get_hub().loop.io(self.raw.fileno(), _READ)
         watcher.start(self._reading.ring)
         try:
-            return self._reading.wait(left)
+            rung = self._reading.wait(left)
         finally:
             watcher.stop()
+        if not rung and self._until is None:
+            self._until = 0.0  # whoever asks again need not wait again
+        return rung
 
     def sendall(self, data: bytes | memoryview) -> None:
         """Send all of it, in one system call where there is room; raises ``OSError``."""

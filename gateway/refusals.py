@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gunicorn.http import errors
 
-from gateway import faults
+from gateway import faults, wording
 from protocol.failures import Code, Failure
 
 _LONGEST_MESSAGE: Final = 300
@@ -17,7 +17,7 @@ def failure_for(problem: BaseException) -> Failure | None:
     """Return the failure for an exception of the parser; ``None`` if it is not the client's fault."""
     if isinstance(problem, errors.InvalidResponseHeader | errors.InvalidResponseHeaderName):
         return None
-    text = str(problem)[:_LONGEST_MESSAGE]
+    text = wording.of_parser(problem)[:_LONGEST_MESSAGE]
     if isinstance(problem, errors.LimitRequestLine):
         return Failure(Code.URI_TOO_LONG, f"the request line is too long: {text}")
     if isinstance(problem, errors.LimitRequestHeaders):

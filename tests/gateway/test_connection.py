@@ -30,6 +30,9 @@ class Eager:
     def relax(self) -> None:
         pass
 
+    def hurry(self, seconds: float | None) -> None:
+        pass
+
     def recv(self, _size: int, **_: bool) -> bytes:
         return self.pieces.pop(0) if self.pieces else b""
 

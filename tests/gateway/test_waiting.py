@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import falcon
 import falcon.testing
 import gevent
@@ -12,6 +14,8 @@ from protocol.failures import LemonbusError
 
 
 class _Never:
+    reader = SimpleNamespace()
+
     def read(self, _size: int) -> bytes:
         gevent.sleep(30.0)
         return b""

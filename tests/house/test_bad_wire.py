@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,10 @@ HUGE = 33 * 1024 * 1024
         (POST + b"Content-Length: two\r\n\r\n{}", (400,)),
         (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", (400,)),
         (POST + b"Transfer-Encoding: smoke\r\n\r\n", (400, 501)),
+        (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", (501,)),
+        (b"GET /v1/models HTTP/1.1\r\n\r\n", (400,)),
+        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", (400,)),
+        (b"GET /v1/models HTTP/1.1\r\nHost: x y\r\n\r\n", (400,)),
         (b"GET /v1/mo\0dels HTTP/1.1\r\nHost: x\r\n\r\n", (400, 404)),
         (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-A: b\0c\r\n\r\n", (400,)),
         (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX A: b\r\n\r\n", (400,)),
@@ -63,10 +68,27 @@ def test_a_large_body_within_the_limit(house: Server, stream: bool) -> None:
     wait_for(lambda: not list((house.runtime / "spool").iterdir()), "the spool file is gone")
 
 
-def test_a_body_that_never_comes(house: Server) -> None:
-    request = house.client.raw(POST + b"Content-Length: 100\r\n\r\n{")
-    request.hang_up()
+@pytest.mark.parametrize("framing", [b"Content-Length: 100\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n5\r\n{"])
+def test_who_hangs_up_in_the_middle_of_a_body_is_noticed(house: Server, framing: bytes) -> None:
+    label = f"half.{len(framing)}"
+    house.client.raw(POST + f"X-Request-ID: {label}\r\n".encode() + framing).hang_up()
+
+    def told() -> dict[str, Any] | None:
+        mine = (line for line in house.lines if line.get("request_id") == label)
+        return next((line for line in mine if line["event"] == "request"), None)
+
+    line = wait_for(told, "the request has its line in the log")
+    assert (line["status"], line["code"]) == (499, "cancelled")
     assert house.client.get("/live").status == 200
+
+
+def test_chunks_that_announce_too_much_are_not_waited_for(house: Server) -> None:
+    answer = house.client.raw(POST + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\nabc").until(
+        lambda it: it.complete, 5
+    )
+    check(answer, house, 413)
+    assert answer.read_to_close(5)
+    answer.hang_up()
 
 
 def test_requests_on_one_connection(house: Server) -> None:

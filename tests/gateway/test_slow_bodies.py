@@ -1,0 +1,142 @@
+"""Bodies that do not come: how long they are waited for, over real connections."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import falcon
+import gevent
+import pytest
+from gevent.socket import wait_read
+from gunicorn.config import Config
+
+from gateway import bodies, faults, plain
+from gateway.connection import Connection
+from gateway.middleware import Label
+from gateway.peer import Peer
+from tests.gateway.process.talk import error_of
+from tests.gateway.rawhttp import parsed
+
+DEADLINE = 10.0
+PATIENCE = 0.3
+MORE = 1.0
+"""Patience where a slow machine must not be taken for a slow client."""
+LIMIT = 32 * 1024 * 1024
+HEAD = b"POST /read HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n"
+
+
+class Read:
+    """Says how long the body is."""
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        resp.text = str(len(bodies.read(req, LIMIT)))
+
+
+class Process:
+    """What a connection needs of its process, over an application of one route."""
+
+    cfg: Any = Config()
+    listener: Any = ("127.0.0.1", 1)
+    stays = True
+    patience = DEADLINE
+
+    def __init__(self) -> None:
+        self.common = plain.common(self.cfg, self.listener)
+        self.idle: set[Any] = set()
+        self.app: Any = falcon.App(middleware=[Label()])
+        self.app.add_route("/read", Read())
+        faults.install(self.app)
+
+    def wsgi(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        pieces: Iterable[bytes] = self.app(environ, start_response)
+        return pieces
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A client's end of a connection that is served with little patience."""
+    monkeypatch.setattr(bodies, "PATIENCE", PATIENCE)
+    with socket.create_server(("127.0.0.1", 0)) as listener, gevent.Timeout(DEADLINE):
+        ours = socket.create_connection(listener.getsockname())
+        theirs, address = listener.accept()
+        peer = Peer(theirs.family, theirs.type, theirs.proto, theirs.detach())
+        serving = gevent.spawn(Connection(Process(), peer, address).serve)
+        with ours:
+            ours.settimeout(DEADLINE)
+            yield ours
+        serving.get()
+
+
+def answer(client: socket.socket) -> bytes:
+    """Everything until the server ends the connection; others of this process have their turn meanwhile."""
+    pieces = []
+    with contextlib.suppress(ConnectionResetError):
+        while True:
+            wait_read(client.fileno(), timeout=DEADLINE)
+            if not (data := client.recv(65536)):
+                break
+            pieces.append(data)
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        HEAD % b"Content-Length: 100" + b"{",
+        HEAD % b"Content-Length: %d" % LIMIT + b"{",
+        HEAD % b"X-Odd:\r\nContent-Length: %d" % LIMIT + b"{",
+        HEAD % b"Transfer-Encoding: chunked",
+        HEAD % b"Transfer-Encoding: chunked" + b"%x\r\nabc" % LIMIT,
+        HEAD % b"Transfer-Encoding: chunked" + b"3\r\nabc",
+        HEAD % b"Transfer-Encoding: chunked" + b"0\r\n",
+    ],
+)
+def test_a_body_of_which_nothing_more_comes_is_408(client: socket.socket, sent: bytes) -> None:
+    began = time.monotonic()
+    client.sendall(sent)
+    response = parsed(answer(client))
+    assert PATIENCE <= time.monotonic() - began < DEADLINE / 2
+    assert (response[0], response[1]["connection"], error_of(response)["code"]) == (408, "close", "timeout")
+
+
+def test_a_body_that_comes_bit_by_bit_is_waited_for(client: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "PATIENCE", MORE)
+    client.sendall(HEAD % b"Connection: close\r\nTransfer-Encoding: chunked")
+    pieces = [b"800", b"0\r\n", *[b"x" * 4096] * 8, b"\r\n0\r", b"\n\r\n"]
+    due = gevent.get_hub().loop.timer(MORE / 6, MORE / 6)
+    due.start(lambda: client.sendall(pieces.pop(0)) if pieces else due.stop())
+    response = parsed(answer(client))
+    due.close()
+    assert (response[0], response[2]) == (200, b"32768")
+
+
+def test_a_small_body_may_not_take_for_ever(client: socket.socket) -> None:
+    client.sendall(HEAD % b"Content-Length: 100")
+    due = gevent.get_hub().loop.timer(PATIENCE / 3, PATIENCE / 3)
+
+    def more() -> None:
+        with contextlib.suppress(OSError):
+            client.sendall(b"x")
+
+    due.start(more)
+    response = parsed(answer(client))
+    due.close()
+    assert response[0] == 408
+
+
+def test_the_next_request_is_waited_for_as_ever(client: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "PATIENCE", MORE)
+    client.sendall(HEAD % b"Content-Length: 3" + b"ab")
+    due = gevent.get_hub().loop.timer(MORE / 6)
+    due.start(client.sendall, b"c")
+    wait_read(client.fileno(), timeout=DEADLINE)
+    assert client.recv(65536).endswith(b"3")
+    due.close()
+    due = gevent.get_hub().loop.timer(1.5 * MORE)
+    due.start(client.sendall, HEAD % b"Connection: close\r\nContent-Length: 4" + b"abcd")
+    assert parsed(answer(client))[2] == b"4"
+    due.close()
