@@ -83,6 +83,8 @@ def answer(req: falcon.Request, resp: falcon.Response, failure: Failure) -> None
     wait = retry_after(failure)
     if wait:
         resp.set_header("Retry-After", wait)
+    if failure.code is Code.UNAUTHORIZED:
+        resp.set_header("WWW-Authenticate", 'Bearer realm="lemonbus"')
     if failure.code in (Code.DRAINING, Code.SUPERVISOR_LOST, Code.CANCELLED):
         resp.set_header("Connection", "close")
         visit.close_after()

@@ -12,12 +12,13 @@ from typing import Any, Final
 import simple_websocket
 from wsproto.utilities import ProtocolError
 
-from gateway.cli.exits import UNREACHABLE, Trouble
+from gateway.cli.exits import FORBIDDEN, UNREACHABLE, Trouble
 from gateway.cli.server import Server, refusal
 
 PING_SECONDS: Final = 25
 RETRY_FIRST: Final = 0.25
 RETRY_MOST: Final = 5.0
+_PATH: Final = "/logs/stream"
 
 Entry = dict[str, Any]
 
@@ -76,8 +77,8 @@ class LogFeed:
             pause = min(2 * pause, RETRY_MOST)
 
     def _subscribe(self) -> simple_websocket.Client:
-        self._server.reach()  # says better than the library why not
-        url = f"ws{self._server.url.removeprefix('http')}/logs/stream"
+        self._ask()
+        url = f"ws{self._server.url.removeprefix('http')}{_PATH}"
         try:
             socket = simple_websocket.Client.connect(
                 url,
@@ -94,6 +95,14 @@ class LogFeed:
         except (OSError, ProtocolError, simple_websocket.ConnectionClosed) as problem:
             raise Trouble(f"{self._server.url}: the connection broke off", UNREACHABLE) from problem
         return socket
+
+    def _ask(self) -> None:
+        """Ask without WebSocket first: that says why not where the library does not."""
+        try:
+            self._server.call("GET", _PATH)
+        except Trouble as trouble:
+            if trouble.exit_code in (FORBIDDEN, UNREACHABLE):
+                raise
 
     def _receive(self, socket: simple_websocket.Client) -> Any:
         try:

@@ -67,10 +67,6 @@ class Server:
                         yield ServerEvent(event or "message", "\n".join(data))
                     event, data = "", []
 
-    def reach(self) -> None:
-        """Find out whether somebody listens there."""
-        self._connected().close()
-
     def _connected(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=CONNECT_SECONDS)

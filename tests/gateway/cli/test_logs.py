@@ -13,7 +13,7 @@ import simple_websocket
 
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.cli.person import LAUNCH
-from tests.gateway.webserver import WebServer
+from tests.gateway.webserver import Reply, WebServer
 
 
 def entry(seq: int, severity: str = "Info") -> dict[str, Any]:
@@ -51,6 +51,19 @@ def test_logs_refused(server: WebServer, lemonbus: Ends) -> None:
 
     server.talk = talk
     assert lemonbus("logs") == (1, "", "lemonbus: no such level\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [(401, "unauthorized", "this API key is not valid"), (403, "forbidden", "this Host may not read the logs")],
+)
+@pytest.mark.parametrize("verb", [("logs",), ("logs", "-f")])
+def test_logs_says_why_it_may_not_read(
+    server: WebServer, lemonbus: Ends, verb: tuple[str, ...], status: int, code: str, message: str
+) -> None:
+    error = {"message": message, "code": code, "request_id": "req-1"}
+    server.replies["GET", "/logs/stream"] = Reply({"status": "error", "message": message, "error": error}, status)
+    assert lemonbus(*verb) == (4, "", f"lemonbus: {message} ({code}, req-1)\n")
 
 
 def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: WebServer) -> None:
