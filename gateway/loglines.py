@@ -9,12 +9,15 @@ import msgspec
 
 from protocol.admin import FollowLogs, LogBatch, LogEntry
 from protocol.decoding import UNREADABLE
-from protocol.failures import invalid
+from protocol.failures import LemonbusError, invalid
 from protocol.logs import RANK, SEVERITY
 
 BACKLOG_ENTRIES: Final = 2000
 BACKLOG_BYTES: Final = 4 * 1024 * 1024
 FILTERS: Final = ("model", "level", "request_id", "process")
+QUERY: Final = (*FILTERS, "boot", "after_seq")
+"""What the address may say too."""
+_MOST_DIGITS: Final = 18
 _HEAD: Final = frozenset({"ts", "level", "process", "pid", "event"})
 _LEVELS: Final = {severity.lower(): level for level, severity in SEVERITY.items()} | {level: level for level in RANK}
 _ONE_LINE: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {9: "\t", 10: "\\n", 13: "\\r"}
@@ -54,9 +57,12 @@ def _text(fields: dict[str, Any]) -> str:
 
 
 def subscription(number: int, message: str | bytes, query: dict[str, str]) -> FollowLogs:
-    """Return the call that a ``logs.subscribe`` message means; ``query``: filters from the address.
+    """Return the call that a ``logs.subscribe`` message means; ``query``: what the address said (:data:`QUERY`).
 
-    Raises ``invalid_request`` naming what is wrong.
+    ``after_seq`` beyond the newest entry brings the whole snapshot, because a server counts from 1 again when it
+    starts: the number is one of its last life, and who gave it has seen nothing of this one.  ``boot``, which the
+    snapshot named, tells that for certain.  Unknown fields are passed over.  Raises ``invalid_request`` naming what is
+    wrong.
     """
     try:
         wish = _decode(message)
@@ -65,8 +71,10 @@ def subscription(number: int, message: str | bytes, query: dict[str, str]) -> Fo
     if wish.get("type") != "logs.subscribe":
         raise invalid('`type` must be "logs.subscribe"', "type")
     after = wish.get("after_seq")
-    if after is not None and (isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 2**63):
-        raise invalid("`after_seq` must be null or a whole number", "after_seq")
+    if after is None:
+        after = after_of(query.get("after_seq", ""))
+    elif isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 2**63:
+        raise _no_number()
     texts: dict[str, str] = {}
     for key in (*FILTERS, "boot"):
         value = wish.get(key)
@@ -75,6 +83,17 @@ def subscription(number: int, message: str | bytes, query: dict[str, str]) -> Fo
         texts[key] = query.get(key, "") if value is None else value
     texts["level"] = level_of(texts["level"])
     return FollowLogs(number, after, **texts)
+
+
+def after_of(given: str) -> int | None:
+    """Return the sequence number in an address, None if there is none; raises ``invalid_request``."""
+    if given and not (given.isascii() and given.isdigit() and len(given) <= _MOST_DIGITS):
+        raise _no_number()
+    return int(given) if given else None
+
+
+def _no_number() -> LemonbusError:
+    return invalid("`after_seq` must be null or a whole number", "after_seq")
 
 
 def level_of(given: str) -> str:

@@ -20,7 +20,7 @@ from wsproto.utilities import RemoteProtocolError
 from gateway import faults
 from gateway.calls import Follower
 from gateway.house import REFUSALS, House, State
-from gateway.loglines import FILTERS, Backlog, level_of, shown, subscription
+from gateway.loglines import QUERY, Backlog, after_of, level_of, shown, subscription
 from gateway.outlet import Outlet
 from gateway.visit import of
 from protocol import logs, wire
@@ -45,18 +45,24 @@ class LogStream:
 
     changes: ClassVar[frozenset[str]] = frozenset({"GET"})
     """It changes nothing, but no foreign page may read along: WebSockets know no CORS."""
+    deed: ClassVar[str] = "read the logs"
 
     def __init__(self, house: House) -> None:
         """Ask ``house``."""
         self._house = house
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Upgrade, and serve until one side has had enough."""
+        """Upgrade, and serve until one side has had enough.
+
+        The query may say what the subscription may, which has the last word; names that it does not know are passed
+        over, as unknown fields are.
+        """
         if (req.get_header("Upgrade") or "").lower() != "websocket":
             resp.set_header("Upgrade", "websocket")
             raise Failure(Code.INVALID_REQUEST, "this route speaks WebSocket", status=426).raised()
-        query = {key: req.get_param(key, default="") for key in FILTERS}
+        query = {key: req.get_param(key, default="") for key in QUERY}
         level_of(query["level"])
+        after_of(query["after_seq"])
         visit = of(req.env)
         outlet = Outlet(req.env["gunicorn.socket"], PATIENCE)
         # Without the client's offer nothing is compressed: a snapshot would hold everybody else up.

@@ -91,12 +91,13 @@ class Key:
 class Foreign:
     """Without a key: no web page from elsewhere may change the server's state.
 
-    A resource names its methods that do in the class attribute ``changes`` (``frozenset({"POST"})``).
+    A resource names its methods that do in the class attribute ``changes`` (``frozenset({"POST"})``), and in
+    ``deed`` what they do, if that is something else.
     """
 
-    def __init__(self, host: str, origins: list[str]) -> None:
-        """Accept this machine's names, and ``origins`` that were configured one by one."""
-        self._names = {"localhost", host.lower(), socket.gethostname().lower()}
+    def __init__(self, host: str, hosts: list[str], origins: list[str]) -> None:
+        """Accept this machine's names, ``hosts`` that it is called too, and ``origins`` that were configured."""
+        self._names = {"localhost", host.lower(), socket.gethostname().lower(), *(each.lower() for each in hosts)}
         self._origins = frozenset(origins) - {"*"}
 
     def process_resource(
@@ -105,13 +106,15 @@ class Foreign:
         """Refuse what comes from a foreign page or under a foreign name."""
         if req.method not in getattr(resource, "changes", ()):
             return
+        deed = getattr(resource, "deed", "change the server")
         if not self._ours(_hostname(f"//{req.get_header('Host') or ''}")):
-            raise Failure(Code.FORBIDDEN, "this Host may not change the server; set an API key to allow it").raised()
+            remedy = "name it in allowed_hosts, or set an API key, to allow it"
+            raise Failure(Code.FORBIDDEN, f"this Host may not {deed}; {remedy}").raised()
         origin = req.get_header("Origin")
         if origin is None or origin in self._origins:
             return
         if not self._local(_hostname(origin)):
-            raise Failure(Code.FORBIDDEN, "pages of this origin may not change the server").raised()
+            raise Failure(Code.FORBIDDEN, f"pages of this origin may not {deed}").raised()
 
     def _ours(self, name: str | None) -> bool:
         # A page can only make a browser send us a name it has rebound, never an address.
@@ -155,5 +158,6 @@ class Door:
 def every(house: House) -> list[Any]:
     """Return them in their order."""
     settings = house.settings
-    guard = Key(settings.api_key) if settings.api_key else Foreign(settings.host, settings.cors_origins)
-    return [Label(), Cors(settings.cors_origins), guard, Door(house)]
+    origins = settings.cors_origins
+    guard = Key(settings.api_key) if settings.api_key else Foreign(settings.host, settings.allowed_hosts, origins)
+    return [Label(), Cors(origins), guard, Door(house)]

@@ -199,7 +199,8 @@ class Stats(msgspec.Struct, frozen=True, omit_defaults=True):
 class FollowLogs(msgspec.Struct, frozen=True, omit_defaults=True):
     """→ :class:`LogSnapshot`, then :class:`LogBatch` under the same number until :class:`Forget`.
 
-    ``after_seq`` only counts if ``boot`` is the present one or empty; else the snapshot is whole.
+    ``after_seq`` only counts if ``boot`` is the present one or empty, and no entry is that new: numbers begin anew
+    with each boot.  Else the snapshot is whole.
     """
 
     number: int

@@ -24,6 +24,7 @@ SECRET: Final = frozenset({"api_key"})
 """Never shown, and no flags: a command line is visible to everybody on the machine."""
 
 _FORMS: Final = {
+    "allowed_hosts": "a list of names of hosts, without ports",
     "host": "an IP address or a host name",
     "backend_releases": "a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST",
     "release_mirror": "an http or https address",

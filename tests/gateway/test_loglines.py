@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway import loglines
-from gateway.loglines import Backlog, level_of, shown, subscription
+from gateway.loglines import Backlog, after_of, level_of, shown, subscription
 from protocol.admin import FollowLogs, LogBatch, LogEntry
 from protocol.failures import Code, LemonbusError
 from protocol.logs import SEVERITY
@@ -87,6 +87,10 @@ def test_whatever_is_in_the_log_becomes_an_entry(fields: bytes) -> None:
         ({"after_seq": None}, {}, FollowLogs(4)),
         ({"after_seq": 1042, "boot": "b"}, {}, FollowLogs(4, 1042, "b")),
         ({"after_seq": 0}, {}, FollowLogs(4, 0)),
+        ({}, {"after_seq": "1042", "boot": "b"}, FollowLogs(4, 1042, "b")),
+        ({"after_seq": 7}, {"after_seq": "1042"}, FollowLogs(4, 7)),
+        ({"after_seq": None}, {"after_seq": "1042"}, FollowLogs(4, 1042)),
+        ({"nonsense": 1}, {"after_seq": ""}, FollowLogs(4)),
         ({}, {"model": "m", "level": "Warning"}, FollowLogs(4, model="m", level="warning")),
         ({"model": "n", "level": "Fatal"}, {"model": "m"}, FollowLogs(4, model="n", level="critical")),
         ({"request_id": "r", "process": "engine"}, {"process": "x"}, FollowLogs(4, request_id="r", process="engine")),
@@ -123,6 +127,13 @@ def test_a_wrong_subscription_is_explained(message: str | bytes, param: str) -> 
     with pytest.raises(LemonbusError) as caught:
         subscription(1, message, {})
     assert (caught.value.failure.code, caught.value.failure.param) == (Code.INVALID_REQUEST, param)
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1.5", "²", "1" * 19, " 1"])
+def test_a_wrong_place_in_the_address_is_explained(text: str) -> None:
+    with pytest.raises(LemonbusError) as caught:
+        after_of(text)
+    assert caught.value.failure.param == "after_seq"
 
 
 def test_levels_and_severities_are_both_words_for_a_level() -> None:

@@ -222,9 +222,32 @@ def test_what_is_no_handshake_of_ours_gets_an_error_body(house: StandIn, headers
     assert json.loads(body)["status"] == "error"
 
 
-def test_a_wrong_filter_in_the_address_is_400(house: StandIn) -> None:
-    got, _, body = house.get("/logs/stream?level=loud", Upgrade="websocket")
-    assert (got, json.loads(body)["error"]["param"]) == (400, "level")
+@pytest.mark.parametrize("query", ["level=loud", "after_seq=x", "after_seq=-1"])
+def test_a_wrong_filter_in_the_address_is_400(house: StandIn, query: str) -> None:
+    got, _, body = house.get(f"/logs/stream?{query}", Upgrade="websocket")
+    assert (got, json.loads(body)["error"]["param"]) == (400, query.partition("=")[0])
+
+
+def test_what_the_address_says_of_the_place_counts_and_what_it_says_besides_is_passed_over(
+    house: StandIn, connect: Connect
+) -> None:
+    client = connect("?after_seq=1042&boot=boot7&nonsense=1")
+    client.send(SUBSCRIBE)
+    _, call = answer(house)
+    assert (call.after_seq, call.boot) == (1042, "boot7")
+    assert heard(client)["entries"] == []
+
+
+@pytest.mark.parametrize(
+    ("header", "says"), [("Host: box.lan", "this Host may not read the logs"), ("Origin: http://evil.example", "read")]
+)
+def test_who_may_not_read_is_told_so(house: StandIn, header: str, says: str) -> None:
+    fields = header + "\r\n" + ("" if header.startswith("Host") else "Host: localhost\r\n")
+    got, _, body = house.raw(f"GET /logs/stream HTTP/1.1\r\n{fields}Connection: close\r\n\r\n".encode())
+    message = json.loads(body)["message"]
+    assert got == 403
+    assert says in message
+    assert "change" not in message
 
 
 def test_a_streamed_pull_tells_and_a_hang_up_is_passed_on(house: StandIn) -> None:

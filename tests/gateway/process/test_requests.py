@@ -10,30 +10,56 @@ import msgspec
 import pytest
 
 from tests.gateway.process.talk import CHAT, PATH, error_of, serve_whole
-from tests.gateway.rawhttp import parsed, read_to_end, request
+from tests.gateway.rawhttp import parsed, read_to_end, read_until, request
 from tests.gateway.standin import StandIn, standing, wait_for
+
+CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: %b\r\n\r\n"
 
 
 @pytest.mark.parametrize(
     ("raw", "status"),
     [
-        (b"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400),
-        (b"GET /a\x00b HTTP/1.1\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nA: b\x00c\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400),
+        (b"GET /a\x00b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: b\x00c\r\n\r\n", 400),
         (b"nonsense\r\n\r\n", 400),
-        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", 414),
-        (b"GET / HTTP/1.1\r\nA: " + b"a" * 9000 + b"\r\n\r\n", 431),
-        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
-        (b"POST / HTTP/1.1\r\nTransfer-Encoding: odd\r\n\r\n", 501),
+        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 9000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: odd\r\n\r\n", 501),
         (b"GET / HTTP/9.9\r\n\r\n", 400),
-        (b"POST /v1/chat/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400),
-        (b"POST /v1/chat/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}nonsense", 400),
+        (
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+            400,
+        ),
+        (b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}nonsense", 400),
+        (CHUNKED % b"gzip, chunked", 501),
+        (CHUNKED % b"gzip\r\nTransfer-Encoding: chunked", 501),
+        (CHUNKED % b"chunked, gzip", 400),
+        (CHUNKED % b"gzip", 400),
+        (b"GET /live HTTP/1.1\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\nX-A: b\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\nHost: evil.example@localhost\r\n\r\n", 400),
     ],
 )
 def test_what_the_parser_refuses_is_answered_in_json(house: StandIn, raw: bytes, status: int) -> None:
     response = house.raw(raw)
     assert response[0] == status
+    assert response[1]["connection"] == "close"
     error_of(response)
+
+
+@pytest.mark.parametrize("line", [b"Host: a/b", b"Host: a\r\nTransfer-Encoding: gzip, chunked"])
+def test_what_the_head_is_refused_for_is_told_under_its_own_id(house: StandIn, line: bytes) -> None:
+    response = house.raw(b"POST /v1/load HTTP/1.1\r\nX-Request-ID: head.1\r\n" + line + b"\r\n\r\n0\r\n\r\n")
+    assert error_of(response)["request_id"] == "head.1"
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nHost:\r\n", b"HTTP/1.1\r\nHost: [::1]:13305\r\n"])
+def test_who_need_not_name_a_host_or_does_is_answered(house: StandIn, head: bytes) -> None:
+    assert house.raw(b"GET /live " + head + b"Connection: close\r\n\r\n")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -76,9 +102,19 @@ def test_a_chunked_body_over_the_limit_is_413_before_its_end(house: StandIn) -> 
     error_of(response)
 
 
+@pytest.mark.parametrize("chunks", [b"ffffffff\r\nabc", b"%x\r\n" % 1_000_001, b"1\r\nx\r\n%x\r\n" % 1_000_000])
+def test_chunks_that_announce_more_than_the_limit_are_413_at_once(house: StandIn, chunks: bytes) -> None:
+    with house.connect() as connection:
+        connection.sendall(CHUNKED % b"chunked" + chunks)
+        response = parsed(read_until(connection, b"}}"))
+        assert (response[0], response[1]["connection"]) == (413, "close")
+        assert error_of(response)["code"] == "body_too_large"
+        assert read_to_end(connection) == b""
+
+
 def test_multipart_is_refused_by_a_json_route(house: StandIn) -> None:
     response = house.raw(
-        b"POST /v1/chat/completions HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=x\r\n"
         b"Content-Length: 2\r\n\r\n{}"
     )
     assert response[0] == 415
@@ -112,8 +148,8 @@ def test_foreign_pages_may_not_change_the_server(house: StandIn) -> None:
         {"Origin": "http://evil.example"},
         {"Origin": "http://["},
         {"Host": "evil.example"},
-        {"Host": "[::1"},
-        {"Host": "a]b"},
+        {"Host": "[::x]"},
+        {"Host": "[:::1]"},
     ):
         response = house.raw(
             b"POST /v1/load HTTP/1.1\r\n"
@@ -123,6 +159,16 @@ def test_foreign_pages_may_not_change_the_server(house: StandIn) -> None:
         )
         assert response[0] == 403
         error_of(response)
+
+
+def test_a_name_that_was_allowed_may_change_the_server(tmp_path: Path) -> None:
+    def ask(house: StandIn, name: str) -> int:
+        head = b"POST /v1/params HTTP/1.1\r\n"
+        fields = f"Host: {name}:8080\r\nOrigin: http://{name}:8080\r\nConnection: close\r\nContent-Length: 1\r\n\r\n["
+        return house.raw(head + fields.encode())[0]
+
+    with standing(tmp_path / "r", api_key="", allowed_hosts=["Box.lan"]) as house:
+        assert [ask(house, name) for name in ("box.lan", "BOX.LAN", "other.lan")] == [400, 400, 403]
 
 
 def test_every_line_of_the_log_carries_the_request_id(house: StandIn) -> None:
@@ -137,10 +183,10 @@ def test_with_a_key_only_the_probes_are_open(tmp_path: Path) -> None:
         assert house.get("/live")[0] == house.get("/health")[0] == 200
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"x_api_key": "wrong"}, {"Authorization": "Basic x"}):
             response = house.post(PATH, CHAT, **headers)
-            assert response[0] == 401
+            assert (response[0], response[1]["www-authenticate"]) == (401, 'Bearer realm="lemonbus"')
             error_of(response)
         for key, status in (("secret-/+=", 200), ("secret-ä", 401)):
-            head = b"POST /v1/chat/completions HTTP/1.1\r\nConnection: close\r\n"
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
             body = msgspec.json.encode(CHAT)
             for name in ("Authorization: Bearer", "x-api-key:"):
                 fields = f"{name} {key}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
