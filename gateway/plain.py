@@ -29,6 +29,9 @@ _STEP: Final = 1024 * 1024
 _KEYS: dict[bytes, str] = {}
 """Names as clients write them → keys of the environment; bounded by :data:`_MOST_KEYS`."""
 _MOST_KEYS: Final = 512
+_hosts: set[str] = set()
+"""What was found valid: a server has few names."""
+_MOST_HOSTS: Final = 64
 
 
 class Body:
@@ -111,12 +114,11 @@ class _Head:
 class Reader:
     """Reads the plain requests of one connection."""
 
-    __slots__ = ("_base", "_host", "_sock")
+    __slots__ = ("_base", "_sock")
 
     def __init__(self, base: dict[str, Any], sock: Any, addr: Any) -> None:
         """``base``: what all environments of the process have in common (:func:`common`)."""
         self._sock = sock
-        self._host = "localhost"  # the last one that was found valid: a client mostly says the same again
         self._base = base | {
             "gunicorn.socket": sock,
             "REMOTE_ADDR": addr[0] if isinstance(addr, tuple) else str(addr),
@@ -167,10 +169,8 @@ class Reader:
         if "HTTP_HOST" not in environ:
             return None
         host = environ["HTTP_HOST"]
-        if host != self._host:
-            if not is_host(host):
-                return None
-            self._host = host
+        if host not in _hosts and not _is_host(host):
+            return None
         body = Body(self._sock, data, end, length)
         path, query = target.groups()
         environ["wsgi.input"] = body
@@ -193,6 +193,13 @@ def _key(name: bytes) -> str:
     if len(_KEYS) < _MOST_KEYS:
         _KEYS[name] = key
     return key
+
+
+def _is_host(text: str) -> bool:
+    valid = is_host(text)
+    if valid and len(_hosts) < _MOST_HOSTS:
+        _hosts.add(text)
+    return valid
 
 
 def common(cfg: Any, listener: Any) -> dict[str, Any]:
