@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from protocol import smallfiles
 from protocol.decoding import UNREADABLE
 
 RECORD: Final = "lemonbus.json"
@@ -63,7 +64,7 @@ def find(cache_dir: str, recipe: str, backend: str) -> list[Installation]:
         return []
     for folder in folders:
         try:
-            record = msgspec.json.decode((folder / RECORD).read_bytes(), type=Record)
+            record = msgspec.json.decode(smallfiles.read(folder / RECORD), type=Record)
             found.append(((folder / RECORD).stat().st_mtime, Installation(folder, record)))
         except (OSError, *UNREADABLE):
             continue  # not one of ours, or taken away meanwhile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from protocol import smallfiles
 from protocol.decoding import UNREADABLE
 
 
@@ -69,9 +71,13 @@ def read_object(path: Path) -> dict[str, Any]:
     Raises ValueError saying what is wrong with its content, and OSError if it cannot be read.
     """
     try:
-        data = path.read_bytes()
+        data = smallfiles.read(path)
     except FileNotFoundError:
         return {}
+    except OSError as problem:
+        if problem.errno == errno.EFBIG:
+            raise ValueError(f"{path.name}: {problem.strerror}") from None
+        raise
     try:
         value = msgspec.json.decode(data, type=dict[str, Any])
     except UNREADABLE as problem:

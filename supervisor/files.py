@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from protocol import checkpoints
+from protocol import checkpoints, smallfiles
 from protocol.checkpoints import GENAI, HubPlace, TagPlace
 from protocol.decoding import UNREADABLE
 from protocol.shelf import Source
@@ -102,7 +102,7 @@ def _marked(place: TagPlace, cache_dir: str) -> Files | None:
     mark = place.mark(cache_dir)
     try:
         facts = mark.stat()
-        noted = msgspec.json.decode(mark.read_bytes(), type=dict[str, Any])
+        noted = msgspec.json.decode(smallfiles.read(mark), type=dict[str, Any])
     except (OSError, *UNREADABLE):
         return None
     size = noted.get("size", 0)
@@ -112,7 +112,7 @@ def _marked(place: TagPlace, cache_dir: str) -> Files | None:
 def snapshots(repo: Path) -> Iterator[Path]:
     """Yield the snapshots of a cached repository, the one that ``main`` points to first."""
     try:
-        main = (repo / "refs" / "main").read_text("ascii").strip()
+        main = smallfiles.read(repo / "refs" / "main").decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
         main = ""
     try:
