@@ -123,14 +123,21 @@ def dtype(name: str) -> str:
     return found[1].lower() if found else quantization(name)
 
 
-def whole(file: str, files: list[str]) -> list[str]:
-    """Return a file and, if it is a shard, its siblings in order; nothing if one of them is missing."""
+def shards(file: str) -> list[str]:
+    """Return a file and, if it is a shard, all its siblings in order, whether they are there or not."""
     shard = _SHARD.fullmatch(file)
     if not shard:
         return [file]
-    count = int(shard[3])
-    names = [f"{shard[1]}-{number:05d}-of-{shard[3]}.gguf" for number in range(1, count + 1)]
-    return names if count <= len(files) and set(names) <= set(files) else []
+    return [f"{shard[1]}-{number:05d}-of-{shard[3]}.gguf" for number in range(1, int(shard[3]) + 1)]
+
+
+def whole(file: str, files: frozenset[str]) -> list[str]:
+    """Return a file and, if it is a shard, its siblings in order; nothing if one of them is missing."""
+    shard = _SHARD.fullmatch(file)
+    if shard and int(shard[3]) > len(files):
+        return []  # before a hundred thousand names are made up for a file that claims as many
+    names = shards(file)
+    return names if shard is None or files.issuperset(names) else []
 
 
 def stem(file: str) -> str:
@@ -146,7 +153,8 @@ def _bare(file: str) -> str:
 def models(files: list[str]) -> list[list[str]]:
     """Return the files of every GGUF model in a repository, shards in order; what is not whole is left out."""
     found = sorted(file for file in files if file.lower().endswith(".gguf") and not is_projector(file))
-    groups = (whole(file, files) for file in found if (shard := _SHARD.fullmatch(file)) is None or int(shard[2]) == 1)
+    there = frozenset(files)
+    groups = (whole(file, there) for file in found if (shard := _SHARD.fullmatch(file)) is None or int(shard[2]) == 1)
     return [group for group in groups if group]
 
 
@@ -157,7 +165,7 @@ def choose(files: list[str], variant: str) -> list[str]:
     the shortest name: ``Q4_K_M`` is not ``UD-Q4_K_M``.  A folder with :data:`GENAI` is one model, that file last.
     """
     if named := _named(files, variant):
-        return whole(named, files)
+        return whole(named, frozenset(files))
     found = models(files)
     if variant not in ("", "*"):
         return _meant(found, variant) or _together(files, variant.lower() + "/")

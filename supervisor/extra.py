@@ -87,12 +87,13 @@ class ExtraModels:
 
     def _add(self, folder: Path, files: list[str], depth: int) -> None:
         models = {checkpoints.stem(file): file for file in reversed(files) if not checkpoints.is_projector(file)}
+        there = frozenset(files)
         projectors = [file for file in files if checkpoints.is_projector(file)]
         for stem, file in sorted(models.items()):
             alone = len(models) == 1
             name = PREFIX + (folder.name if alone and depth else stem)
             mmproj = str(folder / projectors[0]) if projectors and (alone or depth) else ""
-            problem = self._problem(name, file, files)
+            problem = self._problem(name, file, there)
             if problem:
                 self.problems.append(f"extra models directory: {folder / file} {problem}")
                 continue
@@ -136,7 +137,7 @@ class ExtraModels:
             path=str(folder / file),
         )
 
-    def _problem(self, name: str, file: str, files: list[str]) -> str:
+    def _problem(self, name: str, file: str, files: frozenset[str]) -> str:
         if not checkpoints.whole(file, files):
             return self._problem_of_name(name) or "is one of several shards, and not all of them are there"
         return self._problem_of_name(name)

@@ -166,3 +166,13 @@ def test_the_hubs_cache_is_where_its_library_says(variables: dict[str, str], mon
         check=True,
     )
     assert str(checkpoints.hub_cache()) == told.stdout.strip()
+
+
+def test_names_are_not_made_up_for_a_file_that_claims_more_shards_than_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = frozenset(["a-00001-of-00002.gguf", "a-00002-of-00002.gguf", "b-00001-of-99999.gguf", "c.gguf"])
+    assert checkpoints.whole("c.gguf", there) == ["c.gguf"]
+    assert checkpoints.whole("a-00002-of-00002.gguf", there) == ["a-00001-of-00002.gguf", "a-00002-of-00002.gguf"]
+    monkeypatch.setattr(checkpoints, "shards", lambda file: pytest.fail(f"made up the shards of {file}"))
+    assert checkpoints.whole("b-00001-of-99999.gguf", there) == []
