@@ -7,7 +7,7 @@ library is not imported, because the supervisor must not pay for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,16 +43,19 @@ def expected(entry: Entry) -> Files:
 
 
 def _local(entry: Entry) -> Files | None:
-    path = Path(entry.path)
-    if path.name == GENAI:
-        names = sorted(walk(path.parent), key=lambda name: name == GENAI)
-        return _measured([path.parent / name for name in names], path.parent) if GENAI in names else None
-    try:
-        beside = [item.name for item in path.parent.iterdir()]
-    except OSError:
-        return None
-    shards = checkpoints.whole(path.name, beside)
-    return _measured([path.with_name(shard) for shard in shards], Path(entry.mmproj or path.parent))
+    return _measured(_parts(entry.path), entry.mmproj)
+
+
+def _parts(path: str) -> list[str]:
+    """Return the files of which one of the extra models directory is the first; of a folder of ONNX the last.
+
+    A folder of GGUF files is not looked through: it may have thousands, and each of them asks.
+    """
+    name = path.rpartition("/")[2]
+    folder = path.removesuffix(name)
+    if name == GENAI:
+        return [*(folder + each for each in walk(Path(folder)) if each != GENAI), path]
+    return [folder + each for each in checkpoints.shards(name)]
 
 
 def _of_source(source: Source, cache_dir: str) -> Files | None:
@@ -135,20 +138,20 @@ def walk(folder: Path, prefix: str = "") -> Iterator[str]:
         return
 
 
-def _measured(paths: list[Path], mmproj: Path) -> Files | None:
-    """Return the files with their size; ``mmproj`` is a folder where there is no projector."""
+def _measured(paths: Sequence[str | Path], mmproj: str | Path) -> Files | None:
+    """Return the files with their size; ``mmproj`` is a folder, or nothing, where there is no projector."""
     size = modified = 0
     try:
         for path in paths:
-            facts = path.stat()
+            facts = os.stat(path)  # noqa: PTH116 - no pathlib where a listing asks for thousands
             size += facts.st_size
             modified = max(modified, int(facts.st_mtime))
-        beside = mmproj.is_file()
-        size += mmproj.stat().st_size if beside else 0
+        beside = bool(mmproj) and Path(mmproj).is_file()
+        size += Path(mmproj).stat().st_size if beside else 0
     except OSError:
         return None
     if not size:
         return None
-    return Files(
-        str(paths[-1].parent if paths[-1].name == GENAI else paths[0]), str(mmproj) if beside else "", size, modified
-    )
+    last = Path(paths[-1]) if str(paths[-1]).endswith(GENAI) else None
+    path = last.parent if last and last.name == GENAI else paths[0]
+    return Files(str(path), str(mmproj) if beside else "", size, modified)

@@ -7,7 +7,7 @@ the disk is a few ``stat`` calls.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 from protocol import checkpoints
@@ -283,7 +283,7 @@ class Models:
 
 def _dtype(entry: Entry, found: Files | None) -> str:
     """Return the type of a model's weights, as its file's name tells, or else its checkpoint."""
-    return (checkpoints.dtype(PurePath(found.path).name) if found else "") or checkpoints.dtype(entry.checkpoint)
+    return (checkpoints.dtype(found.path.rpartition("/")[2]) if found else "") or checkpoints.dtype(entry.checkpoint)
 
 
 def _backend(descriptor: Descriptor, chosen: options.Options, devices: Collection[str] = ()) -> Backend:

@@ -39,9 +39,9 @@ def hindrance(entry: Entry, machine: Machine) -> str:
     descriptor = DESCRIPTORS.get(entry.recipe)
     if descriptor is None:
         return f"Recipe {printable(entry.recipe)} is not known here"
-    lacking = [wanting(backend, machine.devices) for backend in descriptor.backends if not backend.shares]
-    if all(lacking):
-        return lacking[0]
+    own = [backend for backend in descriptor.backends if not backend.shares]
+    if all(wanting(backend, machine.devices) for backend in own):
+        return wanting(own[0], machine.devices)
     if machine.memory and entry.size * 1e9 > _SHARE * machine.memory:
         return f"Needs more than {entry.size:.3g} GB of memory, of which this machine has {machine.memory / 1e9:.3g}"
     return ""

@@ -120,3 +120,17 @@ def test_a_missing_directory_is_told_and_costs_nothing_else(make: Make, extra: P
     models = make()
     assert models.resolve(SMOL).recipe
     assert "No such file" in models.problems[0]
+
+
+def test_no_model_looks_through_the_folder_of_its_files(
+    make: Make, extra: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(extra, "a.gguf", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf")
+    os.utime(extra, (1_000_000, 1_000_000))
+    models = make()
+    for looks in ("scandir", "listdir"):
+        monkeypatch.setattr(os, looks, lambda path: pytest.fail(f"looked through {path}"))
+    assert set(extra_ids(models)) == {"extra.a", "extra.big"}
+    (extra / "big-00002-of-00002.gguf").unlink()
+    os.utime(extra, (1_000_000, 1_000_000))
+    assert extra_ids(models) == ["extra.a"]
