@@ -16,6 +16,7 @@ import msgspec
 from protocol import checkpoints, smallfiles
 from protocol.checkpoints import GENAI, HubPlace, TagPlace
 from protocol.decoding import UNREADABLE
+from protocol.failures import Code, Failure
 from protocol.shelf import Source
 from supervisor.catalogue import Entry
 
@@ -34,6 +35,18 @@ def locate(entry: Entry, cache_dir: str) -> Files | None:
     if entry.path:
         return _local(entry)
     return next((files for source in entry.sources if (files := _of_source(source, cache_dir))), None)
+
+
+def wanted(entry: Entry, cache_dir: str) -> Files | None:
+    """Return the files of an entry that somebody wants to use, or None if they are to be fetched.
+
+    Raises ``load_failed`` for one of the extra models directory that is not whole: it can be fetched from nowhere.
+    """
+    found = locate(entry, cache_dir)
+    if found is None and entry.path:
+        said = f"{entry.name} cannot be loaded: {_flaw(entry)}; put a whole one in its place"
+        raise Failure(Code.LOAD_FAILED, said, model=entry.name, detail=entry.path).raised()
+    return found
 
 
 def expected(entry: Entry) -> Files:
@@ -56,6 +69,17 @@ def _parts(path: str) -> list[str]:
     if name == GENAI:
         return [*(folder + each for each in walk(Path(folder)) if each != GENAI), path]
     return [folder + each for each in checkpoints.shards(name)]
+
+
+def _flaw(entry: Entry) -> str:
+    try:
+        for path in _parts(entry.path):
+            os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return "its file is missing"
+    except OSError as problem:
+        return f"its file cannot be read ({problem.strerror})"
+    return "its file is empty"
 
 
 def _of_source(source: Source, cache_dir: str) -> Files | None:

@@ -203,11 +203,11 @@ class Models:
     # loading and downloading
 
     def located(self, name: str) -> Files | None:
-        """Return the files of a model, None if not all of them are there; raises ``model_not_found``."""
-        return files.locate(self.resolve(name), self._settings.cache_dir)
+        """Return the files of a model, None if not all of them are there; raises as :meth:`resolve` and ``load_failed``."""
+        return files.wanted(self.resolve(name), self._settings.cache_dir)
 
     def downloaded(self, name: str) -> bool:
-        """Return whether all files of a model are there; raises ``model_not_found``."""
+        """Return whether all files of a model are there; raises like :meth:`located`."""
         return self.located(name) is not None
 
     def sources(self, name: str) -> list[Source]:

@@ -60,6 +60,20 @@ def test_load_and_unload(server: Server) -> None:
     assert server.client.post("/v1/load", {"model_name": "nobody"}).status == 404
 
 
+def test_an_empty_file_is_told_and_nothing_is_downloaded_for_it(server: Server) -> None:
+    (server.models / "hollow.gguf").touch()
+    try:
+        load = server.client.post("/v1/load", {"model_name": "extra.hollow"})
+        pull = server.client.post("/v1/pull", {"model_name": "extra.hollow"})
+        for answer in (load, pull, server.client.chat("extra.hollow")):
+            assert (answer.status, answer.error["code"]) == (503, "load_failed")
+            assert answer.error["message"].startswith("extra.hollow cannot be loaded: its file is empty; put")
+            assert str(server.models).encode() not in answer.body
+        assert not any(line["event"] == "download started" for line in server.lines)
+    finally:
+        (server.models / "hollow.gguf").unlink()
+
+
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_slots(server: Server, prefix: str) -> None:
     assert server.client.chat(CHAT).status == 200

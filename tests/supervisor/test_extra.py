@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.failures import LemonbusError
+from protocol.failures import Code, LemonbusError
 from supervisor import extra
 from supervisor.extra import ExtraModels
 from tests.supervisor.stock import SMOL, Make, extra_ids, put
@@ -134,3 +134,34 @@ def test_no_model_looks_through_the_folder_of_its_files(
     (extra / "big-00002-of-00002.gguf").unlink()
     os.utime(extra, (1_000_000, 1_000_000))
     assert extra_ids(models) == ["extra.a"]
+
+
+@pytest.mark.parametrize(
+    ("to", "why"),
+    [
+        ("empty", "its file is empty"),
+        ("/proc/kmsg", "its file is empty"),
+        ("moved", "its file is missing"),
+        ("round", "its file cannot be read (Too many levels of symbolic links)"),
+    ],
+)
+def test_of_a_file_that_holds_no_model_is_told_what_is_wrong_with_it(
+    make: Make, extra: Path, tmp_path: Path, to: str, why: str
+) -> None:
+    put(tmp_path, "moved")
+    (tmp_path / "round").touch()
+    (tmp_path / "empty").touch()
+    (extra / "m.gguf").symlink_to(tmp_path / to)
+    os.utime(extra, (1_000_000, 1_000_000))
+    models = make()
+    assert models.resolve("extra.m").path
+    (tmp_path / "moved").unlink()
+    (tmp_path / "round").unlink()
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(LemonbusError) as raised:
+        models.downloaded("extra.m")
+    failure = raised.value.failure
+    assert (failure.code, failure.model) == (Code.LOAD_FAILED, "extra.m")
+    assert failure.message == f"extra.m cannot be loaded: {why}; put a whole one in its place"
+    assert not models.entry("extra.m").downloaded
+    assert extra_ids(models) == []
