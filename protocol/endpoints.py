@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,9 @@ from typing import Final
 from protocol.failures import Code, Failure
 
 LONGEST_SOCKET_PATH: Final = 107
+_LOCK: Final = "lock"
+_OURS: Final = re.compile(r"bus|[lwr]-[0-9a-f]+(-.*)?")
+"""The names of sockets below."""
 _LONGEST_NAME: Final = len("w-") + 12 + len("-w00000000")
 
 
@@ -50,7 +54,7 @@ class RuntimeDirectory:
         """Create (0700), check and lock ``path``; sweep what an earlier life left there.
 
         Raises a ``conflict`` failure naming the holder's pid if another supervisor lives in it, and
-        ``invalid_request`` if the path is too long for a socket or belongs to somebody else.
+        ``invalid_request`` if the path is too long for a socket, belongs to somebody else, or is no runtime directory.
         """
         self.path = path
         longest = len(str(path).encode()) + 1 + _LONGEST_NAME
@@ -69,9 +73,16 @@ class RuntimeDirectory:
                 f"runtime directory {path} belongs to another user (uid {facts.st_uid})",
                 param="runtime_dir",
             ).raised()
+        if not (path / _LOCK).is_file() and any(path.iterdir()):
+            # Closing it to others and sweeping it would break what somebody else keeps there.
+            raise Failure(
+                Code.INVALID_REQUEST,
+                f"runtime directory {path} holds things of others; choose one that is empty, or is not there yet",
+                param="runtime_dir",
+            ).raised()
         if stat.S_IMODE(facts.st_mode) != 0o700:
             path.chmod(0o700)
-        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -88,7 +99,7 @@ class RuntimeDirectory:
 
     def _sweep(self) -> None:
         for left in self.path.iterdir():
-            if left.is_socket():
+            if _OURS.fullmatch(left.name) and left.is_socket():
                 left.unlink(missing_ok=True)
         if spool(self.path).is_dir():
             for left in spool(self.path).iterdir():

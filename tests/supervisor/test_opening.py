@@ -130,6 +130,22 @@ def test_a_full_disk_is_no_wrong_setting(tmp_path: Path, monkeypatch: pytest.Mon
     assert opening.ended(opening.Given(Settings(), {}), raised.value.failure) == opening.FAILED
 
 
+def test_what_others_keep_is_neither_closed_nor_swept(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind(str(tmp_path / "theirs"))
+        with pytest.raises(LemonbusError, match="holds things of others") as raised:
+            opening.runtime_directory(Settings(runtime_dir=str(tmp_path)))
+        assert raised.value.failure.param == "runtime_dir"
+        assert tmp_path.stat().st_mode & 0o777 == 0o755
+        (tmp_path / "theirs").rename(tmp_path / "w-0123456789ab-w1")
+        (tmp_path / "lock").touch()
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(tmp_path / "S.gpg-agent"))
+            opening.runtime_directory(Settings(runtime_dir=str(tmp_path))).release()
+    assert {path.name for path in tmp_path.iterdir() if path.is_socket()} == {"S.gpg-agent"}, "only what is ours left"
+
+
 def test_another_server_is_no_wrong_setting(tmp_path: Path) -> None:
     settings = Settings(runtime_dir=str(tmp_path / "r"))
     held = RuntimeDirectory(tmp_path / "r")
