@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
@@ -54,7 +53,5 @@ def _ended(house: House, job: str, died: Died, why: str) -> None:
     house.orders.pop(job, None)
     house.peers.remove(job)
     house.bus.forget(job)
-    # One that was killed leaves the socket behind on which it would have published.
-    Path(house.endpoint(job).removeprefix("ipc://")).unlink(missing_ok=True)
     died(house, job, why)
     house.on_quiet()

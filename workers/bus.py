@@ -29,8 +29,8 @@ OnSubscription = Callable[[bool, bytes], None]
 class Bus:
     """Sends and receives; decides nothing. Nothing here ever blocks."""
 
-    def __init__(self, loop: Loop, house: Surroundings, name: str) -> None:
-        """Open the sockets: connect control and logs, bind the events."""
+    def __init__(self, loop: Loop, house: Surroundings, name: str, *, for_gateways: bool = True) -> None:
+        """Open the sockets: connect control and logs; bind events and runs, unless no gateway has anything to ask."""
         self._loop = loop
         self._name = name.encode()
         self._context = zmq.Context()
@@ -49,10 +49,11 @@ class Bus:
         self._events = self._open(zmq.XPUB)
         self._events.setsockopt(zmq.XPUB_NODROP, 1)
         self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
-        self._events.bind(endpoints.events(house.runtime, house.boot, name))
         self._runs = self._open(zmq.PULL)
         self._runs.set_hwm(0)
-        self._runs.bind(endpoints.runs(house.runtime, house.boot, name))
+        if for_gateways:
+            self._events.bind(endpoints.events(house.runtime, house.boot, name))
+            self._runs.bind(endpoints.runs(house.runtime, house.boot, name))
         self._logs = self._open(zmq.PUSH)
         self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, 200)

@@ -143,6 +143,22 @@ def test_a_download_whose_job_is_killed_goes_on_with_the_next_pull(hub: Hub, ser
     goes_on(hub, server)
 
 
+def test_jobs_leave_no_file_in_the_runtime_directory(hub: Hub, server: Server) -> None:
+    hub.hold_after = HELD
+    broken = start(server, stream=True).until(begun)
+    for job in jobs(server):
+        processes.kill(job)
+    broken.finish()
+    hub.hold_after = 0
+    assert start(server).finish().status == 200
+    wait_for(lambda: not jobs(server), "the jobs have ended")
+    wait_for(lambda: not files_of_jobs(server), f"their files are gone: {files_of_jobs(server)}")
+
+
+def files_of_jobs(server: Server) -> list[str]:
+    return [path.name for path in server.runtime.iterdir() if path.name.rpartition("-")[2].startswith("j")]
+
+
 def test_a_download_goes_on_after_the_server_was_stopped(own_hub: OwnHub, shop: Callable[[], Server]) -> None:
     hub, _ = own_hub
     hub.hold_after = HELD

@@ -44,7 +44,7 @@ class Errand:
         self.loop.on_death(self._house.supervisor, lambda: os._exit(1))
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.on_signal(number, self.loop.stop)
-        self.bus = Bus(self.loop, self._house, self._name)
+        self.bus = Bus(self.loop, self._house, self._name, for_gateways=False)
         logs.attach(self._records.append)
         self.loop.every(_FLUSH_EVERY, self._flush)
 
