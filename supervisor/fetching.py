@@ -118,7 +118,9 @@ def _ended(house: House, job: str, why: str) -> None:
 
 def _tell(house: House, download: Download, outcome: Pulled | Failure) -> None:
     if isinstance(outcome, Failure):
-        log.error("download failed", model=download.model, reason=outcome.message, detail=outcome.detail)
+        wanted = download.then or house.scheduler.closing
+        say, event = (log.info, "download stopped") if wanted else (log.error, "download failed")
+        say(event, model=download.model, reason=outcome.message, detail=outcome.detail)
     else:
         log.info("download complete", model=download.model)
     for waiter in download.waiters:

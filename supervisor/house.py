@@ -273,7 +273,9 @@ class House:
         self.bus.forget(worker)
         seat = self.scheduler.seats.get(worker)
         model = seat.place.name if seat and seat.place else ""
-        expected = seat is None or seat.state is State.STOPPING or (self.scheduler.closing and not model)
+        # At the end of the grace it goes as it was told, with its model.
+        goes = self.scheduler.closing and (not model or why == "exit 0")
+        expected = seat is None or seat.state is State.STOPPING or goes
         of = {"model": model} if model else {}
         (log.info if expected else log.error)("worker gone", worker=worker, **of, why=why)
         failure = Failure(Code.WORKER_GONE, f"The worker of model {model} is gone ({why})", model=model)

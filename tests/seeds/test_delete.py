@@ -121,6 +121,9 @@ def test_a_running_download_is_ended(server: Server, hub: Hub, folder: Path) -> 
     assert registered(server) == {}
     assert blobs(folder) == 0
     assert server.state()["downloads"] == []
+    told = [(line["level"], line["event"]) for line in server.lines if line.get("model") == "user.Big"]
+    assert ("info", "download stopped") in told
+    assert ("error", "download failed") not in told, "who deletes it wanted that"
 
 
 def test_what_broke_off_can_be_deleted(tmp_path: Path, open_house: OpenHouse) -> None:
