@@ -8,6 +8,9 @@ connection is served, up to its first wait, before the next one is taken in.
 from __future__ import annotations
 
 import contextlib
+import errno
+import socket
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -23,6 +26,10 @@ _KEPT: Final = 64
 """Greenlets that wait for another connection: a new one costs two system calls, and memory that all threads hear of."""
 PAUSE_S: Final = 0.1
 """Rest after a refusal by the system: there are too many open files, mostly."""
+SAY_EVERY_S: Final = 10.0
+"""How often that is told of, however often it happens."""
+_MOST_WAITING: Final = 4096
+"""Those who wait are no more, or new ones come as fast as they are taken in."""
 _READ: Final = 1
 
 Serve = Callable[[Peer, Any], None]
@@ -48,6 +55,9 @@ class Acceptor:
         # Before what old connections have to say: most often that is goodbye.
         self._watcher: Any = self._hub.loop.io(listener.fileno(), _READ, priority=self._hub.loop.MAXPRI)
         self._pause: Any = None
+        self._refused = 0
+        """Refusals by the system that nobody was told of."""
+        self._silent_until = 0.0
 
     def __len__(self) -> int:
         """Return how many connections are open."""
@@ -69,12 +79,25 @@ class Acceptor:
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
                 return
             except OSError as problem:
-                logs.get().warning("no connections for a moment", problem=problem.strerror, open=len(self._busy))
+                if problem.errno == errno.EINVAL:
+                    # Another process has shut it: nobody comes any more, and we are about to be told to leave.
+                    self._watcher.stop()
+                    return
+                self._tell(problem)
                 self._rest()
                 return
             child = self._idle.pop() if self._idle else greenlet(self._life, self._hub)
             self._busy.add(child)
             child.switch(connection)
+
+    def _tell(self, problem: OSError) -> None:
+        self._refused += 1
+        now = time.monotonic()
+        if now >= self._silent_until:
+            self._silent_until = now + SAY_EVERY_S
+            fields = {"problem": problem.strerror, "open": len(self._busy), "times": self._refused}
+            logs.get().warning("no connections for a moment", **fields)
+            self._refused = 0
 
     def _rest(self) -> None:
         self._watcher.stop()
@@ -106,8 +129,16 @@ class Acceptor:
             self._idle.append(me)
             connection = self._hub.switch()
 
-    def close(self) -> None:
-        """Take no more in; those that are open stay. Idempotent."""
+    def close(self, for_all: bool = False) -> None:
+        """Take in who waits already, and no more; those that are open stay. Idempotent.
+
+        ``for_all``: who comes later is refused, and does not wait for other processes that have the listener.
+        """
+        if self._watcher is not None:
+            self._take_rest()
+        if for_all:
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
         for watcher in (self._watcher, self._pause):
             if watcher is not None:
                 watcher.stop()
@@ -115,6 +146,13 @@ class Acceptor:
         self._watcher = self._pause = None
         with contextlib.suppress(OSError):
             self._listener.close()
+
+    def _take_rest(self) -> None:
+        # Not in the hub, as those before: each begins when the caller waits.
+        with contextlib.suppress(OSError):
+            for _ in range(_MOST_WAITING):
+                fd, address = self._listener._accept()  # noqa: SLF001
+                self._busy.add(gevent.spawn(self._life, (Peer(*self._kind, fd), address)))
 
     def kill(self) -> None:
         """End those that are still open, whatever they do. Call it in a greenlet, after :meth:`close`."""

@@ -115,9 +115,10 @@ class Door(GeventWorker):  # type: ignore[misc]
         self._close(acceptors)
 
     def _close(self, acceptors: list[Acceptor]) -> None:
-        for acceptor in acceptors:
-            acceptor.close()
         self._keeps = False
+        for acceptor in acceptors:
+            # At the house's end the others leave, too; a listener that nobody serves would let clients wait.
+            acceptor.close(for_all=self.house.state is State.DRAINING)
         deadline = self._deadline or time.monotonic() + self.house.settings.grace
         while any(acceptors):
             for peer in self.idle:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 from typing import Final
 
 from protocol import logs
@@ -48,6 +51,8 @@ class Closing:
         house = self._house
         if not house.scheduler.closing:
             return
+        if house.gateway is None:
+            self._shut()
         if house.scheduler.granted == 0:
             self._stop_rest()
         if len(house.processes) == 0:
@@ -73,3 +78,11 @@ class Closing:
         if house.gateway is not None:
             house.processes.terminate(house.gateway)
         house.loop.call_later(_LAST_WORDS_S, house.processes.kill_all)
+
+    def _shut(self) -> None:
+        """Let clients be refused that would wait for our own end: a gateway that left in good order has done so itself.
+
+        The listener is shut, not closed: it belongs to whoever bound it.
+        """
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._house.listen_fd)) as listener:
+            listener.shutdown(socket.SHUT_RDWR)

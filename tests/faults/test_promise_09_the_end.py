@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.conftest import OpenHouse
+from tests.house import processes
 from tests.house.client import chat_body
 from tests.house.waiting import wait_for
 
@@ -78,6 +79,23 @@ def test_the_grace_has_an_end(open_house: OpenHouse) -> None:
     assert not stream.done
     assert stream.error["code"] in ("draining", "cancelled", "unloaded", "worker_gone")
     assert server.wait_exit() == 0
+    told = [(line["level"], line["why"]) for line in server.lines if line["event"] == "worker gone"]
+    assert set(told) == {("info", "exit 0")}, "it left as it was told"
+
+
+@pytest.mark.parametrize("first", ["stopped by us", "dead"])
+def test_nobody_waits_at_a_door_that_nobody_opens(open_house: OpenHouse, first: str) -> None:
+    server = open_house("tiny-loop", load=[LOOP], grace=20)
+    server.wait_loaded(LOOP)
+    # The house cannot end before this one does.
+    with processes.stopped(server.worker_pid(LOOP)):
+        if first == "dead":
+            processes.kill(server.gateway_master())
+        server.signal(signal.SIGTERM)
+        wait_for(lambda: not server.listens(), "clients are refused at once")
+        assert server.alive
+    assert server.wait_exit() == 0
+    assert not [line for line in server.lines if line["event"] == "no connections for a moment"]
 
 
 def test_sigterm_while_a_model_is_loaded(open_house: OpenHouse) -> None:

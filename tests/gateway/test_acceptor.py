@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -140,17 +141,18 @@ def test_what_is_said_of_a_connection_names_no_request_of_the_one_before(
 
 
 class Refusing:
-    """A listener for which the system has no file left, once."""
+    """A listener for which the system has no file left, for some time."""
 
-    def __init__(self, listener: Any) -> None:
+    def __init__(self, listener: Any, times: int = 1) -> None:
         self._listener = listener
+        self._times = times
         self.refused = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._listener, name)
 
     def _accept(self) -> Any:
-        if not self.refused:
+        if self.refused < self._times:
             self.refused += 1
             raise OSError(errno.EMFILE, "Too many open files")
         return self._listener._accept()
@@ -163,6 +165,63 @@ def test_a_system_without_files_is_given_a_rest(listener: Any, monkeypatch: pyte
     with accepting(Acceptor(refusing, serving, 100)), client(listener):
         until(lambda: len(serving.begun) == 1)
     assert refusing.refused == 1
+
+
+@pytest.mark.parametrize(("every", "told"), [(60.0, [1]), (0.0, [1] * 6)])
+def test_what_the_system_refuses_often_is_told_seldom(
+    listener: Any, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], every: float, told: list[int]
+) -> None:
+    monkeypatch.setattr(rooms, "PAUSE_S", 0.001)
+    monkeypatch.setattr(rooms, "SAY_EVERY_S", every)
+    logs.configure("gateway", "info", "json")
+    serving = Serving()
+    with accepting(Acceptor(Refusing(listener, 6), serving, 100)), client(listener):
+        until(lambda: len(serving.begun) == 1)
+    assert [record["times"] for record in records] == told
+
+
+def test_how_often_it_happened_is_told_with_the_next(
+    listener: Any, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]]
+) -> None:
+    monkeypatch.setattr(rooms, "PAUSE_S", 0.001)
+    moments = iter([0.0, 1.0, 9.0, 10.0, 11.0])
+    monkeypatch.setattr(rooms.time, "monotonic", lambda: next(moments))
+    logs.configure("gateway", "info", "json")
+    serving = Serving()
+    with accepting(Acceptor(Refusing(listener, 5), serving, 100)), client(listener):
+        until(lambda: len(serving.begun) == 1)
+    assert [record["times"] for record in records] == [1, 3]
+
+
+def test_who_waits_at_the_end_is_still_served(listener: Any) -> None:
+    serving = Serving()
+    acceptor = Acceptor(listener, serving, 2)
+    with contextlib.ExitStack() as clients:
+        for _ in range(5):
+            clients.enter_context(client(listener)).sendall(b"bye")
+        acceptor.close()
+        assert len(acceptor) == 5
+        until(lambda: serving.ended == 5 and not len(acceptor))
+
+
+def test_a_listener_can_be_shut_for_all_who_have_it(listener: Any) -> None:
+    with listener.dup() as elsewhere:
+        Acceptor(listener, Serving(), 2).close(for_all=True)
+        with pytest.raises(ConnectionRefusedError):
+            gevent.socket.create_connection(elsewhere.getsockname())
+
+
+def test_a_listener_that_was_shut_is_no_trouble(listener: Any, records: list[dict[str, Any]]) -> None:
+    logs.configure("gateway", "info", "json")
+    serving = Serving()
+    acceptor = Acceptor(listener, serving, 100)
+    with accepting(acceptor), client(listener) as one:
+        until(lambda: len(serving.begun) == 1)
+        listener.shutdown(socket.SHUT_RDWR)
+        until(lambda: not acceptor._watcher.active)
+        one.sendall(b"bye")
+        until(lambda: serving.ended == 1)
+    assert records == []
 
 
 def test_what_is_open_stays_open_until_it_is_ended(listener: Any) -> None:
