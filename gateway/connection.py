@@ -123,9 +123,13 @@ class Connection:
                     request = next(parser)
                 finally:
                     self._peer.relax()
+                # create would say "continue" before anybody has looked at the request.
+                waits, request._expected_100_continue = request._expected_100_continue, False  # noqa: SLF001
                 response, environ = wsgi.create(
                     request, self._peer, self._address, process.listener, process.cfg, response_class=Response
                 )
+                if waits:
+                    environ["wsgi.input"] = _Awaited(request.body, self._peer)
                 environ["wsgi.multithread"] = True
                 if not self._answer(response, environ):
                     if not _finished(request.body):
@@ -221,6 +225,25 @@ class Connection:
                     if not data:
                         return
                     left -= len(data)
+
+
+class _Awaited:
+    """A body that the client sends when it is asked to: what is refused unread is refused before it comes."""
+
+    def __init__(self, body: Any, peer: Peer) -> None:
+        """Ask nothing yet."""
+        self._body = body
+        self._peer = peer
+        self._asked = False
+        self.reader = body.reader
+
+    def read(self, size: int | None = None) -> bytes:
+        """Ask for it the first time, and read as gunicorn does."""
+        if not self._asked:
+            self._asked = True
+            self._peer.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        data: bytes = self._body.read(size)
+        return data
 
 
 def _finished(body: Any) -> bool:

@@ -90,6 +90,31 @@ def test_a_body_of_tiny_chunks_leaves_the_others_their_turn() -> None:
     assert left[0] > 5
 
 
+EXPECTS = POST % b"Expect: 100-continue\r\nContent-Length: 9\r\n"
+
+
+def test_a_body_that_is_awaited_is_asked_for_when_it_is_read() -> None:
+    class Reading(Process):
+        def wsgi(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+            assert client.answers == [], "nothing was said before"
+            assert bodies.read(falcon.Request(environ), 9) == b"123456789"
+            return super().wsgi(environ, start_response)
+
+    client = Eager(EXPECTS, b"1234", b"56789", GET % b"")
+    Connection(Reading(), client, ("127.0.0.1", 1)).serve()
+    asked, first, _second = client.answers[0], *client.answers[1:]
+    assert asked == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert b"Connection: keep-alive" in first
+
+
+def test_a_body_that_is_refused_is_never_asked_for() -> None:
+    client = Eager(EXPECTS)
+    Connection(Process(), client, ("127.0.0.1", 1)).serve()
+    (answer,) = client.answers
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Connection: close" in answer
+
+
 @pytest.mark.parametrize("line", [b"Content-Length: 9\r\n", b"X-Odd:\r\nContent-Length: 9\r\n"])
 def test_a_body_that_nobody_read_and_that_is_not_here_ends_the_connection(line: bytes) -> None:
     client = Eager(POST % line, b"123456789", GET % b"")

@@ -112,6 +112,13 @@ def test_chunks_that_announce_more_than_the_limit_are_413_at_once(house: StandIn
         assert read_to_end(connection) == b""
 
 
+def test_a_body_over_the_limit_is_not_asked_for(house: StandIn) -> None:
+    with house.connect() as connection:
+        length = b"Content-Length: 99999999\r\nExpect: 100-continue\r\n\r\n"
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n" + length)
+        assert parsed(read_to_end(connection))[0] == 413
+
+
 def test_multipart_is_refused_by_a_json_route(house: StandIn) -> None:
     response = house.raw(
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=x\r\n"
