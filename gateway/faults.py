@@ -13,6 +13,8 @@ from protocol import logs
 from protocol.failures import MEANING, Code, Failure, LemonbusError
 
 _TRY_LATER: Final = 503
+_CLIENT_GONE: Final = 499
+"""In no standard, and so without a phrase in libraries; the one that everybody uses is nginx's."""
 _CODES: Final = {
     400: Code.INVALID_REQUEST,
     401: Code.UNAUTHORIZED,
@@ -75,7 +77,7 @@ def answer(req: falcon.Request, resp: falcon.Response, failure: Failure) -> None
     visit.failure = failure
     if failure.model and not visit.model:
         visit.model = failure.model
-    resp.status = falcon.code_to_http_status(failure.http_status)
+    resp.status = _status_line(failure.http_status)
     resp.content_type = falcon.MEDIA_JSON
     resp.stream = None
     resp.data = body(failure, visit.label)
@@ -88,6 +90,10 @@ def answer(req: falcon.Request, resp: falcon.Response, failure: Failure) -> None
     if failure.code in (Code.DRAINING, Code.SUPERVISOR_LOST, Code.CANCELLED):
         resp.set_header("Connection", "close")
         visit.close_after()
+
+
+def _status_line(status: int) -> str:
+    return "499 Client Closed Request" if status == _CLIENT_GONE else falcon.code_to_http_status(status)
 
 
 def _known(req: falcon.Request, resp: falcon.Response, problem: LemonbusError, _params: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import falcon
+import falcon.testing
 import msgspec
 import pytest
 from gunicorn.http import errors
@@ -79,3 +81,10 @@ def test_what_the_parser_refuses_is_the_clients_fault(problem: Exception, status
 @pytest.mark.parametrize("problem", [errors.InvalidResponseHeader("X"), ValueError("ours"), RecursionError()])
 def test_our_own_mistakes_are_not(problem: Exception) -> None:
     assert refusals.failure_for(problem) is None
+
+
+@pytest.mark.parametrize(("code", "line"), [(Code.CANCELLED, "499 Client Closed Request"), (Code.INTERNAL, "500 ")])
+def test_every_status_has_its_phrase(code: Code, line: str) -> None:
+    response = falcon.Response()
+    faults.answer(falcon.Request(falcon.testing.create_environ()), response, Failure(code, "no"))
+    assert response.status.startswith(line)
