@@ -92,7 +92,17 @@ def main(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return exits.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python must not complain about it at its own end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has seen enough.
+        _forget_output()
+        return exits.FAILED
+    except OSError as problem:
+        _forget_output()
+        where = f"{problem.filename}: " if problem.filename else ""
+        click.echo(f"lemonbus: {screen.plain(f'{where}{problem.strerror or problem}')}", err=True)
         return exits.FAILED
     return ended if isinstance(ended, int) else exits.OK
+
+
+def _forget_output() -> None:
+    """Let Python not try at its own end to write what could not be written, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

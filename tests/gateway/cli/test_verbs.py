@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from gateway.cli.main import VERBS
 from tests.gateway.cli.conftest import Ends
+from tests.gateway.cli.person import LAUNCH
 from tests.gateway.cli.said import ALL
 from tests.gateway.webserver import Reply, WebServer
 
@@ -124,3 +127,13 @@ def test_a_key_that_no_header_can_carry(lemonbus: Ends, monkeypatch: pytest.Monk
         code, _, err = lemonbus(verb)
         assert code == 2
         assert "ASCII" in err
+
+
+@pytest.mark.parametrize("verb", ["status", "version", "--help"])
+def test_output_that_nobody_can_take_ends_with_1_and_one_line(verb: str, server: WebServer) -> None:
+    server.replies["GET", "/v1/health"] = Reply({"status": "ok", "version": "1", "all_models_loaded": []})
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, LAUNCH, verb], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "lemonbus: No space left on device\n")
