@@ -1,9 +1,10 @@
 """Notices a client that hangs up, while its request waits or streams.
 
 A WSGI handler that waits for something else never learns of it.  A client that ends its sending side alone is taken for
-one that left, as nginx, Go's server and llama-server take it: TCP tells both in the same way.  Bytes of a pipelined request are no hang-up;
-after them only the connection's state can tell, so that is looked at once a second.  Most requests are answered
-before anybody can hang up, and to watch a socket costs two system calls: so only what is older than a moment is.
+one that left, as nginx, Go's server and llama-server take it: TCP tells both in the same way.  Bytes of a pipelined
+request are no hang-up; after them only the connection's state can tell, so that is looked at once a second.  Most
+requests are answered before anybody can hang up, and to watch a socket costs two system calls: so only what is older
+than a moment is.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from protocol import endpoints, frames, ids, settings, staff, wire, work
+from protocol import admin, endpoints, frames, ids, settings, staff, wire, work
 from protocol.events import Event
 from protocol.failures import Failure
 from protocol.loop import Loop
@@ -152,6 +152,18 @@ class StandIn:
 
     def next_ask(self) -> Asked:
         return self.asked.get(timeout=DEADLINE)
+
+    def called(self, kind: type) -> tuple[str, Any]:
+        """Return the next call of this kind, and the gateway that made it."""
+        while True:
+            gateway, message = self.others.get(timeout=DEADLINE)
+            if isinstance(message, kind):
+                return gateway, message
+
+    def forgotten(self, number: int) -> None:
+        """Wait until a call is forgotten; those of the test before may still be."""
+        while self.called(admin.Forget)[1].number != number:
+            pass
 
     def start(self) -> None:
         """Start the gateway and wait until it answers."""

@@ -15,12 +15,10 @@ import pytest
 import simple_websocket
 
 from protocol import staff, wire
-from protocol.admin import Answer, FollowLogs, Forget, LogBatch, LogEntry, LogSnapshot
-from protocol.admin import Progress as Downloaded
+from protocol.admin import Answer, FollowLogs, LogBatch, LogEntry, LogSnapshot
 from protocol.failures import Code, Failure
-from protocol.shelf import Pulled, PullModel
 from protocol.work import Refused
-from tests.gateway.rawhttp import read_until, request
+from tests.gateway.rawhttp import read_until
 from tests.gateway.standin import StandIn, standing
 from tests.gateway.standworker import DEADLINE
 from tests.house.processes import alive
@@ -57,23 +55,9 @@ def entry(seq: int, text: str = "said", **fields: Any) -> LogEntry:
     return LogEntry(seq, json.dumps(record).encode())
 
 
-def called(house: StandIn, kind: type) -> tuple[str, Any]:
-    """The next call of this kind."""
-    while True:
-        gateway, message = house.others.get(timeout=DEADLINE)
-        if isinstance(message, kind):
-            return gateway, message
-
-
-def forgotten(house: StandIn, number: int) -> None:
-    """Wait until a call is forgotten; those of the test before may still be."""
-    while called(house, Forget)[1].number != number:
-        pass
-
-
 def answer(house: StandIn, *entries: LogEntry, dropped: int = 0) -> tuple[str, FollowLogs]:
     """Take a subscription and answer it with a snapshot."""
-    gateway, call = called(house, FollowLogs)
+    gateway, call = house.called(FollowLogs)
     report = wire.pack(LogSnapshot("boot7", list(entries), dropped))
     house.do(lambda: house.send(gateway, Answer(call.number), report))
     return gateway, call
@@ -101,7 +85,7 @@ def test_a_snapshot_comes_first_and_then_every_entry(house: StandIn, connect: Co
     assert (first["type"], first["entry"]["seq"], first["entry"]["dropped"]) == ("logs.entry", 3, 2)
     assert (second["entry"]["seq"], second["entry"]["severity"]) == (4, "Info")
     client.close()
-    forgotten(house, call.number)
+    house.forgotten(call.number)
 
 
 def test_a_reader_resumes_with_filters_from_address_and_message(house: StandIn, connect: Connect) -> None:
@@ -149,7 +133,7 @@ def test_a_second_subscription_is_refused_and_the_first_goes_on(house: StandIn, 
 def test_what_the_supervisor_refuses_is_told(house: StandIn, connect: Connect) -> None:
     client = connect()
     client.send(SUBSCRIBE)
-    gateway, call = called(house, FollowLogs)
+    gateway, call = house.called(FollowLogs)
     failure = Failure(Code.OVERLOADED, "64 readers already follow the log", retry_after=5)
     house.do(lambda: house.send(gateway, Refused(call.number, 0, failure)))
     assert heard(client)["error"]["code"] == "overloaded"
@@ -254,26 +238,6 @@ def test_who_may_not_read_is_told_so(house: StandIn, header: str, says: str) -> 
     assert got == 403
     assert says in message
     assert "change" not in message
-
-
-def test_a_streamed_pull_tells_and_a_hang_up_is_passed_on(house: StandIn) -> None:
-    with house.connect() as connection:
-        connection.sendall(request("POST", "/v1/pull", {"model_name": "m", "stream": True}))
-        gateway, call = called(house, PullModel)
-        assert call.progress
-        house.do(lambda: house.send(gateway, Downloaded(call.number, "m", "f.gguf", 1, 1, 5, 10)))
-        assert b'"percent":50}' in read_until(connection, b"}\n\n")
-    forgotten(house, call.number)
-
-
-def test_a_streamed_pull_ends_with_complete(house: StandIn) -> None:
-    with house.connect() as connection:
-        connection.sendall(request("POST", "/v1/pull", {"model_name": "m", "stream": True}))
-        gateway, call = called(house, PullModel)
-        house.do(lambda: house.send(gateway, Answer(call.number), wire.pack(Pulled("m", 1))))
-        data = read_until(connection, b"0\r\n\r\n")
-    assert b"text/event-stream" in data
-    assert b'event: complete\ndata: {"file_index":1,"total_files":1,"percent":100}\n\n' in data
 
 
 def test_a_key_is_wanted_and_readers_are_sent_away_when_the_house_closes(

@@ -37,8 +37,6 @@ def market(folder: Path) -> Iterator[OwnHub]:
     item = {"checkpoint": f"{SHOP}:Q4_0", "recipe": "llamacpp", "mmproj": "mmproj-F16.gguf"}
     (state / "user_models.json").write_text(json.dumps({"Tiny": item}))
     with Hub({repo: dict(files) for repo, files in FILES.items()}) as hub, pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
-            patch.delenv(name)
         patch.setenv("HF_ENDPOINT", hub.url)
         patch.setenv("HF_HOME", str(folder / "hf"))
         yield hub, {"state_dir": str(state), "cache_dir": str(folder / "cache"), "offline": False}

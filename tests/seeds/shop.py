@@ -62,8 +62,6 @@ def shop(folder: Path) -> Iterator[Hub]:
         "shop/Onnx": {"genai_config.json": b"{}", "model.onnx": b"onnx"},
     }
     with Hub(repositories) as hub, pytest.MonkeyPatch.context() as patch:
-        for name in ("HF_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE"):
-            patch.delenv(name, raising=False)
         patch.setenv("HF_ENDPOINT", hub.url)
         patch.setenv("HF_HOME", str(folder / "hf"))
         yield hub

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -38,8 +37,6 @@ def hub() -> Iterator[Hub]:
 @pytest.fixture(scope="module")
 def server(hub: Hub, open_shared: OpenHouse, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
-            patch.delenv(name)
         patch.setenv("HF_ENDPOINT", hub.url)
         patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
         patch.setenv("HF_TOKEN", "hf_secret")

@@ -32,8 +32,6 @@ def extra(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make(tmp_path: Path, extra: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
 
     def made(**settings: Any) -> Models:

@@ -20,8 +20,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, open_for_all: OpenHouse) ->
     for file, data, _ in BROKEN.values():
         downloaded(folder, "shop/broken", file, data)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-            patch.delenv(name, raising=False)
         patch.setenv("HF_HOME", str(folder))
         house = open_for_all("tiny-chat", sdcpp_backend="system", sd_server=program(folder, "sd_server"), silence=5)
     entries = {name: {"checkpoint": f"shop/broken:{broken[0]}", "recipe": "sd-cpp"} for name, broken in BROKEN.items()}

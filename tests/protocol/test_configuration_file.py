@@ -1,0 +1,42 @@
+"""Where the configuration file is looked for, and what is said of one that cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.configuration import File, read, search
+from protocol.failures import LemonbusError
+
+PATH = "/etc/lemonbus/lemonbus.toml"
+
+
+def test_where_the_file_is_looked_for() -> None:
+    system = Path(PATH)
+    assert search({"HOME": "/home/me"}) == [Path("/home/me/.config/lemonbus/lemonbus.toml"), system]
+    assert search({"XDG_CONFIG_HOME": "/cfg", "HOME": "/h"}) == [Path("/cfg/lemonbus/lemonbus.toml"), system]
+    assert search({"LEMONBUS_CONFIG": "/a.toml", "HOME": "/h"}) == [Path("/a.toml")]
+    assert search({"LEMONBUS_CONFIG": "/a.toml"}, "/b.toml") == [Path("/b.toml")]
+
+
+def test_reading_the_file(tmp_path: Path) -> None:
+    home = {"XDG_CONFIG_HOME": str(tmp_path)}
+    wanted = tmp_path / "lemonbus" / "lemonbus.toml"
+    if not Path(PATH).exists():
+        assert read(home) is None
+    wanted.parent.mkdir()
+    wanted.write_text("port = 1")
+    assert read(home) == File(str(wanted), "port = 1")
+
+    for path, bad, said in (
+        (tmp_path / "none.toml", None, "no such configuration file"),
+        (wanted / "below", None, "no such configuration file"),
+        (wanted.parent, None, "cannot be read: Is a directory"),
+        (tmp_path / "latin.toml", b"host = '\xe4'", "expected UTF-8 text, byte 9 is not"),
+    ):
+        if bad:
+            path.write_bytes(bad)
+        with pytest.raises(LemonbusError, match=said) as caught:
+            read(home, str(path))
+        assert str(caught.value).startswith(str(path))
