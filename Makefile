@@ -11,6 +11,7 @@ JOBS   ?= 4
 
 VENV   := .venv
 BIN    := $(VENV)/bin
+INSTALL := $(BIN)/python deploy/install.py
 RECIPE := setup.cfg setup.py pyproject.toml protocol/__init__.py
 FOUND  := import sys; sys.exit(sys.version_info < (3, 11))
 
@@ -61,6 +62,8 @@ tools:
 	  lemonbus needs Python 3.11 or newer: sudo apt-get install python3.11 python3.11-venv))
 	@$(if $(shell { { $(PYTHON) -c 'import venv, ensurepip' || $(PYTHON) -c 'import venv, pip'; } && echo yes; } 2>/dev/null),,\
 	  $(error lemonbus needs venv: sudo apt-get install python3-venv))
+	@$(if $(shell { $(PYTHON) -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' && echo yes; } 2>/dev/null),,\
+	  $(error lemonbus needs libgomp.so.1: sudo apt-get install libgomp1))
 	@:
 
 $(BIN)/python: | tools
@@ -69,16 +72,13 @@ $(BIN)/python: | tools
 
 # Stamps: the second time there is nothing to do. Who has installed more has installed less, too.
 $(VENV)/.serve: $(RECIPE) | $(BIN)/python
-	@echo 'Installing lemonbus and its engine into $(VENV); this happens once.'
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[llamacpp]'
+	@$(INSTALL) '.[llamacpp]' 'lemonbus and its engine'
 	@touch $@
 
 $(VENV)/.test: $(RECIPE) | $(BIN)/python
-	@echo 'Installing lemonbus and what its tests need into $(VENV); this happens once.'
-	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[llamacpp,test]'
+	@$(INSTALL) '.[llamacpp,test]' 'lemonbus and what its tests need'
 	@touch $@ $(VENV)/.serve
 
 $(VENV)/.check: $(RECIPE) | $(BIN)/python
-	@echo 'Installing lemonbus and the checkers into $(VENV); this happens once.'
-	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[llamacpp,test,dev]'
+	@$(INSTALL) '.[llamacpp,test,dev]' 'lemonbus and the checkers'
 	@touch $@ $(VENV)/.test $(VENV)/.serve

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -41,6 +42,7 @@ def test_what_is_missing_is_named_in_one_line(tmp_path: Path) -> None:
     without_venv = program(
         tmp_path / "without-venv", 'case "$2" in *venv*) echo No module named venv >&2; exit 1;; esac'
     )
+    without_libgomp = program(tmp_path / "without-libgomp", 'case "$2" in *libgomp*) exit 1;; esac')
     code, said = tools(programs, good)
     assert (code, len(said)) == (2, 1)
     assert "lemonbus needs git: " in said[0]
@@ -50,8 +52,16 @@ def test_what_is_missing_is_named_in_one_line(tmp_path: Path) -> None:
         ("", "Python 3.11 or newer"),
         (program(tmp_path / "old", "exit 1"), "Python 3.11 or newer"),
         (without_venv, "venv"),
+        (without_libgomp, "libgomp.so.1"),
     ):
         code, said = tools(programs, python)
         assert (code, len(said)) == (2, 1), said
         assert f"lemonbus needs {lacking}: sudo apt-get install " in said[0]
     assert tools(programs, good) == (0, [])
+
+
+def test_what_make_asks_for_is_what_the_readme_names() -> None:
+    named = re.search(r"^    sudo apt-get install (.+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert named is not None
+    asked = set(re.findall(r"sudo apt-get install ([\w. -]+)\)", (ROOT / "Makefile").read_text()))
+    assert set(" ".join(asked).split()) - {"python3.11", "python3.11-venv"} == set(named[1].split()) - {"make"}
