@@ -74,6 +74,8 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
     """A program looked up on PATH or in the unpacked archive, or ``module:NAME`` for one of our engine servers."""
     requires: str = ""
     """The Python package the executable needs, if it is ours."""
+    extra: str = ""
+    """The extra of lemonbus that brings that package; empty where ``lemonbus backends install`` is the way."""
     provision: Provision = Provision.USER
     systems: list[str] = []
     """Values of ``sys.platform`` it runs on; empty: any."""

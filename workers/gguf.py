@@ -38,6 +38,18 @@ class Header(NamedTuple):
     """Tokens the model was trained for, 0 if the file does not say."""
 
 
+class Head(NamedTuple):
+    """What the beginning of a file tells. Nothing in it says that the file is whole."""
+
+    architecture: str = ""
+    name: str = ""
+    """``general.name``."""
+    pooling: int | None = None
+    """``ARCHITECTURE.pooling_type`` in llama.cpp's numbers, None if the file does not say."""
+    tensors: tuple[str, ...] = ()
+    """Names of tensors, as far as the given bytes reach."""
+
+
 def parts_of(path: Path) -> list[Path]:
     """Return the files of a model that is split into several, or the one file."""
     found = _PART.search(path.name)
@@ -59,8 +71,13 @@ def read(path: Path) -> Header:
                 raise BrokenError("it is truncated inside its header") from None
 
 
+def head(data: bytes) -> Head:
+    """Read what the first bytes of a file tell, however few they are; an empty head if they are no GGUF file's."""
+    return _Reader(data).head() if data.startswith(MAGIC) else Head()
+
+
 class _Reader:
-    def __init__(self, data: mmap.mmap) -> None:
+    def __init__(self, data: mmap.mmap | bytes) -> None:
         self._data = data
         self._at = 4
         self._left = MOST_ITEMS
@@ -109,6 +126,31 @@ class _Reader:
         if kind not in _SIZES:
             raise BrokenError(f"its header has a value of the unknown type {kind}")
         return _SIZES[kind]
+
+    def head(self) -> Head:
+        """Read keys and tensor names until the bytes end or make no sense."""
+        found: dict[bytes, str | int] = {}
+        names: list[str] = []
+        try:
+            self._number("<I")
+            tensors, keys = self._number("<Q"), self._number("<Q")
+            for _ in range(keys):
+                key, kind = self._string(), self._number("<I")
+                if kind == _STRING and key in (b"general.architecture", b"general.name"):
+                    found[key] = self._string().decode("utf-8", "replace")
+                elif kind in _INTEGERS and key.endswith(b".pooling_type"):
+                    found[b"pooling_type"] = self._number(_INTEGERS[kind])
+                else:
+                    self._skip(kind)
+            for _ in range(tensors):
+                names.append(self._string().decode("utf-8", "replace"))
+                dimensions = self._number("<I")
+                self._at += 8 * dimensions + 12
+        except (BrokenError, struct.error, IndexError, OverflowError, RecursionError):
+            pass
+        architecture, name = (str(found.get(key, "")) for key in (b"general.architecture", b"general.name"))
+        pooling = found.get(b"pooling_type")
+        return Head(architecture, name, int(pooling) if pooling is not None else None, tuple(names))
 
     def header(self) -> Header:
         version = self._number("<I")

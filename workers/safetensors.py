@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,16 @@ class _Tensor(msgspec.Struct):
 
 _header = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _tensor = msgspec.json.Decoder(_Tensor).decode
+
+
+_NAME: Final = re.compile(rb'"([^"\\]{1,255})" *: *\{ *"(?:dtype|shape|data_offsets)"')
+
+
+def tensor_names(data: bytes) -> list[str]:
+    """Return the tensor names in the first bytes of a file, as far as these reach; nothing if it is another kind of file."""
+    if len(data) < 9 or int.from_bytes(data[:8], "little") > LARGEST_HEADER or data[8:9] != b"{":
+        return []
+    return [name.decode("utf-8", "replace") for name in _NAME.findall(data[8:])]
 
 
 def check(path: Path) -> None:

@@ -119,7 +119,10 @@ def test_what_is_there_already_is_not_installed_again(server: Server, open_relea
     [
         ({"recipe": "llamacpp", "backend": "metal"}, ["Requires macOS", "force"]),
         ({"recipe": "llamacpp", "backend": "metal", "force": True}, ["backend_releases", "llamacpp:metal@"]),
-        ({"recipe": "sd-cpp", "backend": "cpu"}, ["backend_releases", "sd-cpp:cpu@VERSION=URL#sha256=DIGEST"]),
+        (
+            {"recipe": "sd-cpp", "backend": "cpu"},
+            ["`pip install 'lemonbus[sdcpp]'`", "backend_releases", "sd-cpp:cpu@VERSION=URL#sha256=DIGEST"],
+        ),
         ({"recipe": "nope", "backend": "cpu"}, ["nope", "llamacpp"]),
         ({"recipe": "llamacpp", "backend": "nope"}, ["nope", "vulkan"]),
         ({"recipe": "llamacpp"}, ["`backend` is required"]),

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
+from protocol import wire
 from protocol.failures import Code, LemonbusError
 from supervisor import extra
 from supervisor.extra import ExtraModels
 from tests.supervisor.stock import SMOL, Make, extra_ids, put
 
 
-def test_of_very_many_files_that_may_be_whisper_cpps_only_some_are_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(extra, "_MOST_LOOKS", 3)
+def test_each_look_opens_some_files_and_the_next_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extra, "_MOST_READS", 3)
     for name in "abcd":
         (tmp_path / f"{name}.bin").write_bytes(b"lmgg")
+    os.utime(tmp_path, (1_000_000, 1_000_000))
     models = ExtraModels(str(tmp_path))
-    for _ in range(2):
-        assert models.refresh()
-        assert sorted(models.entries) == ["extra.a", "extra.b", "extra.c"]
-        (problem,) = models.problems
-        assert "only 3 were looked at" in problem
+    assert models.refresh()
+    assert sorted(models.entries) == ["extra.a", "extra.b", "extra.c"]
+    assert models.refresh()
+    assert sorted(models.entries) == ["extra.a", "extra.b", "extra.c", "extra.d"]
+    assert not models.refresh()
 
 
 def test_links_and_pipes_are_no_models(tmp_path: Path) -> None:
@@ -48,11 +48,10 @@ def test_a_pipe_that_took_a_files_place_is_not_waited_for(tmp_path: Path, monkey
 
 def test_extra_models_are_named_by_file_or_folder(make: Make, extra: Path) -> None:
     put(extra, "plain.gguf", "UPPER.GGUF", "notes.txt", ".hidden/x.gguf", "vision/model-Q4_0.gguf")
-    put(extra, "vision/mmproj-F16.gguf", "several/a.gguf", "several/b.gguf", "deep/er/c.gguf", "bge-rerank.gguf")
+    put(extra, "vision/mmproj-F16.gguf", "several/a.gguf", "several/b.gguf", "deep/er/c.gguf")
     put(extra, "big/big-00001-of-00002.gguf", "big/big-00002-of-00002.gguf", "half/h-00001-of-00002.gguf")
-    put(extra, "my-embedder.gguf")
     models = make()
-    single = ["bge-rerank", "big", "my-embedder", "plain", "UPPER", "vision"]
+    single = ["big", "plain", "UPPER", "vision"]
     assert set(extra_ids(models)) == {f"extra.{name}" for name in [*single, "a", "b", "er"]}
     vision = models.spec("extra.vision", {})
     assert vision.path.endswith("model-Q4_0.gguf")
@@ -62,8 +61,6 @@ def test_extra_models_are_named_by_file_or_folder(make: Make, extra: Path) -> No
     big = models.spec("extra.big", {})
     assert big.path.endswith("big-00001-of-00002.gguf")
     assert big.size == 16
-    assert models.entry("extra.bge-rerank").type == "reranking"
-    assert models.entry("extra.my-embedder").type == "embedding"
     assert len(models.problems) == 1
     assert "not all of them" in models.problems[0]
 
@@ -108,11 +105,42 @@ def test_a_link_that_leads_nowhere_costs_nothing_else(make: Make, extra: Path, t
     assert extra_ids(make()) == ["extra.good"]
 
 
-def test_two_files_of_one_name_are_told(make: Make, extra: Path) -> None:
-    put(extra, "same.gguf", "same/other.gguf")
+def test_two_files_of_one_name_are_two_models(make: Make, extra: Path) -> None:
+    put(extra, "same.gguf", "same/other.gguf", "x/chat.gguf", "x/more.gguf", "y/z/chat.gguf", "y/z/less.gguf")
     models = make()
-    assert extra_ids(models) == ["extra.same"]
-    assert "another file already" in models.problems[0]
+    wanted = ["same", "same/other", "x/chat", "more", "y/z/chat", "less"]
+    assert sorted(extra_ids(models)) == sorted(f"extra.{name}" for name in wanted)
+    assert models.resolve("extra.y/z/chat").path == str(extra / "y/z/chat.gguf")
+    assert models.resolve_or_adopt("extra.x/chat").path == str(extra / "x/chat.gguf")
+    assert not models.problems
+
+
+def test_two_folders_of_one_name_and_two_kinds_of_file_of_one_name(make: Make, extra: Path) -> None:
+    put(extra, "a/m/genai_config.json", "b/m/genai_config.json", "w.gguf")
+    (extra / "w.bin").write_bytes(b"lmgg")
+    models = make()
+    assert sorted(extra_ids(models)) == ["extra.a/m", "extra.b/m", "extra.w"]
+    assert "w.bin is not used: extra.w is another file already" in models.problems[0]
+
+
+def test_names_that_are_no_utf8_are_skipped_with_one_warning(make: Make, extra: Path) -> None:
+    odd = extra / os.fsdecode(b"mod\xe8les")
+    put(odd, "a.gguf", "b.gguf")
+    put(extra, os.fsdecode(b"\xff.gguf"), "good.gguf")
+    models = make()
+    assert extra_ids(models) == ["extra.good"]
+    assert models.problems == ["extra models directory: 2 files or folders are skipped: their names are not UTF-8"]
+    wire.pack(models.spec("extra.good", {}))
+
+
+def test_a_directory_whose_own_name_is_no_utf8(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"\xe8")
+    put(folder, "a.gguf")
+    models = ExtraModels(str(folder))
+    models.refresh()
+    assert not models.entries
+    assert len(models.problems) == 1
+    models.problems[0].encode()
 
 
 def test_a_missing_directory_is_told_and_costs_nothing_else(make: Make, extra: Path) -> None:

@@ -97,7 +97,11 @@ def test_our_own_program_and_an_installed_one(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("backend", "words"),
-    [("system", ["no-such-server"]), ("vulkan", ["sd-cpp:vulkan"]), ("cpu", ["sd-cpp:cpu", "pip install"])],
+    [
+        ("system", ["no-such-server"]),
+        ("vulkan", ["sd-cpp:vulkan"]),
+        ("cpu", ["sd-cpp:cpu", "pip install 'lemonbus[sdcpp]'"]),
+    ],
 )
 def test_a_missing_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, words: list[str]) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)

@@ -69,7 +69,9 @@ class Programmed(Backend):
         """Say what brings a program that is not there."""
         if self._program.provision is Provision.USER:
             return f"{Path(self._users).name} was not found"
-        return f"`lemonbus backends install {self.descriptor.recipe}:{self._program.name}` does that"
+        cure = f"`lemonbus backends install {self.descriptor.recipe}:{self._program.name}` does that"
+        extra = self._program.extra
+        return f"{cure}, or `pip install 'lemonbus[{extra}]'`, which compiles it for minutes" if extra else cure
 
     def _found(self) -> list[str]:
         """Return the words that start the program; raises ``load_failed`` if it is not there."""

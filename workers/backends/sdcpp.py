@@ -80,10 +80,6 @@ class SdCpp(Programmed):
         package = self._program.requires
         return bool(package) and self._installation() is None and importlib.util.find_spec(package) is not None
 
-    def _cure(self) -> str:
-        more = ", or `pip install stable-diffusion-cpp-python`, which compiles it" if self._program.requires else ""
-        return super()._cure() + more
-
     def check(self) -> None:
         """See :meth:`Backend.check`."""
         super().check()

@@ -45,6 +45,7 @@ DESCRIPTOR: Final = Descriptor(
             devices=[Device.CPU],
             executable="sd-server",
             requires=PACKAGE,
+            extra="sdcpp",
             provision=Provision.ARCHIVE,
             help="a release's sd-server, or ours over the stable-diffusion-cpp-python package, on the processor",
         ),
