@@ -75,7 +75,7 @@ class Backend(msgspec.Struct, frozen=True, omit_defaults=True):
     requires: str = ""
     """The Python package the executable needs, if it is ours."""
     extra: str = ""
-    """The extra of lemonbus that brings that package; empty where ``lemonbus backends install`` is the way."""
+    """The extra of lemonbus that brings that package (``pip install 'lemonbus[EXTRA]'``)."""
     provision: Provision = Provision.USER
     systems: list[str] = []
     """Values of ``sys.platform`` it runs on; empty: any."""

@@ -172,7 +172,7 @@ def unpinned(recipe: str, backend: Backend, pin: Pin | None) -> str:
     known = pin is not None and pin.archive.url
     what = f"The sha256 of {pin.archive.url} is not known" if pin and known else "No release is known for this machine"
     version, url = (pin.version, pin.archive.url) if pin and known else ("VERSION", "URL")
-    by_hand = f"`pip install 'lemonbus[{backend.extra}]'`, which compiles it for minutes, or " if backend.extra else ""
+    by_hand = f"`pip install 'lemonbus[{backend.extra}]'`, or " if backend.extra else ""
     return f"{what}: {by_hand}pin one with the setting backend_releases, as {key}@{version}={url}#sha256=DIGEST."
 
 

@@ -37,7 +37,7 @@ ONLY_IN = {
     "gevent": ("gateway/",),
     "greenlet": ("gateway/acceptor.py",),
     "huggingface_hub": ("workers/jobs/",),
-    "subprocess": ("supervisor/processes.py", "workers/engine.py", "workers/engines/sound.py", "workers/jobs/"),
+    "subprocess": ("supervisor/processes.py", "workers/engine.py", "workers/jobs/"),
     "multiprocessing": (),
     "asyncio": (),
     "pickle": (),
@@ -46,6 +46,7 @@ ONLY_IN = {
     "rich": ("gateway/cli/",),
     "xllamacpp": ("workers/engines/",),
     "onnxruntime_genai": ("workers/engines/",),
+    "av": ("workers/engines/",),
     "multipart": ("protocol/forms.py",),
     "threading": ("gateway/cli/", "workers/jobs/", "workers/engines/"),
 }

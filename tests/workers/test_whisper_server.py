@@ -127,7 +127,7 @@ def test_tokens_and_words(tiny: Engine) -> None:
     [
         ([Part("language", b"en")], "no 'file' field"),
         ([SOUND, SOUND], "more than one 'file'"),
-        ([Part("file", b"ID3 a song", "a.mp3")], "no WAV file"),
+        ([Part("file", b"ID3 a song", "a.mp3")], "send WAV, MP3"),
         ([Part("response_format", b"xml"), SOUND], "response_format cannot be xml"),
         ([Part("beam_size", b"99"), SOUND], "beam_size cannot be 99"),
     ],

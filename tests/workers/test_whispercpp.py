@@ -118,6 +118,17 @@ def put(home: Path, backend: str, program: str = "") -> Path:
     return folder
 
 
+def test_an_installation_from_before_the_decoder_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    folder = put(tmp_path, "cpu")
+    with pytest.raises(LemonbusError, match=r"lacks the package av.*`lemonbus backends install whispercpp:cpu`"):
+        made(home=str(tmp_path)).check()
+    (folder / installed.SITE / "av").mkdir(parents=True)
+    made(home=str(tmp_path)).check()
+
+
 def test_what_was_installed(tmp_path: Path) -> None:
     with pytest.raises(LemonbusError, match="`lemonbus backends install whispercpp:vulkan` does that"):
         made(backend="vulkan", home=str(tmp_path)).check()

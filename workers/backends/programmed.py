@@ -71,7 +71,12 @@ class Programmed(Backend):
             return f"{Path(self._users).name} was not found"
         cure = f"`lemonbus backends install {self.descriptor.recipe}:{self._program.name}` does that"
         extra = self._program.extra
-        return f"{cure}, or `pip install 'lemonbus[{extra}]'`, which compiles it for minutes" if extra else cure
+        return f"{cure}, or `pip install 'lemonbus[{extra}]'`" if extra else cure
+
+    def _has_package(self, name: str) -> bool:
+        """Return whether the Python that runs our own program will find a package."""
+        there = self._installation()
+        return importlib.util.find_spec(name) is not None or (there is not None and (there.packages / name).is_dir())
 
     def _found(self) -> list[str]:
         """Return the words that start the program; raises ``load_failed`` if it is not there."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from protocol import forms
-from protocol.failures import invalid
+from protocol.failures import Code, Failure, invalid
 from protocol.forms import Part
 from protocol.recipes import Descriptor, ModelSpec
 from protocol.settings import Settings
@@ -27,6 +27,8 @@ from workers.engines.flags import FlagError
 __all__ = ["DESCRIPTOR", "WhisperCpp"]
 
 OPTION: Final = "whispercpp_args"
+_DECODER: Final = "av"
+"""The package that our server reads recordings with; installations from before it lack it."""
 _ALWAYS: Final = (Part("response_format", b"verbose_json"), Part("no_language_probabilities", b"true"))
 """What is asked of the engine whatever a client wants; the probabilities would cost another look at the recording."""
 _BRIEFLY: Final = (Part("audio_ctx", b"64"), Part("temperature_inc", b"0"), Part("max_tokens", b"1"))
@@ -67,6 +69,9 @@ class WhisperCpp(Programmed):
         """See :meth:`Backend.check`."""
         super().check()
         if self._program.requires:
+            if not self._has_package(_DECODER):
+                what = f"the whispercpp backend {self._program.name!r} lacks the package {_DECODER}, which reads recordings"
+                raise Failure(Code.LOAD_FAILED, f"{what}: {self._cure()}", model=self.spec.name).raised()
             try:
                 whisper_flags.read(self._words)
             except FlagError as problem:

@@ -21,6 +21,7 @@ DESCRIPTOR: Final = Descriptor(
             devices=[Device.CPU],
             executable="module:workers.engines.whisper_server",
             requires="pywhispercpp",
+            extra="whispercpp",
             provision=Provision.WHEEL,
             help="whisper.cpp from the pywhispercpp wheel, on the processor",
         ),

@@ -1,35 +1,34 @@
-"""From the bytes of a recording to what whisper models listen to: one channel, 16,000 samples a second.
+"""From the bytes of a recording to what whisper models hear: one channel, 16,000 samples a second.
 
-WAV files are read here; whatever else there is, ``ffmpeg`` reads, if that was asked for.
+FFmpeg's libraries read the file (PyAV brings them, no program is needed), so whatever people have can be sent: WAV of
+every kind, MP3, FLAC, Ogg, Opus, M4A, WebM, and the sound of a video.
 """
 
 from __future__ import annotations
 
 import io
-import math
-import os
-import shutil
-import subprocess
-import wave
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Final
 
+import av
 import numpy as np
+from av.audio.resampler import AudioResampler
 from numpy.typing import NDArray
 
 RATE: Final = 16_000
-SLOWEST, FASTEST = 4_000, 384_000
+SLOWEST, FASTEST = 4_000, 768_000
+"""Samples a second that a recording may have: a small file with few of them is hours of sound."""
 LONGEST_S: Final = 4 * 3600
-"""Seconds of a recording that ``ffmpeg`` unpacks: a small file may be a very long silence."""
-_ZEROS: Final = 16
-"""Zero crossings of the filter on either side: aliases stay 50 dB down."""
-_BATCH: Final = 16_384
-_HALF: Final = np.float32(128)
-_EXTENSIBLE, _PCM, _FORMAT = b"\xfe\xff", b"\x01\x00", 20
-_SUBFORMAT: Final = 44
-_ROWS: Final = 1024
+"""Seconds of a recording: a small file may be a very long silence."""
+_LOOK_EVERY: Final = 64
+"""Packets between two looks whether the client is still there."""
 _CONTAINERS: Final = "aac,ac3,aiff,amr,asf,avi,caf,flac,flv,matroska,mov,mp3,mpeg,mpegts,ogg,w64,wav,webm"
-"""What ``ffmpeg`` reads, by its own names: a playlist would have it read other files of this machine."""
+"""What is read, by FFmpeg's names: a playlist would have it read other files of this machine."""
+_FULL_SCALE: Final = np.float32(2**15)
+_CURE: Final = (
+    "send WAV, MP3, FLAC, Ogg, Opus, M4A or WebM, or convert it first, as with `ffmpeg -i recording recording.wav`"
+)
 
 Samples = NDArray[np.float32]
 
@@ -38,104 +37,64 @@ class SoundError(ValueError):
     """A recording that cannot be read; the text is for the caller."""
 
 
-def samples(data: bytes, *, convert: bool, unwanted: Callable[[], bool] = bool) -> Samples:
+def samples(data: bytes, unwanted: Callable[[], bool] = bool) -> Samples:
     """Return a recording as a model hears it; raises :class:`SoundError`, or OSError if ``unwanted`` says so meanwhile."""
-    if _is_wave(data):
-        return _of_wave(data, unwanted)
-    if not convert:
-        raise SoundError("the recording is no WAV file: PCM in a WAV file is what is accepted here")
-    program = shutil.which("ffmpeg")
-    if program is None:
-        raise SoundError("the recording is no WAV file, and there is no ffmpeg here to convert it")
-    return _converted(program, data)
-
-
-def _is_wave(data: bytes) -> bool:
-    return data[:4] == b"RIFF" and data[8:12] == b"WAVE"
-
-
-def _of_wave(data: bytes, unwanted: Callable[[], bool]) -> Samples:
-    if data[12:16] == b"fmt " and data[_FORMAT : _FORMAT + 2] == _EXTENSIBLE and data[_SUBFORMAT:][:2] == _PCM:
-        # The same samples under a longer header, which Python's reader knows from 3.12 on.
-        data = data[:_FORMAT] + _PCM + data[_FORMAT + 2 :]
+    pieces: list[NDArray[np.int16]] = []
+    length = 0
     try:
-        with wave.open(io.BytesIO(data)) as file:
-            channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            frames = file.readframes(file.getnframes())
-    except (wave.Error, EOFError, RuntimeError) as problem:
-        raise SoundError(f"the WAV file cannot be read: {str(problem) or 'it is truncated'}") from None
-    if not SLOWEST <= rate <= FASTEST:
-        raise SoundError(f"the WAV file has {rate} samples a second; from {SLOWEST} to {FASTEST} can be read")
-    if width not in _READERS:
-        raise SoundError(f"the WAV file has samples of {width} bytes; 1 to 4 can be read")
-    whole = frames[: len(frames) // (channels * width) * channels * width]
-    heard = _READERS[width](whole).reshape(-1, channels)
-    return resampled(heard.mean(axis=1, dtype=np.float32) if channels > 1 else heard[:, 0], rate, unwanted)
+        for piece in _pieces(data, unwanted):
+            pieces.append(piece)
+            length += piece.size
+            if length > LONGEST_S * RATE:
+                raise SoundError(f"the recording is longer than {LONGEST_S // 3600} hours: send it in parts")
+    except av.FFmpegError:
+        raise SoundError(f"the recording cannot be read: {_CURE}") from None
+    # Whole numbers until here: half the memory, and channels are mixed without growing louder.
+    return np.concatenate(pieces).astype(np.float32) / _FULL_SCALE if pieces else np.zeros(0, np.float32)
 
 
-def _bytes(frames: bytes) -> Samples:
-    return (np.frombuffer(frames, np.uint8).astype(np.float32) - _HALF) / _HALF
+def _pieces(data: bytes, unwanted: Callable[[], bool]) -> Iterator[NDArray[np.int16]]:
+    options = {"format_whitelist": _CONTAINERS, "protocol_whitelist": ""}
+    with av.open(io.BytesIO(data), "r", container_options=options, metadata_errors="ignore") as container:
+        if not container.streams.audio:
+            raise SoundError("the file has no sound in it")
+        resampler: AudioResampler | None = None
+        kind: tuple[str, str, int] | None = None
+        for frame in _frames(container, unwanted):
+            found = (frame.format.name, frame.layout.name, frame.sample_rate)
+            if found != kind:
+                # Recordings that were joined may change in the middle.
+                yield from _resampled(resampler, None)
+                if not SLOWEST <= frame.sample_rate <= FASTEST:
+                    what = f"the recording has {frame.sample_rate} samples a second"
+                    raise SoundError(f"{what}; from {SLOWEST} to {FASTEST} can be read")
+                kind, resampler = found, AudioResampler("s16", "mono", RATE)
+            yield from _resampled(resampler, frame)
+        yield from _resampled(resampler, None)
 
 
-def _words(frames: bytes) -> Samples:
-    return np.frombuffer(frames, "<i2").astype(np.float32) / np.float32(2**15)
-
-
-def _three_bytes(frames: bytes) -> Samples:
-    wide = np.zeros((len(frames) // 3, 4), np.uint8)
-    wide[:, 1:] = np.frombuffer(frames, np.uint8).reshape(-1, 3)
-    return wide.view("<i4")[:, 0].astype(np.float32) / np.float32(2**31)
-
-
-def _double_words(frames: bytes) -> Samples:
-    return np.frombuffer(frames, "<i4").astype(np.float32) / np.float32(2**31)
-
-
-_READERS: Final = {1: _bytes, 2: _words, 3: _three_bytes, 4: _double_words}
-
-
-def resampled(heard: Samples, rate: int, unwanted: Callable[[], bool] = bool) -> Samples:
-    """Return the same sound at :data:`RATE`: a windowed sinc, one row of weights for each phase."""
-    if rate == RATE or not heard.size:
-        return np.ascontiguousarray(heard, np.float32)
-    divisor = math.gcd(rate, RATE)
-    up, down = RATE // divisor, rate // divisor
-    scale = min(1.0, up / down)
-    half = math.ceil(_ZEROS / scale)
-    offsets = np.arange(1 - half, half + 1)
-    weights = np.empty((up, offsets.size), np.float32)
-    for start in range(0, up, _ROWS):  # an odd rate has as many rows as there are samples in a second
-        distance = offsets[None] - np.arange(start, min(start + _ROWS, up))[:, None] / up
-        window = np.cos(np.clip(distance / half, -1, 1) * (np.pi / 2)) ** 2
-        weights[start : start + _ROWS] = scale * np.sinc(scale * distance) * window
-    padded = np.pad(heard, half)
-    length = math.ceil(heard.size * up / down)
-    out = np.empty(length, np.float32)
-    for start in range(0, length, _BATCH):
-        if unwanted():
+def _frames(container: av.container.InputContainer, unwanted: Callable[[], bool]) -> Iterator[av.AudioFrame]:
+    """Yield what can be decoded: a recording that broke off, or is damaged inside, is heard as far as it goes."""
+    decoded = False
+    damage: Exception | None = None
+    packets = container.demux(container.streams.audio[0])
+    for number in itertools.count():
+        if number % _LOOK_EVERY == 0 and unwanted():
             raise ConnectionAbortedError
-        steps = np.arange(start, min(start + _BATCH, length)) * down
-        places = steps // up + half
-        np.einsum(
-            "ij,ij->i", padded[places[:, None] + offsets], weights[steps % up], out=out[start : start + steps.size]
-        )
-    return out
-
-
-def _converted(program: str, data: bytes) -> Samples:
-    # In memory: a file would be left behind by whoever is ended meanwhile.
-    with os.fdopen(os.memfd_create("recording"), "wb") as file:
-        file.write(data)
-        file.flush()
-        words = [program, "-nostdin", "-loglevel", "error", "-protocol_whitelist", "file"]
-        words += ["-format_whitelist", _CONTAINERS, "-i", f"/proc/self/fd/{file.fileno()}"]
-        words += ["-vn", "-t", str(LONGEST_S), "-ac", "1", "-ar", str(RATE), "-f", "s16le", "pipe:1"]
         try:
-            done = subprocess.run(
-                words, capture_output=True, check=False, timeout=LONGEST_S / 10, pass_fds=[file.fileno()]
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            raise SoundError("ffmpeg could not convert the recording") from None
-    if done.returncode:
-        raise SoundError("the recording is none that ffmpeg can convert")
-    return _words(done.stdout[: len(done.stdout) // 2 * 2])
+            packet = next(packets, None)
+            if packet is None:
+                break
+            for frame in packet.decode():
+                decoded = True
+                yield frame
+        except av.FFmpegError as problem:
+            damage = problem
+    if damage is not None and not decoded:
+        raise damage
+
+
+def _resampled(resampler: AudioResampler | None, frame: av.AudioFrame | None) -> Iterator[NDArray[np.int16]]:
+    """Yield a frame resampled; without one, what the resampler still holds."""
+    for each in resampler.resample(frame) if resampler is not None else ():
+        yield each.to_ndarray()[0]

@@ -118,7 +118,7 @@ _ROWS: Final[list[Row]] = [
     ("-m --model", "<model>", str, ""),
     ("--host", "<host>", str, ""),
     ("--port", "<port>", _within(0, 65_535), 0),
-    ("--convert", "<convert>", None, True),
+    ("--convert", "<convert>", None, True),  # asks the original to use ffmpeg; ours needs no leave to read a file
     ("-ng --no-gpu", "<use_gpu>", None, False),
     ("-fa --flash-attn", "<flash_attn>", None, True),
     ("-nfa --no-flash-attn", "<flash_attn>", None, False),

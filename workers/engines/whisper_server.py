@@ -31,9 +31,8 @@ from workers.engines.whisper_flags import KEY, read, version, wishes
 class Server(Door):
     """The listener, and the model once it is loaded."""
 
-    def __init__(self, address: tuple[str, int], alias: str, key: str, convert: bool) -> None:
-        """Listen; answer 503 until there is a model. ``convert``: let ffmpeg read what we cannot."""
-        self.convert = convert
+    def __init__(self, address: tuple[str, int], alias: str, key: str) -> None:
+        """Listen; answer 503 until there is a model."""
         self.hearing: Hearing | None = None
         super().__init__(address, Handler, alias, key)
         self.ready = False
@@ -67,7 +66,7 @@ class Handler(Visit):
         try:
             asked = wishes(fields)
             form = str(asked.pop("<form>", "json"))
-            heard = hearing.hear(samples(recording, convert=self.server.convert, unwanted=self.gone), asked, self.gone)
+            heard = hearing.hear(samples(recording, self.gone), asked, self.gone)
         except (FlagError, SoundError) as problem:
             raise RefusedError(str(problem)) from None
         except HearingError as problem:
@@ -116,7 +115,7 @@ def main(words: list[str]) -> int:
         return 2
     address = (str(given.pop("<host>", "127.0.0.1")), int(given.pop("<port>", 8080)))
     try:
-        server = Server(address, Path(path).stem, os.environ.pop(KEY, ""), bool(given.pop("<convert>", False)))
+        server = Server(address, Path(path).stem, os.environ.pop(KEY, ""))
     except OSError as problem:
         sys.stderr.write(f"whisper-server: cannot listen: {problem.strerror}\n")
         return 1
