@@ -32,6 +32,34 @@ LANGUAGES: Final[dict[str, str]] = {
 }
 """Code → English name of what whisper models know."""
 
+_OTHER_NAMES: Final = {
+    "burmese": "my",
+    "castilian": "es",
+    "flemish": "nl",
+    "haitian": "ht",
+    "letzeburgesch": "lb",
+    "mandarin": "zh",
+    "moldavian": "ro",
+    "moldovan": "ro",
+    "panjabi": "pa",
+    "pushto": "ps",
+    "sinhalese": "si",
+    "valencian": "ca",
+}
+"""Names that whisper's own tokenizer reads beside those of :data:`LANGUAGES`."""
+_CODES: Final = {code: code for code in LANGUAGES} | {name: code for code, name in LANGUAGES.items()} | _OTHER_NAMES
+AUTO: Final = "auto"
+"""The language that is found out by listening."""
+
+
+def language_code(said: str) -> str:
+    """Return the code of a language that is given by name or code, which may name a region too (``en-US``).
+
+    :data:`AUTO` is one; empty for a language that whisper models do not know.
+    """
+    name = said.strip().lower()
+    return AUTO if name == AUTO else _CODES.get(name) or _CODES.get(name.replace("_", "-").partition("-")[0], "")
+
 
 class Word(msgspec.Struct):
     """One word and when it is heard."""

@@ -44,6 +44,20 @@ class _Header(NamedTuple):
     frequencies: int
 
 
+_ENGLISH_WORDS: Final = 51_864
+"""Words that models of English alone have: all others have one more, and one for each further language."""
+_FIRST_LANGUAGES: Final = 99
+
+
+def languages(path: Path) -> int:
+    """Return how many languages a model knows; raises :class:`BrokenError`, or OSError."""
+    with path.open("rb") as file:
+        if file.read(len(GGML)) != GGML:
+            raise BrokenError("it is not a ggml file of whisper.cpp")
+        (words,) = _numbers(file, 1)
+    return 1 if words <= _ENGLISH_WORDS else _FIRST_LANGUAGES + words - _ENGLISH_WORDS - 1
+
+
 def check(path: Path) -> None:
     """Raise :class:`~workers.broken.BrokenError` for a file that is none or not whole, OSError if it cannot be read."""
     with path.open("rb") as file:

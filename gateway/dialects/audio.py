@@ -23,7 +23,7 @@ from protocol import forms, transcripts
 from protocol.decoding import UNREADABLE
 from protocol.failures import Code, Failure, invalid
 from protocol.forms import Part
-from protocol.transcripts import FORMS, LANGUAGES, Transcript
+from protocol.transcripts import FORMS, Transcript, language_code
 
 TRANSCRIPTIONS: Final = "audio/transcriptions"
 TRANSLATIONS: Final = "audio/translations"
@@ -98,16 +98,11 @@ def _check(said: dict[str, str], endpoint: str) -> None:
     language = said.get("language", "")
     if language and endpoint == TRANSLATIONS:
         raise invalid("`language`: translations are into English, and the recording's is found out", "language")
-    if language and _code(language) not in (*LANGUAGES, "auto"):
-        raise invalid("`language` must be the code of a language that is known here, such as en, or auto", "language")
+    if language and not language_code(language):
+        raise invalid("`language` must be a language that whisper models know: en, English, or auto", "language")
     temperature = said.get("temperature", "")
     if temperature and not 0 <= _number(temperature) <= 1:
         raise invalid("`temperature` must be a number from 0 to 1", "temperature")
-
-
-def _code(language: str) -> str:
-    """Return the language of a code that may name a region too (``en-US``)."""
-    return language.strip().lower().partition("-")[0]
 
 
 def _number(text: str) -> float:
@@ -131,7 +126,7 @@ def _recording(found: list[Part]) -> Part:
 def _told(said: dict[str, str]) -> Iterator[tuple[str, str]]:
     for name, text in said.items():
         if name == "language" and text:
-            yield name, _code(text)
+            yield name, language_code(text)
         elif name not in _OF_THE_ANSWER and text:
             yield name, text
 

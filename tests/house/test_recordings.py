@@ -121,6 +121,7 @@ def test_translations_any_wav_and_the_model_used_last(house: Server) -> None:
         ([SOUND], "no-such-model", 404, "model"),
         ([Part("file", b"ID3", "a.mp3")], MODEL, 400, None),
         ([SOUND, Part("best_of", b"many")], MODEL, 400, "best_of"),
+        ([SOUND, Part("language", b"German")], MODEL, 400, "language"),
     ],
 )
 def test_what_cannot_be(house: Server, parts: list[Part], model: str, status: int, param: str | None) -> None:

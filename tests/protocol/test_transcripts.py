@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from protocol.transcripts import (
     FORMS,
     LANGUAGES,
@@ -10,6 +12,7 @@ from protocol.transcripts import (
     Transcript,
     Word,
     brief,
+    language_code,
     plain,
     subrip,
     verbose,
@@ -60,3 +63,25 @@ def test_tables() -> None:
     assert set(WRITTEN) < set(FORMS)
     assert len(LANGUAGES) == 100
     assert LANGUAGES["ht"] == "haitian creole"
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("en", "en"),
+        (" DE ", "de"),
+        ("German", "de"),
+        ("haitian creole", "ht"),
+        ("Flemish", "nl"),
+        ("en-US", "en"),
+        ("pt_BR", "pt"),
+        ("yue", "yue"),
+        ("Auto", "auto"),
+        ("klingon", ""),
+        ("german-ish", "de"),
+        ("a" * 5000, ""),
+        ("", ""),
+    ],
+)
+def test_a_language_by_name_or_code(said: str, code: str) -> None:
+    assert language_code(said) == code

@@ -60,7 +60,7 @@ def test_flags_that_are_ours(flag: str) -> None:
         ("--vad", "unknown argument --vad"),
         ("-bs", "-bs needs a value"),
         ("-bs 9", "from -1 to 8"),
-        ("-l xx", "a code such as en"),
+        ("-l xx", "a language such as en"),
         ("-et nan", "cannot be nan"),
         ("-t none", "-t cannot be none"),
     ],
@@ -100,6 +100,29 @@ def test_wishes(fields: dict[str, str], wanted: dict[str, Any]) -> None:
 def test_wishes_that_make_no_sense(field: str, text: str) -> None:
     with pytest.raises(FlagError, match=f"{field} cannot be {text}"):
         wishes({field: text})
+
+
+@pytest.mark.parametrize(
+    ("words", "language", "why"),
+    [
+        (51_864, "de", "does not know german; it knows English alone"),
+        (51_864, "en", ""),
+        (51_864, "auto", ""),
+        (51_865, "de", ""),
+        (51_865, "yue", "does not know cantonese; it is older"),
+        (51_866, "yue", ""),
+    ],
+)
+def test_a_language_that_the_model_does_not_know(tmp_path: Path, words: int, language: str, why: str) -> None:
+    (tmp_path / "x.bin").write_bytes(b"lmgg" + words.to_bytes(4, "little"))
+    spec = ModelSpec("user.x", "x", "whispercpp", "system", "audio", str(tmp_path / "x.bin"))
+    form = forms.written([Part("language", language.encode()), Part("file", b"RIFF", "a.wav")])
+    if not why:
+        WhisperCpp(spec, Settings()).request("audio/transcriptions", "", form, stream=False)
+        return
+    with pytest.raises(LemonbusError, match=why) as told:
+        WhisperCpp(spec, Settings()).request("audio/transcriptions", "", form, stream=False)
+    assert told.value.failure.param == "language"
 
 
 def test_the_environment() -> None:

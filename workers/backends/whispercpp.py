@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import wave
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -16,17 +17,21 @@ from protocol.failures import Code, Failure, invalid
 from protocol.forms import Part
 from protocol.recipes import Descriptor, ModelSpec
 from protocol.settings import Settings
+from protocol.transcripts import AUTO, LANGUAGES
 from workers import ggml, heard
 from workers.backends import arguments
 from workers.backends.backend import EngineFacts, EngineRequest, Examined
 from workers.backends.programmed import Programmed
 from workers.backends.whispercpp_recipe import DESCRIPTOR, TRANSLATIONS
+from workers.broken import BrokenError
 from workers.engines import whisper_flags
 from workers.engines.flags import FlagError
 
 __all__ = ["DESCRIPTOR", "WhisperCpp"]
 
 OPTION: Final = "whispercpp_args"
+_LATEST: Final = "yue"
+"""The language that only models with a hundred of them know."""
 _DECODER: Final = "av"
 """The package that our server reads recordings with; installations from before it lack it."""
 _ALWAYS: Final = (Part("response_format", b"verbose_json"), Part("no_language_probabilities", b"true"))
@@ -91,7 +96,7 @@ class WhisperCpp(Programmed):
         if threads:
             words += ["-t", str(threads)]
         # Whoever names no language wants it found out, as OpenAI does; the engine would take it for English.
-        words += ["-l", whisper_flags.AUTO]
+        words += ["-l", AUTO]
         return words + self._words
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
@@ -140,13 +145,29 @@ class WhisperCpp(Programmed):
         more = [Part("translate", b"true")] if endpoint == TRANSLATIONS else []
         try:
             fields = forms.read(forms.boundary_of(body), body)
-            whisper_flags.wishes({part.name: part.text() for part in fields if not part.filename})
+            wishes = whisper_flags.wishes({part.name: part.text() for part in fields if not part.filename})
+            self._check_language(str(wishes.get(whisper_flags.LANGUAGE, AUTO)))
             return self._inference(forms.extended(body, [*_ALWAYS, *more]))
         except FlagError as problem:
             # The original answers 500 to a number that is none.
             raise invalid(str(problem), str(problem).partition(" ")[0]) from None
         except ValueError as problem:
             raise invalid(f"the request is no form: {problem}") from None
+
+    def _check_language(self, code: str) -> None:
+        """Raise ``invalid_request`` for a language that this model does not know: the engine would take another one."""
+        known = self._languages
+        if code == AUTO or (known == 1 and code == "en") or known >= len(LANGUAGES) or (known > 1 and code != _LATEST):
+            return
+        what = "it knows English alone" if known == 1 else "it is older than that language"
+        raise invalid(f"`language`: {self.spec.name} does not know {LANGUAGES[code]}; {what}", "language")
+
+    @cached_property
+    def _languages(self) -> int:
+        try:
+            return ggml.languages(Path(self.spec.path))
+        except (OSError, BrokenError):
+            return len(LANGUAGES)
 
     def _inference(self, body: bytes) -> EngineRequest:
         kind = f"{forms.KIND}; boundary={forms.boundary_of(body)}"

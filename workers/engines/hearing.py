@@ -11,9 +11,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from protocol.transcripts import LANGUAGES, Segment, Transcript, Word
+from protocol.transcripts import AUTO, LANGUAGES, Segment, Transcript, Word
 from workers.engines.sound import RATE, Samples
-from workers.engines.whisper_flags import AUTO
 
 LIBRARY: Final = "_pywhispercpp"
 _ERROR: Final = 4

@@ -10,22 +10,22 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from typing import Any, Final
 
-from protocol.transcripts import FORMS, LANGUAGES
+from protocol.transcripts import AUTO, FORMS, language_code
 from workers.engines.flags import FlagError, Row, Value, parse, table
 
 KEY: Final = "WHISPER_API_KEY"
 """Variable with the key that callers must show; whisper-server itself has none."""
-AUTO: Final = "auto"
-"""The language that is found out by listening."""
+LANGUAGE: Final = "<language>"
+"""Target of the language that was asked for, as a code."""
 _TRUE: Final = frozenset({"1", "on", "true", "y", "yes"})
 _LEAST_INCREMENT: Final = 0.05
 _FALSE: Final = frozenset({"", "0", "false", "n", "no", "off"})
 
 
 def _language(text: str) -> str:
-    code = text.strip().lower()
-    if code != AUTO and code not in LANGUAGES:
-        raise ValueError(f"{text[:40]} (a code such as en, or {AUTO})")
+    code = language_code(text)
+    if not code:
+        raise ValueError(f"{text[:40]} (a language such as en or English, or {AUTO})")
     return code
 
 
@@ -93,7 +93,7 @@ _DECODING: Final[list[tuple[str, str, str, Callable[[str], Value]]]] = [
     ("-et --entropy-thold", "entropy_thold", "entropy_thold", _THRESHOLD),
     ("-lpt --logprob-thold", "logprob_thold", "logprob_thold", _THRESHOLD),
     ("-nth --no-speech-thold", "no_speech_thold", "no_speech_thold", _THRESHOLD),
-    ("-l --language", "language", "<language>", _language),
+    ("-l --language", "language", LANGUAGE, _language),
     ("--prompt", "prompt", "initial_prompt", str),
     ("", "temperature", "temperature", _number(0, 1)),
     ("", "temperature_inc", "temperature_inc", _increment),

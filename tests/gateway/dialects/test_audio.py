@@ -29,6 +29,7 @@ def test_defaults() -> None:
     assert (found.model, found.response_format) == ("", "json")
     assert found.parts == [Part("file", b"x", "recording")]
     assert read(form(("language", "auto")), TRANSCRIPTIONS).parts[0].data == b"auto"
+    assert read(form(("language", "Spanish")), TRANSCRIPTIONS).parts[0].data == b"es"
 
 
 def test_granularities() -> None:
