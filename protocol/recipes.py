@@ -117,6 +117,8 @@ class Descriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """Model type → endpoints of the middle language (``chat/completions``, …)."""
     idle_check: dict[str, str]
     """Endpoint → :class:`IdleCheck`."""
+    restartable: bool = False
+    """Whether its engine keeps nothing between requests: one that does not stop for a client that is gone is restarted."""
     silence_by_cpu: bool = True
     """Whether CPU time of the engine's processes counts as progress (device engines: no)."""
     sampling: dict[str, str] = {}
@@ -152,3 +154,5 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it computes on, in the words of health."""
     npu: str = ""
     """How it holds the NPU, a value of :class:`Npu`; empty if it does not."""
+    restartable: bool = False
+    """See :attr:`Descriptor.restartable`."""

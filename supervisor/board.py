@@ -198,7 +198,9 @@ class Board:
             return "the server stops"
         if place.unloaders:
             return "unload was asked for"
-        return "it is loaded again with other options" if place.respec else "it makes room"
+        if place.respec:
+            return "it is loaded again with other options"
+        return "it works on for clients that are gone" if place.stuck and place.wanted else "it makes room"
 
     def forget_place(self, place: Place) -> None:
         """Forget a model of which nothing is left."""

@@ -95,6 +95,7 @@ class Demand(Lending):
         # What runs under a lease may not be known yet.
         if place is not None and (key in place.grants or key.gateway in place.leases):
             place.unwanted.add(key)
+            self.settled = self.settled and not place.stuck
 
     def idle(self, key: RequestKey, code: str, now: float, seconds: float = 0.0) -> Place | None:
         """The engine has stopped working on an attempt. Returns its place if the grant was known.

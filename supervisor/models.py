@@ -258,6 +258,7 @@ class Models:
             pinned=any(self._is(entry, pinned) for pinned in self._settings.pin),
             device=backend.device,
             npu=backend.npu,
+            restartable=descriptor.restartable,
         )
 
     def precheck(self, spec: ModelSpec) -> None:

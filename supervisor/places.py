@@ -179,6 +179,11 @@ class Place:
         return bool(self.leases) or not self.grants.keys() <= self.unwanted
 
     @property
+    def stuck(self) -> bool:
+        """Whether its engine works on for clients that are gone, and keeps nothing that a restart would lose."""
+        return bool(self.grants) and not self.needed and self.spec is not None and self.spec.restartable
+
+    @property
     def slots(self) -> int:
         """Slots its engine has, 0 while there is none."""
         return self.seat.facts.slots if self.seat and self.seat.facts and self.seat.serves else 0

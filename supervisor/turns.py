@@ -204,7 +204,7 @@ def _drain_or_resume(board: Board, place: Place, claim: Claim | None) -> None:
     seat = place.seat
     if seat is None or not seat.serves:
         return
-    must = claim is not None or bool(place.unloaders) or place.respec is not None or board.closing
+    must = claim is not None or bool(place.unloaders) or place.respec is not None or board.closing or place.stuck
     if must and seat.state is State.READY:
         seat.step(Step.DRAIN)
         board.emit(
@@ -235,9 +235,14 @@ def _finish_drain(board: Board, place: Place, claim: Claim | None) -> None:
     if seat is None or seat.state is not State.DRAINING or place.needed:
         return
     asked = bool(place.unloaders) or place.respec is not None or board.closing
-    if not asked and (claim is None or not claim.sure):
+    makes_room = claim is not None and claim.sure
+    if not asked and not makes_room and not place.stuck:
         return
-    if not asked:
+    if place.stuck and not asked and not makes_room:
+        # It is loaded again as after a death: without a request.
+        place.wanted = True
+        board.count("restarts")
+    elif not asked:
         board.count("evictions")
         place.wanted = False
     if place.grants:

@@ -1,7 +1,7 @@
 """A stand-in for stable-diffusion.cpp's ``sd-server``: its command line, its HTTP, its lines, and real PNGs.
 
 What it draws is noise that its prompt, seed, steps, scale and negative prompt choose, as a real one's picture is.
-Each step takes a moment, and nothing interrupts it.  A model is any file; it is ``broken`` if its name says so.
+Each step takes a moment, one of an "endless" prompt a second, and nothing interrupts it.  A model is any file; it is ``broken`` if its name says so.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Handler(BaseHTTPRequestHandler):
         with self.drawing:
             log("INFO", f"stable-diffusion.cpp:3401 - generating image: 1/{wanted.count} - seed {wanted.seed}")
             for _ in range(wanted.steps):
-                time.sleep(STEP_S)
+                time.sleep(1.0 if "endless" in wanted.prompt else STEP_S)
             pictures = [base64.b64encode(wanted.drawn(place)).decode() for place in range(wanted.count)]
         shown = [{"b64_json": picture} for picture in pictures]
         self.answer(200, {"created": int(time.time()), "data": shown, "output_format": wanted.form})

@@ -22,6 +22,8 @@ SLOTS = 2
 
 
 def spec(name: str, **more: object) -> ModelSpec:
+    """Return a model; the engine of one that is called c keeps nothing between requests."""
+    more = {"restartable": name == "c", **more}
     return ModelSpec(name, f"checkpoint/{name}", "llamacpp", "cpu", "llm", f"/models/{name}.gguf", **more)
 
 

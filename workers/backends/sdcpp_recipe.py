@@ -81,4 +81,5 @@ DESCRIPTOR: Final = Descriptor(
     ],
     serves={ModelType.IMAGE: [GENERATIONS, EDITS]},
     idle_check={GENERATIONS: IdleCheck.ANSWER, EDITS: IdleCheck.ANSWER},
+    restartable=True,
 )

@@ -71,4 +71,5 @@ DESCRIPTOR: Final = Descriptor(
     ],
     serves={ModelType.AUDIO: [TRANSCRIPTIONS, TRANSLATIONS]},
     idle_check={TRANSCRIPTIONS: IdleCheck.CLOSED, TRANSLATIONS: IdleCheck.CLOSED},
+    restartable=True,
 )

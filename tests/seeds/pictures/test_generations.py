@@ -237,9 +237,30 @@ def test_one_that_dies_twice_is_told(loaded: Server) -> None:
     assert draw(loaded).status == 200
 
 
-def test_a_picture_that_nobody_wants_any_more_is_drawn_to_its_end_before_the_next(loaded: Server) -> None:
-    request = start(loaded)
+def test_a_picture_of_a_client_that_is_gone_may_end_by_itself_within_a_second(loaded: Server) -> None:
+    request = start(loaded, steps=60)
+    there = engine(loaded)
     request.hang_up()
     stays(lambda: loaded.state()["granted"] == 1, "the engine works on", 0.3)
     assert draw(loaded).status == 200
     wait_for(lambda: loaded.state()["granted"] == 0, "the grant is free")
+    assert engine(loaded) == there
+
+
+def test_a_long_picture_of_a_client_that_is_gone_blocks_nobody(loaded: Server) -> None:
+    request = start(loaded, prompt="an endless cat")
+    there = engine(loaded)
+    waiting = loaded.client.start("POST", GENERATIONS, {"model": MODEL, "prompt": "a cat", "size": "64x64"})
+    wait_for(lambda: loaded.state()["queued"] == 1, "the next one waits")
+    request.hang_up()
+    assert waiting.finish(20).status == 200
+    assert engine(loaded) not in (None, there)
+
+
+def test_its_engine_is_started_again_although_nobody_waits(loaded: Server) -> None:
+    request = start(loaded, prompt="an endless cat")
+    there = engine(loaded)
+    request.hang_up()
+    wait_for(lambda: engine(loaded) not in (None, there), "another engine is there", 10)
+    wait_for(lambda: MODEL in {each["model_name"] for each in loaded.health()["all_models_loaded"]}, "it is ready", 10)
+    assert loaded.state()["granted"] == 0
