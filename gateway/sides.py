@@ -1,4 +1,4 @@
-"""How large a PNG or a JPEG is, by its header. Pure."""
+"""How large a PNG, a JPEG or a WebP is, by its header. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ _ALONE: Final = frozenset({0x01, *range(0xD0, 0xDA)})
 
 
 def sides(data: bytes) -> tuple[int, int] | None:
-    """Return width and height, None for what is neither or does not say."""
+    """Return width and height, None for what is none of these or does not say."""
     try:
         if data.startswith(PNG) and data[12:16] == b"IHDR":
             width, height = struct.unpack_from(">II", data, 16)
             return width, height
+        if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+            return _of_webp(data)
         return _of_jpeg(data) if data.startswith(JPEG) else None
     except (struct.error, IndexError):
         return None
@@ -38,3 +40,16 @@ def _of_jpeg(data: bytes) -> tuple[int, int] | None:
         else:
             at += 2 + int.from_bytes(data[at + 2 : at + 4])
     return None
+
+
+def _of_webp(data: bytes) -> tuple[int, int] | None:
+    """Return the sides that the first chunk tells, which is one of three kinds; raises struct.error if it is cut."""
+    kind = data[12:16]
+    if kind == b"VP8X":
+        width, more, height, most = struct.unpack_from("<HBHB", data, 24)
+        return 1 + width + (more << 16), 1 + height + (most << 16)
+    if kind == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    width, height = struct.unpack_from("<HH", data, 26)
+    return (width & 0x3FFF, height & 0x3FFF) if kind == b"VP8 " else None

@@ -47,6 +47,7 @@ ONLY_IN = {
     "xllamacpp": ("workers/engines/",),
     "onnxruntime_genai": ("workers/engines/",),
     "av": ("workers/engines/",),
+    "PIL": ("workers/",),
     "multipart": ("protocol/forms.py",),
     "threading": ("gateway/cli/", "workers/jobs/", "workers/engines/"),
 }
@@ -122,7 +123,7 @@ def test_every_library_has_its_place(library: str) -> None:
 @pytest.mark.parametrize(
     ("folder", "shared"),
     [
-        ("gateway/dialects", {"naming", "sse", "progress"}),
+        ("gateway/dialects", {"naming", "sse", "progress", "image_answer"}),
         (
             "workers/backends",
             {

@@ -6,6 +6,7 @@ So a prompt that has the tag in it is refused: it could say anything there, and 
 
 from __future__ import annotations
 
+import io
 import secrets
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ TAG: Final = "sd_cpp_extra_args>"
 MOST_EXTRAS: Final = 30_000
 """sd-server reads the tag with a regular expression that recurses: 80,000 bytes overflow its stack (measured)."""
 _SEEDS: Final = 2**31
+_OPAQUE: Final = 255
 
 
 class Wanted(msgspec.Struct):
@@ -61,7 +63,29 @@ def engine_form(body: bytes) -> bytes:
     told = [Part(name, str(value).encode()) for name, value in _asked(fields).items()]
     # Its older name is read only where there is but one.
     images = [part._replace(name="image[]") for part in parts if part.name == "image"]
-    return forms.written([*told, *images, *(part for part in parts if part.name == "mask")])
+    masks = [part._replace(data=engine_mask(part.data)) for part in parts if part.name == "mask"]
+    return forms.written([*told, *images, *masks])
+
+
+def engine_mask(mask: bytes) -> bytes:
+    """Return a mask as sd-server reads it: white is drawn anew. OpenAI's masks are transparent there.
+
+    A mask without transparency is left as it is.  Raises ``invalid_request`` for one that cannot be read.
+    """
+    from PIL import Image, ImageOps  # noqa: PLC0415 - 60 ms that hardly any worker needs
+
+    try:
+        with Image.open(io.BytesIO(mask), formats=("PNG", "JPEG")) as file:
+            if not file.has_transparency_data:
+                return mask
+            alpha = file.convert("RGBA").getchannel("A")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        raise invalid("`mask` cannot be read", "mask") from None
+    if alpha.getextrema() == (_OPAQUE, _OPAQUE):
+        return mask
+    file_of_engine = io.BytesIO()
+    ImageOps.invert(alpha).save(file_of_engine, "png", compress_level=1)
+    return file_of_engine.getvalue()
 
 
 def _asked(body: bytes) -> dict[str, Any]:

@@ -15,10 +15,12 @@ from msgspec import Meta
 
 from gateway import answers, bodies
 from gateway.answers import Question
+from gateway.dialects.image_answer import told, with_seed
 from gateway.house import House
 from gateway.sides import JPEG, PNG, sides
 from gateway.visit import of
 from protocol import forms
+from protocol.decoding import UNREADABLE
 from protocol.failures import Code, Failure, invalid
 from protocol.forms import Part
 
@@ -101,11 +103,12 @@ class Generations:
         data = bodies.read_json(req, self._house.settings.body_limit)
         request = bodies.decode(data, PictureRequest)
         request.check()
-        answer(self._house, req, resp, GENERATIONS, request, data)
+        body, seed = with_seed(data, request.seed)
+        answer(self._house, req, resp, GENERATIONS, request, body, seed)
 
 
 class Edits:
-    """Pictures from a prompt and from pictures; where a mask is given, only what is white in it is drawn anew."""
+    """Pictures from a prompt and from pictures; where a mask is given, only what is transparent or white in it is drawn anew."""
 
     def __init__(self, house: House) -> None:
         """Ask ``house``."""
@@ -120,11 +123,18 @@ class Edits:
         if not any(file.name == "image" for file in files):
             raise invalid("`image` is required", "image")
         _check_drawn(request, files)
-        answer(self._house, req, resp, EDITS, request, forms.written([Part(forms.FIELDS, data), *files]))
+        data, seed = with_seed(data, request.seed)
+        answer(self._house, req, resp, EDITS, request, forms.written([Part(forms.FIELDS, data), *files]), seed)
 
 
 def answer(
-    house: House, req: falcon.Request, resp: falcon.Response, endpoint: str, request: PictureRequest, body: bytes
+    house: House,
+    req: falcon.Request,
+    resp: falcon.Response,
+    endpoint: str,
+    request: PictureRequest,
+    body: bytes,
+    seed: int,
 ) -> None:
     """Ask the house and make ``resp`` its answer."""
     visit = of(req.env)
@@ -134,7 +144,11 @@ def answer(
     if _PICTURE not in whole.body:
         raise Failure(Code.BACKEND_ERROR, "the engine drew no picture", model=whole.model).raised()
     resp.content_type = falcon.MEDIA_JSON
-    resp.data = whole.body
+    try:
+        resp.data = told(whole.body, seed)
+    except (ValueError, *UNREADABLE) as problem:
+        message = "the engine's pictures were not understood"
+        raise Failure(Code.BACKEND_ERROR, message, model=whole.model, detail=str(problem)).raised() from None
 
 
 def divided(parts: list[Part]) -> tuple[dict[str, Any], list[Part]]:

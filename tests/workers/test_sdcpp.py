@@ -21,7 +21,7 @@ from protocol.installed import Record
 from protocol.recipes import ModelSpec
 from protocol.settings import Settings
 from tests.house.hub import gguf
-from tests.house.pictures import safetensors
+from tests.house.pictures import png, safetensors
 from workers.backends import ARGUMENTS
 from workers.backends.sdcpp import SdCpp
 from workers.backends.sdcpp_recipe import DESCRIPTOR, PARTS
@@ -215,6 +215,9 @@ def test_nothing_gets_into_the_tag_that_is_not_ours(prompt: str, negative: str) 
     assert extras == {"seed": 1, "negative_prompt": negative}
 
 
+WHITE = png(8, 8, 255)
+
+
 def test_a_form_becomes_the_engines(program: str) -> None:
     fields = {"prompt": "a hat", "n": 2, "size": "64x64", "seed": 7, "strength": 0.5, "user": "me"}
     body = forms.written(
@@ -222,7 +225,7 @@ def test_a_form_becomes_the_engines(program: str) -> None:
             Part(forms.FIELDS, json.dumps(fields).encode()),
             Part("image", b"one", "a"),
             Part("image", b"two", "b"),
-            Part("mask", b"white", "m"),
+            Part("mask", WHITE, "m"),
         ]
     )
     request = made(program).request("images/edits", "", body, stream=False)
@@ -231,7 +234,7 @@ def test_a_form_becomes_the_engines(program: str) -> None:
     assert [(part.name, part.data) for part in sent if part.filename] == [
         ("image[]", b"one"),
         ("image[]", b"two"),
-        ("mask", b"white"),
+        ("mask", WHITE),
     ]
     told = {part.name: part.text() for part in sent if not part.filename}
     assert set(told) == {"prompt", "n", "size"}

@@ -139,6 +139,16 @@ def test_seed_steps_scale_and_what_is_not_wanted(loaded: Server) -> None:
     assert (first.pixels, second.pixels) == (usual, pixels(seed=2))
 
 
+def test_the_size_that_was_drawn_and_the_seed_that_was_used_are_told(loaded: Server) -> None:
+    answer = draw(loaded, size="100x70", n=2).json()
+    assert answer["size"] == "104x72", "what the model can draw"
+    first, second = (each["seed"] for each in answer["data"])
+    assert second == first + 1
+    again = draw(loaded, size="100x70", seed=second).json()
+    assert again["data"][0]["seed"] == second
+    assert pictures(again)[0].pixels == pictures(answer)[1].pixels
+
+
 def test_large_pictures_come_whole(loaded: Server) -> None:
     answer = draw(loaded, size="1280x1024", steps=1)
     assert len(answer.body) > loaded.settings.inbox_bytes
