@@ -1,0 +1,93 @@
+"""A root booted with systemd as its first process, in a container that shares this machine's network."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from tests.bare.root import installed
+from tests.house.waiting import wait_for
+
+BOOT_S = 60.0
+END_S = 30.0
+UP = ("starting", "running", "degraded")
+
+
+def missing() -> str:
+    """Return why none can be started here, ``""`` if it can; systemd-nspawn is installed if it is to be had."""
+    if not shutil.which("nsenter"):
+        return "there is no nsenter"
+    if not shutil.which("systemd-nspawn") and not installed("systemd-container"):
+        return "systemd-nspawn is not to be had (apt-get install systemd-container)"
+    return ""
+
+
+class Container:
+    """Use it as a context manager: leaving it ends everything in it."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """Nothing is started yet. ``name``: of a machine, as systemd allows it."""
+        self._folder = folder
+        self._name = name
+
+    def __enter__(self) -> Self:
+        command = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot", "--console=pipe"]
+        self._process = subprocess.Popen(
+            [*command, f"--machine={self._name}", "-D", self._folder],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            nspawn = psutil.Process(self._process.pid)
+            self._init = wait_for(lambda: _inside(nspawn, 1), "the container has its first process", BOOT_S)
+            # Not until all that it starts is up: a minimal system need not get that far.
+            wait_for(lambda: self.run("systemctl", "is-system-running") in UP, "systemd answers", BOOT_S)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._process.send_signal(signal.SIGTERM)  # an orderly halt
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(f"/run/systemd/nspawn/propagate/{self._name}", ignore_errors=True)
+
+    def run(self, *words: str) -> str:
+        """Run a program of the container in it, as root; return what it prints."""
+        enter = ["nsenter", "-t", str(self._init.pid), "-m", "-p", "-u", "-i", "-n", "-C", *words]
+        return subprocess.run(enter, capture_output=True, text=True, check=False, timeout=120).stdout.strip()
+
+    def processes(self) -> list[psutil.Process]:
+        """Return all of them, by this machine's pids."""
+        return self._init.children(recursive=True)
+
+    def process(self, pid: int) -> psutil.Process:
+        """Return the one that has this pid in the container."""
+        found = _inside(self._init, pid)
+        assert found, f"there is no process {pid} in the container"
+        return found
+
+
+def _inside(above: psutil.Process, pid: int) -> psutil.Process | None:
+    """Return the process below another one that has this pid in its own namespace."""
+    for each in above.children(recursive=True):
+        with contextlib.suppress(OSError):
+            spaces = re.search(r"^NSpid:\t(.+)$", Path(f"/proc/{each.pid}/status").read_text(), re.MULTILINE)
+            if spaces and spaces[1].split()[1:] == [str(pid)]:
+                return each
+    return None

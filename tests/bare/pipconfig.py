@@ -1,0 +1,57 @@
+"""How this machine reaches a package index, for a pip that runs in another root: variables, and the files behind them."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+FILES = ("/etc/resolv.conf", "/etc/hosts")
+_NETWORK = re.compile(r"(?:https?|all|no)_proxy|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE", re.IGNORECASE)
+_HOST_ONLY = frozenset({"user", "target", "prefix", "root", "require-virtualenv", "python", "log", "cache-dir"})
+"""Options that say where things go on this machine, not where they come from."""
+
+
+class Reach(NamedTuple):
+    """What another root needs to reach the index."""
+
+    environment: dict[str, str]
+    paths: list[str]
+    """Files and folders of this machine that must be there too, under the same names."""
+
+
+def of_host() -> Reach:
+    """Return what this machine is configured to do, by pip's files and by variables."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    return reach(listed, os.environ, lambda path: Path(path).exists())
+
+
+def reach(listed: str, environment: Mapping[str, str], exists: Callable[[str], bool]) -> Reach:
+    """Return it for the output of ``pip config list`` and a machine's variables."""
+    files: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    for line in listed.splitlines():
+        key, _, value = line.partition("=")
+        section, _, option = key.rpartition(".")
+        if section in ("global", "install", ":env:") and option not in _HOST_ONLY:
+            (variables if section == ":env:" else files)[option] = ast.literal_eval(value)
+    chosen = {f"PIP_{option.replace('-', '_').upper()}": value for option, value in {**files, **variables}.items()}
+    chosen |= {name: value for name, value in environment.items() if _NETWORK.fullmatch(name)}
+    words = [word for value in chosen.values() for word in value.split()]
+    paths = {path for word in words if (path := _path(word))}
+    return Reach(chosen, sorted(path for path in {*paths, *FILES} if exists(path)))
+
+
+def _path(word: str) -> str:
+    """Return the path that a word means, ``""`` if none; the pages of an index name files outside its own folder."""
+    if word.startswith("file://"):
+        path = Path(urlsplit(word).path)
+        return str(path.parent if len(path.parts) > 3 else path)
+    return word if word.startswith("/") else ""

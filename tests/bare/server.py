@@ -1,0 +1,73 @@
+"""``make serve`` on the bare machine: it must answer a chat, and end when it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from typing import IO
+
+import psutil
+
+from tests.bare.root import Root
+from tests.house.client import Client
+from tests.house.ports import free_port
+
+MODEL = "SmolLM2-135M-Instruct-GGUF"
+READY_S = 900.0
+"""Packages and a model of 98 MB come over the network first."""
+END_S = 60.0
+
+
+def check(machine: Root) -> int:
+    """Start it, ask it once, end it; return 0 if all went well, and show what it said otherwise."""
+    port = free_port()
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            machine.words(f"make serve PORT={port}"), stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+        )
+        try:
+            answer = _answer(process, port)
+            problem = _end(process) if answer else "make serve answered no chat"
+        finally:
+            process.kill()
+            process.wait()
+        if problem:
+            _show(said, problem)
+            return 1
+    print(f"bare: make serve answered {answer!r}", flush=True)
+    return 0
+
+
+def _answer(process: subprocess.Popen[bytes], port: int) -> str:
+    """Return a chat's answer, ``""`` if it ended or none came in time."""
+    client = Client(port)
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError):
+            answer = client.chat(MODEL, READY_S, max_tokens=16)
+            if answer.status == 200:
+                return answer.text
+        time.sleep(1.0)
+    return ""
+
+
+def _end(process: subprocess.Popen[bytes]) -> str:
+    """Tell the server to end, as a service manager would; return what was wrong with that."""
+    inside = psutil.Process(process.pid).children(recursive=True)
+    (make,) = [each for each in inside if each.name() == "make"]
+    (server,) = make.children()
+    server.terminate()
+    try:
+        code = process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        return "make serve did not end"
+    return f"make serve ended with {code}" if code else ""
+
+
+def _show(said: IO[str], problem: str) -> None:
+    said.seek(0)
+    sys.stdout.writelines(said.readlines()[-60:])
+    print(f"bare: {problem}", flush=True)

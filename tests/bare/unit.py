@@ -1,0 +1,126 @@
+"""The systemd unit under a real systemd: a server that dies comes back at once, and its streams end whole beside it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import psutil
+
+from tests.bare.container import Container
+from tests.bare.root import CHECKOUT, Root
+from tests.house.client import Client
+from tests.house.models import link_models
+from tests.house.ports import free_port
+from tests.house.waiting import wait_for
+
+MODEL = "extra.tiny-loop"
+TOKENS = 4000
+"""Enough for the stream to go on longer than a new server takes to start."""
+PYTHON = "/opt/lemonbus/bin/python"
+INSTALL = "python3 -m venv /opt/lemonbus && /opt/lemonbus/bin/pip install -qq '.[llamacpp]'"
+APT = "DEBIAN_FRONTEND=noninteractive apt-get -qq"
+SETTINGS = """\
+port = {port}
+offline = true
+extra_models_dir = "/srv/models"
+load = ["{model}"]
+threads = 1
+ctx_size = 8192
+"""
+
+
+def check(machine: Root) -> int:
+    """Install the unit as its first lines say, start it, and break it; return 0 if all went well."""
+    port = free_port()
+    for command in (f"{APT} update", f"{APT} install --no-install-recommends systemd dbus >/dev/null", INSTALL):
+        if code := machine.run(command, user="root"):
+            print(f"bare: {command}: exit {code}", flush=True)
+            return code
+    _prepare(machine.folder, port)
+    with Container(machine.folder, f"lemonbus-{port}") as container:
+        try:
+            unit = Unit(container, port)
+            unit.is_up()
+            unit.lets_a_stream_end_when_the_server_dies()
+            unit.stops()
+        except AssertionError as wrong:
+            print(container.run("journalctl", "--no-pager", "-o", "cat", "-n", "40", "-u", "lemonbus"))
+            print(f"bare: the systemd unit: {wrong}", flush=True)
+            return 1
+    print(
+        "bare: under systemd a server that died came back at once, its stream ended whole, and nothing was left",
+        flush=True,
+    )
+    return 0
+
+
+def _prepare(root: Path, port: int) -> None:
+    """Put there what an operator would: settings, a model, the unit."""
+    models = root / "srv" / "models"
+    link_models(root / "srv" / "links", "tiny-loop")
+    shutil.copytree(root / "srv" / "links", models)  # what the links mean
+    settings = root / "etc" / "lemonbus" / "lemonbus.toml"
+    settings.parent.mkdir()
+    settings.write_text(SETTINGS.format(port=port, model=MODEL))
+    units = root / "etc" / "systemd" / "system"
+    shutil.copy(root / CHECKOUT[1:] / "deploy" / "systemd" / "lemonbus.service", units)
+    wanted = units / "multi-user.target.wants"
+    wanted.mkdir(exist_ok=True)
+    (wanted / "lemonbus.service").symlink_to("../lemonbus.service")
+
+
+class Unit:
+    """The unit in a container, and what must be true of it."""
+
+    def __init__(self, container: Container, port: int) -> None:
+        """``port``: where its server answers."""
+        self._container = container
+        self._client = Client(port)
+
+    def _main(self) -> int:
+        return int(self._container.run("systemctl", "show", "-p", "MainPID", "--value", "lemonbus") or 0)
+
+    def _ours(self) -> list[psutil.Process]:
+        return [each for each in self._container.processes() if _program(each).startswith(PYTHON)]
+
+    def _loaded(self) -> bool:
+        try:
+            return MODEL in self._client.get("/v1/health", patience=2.0).body.decode()
+        except OSError:
+            return False
+
+    def is_up(self) -> None:
+        """Its server answers and has loaded what its configuration names."""
+        wait_for(self._loaded, "the server has loaded its model", 60)
+
+    def lets_a_stream_end_when_the_server_dies(self) -> None:
+        """Kill the supervisor while a stream runs: a new one serves before that ends, whole; then all of the old are gone."""
+        old = self._main()
+        stream = self._client.start_chat(MODEL, stream=True, max_tokens=TOKENS)
+        stream.until(lambda it: len(it.events) > 2)
+        self._container.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "lemonbus")
+        wait_for(lambda: self._main() not in (0, old), "systemd starts a new supervisor", 30)
+        self.is_up()
+        assert stream.finish(60).done, "the stream ended whole"
+        main = self._container.process(self._main())
+        wait_for(lambda: self._ours() == self._ours_below(main), "the old server has left nothing", 60)
+
+    def _ours_below(self, main: psutil.Process) -> list[psutil.Process]:
+        below = {main, *main.children(recursive=True)}
+        return [each for each in self._ours() if each in below]
+
+    def stops(self) -> None:
+        """Stop it: it ends well and leaves nothing."""
+        self._container.run("systemctl", "stop", "lemonbus")
+        result = self._container.run("systemctl", "show", "-p", "Result", "--value", "lemonbus")
+        assert result == "success", f"it stopped with {result}"
+        assert not self._ours(), "nothing is left"
+
+
+def _program(process: psutil.Process) -> str:
+    """Return the path of what a process runs, ``""`` if it has ended."""
+    try:
+        return next(iter(process.cmdline()), "")
+    except psutil.Error:
+        return ""
