@@ -15,7 +15,13 @@ INSTALL := $(BIN)/python deploy/install.py
 RECIPE := setup.cfg setup.py pyproject.toml protocol/__init__.py
 FOUND  := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help serve test shuffle check format bench clean tools
+# What runs with the lowest versions of all dependencies, and with the newest Python: a part that uses every one of them.
+SAMPLE ?= tests/protocol tests/gateway tests/jobs tests/house tests/faults
+LOWEST := build/lowest
+# The Debian whose Python is the newest.
+NEWEST ?= sid
+
+.PHONY: help serve test shuffle check format bench bare lowest newest clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -25,6 +31,9 @@ help:
 	@echo 'make check   ruff, ruff format, mypy --strict'
 	@echo 'make format  ruff format, and what ruff can mend'
 	@echo 'make bench   measure against the engine alone'
+	@echo 'make bare    the commands above on a minimal Debian, and the systemd unit; as root, else it says so'
+	@echo 'make lowest  a part of the tests with the lowest versions of all dependencies'
+	@echo 'make newest  the same part with the newest Python of Debian; as root, else it says so'
 	@echo 'make clean   remove what the others made'
 
 serve: $(VENV)/.serve
@@ -50,6 +59,17 @@ format: $(VENV)/.check
 
 bench: $(VENV)/.test
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+bare: $(VENV)/.test
+	@$(BIN)/python -m tests.bare --serve --unit --test 'JOBS=$(JOBS)'
+
+lowest:
+	@mkdir -p build
+	@$(PYTHON) deploy/lowest.py > $(LOWEST).txt
+	@PIP_CONSTRAINT=$(CURDIR)/$(LOWEST).txt $(MAKE) --no-print-directory test VENV=$(LOWEST) TESTS='$(SAMPLE) $(TESTS)'
+
+newest: $(VENV)/.test
+	@$(BIN)/python -m tests.bare --suite $(NEWEST) --test "JOBS=$(JOBS) TESTS='$(SAMPLE) $(TESTS)'"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info deploy/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
