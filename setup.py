@@ -1,10 +1,10 @@
-"""Lists the packages of the four rooms under the names they are installed by; setup.cfg says the rest."""
+"""Lists the packages of the four top-level packages under the names they are installed by; setup.cfg says the rest."""
 
 from setuptools import find_packages, setup
 
-ROOMS = ("protocol", "supervisor", "workers", "gateway")
+PACKAGES = ("protocol", "supervisor", "workers", "gateway")
 
 setup(
     packages=["lemonbus"]
-    + [f"lemonbus.house.{package}" for room in ROOMS for package in find_packages(include=[room, f"{room}.*"])]
+    + [f"lemonbus.packages.{package}" for top in PACKAGES for package in find_packages(include=[top, f"{top}.*"])]
 )

@@ -1,9 +1,10 @@
-"""What every process of lemonbus agrees on: messages, wire form, failures, settings, logs.
+"""What every process of lemonbus agrees on: messages, wire format, failures, ids, settings, logs.
 
-This package imports none of the others. Its version is the version of ``README.md`` beside it.
+This package imports none of the other packages; all of them may import any module of it. README.md beside it
+specifies the wire protocol. Nothing that decides for one process alone is added here.
 """
 
-VERSION = 4
+VERSION = 5
 """Version of the wire document. It travels in the first line of every control message."""
 
 RELEASE = "0.1.0"

@@ -56,7 +56,7 @@ class Code(enum.StrEnum):
     INTERNAL = "internal_error"
 
 
-class _Meaning(NamedTuple):
+class _HttpError(NamedTuple):
     status: int
     type: str
 
@@ -65,52 +65,52 @@ _CALLER = "invalid_request"
 _BUSY = "overloaded"
 _MODEL = "model_error"
 
-MEANING: Final[dict[Code, _Meaning]] = {
-    Code.INVALID_REQUEST: _Meaning(400, _CALLER),
-    Code.INVALID_JSON: _Meaning(400, _CALLER),
-    Code.CONTEXT_EXCEEDED: _Meaning(400, _CALLER),
-    Code.UNAUTHORIZED: _Meaning(401, "unauthorized"),
-    Code.FORBIDDEN: _Meaning(403, "forbidden"),
-    Code.NOT_FOUND: _Meaning(404, "not_found"),
-    Code.MODEL_NOT_FOUND: _Meaning(404, "not_found"),
-    Code.METHOD_NOT_ALLOWED: _Meaning(405, _CALLER),
-    Code.NOT_LOADED: _Meaning(404, "not_found"),
-    Code.CONFLICT: _Meaning(409, "conflict"),
-    Code.ALL_PINNED: _Meaning(409, "conflict"),
-    Code.TOO_LARGE: _Meaning(413, _CALLER),
-    Code.URI_TOO_LONG: _Meaning(414, _CALLER),
-    Code.HEADERS_TOO_LARGE: _Meaning(431, _CALLER),
-    Code.MEDIA_TYPE: _Meaning(415, _CALLER),
-    Code.UNSUPPORTED: _Meaning(501, "unsupported_operation"),
-    Code.OVERLOADED: _Meaning(503, _BUSY),
-    Code.STARTING: _Meaning(503, _BUSY),
-    Code.DRAINING: _Meaning(503, _BUSY),
-    Code.LOAD_FAILED: _Meaning(503, _MODEL),
-    Code.BACKING_OFF: _Meaning(503, _MODEL),
-    Code.BREAKER_OPEN: _Meaning(503, _MODEL),
-    Code.UNLOADED: _Meaning(503, _MODEL),
-    Code.DOWNLOAD_FAILED: _Meaning(502, _MODEL),
-    Code.OFFLINE: _Meaning(503, _MODEL),
-    Code.SPOOL_FULL: _Meaning(503, _BUSY),
-    Code.BACKEND_DIED: _Meaning(500, _MODEL),
-    Code.BACKEND_ERROR: _Meaning(500, _MODEL),
-    Code.HUNG: _Meaning(500, _MODEL),
-    Code.LOST: _Meaning(500, "internal_error"),
-    Code.RETURNED: _Meaning(503, _BUSY),
-    Code.WORKER_GONE: _Meaning(500, _MODEL),
-    Code.SUPERVISOR_LOST: _Meaning(503, _BUSY),
-    Code.GATEWAY_GONE: _Meaning(499, _CALLER),
-    Code.CANCELLED: _Meaning(499, _CALLER),
-    Code.CLIENT_TOO_SLOW: _Meaning(499, _CALLER),
-    Code.TIMEOUT: _Meaning(504, _BUSY),
-    Code.INTERNAL: _Meaning(500, "internal_error"),
+HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
+    Code.INVALID_REQUEST: _HttpError(400, _CALLER),
+    Code.INVALID_JSON: _HttpError(400, _CALLER),
+    Code.CONTEXT_EXCEEDED: _HttpError(400, _CALLER),
+    Code.UNAUTHORIZED: _HttpError(401, "unauthorized"),
+    Code.FORBIDDEN: _HttpError(403, "forbidden"),
+    Code.NOT_FOUND: _HttpError(404, "not_found"),
+    Code.MODEL_NOT_FOUND: _HttpError(404, "not_found"),
+    Code.METHOD_NOT_ALLOWED: _HttpError(405, _CALLER),
+    Code.NOT_LOADED: _HttpError(404, "not_found"),
+    Code.CONFLICT: _HttpError(409, "conflict"),
+    Code.ALL_PINNED: _HttpError(409, "conflict"),
+    Code.TOO_LARGE: _HttpError(413, _CALLER),
+    Code.URI_TOO_LONG: _HttpError(414, _CALLER),
+    Code.HEADERS_TOO_LARGE: _HttpError(431, _CALLER),
+    Code.MEDIA_TYPE: _HttpError(415, _CALLER),
+    Code.UNSUPPORTED: _HttpError(501, "unsupported_operation"),
+    Code.OVERLOADED: _HttpError(503, _BUSY),
+    Code.STARTING: _HttpError(503, _BUSY),
+    Code.DRAINING: _HttpError(503, _BUSY),
+    Code.LOAD_FAILED: _HttpError(503, _MODEL),
+    Code.BACKING_OFF: _HttpError(503, _MODEL),
+    Code.BREAKER_OPEN: _HttpError(503, _MODEL),
+    Code.UNLOADED: _HttpError(503, _MODEL),
+    Code.DOWNLOAD_FAILED: _HttpError(502, _MODEL),
+    Code.OFFLINE: _HttpError(503, _MODEL),
+    Code.SPOOL_FULL: _HttpError(503, _BUSY),
+    Code.BACKEND_DIED: _HttpError(500, _MODEL),
+    Code.BACKEND_ERROR: _HttpError(500, _MODEL),
+    Code.HUNG: _HttpError(500, _MODEL),
+    Code.LOST: _HttpError(500, "internal_error"),
+    Code.RETURNED: _HttpError(503, _BUSY),
+    Code.WORKER_GONE: _HttpError(500, _MODEL),
+    Code.SUPERVISOR_LOST: _HttpError(503, _BUSY),
+    Code.GATEWAY_GONE: _HttpError(499, _CALLER),
+    Code.CANCELLED: _HttpError(499, _CALLER),
+    Code.CLIENT_TOO_SLOW: _HttpError(499, _CALLER),
+    Code.TIMEOUT: _HttpError(504, _BUSY),
+    Code.INTERNAL: _HttpError(500, "internal_error"),
 }
 
 RETRIABLE: Final = frozenset({Code.BACKEND_DIED, Code.HUNG, Code.LOST, Code.RETURNED, Code.WORKER_GONE})
 """Ends of an attempt after which the gateway may try once more, if nothing was written yet."""
 
 
-_QUOTE: Final = re.compile(r"""[:"{\[`\n]|'(?![a-z_]{1,40}')""")
+_QUOTE_START: Final = re.compile(r"""[:"{\[`\n]|'(?![a-z_]{1,40}')""")
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -133,19 +133,19 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     quotes: bool = False
 
     @property
-    def gist(self) -> str:
+    def loggable_message(self) -> str:
         """The message as far as the log may have it: up to where it may begin to quote."""
-        return _QUOTE.split(self.message, maxsplit=1)[0].rstrip() if self.quotes else self.message
+        return _QUOTE_START.split(self.message, maxsplit=1)[0].rstrip() if self.quotes else self.message
 
     @property
     def http_status(self) -> int:
         """The HTTP status that a dialect answers with."""
-        return self.status or MEANING[self.code].status
+        return self.status or HTTP_ERRORS[self.code].status
 
     @property
     def type(self) -> str:
         """The coarse ``type`` of the error body."""
-        return MEANING[self.code].type
+        return HTTP_ERRORS[self.code].type
 
     def raised(self) -> LemonbusError:
         """Return the exception that carries this failure."""

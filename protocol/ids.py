@@ -7,7 +7,7 @@ import re
 import secrets
 from typing import NamedTuple
 
-LABEL = re.compile(r"[A-Za-z0-9._-]{1,128}")
+REQUEST_LABEL = re.compile(r"[A-Za-z0-9._-]{1,128}")
 """What an ``X-Request-ID`` may look like; anything else is replaced by a new label."""
 
 
@@ -37,8 +37,8 @@ def topic(gateway: str) -> bytes:
     return gateway.encode() + b"."
 
 
-def label(given: str | None) -> str:
+def request_label(given: str | None) -> str:
     """Return the caller's request id if it is well formed, else a new one."""
-    if given and LABEL.fullmatch(given):
+    if given and REQUEST_LABEL.fullmatch(given):
         return given
     return f"req-{os.urandom(8).hex()}"

@@ -1,6 +1,6 @@
 """``python -m supervisor``: the life of one house, from the lock to the last child's end.
 
-``lemonbus serve`` resolves the settings and hands over, as ``supervisor/opening.py`` says.  Exits 0 after an
+``lemonbus serve`` resolves the settings and hands over, as ``supervisor/runtime/startup.py`` says.  Exits 0 after an
 orderly end, 1 when the house cannot be opened, 2 for bad settings; one clear line each.
 """
 
@@ -14,97 +14,91 @@ from pathlib import Path
 
 import msgspec
 
-from protocol import RELEASE, ids, logs, memory
+from protocol import RELEASE, ids
+from protocol.config.settings import write_settings
 from protocol.failures import LemonbusError
-from protocol.loop import Loop
-from protocol.settings import store
-from protocol.surroundings import Surroundings
-from supervisor import (
-    backends,
-    calls,
-    fetching,
-    hardware,
-    loading,
-    opening,
-    options,
-    params,
-    pulling,
-    requests,
-    runnable,
-    staffing,
-)
-from supervisor.closing import Closing
-from supervisor.greeting import Greeting
-from supervisor.house import House
-from supervisor.inspection import Inspection
-from supervisor.installing import Installs
-from supervisor.listening import listen
-from supervisor.removal import Removals
-from supervisor.variants import Looks
+from protocol.runtime import logs, memory
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from supervisor.backends import inventory
+from supervisor.handlers import admin, downloads, loading, peers, pull, requests, sampling_defaults
+from supervisor.handlers.backends import BackendJobs
+from supervisor.handlers.deletion import Deletions
+from supervisor.handlers.system_info import SystemInspection
+from supervisor.handlers.variants import VariantQueries
+from supervisor.machine import hardware
+from supervisor.models import compatibility, options
+from supervisor.runtime import startup
+from supervisor.runtime.listener import bind_listener
+from supervisor.runtime.preload import ModelPreload
+from supervisor.runtime.shutdown import GracefulShutdown
+from supervisor.runtime.supervisor import Supervisor
 
-log = logs.get()
+log = logs.get_logger()
 
 
 def main() -> int:
     """Open the house, turn, and close it."""
     try:
-        given = opening.taken(os.environ)
+        given = startup.take_settings(os.environ)
     except msgspec.ValidationError as problem:
-        return opening.say(f"bad settings: {problem}", opening.USAGE)
+        return startup.print_line(f"bad settings: {problem}", startup.EXIT_USAGE)
     settings = given.settings
     logs.configure("supervisor", settings.log_level, settings.log_format)
     try:
         options.check_settings(settings)
-        opening.directories(settings)
-        runtime = opening.runtime_directory(settings)
+        startup.prepare_directories(settings)
+        runtime = startup.runtime_directory(settings)
         try:
-            listener = listen(settings)
+            listener = bind_listener(settings)
         except LemonbusError:
             runtime.release()
             raise
     except LemonbusError as problem:
-        return opening.ended(given, problem.failure)
-    store(settings, runtime.path)
+        return startup.report_failure(given, problem.failure)
+    write_settings(settings, runtime.path)
     loop = Loop()
-    surroundings = Surroundings(runtime.path, ids.boot_id(), os.getpid())
-    house = House(settings, surroundings, loop, listener.fileno())
-    house.fetch = partial(fetching.fetch_for_scheduler, house)
-    closing = Closing(house)
+    process_context = ProcessContext(runtime.path, ids.boot_id(), os.getpid())
+    supervisor = Supervisor(settings, process_context, loop, listener.fileno())
+    supervisor.fetch = partial(downloads.fetch_for_scheduler, supervisor)
+    closing = GracefulShutdown(supervisor)
     loop.on_signal(signal.SIGTERM, closing.begin)
     loop.on_signal(signal.SIGINT, closing.begin)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
         loop.on_signal(signal.SIGHUP, closing.begin)
-    log.info("starting", version=RELEASE, url=settings.base_url, boot=surroundings.boot, runtime=str(runtime.path))
-    defaults = params.Defaults(Path(settings.state_dir) / params.FILE, house.models.problems.append)
-    known = backends.Backends(settings)
+    log.info("starting", version=RELEASE, url=settings.base_url, boot=process_context.boot, runtime=str(runtime.path))
+    defaults = sampling_defaults.SamplingDefaultsStore(
+        Path(settings.state_dir) / sampling_defaults.FILE, supervisor.models.problems.append
+    )
+    known = inventory.BackendInventory(settings)
     for wrong in known.releases.problems:
         log.warning("backend releases", problem=wrong)
-    inspection = Inspection(hardware.machine(settings.machine_dir), known.recipes)
-    house.models.machine = runnable.machine_of(inspection.machine)
-    installs = Installs(known, lambda: inspection.machine.devices)
-    house.open(
+    inspection = SystemInspection(hardware.read_machine(settings.machine_dir), known.recipes)
+    supervisor.models.machine = compatibility.capacity_of(inspection.machine)
+    installs = BackendJobs(known, lambda: inspection.machine.devices)
+    supervisor.open(
         {
-            **staffing.HANDLERS,
+            **peers.HANDLERS,
             **requests.HANDLERS,
-            **fetching.HANDLERS,
-            **calls.HANDLERS,
-            **pulling.HANDLERS,
-            **Removals().handlers(),
+            **downloads.HANDLERS,
+            **admin.HANDLERS,
+            **pull.HANDLERS,
+            **Deletions().handlers(),
             **loading.HANDLERS,
             **defaults.handlers(),
             **inspection.handlers(),
             **installs.handlers(),
-            **Looks().handlers(),
+            **VariantQueries().handlers(),
         }
     )
-    greeting = Greeting(house)
+    greeting = ModelPreload(supervisor)
     greeting.warn()
     greeting.load()
-    memory.settle()
+    memory.tune_gc()
     loop.run()
     log.info("stopped")
-    logs.attach(None)
-    house.bus.close()
+    logs.set_sink(None)
+    supervisor.bus.close()
     runtime.release()
     return 0
 

@@ -14,49 +14,49 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from protocol import logs
-from tests.house import processes
-from tests.house.server import Server
+from protocol.runtime import logs
+from tests.support import processes
+from tests.support.server import LemonbusServer
 
 # A property is not wrong because the machine was busy; the timeout of pytest bounds all tests.
 settings.register_profile("lemonbus", deadline=None, print_blob=True)
 settings.load_profile("lemonbus")
 
-OpenHouse = Callable[..., Server]
-_opened: list[Server] = []
+StartServer = Callable[..., LemonbusServer]
+_started: list[LemonbusServer] = []
 
 
-def _open(stack: ExitStack, **usual: Any) -> OpenHouse:
-    def opened(*models: str, **settings: Any) -> Server:
-        server = Server(*models, **{**usual, **settings})
-        _opened.append(server)
+def _starter(stack: ExitStack, **usual: Any) -> StartServer:
+    def opened(*models: str, **settings: Any) -> LemonbusServer:
+        server = LemonbusServer(*models, **{**usual, **settings})
+        _started.append(server)
         return stack.enter_context(server)
 
     return opened
 
 
 @pytest.fixture
-def open_house() -> Iterator[OpenHouse]:
-    """Starts servers (as :class:`Server` does) that end with the test, in good order.
+def start_server() -> Iterator[StartServer]:
+    """Starts servers (as :class:`LemonbusServer` does) that end with the test, in good order.
 
     One gateway process is enough for what a single test asks; those that many share have two.
     """
     with ExitStack() as stack:
-        yield _open(stack, gateway_workers=1)
+        yield _starter(stack, gateway_workers=1)
 
 
 @pytest.fixture(scope="module")
-def open_shared() -> Iterator[OpenHouse]:
+def start_module_server() -> Iterator[StartServer]:
     """Starts servers that end with the module."""
     with ExitStack() as stack:
-        yield _open(stack)
+        yield _starter(stack)
 
 
 @pytest.fixture(scope="session")
-def open_for_all() -> Iterator[OpenHouse]:
+def start_session_server() -> Iterator[StartServer]:
     """Starts servers that end with the test process: those that several modules share."""
     with ExitStack() as stack:
-        yield _open(stack)
+        yield _starter(stack)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -75,11 +75,13 @@ def no_downloads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 
 @pytest.fixture(scope="session")
-def house(open_for_all: OpenHouse, no_downloads: Callable[[pytest.MonkeyPatch], None]) -> Server:
+def shared_server(
+    start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
+) -> LemonbusServer:
     """The server that all harmless tests of one test process share: every tiny model, room for all of them."""
     with pytest.MonkeyPatch.context() as patch:
         no_downloads(patch)  # the module that asks for it first may have a hub of its own
-        return open_for_all(max_loaded_models=12)
+        return start_session_server(max_loaded_models=12)
 
 
 @pytest.fixture
@@ -87,18 +89,18 @@ def records() -> Iterator[list[dict[str, Any]]]:
     """The records that this process logs. Whoever wants them in a form or at a level configures that."""
     found: list[dict[str, Any]] = []
     hook = sys.excepthook
-    logs.attach(lambda line: found.append(json.loads(line)))
+    logs.set_sink(lambda line: found.append(json.loads(line)))
     yield found
-    logs.attach(None)
+    logs.set_sink(None)
     sys.excepthook = hook
     structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_granted() -> Iterator[None]:
+def no_grants_are_left() -> Iterator[None]:
     """After every test the sum of grants is zero, in every server that still runs and that somebody spoke with."""
     yield
-    for server in _opened:
+    for server in _started:
         if server.used and server.alive:
             server.assert_idle()
             server.used = False
@@ -109,7 +111,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Show the logs of the servers beside a failure."""
     report = yield
     if report.failed:
-        for server in _opened[-2:]:
+        for server in _started[-2:]:
             report.sections.append(
                 (f"log of {server.home.name} after {report.when} of {item.name}", server.last_lines())
             )
@@ -118,7 +120,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def pytest_sessionfinish() -> None:
     """No process of any server may outlive the tests."""
-    left = [process for server in _opened for process in processes.of_house(server.runtime)]
+    left = [process for server in _started for process in processes.of_server(server.runtime)]
     for process in left:
         processes.kill(process.pid)
     assert not left, f"left running: {left}"

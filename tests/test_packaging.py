@@ -14,11 +14,11 @@ import pip
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("protocol", "supervisor", "workers", "gateway")
+PACKAGES = ("protocol", "supervisor", "workers", "gateway")
 THEIRS = "supervisor==4.3.0"
 PIP = Path(pip.__file__).parent / "__pip-runner__.py"
 """What ``pip --python`` starts in the other environment, after it was started in its own."""
-MODULES = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+MODULES = [path.relative_to(ROOT) for room in PACKAGES for path in (ROOT / room).rglob("*.py")]
 
 
 def run(*command: str | Path, check: bool = True, environment: dict[str, str] | None = None) -> str:
@@ -42,7 +42,7 @@ def run(*command: str | Path, check: bool = True, environment: dict[str, str] | 
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what a release contains: building leaves files in the tree it builds from."""
     copy = tmp_path_factory.mktemp("source")
-    for name in (*ROOMS, "deploy"):
+    for name in (*PACKAGES, "deploy"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
@@ -68,7 +68,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     info = "supervisor-4.3.0.dist-info"
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr("supervisor/__init__.py", "")
-        archive.writestr("supervisor/scheduler.py", "theirs = True")
+        archive.writestr("supervisor/__main__.py", "theirs = True")
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: supervisor\nVersion: 4.3.0\n")
         archive.writestr(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -105,12 +105,12 @@ def environment(tmp_path: Path) -> Environment:
     return Environment(tmp_path / "venv")
 
 
-def test_a_wheel_holds_one_package_with_all_rooms(wheel: Path) -> None:
+def test_a_wheel_holds_one_package_with_all_four_packages(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0] for name in names} == {"lemonbus", f"lemonbus-{wheel.name.split('-')[1]}.dist-info"}
-    assert {f"lemonbus/house/{path}" for path in MODULES} <= names
+    assert {f"lemonbus/packages/{path}" for path in MODULES} <= names
     data = [path.relative_to(ROOT) for path in (ROOT / "supervisor" / "data").glob("*.json")]
-    assert {f"lemonbus/house/{path}" for path in data} <= names
+    assert {f"lemonbus/packages/{path}" for path in data} <= names
 
 
 @pytest.mark.parametrize("ours_first", [True, False], ids=["ours first", "theirs first"])
@@ -120,15 +120,21 @@ def test_beside_their_supervisor(
     for package in (wheel, theirs) if ours_first else (theirs, wheel):
         environment.install(package)
     environment.borrow_dependencies()
-    house = environment.packages / "lemonbus" / "house"
+    installed_root = environment.packages / "lemonbus" / "packages"
 
     assert environment.module("supervisor") == environment.packages / "supervisor" / "__init__.py"
-    assert environment.module("supervisor.scheduler", PYTHONPATH=str(house)) == house / "supervisor" / "scheduler.py"
+    assert (
+        environment.module("supervisor.__main__", PYTHONPATH=str(installed_root))
+        == installed_root / "supervisor" / "__main__.py"
+    )
     assert run(environment.lemonbus, "version").startswith("lemonbus ")
     starts_our_supervisor_from_any_folder(environment, tmp_path)
 
     environment.pip("uninstall", "-q", "-y", "supervisor")
-    assert environment.module("supervisor.scheduler", PYTHONPATH=str(house)) == house / "supervisor" / "scheduler.py"
+    assert (
+        environment.module("supervisor.__main__", PYTHONPATH=str(installed_root))
+        == installed_root / "supervisor" / "__main__.py"
+    )
     assert run(environment.lemonbus, "version").startswith("lemonbus ")
 
 

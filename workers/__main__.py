@@ -6,30 +6,30 @@ import os
 import signal
 import sys
 
-from protocol import logs, memory
-from protocol.loop import Loop
-from protocol.surroundings import Surroundings
-from workers.boss import Boss
-from workers.bus import Bus
+from protocol.runtime import logs, memory
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from workers.worker.bus import WorkerBus
+from workers.worker.control import WorkerController
 
 
 def main() -> int:
     """Run until told to leave; return the exit code."""
-    house = Surroundings.of_environment()
-    settings = house.settings()
+    context = ProcessContext.from_environment()
+    settings = context.settings()
     name = os.environ["LEMONBUS_PEER"]
     logs.configure("worker", settings.log_level, settings.log_format)
     loop = Loop()
-    bus = Bus(loop, house, name)
-    logs.attach(bus.log)
-    boss = Boss(loop, bus, house, settings, name)
+    bus = WorkerBus(loop, context, name)
+    logs.set_sink(bus.log)
+    controller = WorkerController(loop, bus, context, settings, name)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.on_signal(number, lambda: boss.leave(0.0, "the worker was told to end"))
-    boss.start(os.getpid())
-    memory.settle()
+        loop.on_signal(number, lambda: controller.leave(0.0, "the worker was told to end"))
+    controller.start(os.getpid())
+    memory.tune_gc()
     loop.run()
-    logs.attach(None)
-    bus.close(boss.supervisor_lives)
+    logs.set_sink(None)
+    bus.close(controller.supervisor_lives)
     loop.close()
     return 0
 

@@ -1,4 +1,5 @@
-"""The terminal: one verb a file, each a client of the HTTP API; ``serve`` hands over to the supervisor.
+"""The command line, a client of the HTTP API: the API client, options, output, progress, exit codes. `main` imports a command's module when the command is used.
 
-A verb's module is only imported when the verb is used, and imports what is heavy only when it needs it.
+`deploy/launch` imports `main`; nothing else may import this package.
+One command is one file of `commands/`. It imports nothing else of `gateway`, so that it starts fast.
 """

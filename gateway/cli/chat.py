@@ -7,21 +7,21 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from gateway.cli.exits import Trouble
-from gateway.cli.server import Server, in_band
+from gateway.cli.api_client import ApiClient, stream_error
+from gateway.cli.exit_codes import CommandError
 
 
-class Piece(NamedTuple):
+class AnswerPiece(NamedTuple):
     """A piece of an answer; ``thought``: the model only thinks it."""
 
     text: str
-    thought: bool = False
+    is_reasoning: bool = False
 
 
-class Chat:
+class ChatSession:
     """A conversation. After an answer, ``finish`` says why it ended and ``usage`` what it cost."""
 
-    def __init__(self, server: Server, model: str, options: dict[str, Any], system: str = "") -> None:
+    def __init__(self, server: ApiClient, model: str, options: dict[str, Any], system: str = "") -> None:
         """Talk with ``model``; ``options`` are sent with every request."""
         self._server = server
         self._options = {"model": model, **options}
@@ -34,7 +34,7 @@ class Chat:
         """Begin anew."""
         self._messages = list(self._opening)
 
-    def ask(self, prompt: str) -> Generator[Piece]:
+    def ask(self, prompt: str) -> Generator[AnswerPiece]:
         """Yield the answer. Closing the iterator stops the generation; what was answered so far is kept."""
         self._messages.append({"role": "user", "content": prompt})
         self.finish, self.usage = "", {}
@@ -51,23 +51,23 @@ class Chat:
                     if event.data == "[DONE]":
                         return
                     for piece in self._pieces(json.loads(event.data)):
-                        if not piece.thought:
+                        if not piece.is_reasoning:
                             answer.append(piece.text)
                         yield piece
-            raise Trouble("the answer broke off: the stream ended without its end mark")
+            raise CommandError("the answer broke off: the stream ended without its end mark")
         finally:
             self._remember("".join(answer))
 
-    def _pieces(self, chunk: Any) -> Iterator[Piece]:
-        if trouble := in_band(chunk):
-            raise trouble
+    def _pieces(self, chunk: Any) -> Iterator[AnswerPiece]:
+        if error := stream_error(chunk):
+            raise error
         self.usage = chunk.get("usage") or self.usage
         for choice in chunk.get("choices") or []:
             delta = choice.get("delta") or {}
             if delta.get("reasoning_content"):
-                yield Piece(delta["reasoning_content"], thought=True)
+                yield AnswerPiece(delta["reasoning_content"], is_reasoning=True)
             if delta.get("content"):
-                yield Piece(delta["content"])
+                yield AnswerPiece(delta["content"])
             self.finish = choice.get("finish_reason") or self.finish
 
     def _remember(self, answer: str) -> None:

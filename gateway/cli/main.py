@@ -9,10 +9,10 @@ from typing import Final
 
 import click
 
-from gateway.cli import exits, screen
+from gateway.cli import exit_codes, output
 from protocol import RELEASE
 
-VERBS: Final = {
+COMMANDS: Final = {
     "serve": "Start the server.",
     "status": "Show what the server is doing.",
     "list": "List the models.",
@@ -31,21 +31,21 @@ VERBS: Final = {
 }
 
 
-class Verbs(click.Group):
+class CommandGroup(click.Group):
     """A group whose verbs live in modules of their own, imported one at a time."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the verbs, in the order a newcomer needs them."""
         del ctx
-        return list(VERBS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the verb's module."""
         del ctx
-        if cmd_name not in VERBS:
+        if cmd_name not in COMMANDS:
             return None
-        verb: click.Command = importlib.import_module(f"gateway.cli.{cmd_name.replace('-', '_')}").verb
-        return verb
+        command: click.Command = importlib.import_module(f"gateway.cli.commands.{cmd_name.replace('-', '_')}").command
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -53,8 +53,8 @@ class Verbs(click.Group):
         """Find the verb; say which one was probably meant."""
         import difflib  # noqa: PLC0415 - only after a typing error
 
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], VERBS, 1)
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], COMMANDS, 1)
             hint = f" Did you mean {close[0]}?" if close else " See lemonbus --help."
             ctx.fail(f"There is no verb {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
@@ -62,13 +62,13 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs without importing them."""
         del ctx
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(
-    cls=Verbs,
-    epilog="\b\n" + exits.TABLE,
+    cls=CommandGroup,
+    epilog="\b\n" + exit_codes.EXIT_CODE_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(RELEASE, message="lemonbus %(version)s")
@@ -86,21 +86,21 @@ def main(arguments: list[str] | None = None) -> int:
     except click.ClickException as problem:
         problem.show()
         return problem.exit_code
-    except exits.Trouble as trouble:
-        click.echo(f"lemonbus: {screen.plain(str(trouble))}", err=True)
-        return trouble.exit_code
+    except exit_codes.CommandError as error:
+        click.echo(f"lemonbus: {output.plain(str(error))}", err=True)
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has seen enough.
         _forget_output()
-        return exits.FAILED
+        return exit_codes.FAILED
     except OSError as problem:
         _forget_output()
         where = f"{problem.filename}: " if problem.filename else ""
-        click.echo(f"lemonbus: {screen.plain(f'{where}{problem.strerror or problem}')}", err=True)
-        return exits.FAILED
-    return ended if isinstance(ended, int) else exits.OK
+        click.echo(f"lemonbus: {output.plain(f'{where}{problem.strerror or problem}')}", err=True)
+        return exit_codes.FAILED
+    return ended if isinstance(ended, int) else exit_codes.OK
 
 
 def _forget_output() -> None:

@@ -10,18 +10,18 @@ from typing import Any, Protocol
 
 import click
 
-from gateway.cli import screen
-from gateway.cli.exits import Trouble
-from gateway.cli.server import Server, in_band
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient, stream_error
+from gateway.cli.exit_codes import CommandError
 
 
-class Show(Protocol):
+class ProgressDisplay(Protocol):
     """Shows one progress event."""
 
     def __call__(self, event: dict[str, Any], /) -> None: ...  # noqa: D102
 
 
-def follow(server: Server, path: str, body: dict[str, Any], as_json: bool, broken: str) -> None:
+def show_progress(server: ApiClient, path: str, body: dict[str, Any], as_json: bool, broken: str) -> None:
     """Ask for something with ``stream``, and show how far it is; ``broken``: what to say if the stream breaks off."""
     with _progress(as_json) as show:
         for event, data in _events(server, path, {**body, "stream": True}):
@@ -31,30 +31,30 @@ def follow(server: Server, path: str, body: dict[str, Any], as_json: bool, broke
                 click.echo(json.dumps({"event": event, **data}, ensure_ascii=False))
             if event == "complete":
                 return
-    raise Trouble(broken)
+    raise CommandError(broken)
 
 
-def _events(server: Server, path: str, body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _events(server: ApiClient, path: str, body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for event, text in server.stream(path, body):
         data = json.loads(text)
-        if trouble := in_band(data):
-            raise trouble
+        if error := stream_error(data):
+            raise error
         yield event, data
 
 
-def _progress(as_json: bool) -> AbstractContextManager[Show]:
+def _progress(as_json: bool) -> AbstractContextManager[ProgressDisplay]:
     if as_json:
         return _lines()
-    return _bars() if sys.stderr.isatty() else _tenths()
+    return _bars() if sys.stderr.isatty() else _tenth_lines()
 
 
 @contextmanager
-def _lines() -> Iterator[Show]:
+def _lines() -> Iterator[ProgressDisplay]:
     yield lambda event: click.echo(json.dumps({"event": "progress", **event}, ensure_ascii=False))
 
 
 @contextmanager
-def _tenths() -> Iterator[Show]:
+def _tenth_lines() -> Iterator[ProgressDisplay]:
     """For logs: a line for every tenth of a file."""
     said: set[tuple[str, int]] = set()
 
@@ -63,14 +63,14 @@ def _tenths() -> Iterator[Show]:
         if step not in said:
             said.add(step)
             place = f"{event['file_index']}/{event['total_files']}"
-            whole = screen.size(event["bytes_total"])
-            click.echo(f"{screen.plain(step[0])} ({place}) {event['percent']} % of {whole}", err=True)
+            whole = output.size(event["bytes_total"])
+            click.echo(f"{output.plain(step[0])} ({place}) {event['percent']} % of {whole}", err=True)
 
     yield show
 
 
 @contextmanager
-def _bars() -> Iterator[Show]:
+def _bars() -> Iterator[ProgressDisplay]:
     """For people: a bar for every file."""
     from rich import progress  # noqa: PLC0415 - slow to import
     from rich.console import Console  # noqa: PLC0415
@@ -86,7 +86,7 @@ def _bars() -> Iterator[Show]:
         tasks: dict[str, progress.TaskID] = {}
 
         def show(event: dict[str, Any]) -> None:
-            name = screen.plain(str(event["file"]))
+            name = output.plain(str(event["file"]))
             if name not in tasks:
                 tasks[name] = bars.add_task(name)
             bars.update(tasks[name], completed=event["bytes_downloaded"], total=event["bytes_total"] or None)

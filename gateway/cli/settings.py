@@ -9,12 +9,12 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from gateway.cli.exits import USAGE, Trouble
-from protocol import configuration
-from protocol.configuration import Resolved
+from gateway.cli.exit_codes import USAGE, CommandError
+from protocol.config import resolver
+from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
+from protocol.config.resolver import ResolvedSettings
+from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
-from protocol.fields import SECRET, Field, fields
-from protocol.settings import Settings
 
 
 def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,10 +30,10 @@ def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def setting_options() -> list[click.Option]:
     """Return a flag for every setting that is no secret. What is not given is not passed as a flag."""
-    return [_option(field) for field in fields().values() if field.name not in SECRET]
+    return [_option(field) for field in setting_fields().values() if field.name not in SECRET_SETTINGS]
 
 
-def _option(field: Field) -> click.Option:
+def _option(field: SettingField) -> click.Option:
     if field.is_switch:
         off = f"--no-{field.flag[2:]}"
         return click.Option([field.name, f"{field.flag}/{off}"], default=None, help=field.help)
@@ -58,7 +58,7 @@ def _shown(default: object) -> str | bool:
     return (", ".join(default) if isinstance(default, list) else str(default)) or False
 
 
-def _metavar(field: Field) -> str:
+def _metavar(field: SettingField) -> str:
     if field.is_directory:
         return "DIR"
     return "NAME" if field.is_list else "N" if "number" in field.expected else "TEXT"
@@ -68,7 +68,7 @@ def _completer(choices: list[str]) -> Callable[[click.Context, click.Parameter, 
     return lambda _context, _parameter, incomplete: [word for word in choices if word.startswith(incomplete)]
 
 
-def resolved(flags: dict[str, Any] | None = None, config: str = "") -> Resolved:
+def resolved(flags: dict[str, Any] | None = None, config: str = "") -> ResolvedSettings:
     """Return the settings that these flags, the environment and the files make; wrong ones end with exit code 2."""
     given = {
         name: ("true" if value else "false") if isinstance(value, bool) else list(value) if _many(value) else value
@@ -76,12 +76,12 @@ def resolved(flags: dict[str, Any] | None = None, config: str = "") -> Resolved:
         if value is not None and value != ()
     }
     try:
-        return configuration.load(given, config)
+        return resolver.load_settings(given, config)
     except LemonbusError as problem:
-        raise Trouble(str(problem), USAGE) from problem
+        raise CommandError(str(problem), USAGE) from problem
 
 
-def handed(found: Resolved) -> dict[str, str]:
+def supervisor_environment(found: ResolvedSettings) -> dict[str, str]:
     """Return the variables in which the supervisor gets the settings, and their origins for what it has to say of them.
 
     In the environment, not on a command line: the settings hold the key.

@@ -13,7 +13,7 @@ from typing import Self
 import psutil
 
 from tests.bare.root import installed
-from tests.house.waiting import wait_for
+from tests.support.waiting import wait_for
 
 BOOT_S = 60.0
 END_S = 30.0

@@ -12,8 +12,8 @@ from typing import IO
 import psutil
 
 from tests.bare.root import Root
-from tests.house.client import Client
-from tests.house.ports import free_port
+from tests.support.http_client import RawHttpClient
+from tests.support.ports import free_port
 
 MODEL = "SmolLM2-135M-Instruct-GGUF"
 READY_S = 900.0
@@ -43,7 +43,7 @@ def check(machine: Root) -> int:
 
 def _answer(process: subprocess.Popen[bytes], port: int) -> str:
     """Return a chat's answer, ``""`` if it ended or none came in time."""
-    client = Client(port)
+    client = RawHttpClient(port)
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError):

@@ -9,10 +9,10 @@ import psutil
 
 from tests.bare.container import Container
 from tests.bare.root import CHECKOUT, Root
-from tests.house.client import Client
-from tests.house.models import link_models
-from tests.house.ports import free_port
-from tests.house.waiting import wait_for
+from tests.support.http_client import RawHttpClient
+from tests.support.models.tiny_models import link_models
+from tests.support.ports import free_port
+from tests.support.waiting import wait_for
 
 MODEL = "extra.tiny-loop"
 TOKENS = 4000
@@ -76,7 +76,7 @@ class Unit:
     def __init__(self, container: Container, port: int) -> None:
         """``port``: where its server answers."""
         self._container = container
-        self._client = Client(port)
+        self._client = RawHttpClient(port)
 
     def _main(self) -> int:
         return int(self._container.run("systemctl", "show", "-p", "MainPID", "--value", "lemonbus") or 0)

@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.benchmarks import footprint, moments, throughput
-from tests.benchmarks.report import Report, machine
+from tests.benchmarks import footprint, latencies, throughput
+from tests.benchmarks.report import BenchmarkReport, machine
 
 
 def main() -> int:
@@ -26,11 +26,11 @@ def main() -> int:
         print(f"… {what}", file=sys.stderr, flush=True)
 
     step("streams and small requests")
-    trios = throughput.measure(asked.rounds)
+    comparisons = throughput.measure(asked.rounds)
     step("swaps, crashes, hang-ups")
-    single = moments.measure(asked.turns)
+    single = latencies.measure(asked.turns)
     step("memory")
-    report = Report(machine(), trios, single, footprint.measure())
+    report = BenchmarkReport(machine(), comparisons, single, footprint.measure())
     print(report.markdown())
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_bytes(report.json())

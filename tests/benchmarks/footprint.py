@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.benchmarks.figures import middle
-from tests.house import processes
-from tests.house.models import tiny_models
-from tests.house.server import Server
+from tests.benchmarks.measuring import median
+from tests.support import processes
+from tests.support.models.tiny_models import tiny_models
+from tests.support.server import LemonbusServer
 
 WORKERS = 8
 
@@ -25,7 +25,9 @@ class Footprint(msgspec.Struct):
 
 def measure() -> Footprint:
     """Load eight models and look."""
-    with Server("tiny-chat", max_loaded_models=WORKERS, ctx_size=1024, log_level="info", gateway_workers=0) as server:
+    with LemonbusServer(
+        "tiny-chat", max_loaded_models=WORKERS, ctx_size=1024, log_level="info", gateway_workers=0
+    ) as server:
         names = [f"eighth-{number}" for number in range(WORKERS)]
         for name in names:
             (server.models / f"{name}.gguf").symlink_to(tiny_models() / "models" / "tiny-chat.gguf")
@@ -39,10 +41,10 @@ def measure() -> Footprint:
         return Footprint(
             supervisor=_megabytes(server.pid),
             gateway=sum(_megabytes(pid) for pid in [server.gateway_master(), *server.gateway_pids()]),
-            worker=middle(workers),
+            worker=median(workers),
             workers=sorted(workers),
             spare=sum(spare),
-            engine=middle([_megabytes(engine.pid) for engine in engines]),
+            engine=median([_megabytes(engine.pid) for engine in engines]),
         )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tests.benchmarks.footprint import Footprint
-from tests.benchmarks.moments import Moments
-from tests.benchmarks.throughput import Trio
+from tests.benchmarks.latencies import Latencies
+from tests.benchmarks.throughput import Comparison
 
 
 class Goal(NamedTuple):
@@ -27,22 +27,22 @@ class Goal(NamedTuple):
         return "✓✓" if self.reached(self.next) else "✓" if self.reached(self.now) else "✗"
 
 
-def judged(trios: list[Trio], moments: Moments, footprint: Footprint) -> list[Goal]:
+def evaluate_goals(comparisons: list[Comparison], latencies: Latencies, footprint: Footprint) -> list[Goal]:
     """Every goal with its figure."""
-    by_clients = {trio.clients: trio.ratio for trio in trios}
+    by_clients = {comparison.clients: comparison.ratio for comparison in comparisons}
     return [
         Goal("first token over the engine, p50, 1 client", by_clients[1].first, 1.5, 0.8),
         Goal("tokens/s, 8 clients", by_clients[8].tokens, 0.80, 0.90, "of the engine's", more=True),
         Goal("tokens/s, 32 clients", by_clients[32].tokens, 0.90, 0.95, "of the engine's", more=True),
         Goal("small requests/s, 8 clients", by_clients[8].small, 0.75, 0.90, "of the engine's", more=True),
         Goal("small requests/s, 32 clients", by_clients[32].small, 0.85, 0.98, "of the engine's", more=True),
-        Goal("swap over the engine's start", moments.swap_over, 50, 30),
-        Goal("health during swaps, worst", moments.health_worst, 50, 50),
-        Goal("crash noticed", moments.crash_noticed, 100, 100),
-        Goal("crash told to the client", moments.crash_told, 250, 100),
-        Goal("hang-up to idle slot, decoding", moments.hang_up_decoding, 250, 250),
-        Goal("hang-up to idle slot, prefill", moments.hang_up_prefill, 1000, 1000),
+        Goal("swap over the engine's start", latencies.swap_over, 50, 30),
+        Goal("health during swaps, worst", latencies.health_worst, 50, 50),
+        Goal("crash noticed", latencies.crash_noticed, 100, 100),
+        Goal("crash told to the client", latencies.crash_told, 250, 100),
+        Goal("hang-up to idle slot, decoding", latencies.hang_up_decoding, 250, 250),
+        Goal("hang-up to idle slot, prefill", latencies.hang_up_prefill, 1000, 1000),
         Goal("memory of a worker", footprint.worker, 25, 20, "MB"),
         Goal("memory of gateway and supervisor", footprint.gateway + footprint.supervisor, 100, 100, "MB"),
-        Goal("broken answers", sum(trio.lemonbus.broken for trio in trios), 0, 0, ""),
+        Goal("broken answers", sum(comparison.lemonbus.broken for comparison in comparisons), 0, 0, ""),
     ]

@@ -9,24 +9,24 @@ from collections.abc import Iterable
 import msgspec
 
 from tests.benchmarks.footprint import Footprint
-from tests.benchmarks.goals import Goal, judged
-from tests.benchmarks.moments import Moments
-from tests.benchmarks.throughput import Ratio, Trio
+from tests.benchmarks.goals import Goal, evaluate_goals
+from tests.benchmarks.latencies import Latencies
+from tests.benchmarks.throughput import Comparison, Ratio
 
 Rows = Iterable[Iterable[object]]
 
 
-class Report(msgspec.Struct):
+class BenchmarkReport(msgspec.Struct):
     """Everything that was measured."""
 
     machine: str
-    trios: list[Trio]
-    moments: Moments
+    comparisons: list[Comparison]
+    latencies: Latencies
     footprint: Footprint
 
     @property
     def goals(self) -> list[Goal]:
-        return judged(self.trios, self.moments, self.footprint)
+        return evaluate_goals(self.comparisons, self.latencies, self.footprint)
 
     def json(self) -> bytes:
         """Return the figures and the judgement."""
@@ -38,8 +38,8 @@ class Report(msgspec.Struct):
         """Return the tables."""
         parts = [
             f"Measured on {self.machine}. Streams of 256 tokens, small requests of 8; a new connection each.",
-            _table(("clients", "", *_COLUMNS), _throughput(self.trios)),
-            _table(("moment", "ms"), _moments(self.moments)),
+            _table(("clients", "", *_COLUMNS), _throughput_table(self.comparisons)),
+            _table(("moment", "ms"), _latency_rows(self.latencies)),
             _table(("process", "PSS, MB"), _footprint(self.footprint)),
             _table(
                 ("goal", "figure", "to reach", "further", ""),
@@ -68,12 +68,16 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def _throughput(trios: list[Trio]) -> Rows:
-    for trio in trios:
-        sides = ("direct", trio.direct), ("direct, the worker's policy", trio.alike), ("lemonbus", trio.lemonbus)
+def _throughput_table(comparisons: list[Comparison]) -> Rows:
+    for comparison in comparisons:
+        sides = (
+            ("direct", comparison.direct),
+            ("direct, the worker's policy", comparison.direct_with_policy),
+            ("lemonbus", comparison.lemonbus),
+        )
         for name, side in sides:
             yield (
-                trio.clients,
+                comparison.clients,
                 name,
                 f"{_number(side.first_p50)} / {_number(side.first_p99)}",
                 f"{_number(side.gap_p50)} / {_number(side.gap_p99)}",
@@ -82,23 +86,23 @@ def _throughput(trios: list[Trio]) -> Rows:
                 _number(side.small_per_s),
                 f"{_number(side.small_p50)} / {_number(side.small_p99)}",
             )
-        yield _ratio("**to direct**", trio.ratio)
-        yield _ratio("to the same policy", trio.way)
+        yield _ratio("**to direct**", comparison.ratio)
+        yield _ratio("to the same policy", comparison.overhead)
 
 
 def _ratio(name: str, ratio: Ratio) -> Iterable[object]:
     return "", name, f"{ratio.first:+.2f} ms", "", "", _number(ratio.tokens), _number(ratio.small), ""
 
 
-def _moments(moments: Moments) -> Rows:
-    yield "swap: POST to first byte", _number(moments.swap)
-    yield "the engine's own start", _number(moments.engine_start)
-    yield "health during swaps, p99 / worst", f"{_number(moments.health_p99)} / {_number(moments.health_worst)}"
-    yield "crash to noticed", _number(moments.crash_noticed)
-    yield "crash to told", _number(moments.crash_told)
-    yield "crash to ready again", _number(moments.crash_ready)
-    yield "hang-up to idle, decoding", _number(moments.hang_up_decoding)
-    yield "hang-up to idle, prefill of 3,000 tokens", _number(moments.hang_up_prefill)
+def _latency_rows(latencies: Latencies) -> Rows:
+    yield "swap: POST to first byte", _number(latencies.swap)
+    yield "the engine's own start", _number(latencies.engine_start)
+    yield "health during swaps, p99 / worst", f"{_number(latencies.health_p99)} / {_number(latencies.health_worst)}"
+    yield "crash to noticed", _number(latencies.crash_noticed)
+    yield "crash to told", _number(latencies.crash_told)
+    yield "crash to ready again", _number(latencies.crash_ready)
+    yield "hang-up to idle, decoding", _number(latencies.hang_up_decoding)
+    yield "hang-up to idle, prefill of 3,000 tokens", _number(latencies.hang_up_prefill)
 
 
 def _footprint(footprint: Footprint) -> Rows:

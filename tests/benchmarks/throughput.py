@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from tests.benchmarks.direct import alone
-from tests.benchmarks.figures import middle, ms, share
-from tests.benchmarks.load import Job, Result, in_its_process
-from tests.house.server import Server
+from tests.benchmarks.engine_alone import engine_alone
+from tests.benchmarks.load_generator import LoadJob, LoadResult, run_in_process
+from tests.benchmarks.measuring import median, ms, percentile
+from tests.support.server import LemonbusServer
 
 MODEL = "extra.tiny-loop"
 CLIENTS = (1, 8, 32)
@@ -22,7 +22,7 @@ SMALL = {1: 120, 8: 40, 32: 24}
 """Streams of a client in a round, and small requests: so many that their beginning and end do not count for much."""
 
 
-class Side(msgspec.Struct):
+class ThroughputResult(msgspec.Struct):
     """One way to the engine, over all rounds. Milliseconds, and per second."""
 
     first_p50: float = 0.0
@@ -45,14 +45,14 @@ class Ratio(NamedTuple):
     small: float
 
 
-class Trio(msgspec.Struct):
+class Comparison(msgspec.Struct):
     """What one number of clients saw."""
 
     clients: int
-    direct: Side
-    alike: Side
+    direct: ThroughputResult
+    direct_with_policy: ThroughputResult
     """Directly, with the policy of a worker's engine."""
-    lemonbus: Side
+    lemonbus: ThroughputResult
 
     @property
     def ratio(self) -> Ratio:
@@ -60,11 +60,11 @@ class Trio(msgspec.Struct):
         return self._to(self.direct)
 
     @property
-    def way(self) -> Ratio:
+    def overhead(self) -> Ratio:
         """What the way through lemonbus costs by itself."""
-        return self._to(self.alike)
+        return self._to(self.direct_with_policy)
 
-    def _to(self, other: Side) -> Ratio:
+    def _to(self, other: ThroughputResult) -> Ratio:
         ours = self.lemonbus
         return Ratio(
             ours.first_p50 - other.first_p50,
@@ -73,47 +73,49 @@ class Trio(msgspec.Struct):
         )
 
 
-def side(streams: list[Result], small: list[Result]) -> Side:
+def summarize(streams: list[LoadResult], small: list[LoadResult]) -> ThroughputResult:
     """Sum up: percentiles over everything, rates as the median of the rounds."""
     first = [value for result in streams for value in result.first]
     gaps = [value for result in streams for value in result.gaps]
     whole = [value for result in small for value in result.whole]
-    return Side(
-        first_p50=ms(share(first, 0.5)),
-        first_p99=ms(share(first, 0.99)),
-        gap_p50=ms(share(gaps, 0.5)),
-        gap_p99=ms(share(gaps, 0.99)),
+    return ThroughputResult(
+        first_p50=ms(percentile(first, 0.5)),
+        first_p99=ms(percentile(first, 0.99)),
+        gap_p50=ms(percentile(gaps, 0.5)),
+        gap_p99=ms(percentile(gaps, 0.99)),
         pieces_per_token=sum(result.pieces for result in streams) / max(1, sum(result.tokens for result in streams)),
-        tokens_per_s=middle([result.tokens / result.seconds for result in streams]),
-        small_per_s=middle([result.requests / result.seconds for result in small]),
-        small_p50=ms(share(whole, 0.5)),
-        small_p99=ms(share(whole, 0.99)),
+        tokens_per_s=median([result.tokens / result.seconds for result in streams]),
+        small_per_s=median([result.requests / result.seconds for result in small]),
+        small_p50=ms(percentile(whole, 0.5)),
+        small_p99=ms(percentile(whole, 0.99)),
         broken=sum(result.broken for result in (*streams, *small)),
     )
 
 
-def measure(rounds: int) -> list[Trio]:
+def measure(rounds: int) -> list[Comparison]:
     """Measure with every number of clients."""
-    with Server("tiny-loop", slots=32, ctx_size=1024, log_level="info", gateway_workers=0, load=[MODEL]) as server:
+    with LemonbusServer(
+        "tiny-loop", slots=32, ctx_size=1024, log_level="info", gateway_workers=0, load=[MODEL]
+    ) as server:
         server.wait_loaded(MODEL)
         engine = server.engine(MODEL)
-        with alone(engine) as (direct, _), alone(engine, policy=True) as (alike, _):
-            ports = direct, alike, server.port
+        with engine_alone(engine) as (direct, _), engine_alone(engine, policy=True) as (direct_with_policy, _):
+            ports = direct, direct_with_policy, server.port
             # An engine's time for a request depends on how many of its slots were ever used: all, after a while.
             for warm in ports:
-                in_its_process(Job(warm, MODEL, max(CLIENTS), 1, TOKENS, stream=True))
-            return [_trio(clients, rounds, ports) for clients in CLIENTS]
+                run_in_process(LoadJob(warm, MODEL, max(CLIENTS), 1, TOKENS, stream=True))
+            return [_compare(clients, rounds, ports) for clients in CLIENTS]
 
 
-def _trio(clients: int, rounds: int, ports: tuple[int, int, int]) -> Trio:
-    results: dict[tuple[int, bool], list[Result]] = {}
+def _compare(clients: int, rounds: int, ports: tuple[int, int, int]) -> Comparison:
+    results: dict[tuple[int, bool], list[LoadResult]] = {}
     for turn in range(rounds):
         # Who is first changes from round to round: what grows warm or slow in a round hits all alike.
         first = turn % len(ports)
         for stream in (True, False):
             for port in ports[first:] + ports[:first]:
                 repeat = (STREAMS if stream else SMALL)[clients]
-                job = Job(port, MODEL, clients, repeat, TOKENS if stream else FEW, stream)
-                results.setdefault((port, stream), []).append(in_its_process(job))
-    sides = [side(results[port, True], results[port, False]) for port in ports]
-    return Trio(clients, *sides)
+                job = LoadJob(port, MODEL, clients, repeat, TOKENS if stream else FEW, stream)
+                results.setdefault((port, stream), []).append(run_in_process(job))
+    sides = [summarize(results[port, True], results[port, False]) for port in ports]
+    return Comparison(clients, *sides)

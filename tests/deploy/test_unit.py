@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.settings import Settings
-from supervisor.opening import USAGE
+from protocol.config.settings import Settings
+from supervisor.runtime.startup import EXIT_USAGE
 
 UNIT = Path(__file__).resolve().parents[2] / "deploy" / "systemd" / "lemonbus.service"
 LAST_WORDS_S = 10.0
@@ -28,7 +28,7 @@ def test_the_death_of_the_supervisor_ends_no_stream(service: dict[str, str]) -> 
     assert service["KillMode"] == "process", "systemd would kill gateways and workers with their supervisor"
     assert service["RuntimeDirectoryPreserve"] == "restart", "their sockets are there until they are gone"
     assert service["Restart"] == "on-failure"
-    assert service["RestartPreventExitStatus"] == str(USAGE)
+    assert service["RestartPreventExitStatus"] == str(EXIT_USAGE)
 
 
 def test_a_stop_has_time_for_the_grace(service: dict[str, str]) -> None:

@@ -14,9 +14,9 @@ import gevent
 import gevent.socket
 import pytest
 
-from gateway import acceptor as rooms
-from gateway.acceptor import Acceptor
-from protocol import logs
+from gateway.http import acceptor as rooms
+from gateway.http.acceptor import Acceptor
+from protocol.runtime import logs
 
 DEADLINE = 5.0
 
@@ -70,20 +70,20 @@ def client(listener: Any) -> Any:
     return gevent.socket.create_connection(listener.getsockname())
 
 
-def test_others_have_their_turn_between_a_few(listener: Any) -> None:
+def test_the_acceptor_yields_to_other_greenlets(listener: Any) -> None:
     serving = Serving()
     with contextlib.ExitStack() as clients:
         for _ in range(12):
             clients.enter_context(client(listener))
         seen = [0]
-        with accepting(Acceptor(listener, serving, 100, few=3)), gevent.Timeout(DEADLINE):
+        with accepting(Acceptor(listener, serving, 100, accept_batch=3)), gevent.Timeout(DEADLINE):
             while seen[-1] < 12:
                 gevent.sleep(0)  # until the next turn
                 seen.append(len(serving.begun))
     assert max(after - before for before, after in itertools.pairwise(seen)) <= 3
 
 
-def test_no_more_than_there_is_room_for(listener: Any) -> None:
+def test_no_more_connections_than_the_limit(listener: Any) -> None:
     serving = Serving()
     clients = [client(listener) for _ in range(5)]
     acceptor = Acceptor(listener, serving, 2)
@@ -106,7 +106,7 @@ def test_connections_one_after_the_other_need_one_greenlet(listener: Any) -> Non
     assert len(serving.who) == 1
 
 
-def test_a_connection_that_stumbles_harms_nobody(listener: Any) -> None:
+def test_a_failing_connection_does_not_affect_others(listener: Any) -> None:
     serving = Serving()
     acceptor = Acceptor(listener, serving, 100)
     with accepting(acceptor), client(listener) as other:
@@ -125,9 +125,9 @@ def test_what_is_said_of_a_connection_names_no_request_of_the_one_before(
     listener: Any, records: list[dict[str, Any]]
 ) -> None:
     def serve(sock: Any, _address: Any) -> None:
-        logs.get().info("come")
-        logs.follow("a-request")
-        logs.get().info("asked")
+        logs.get_logger().info("come")
+        logs.bind_request_id("a-request")
+        logs.get_logger().info("asked")
         sock.close()
 
     logs.configure("gateway", "info", "json")
@@ -158,7 +158,7 @@ class Refusing:
         return self._listener._accept()
 
 
-def test_a_system_without_files_is_given_a_rest(listener: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepting_pauses_when_descriptors_run_out(listener: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rooms, "PAUSE_S", 0.01)
     serving = Serving()
     refusing = Refusing(listener)
@@ -172,7 +172,7 @@ def test_what_the_system_refuses_often_is_told_seldom(
     listener: Any, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], every: float, told: list[int]
 ) -> None:
     monkeypatch.setattr(rooms, "PAUSE_S", 0.001)
-    monkeypatch.setattr(rooms, "SAY_EVERY_S", every)
+    monkeypatch.setattr(rooms, "LOG_INTERVAL_S", every)
     logs.configure("gateway", "info", "json")
     serving = Serving()
     with accepting(Acceptor(Refusing(listener, 6), serving, 100)), client(listener):
@@ -193,7 +193,7 @@ def test_how_often_it_happened_is_told_with_the_next(
     assert [record["times"] for record in records] == [1, 3]
 
 
-def test_who_waits_at_the_end_is_still_served(listener: Any) -> None:
+def test_connections_in_the_backlog_are_served_at_shutdown(listener: Any) -> None:
     serving = Serving()
     acceptor = Acceptor(listener, serving, 2)
     with contextlib.ExitStack() as clients:

@@ -10,27 +10,27 @@ import gevent
 import pytest
 from gunicorn.config import Config
 
-from gateway import bodies, plain
-from gateway.connection import Connection
+from gateway.http import bodies, llhttp_parser
+from gateway.http.connection import ClientConnection
 
 GET = b"GET /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
 POST = b"POST /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
 
 
-class Eager:
+class NeverPausingSocket:
     """A client that has sent everything before it was asked, and whose socket always has room."""
 
     def __init__(self, *pieces: bytes) -> None:
         self.pieces = list(pieces)
         self.answers: list[bytes] = []
 
-    def expect(self, seconds: float, idle: set[Any]) -> None:
+    def expect_request(self, seconds: float, idle: set[Any]) -> None:
         pass
 
-    def relax(self) -> None:
+    def request_arrived(self) -> None:
         pass
 
-    def hurry(self, seconds: float | None) -> None:
+    def set_read_timeout(self, seconds: float | None) -> None:
         pass
 
     def recv(self, _size: int, **_: bool) -> bytes:
@@ -46,16 +46,16 @@ class Eager:
         pass
 
 
-class Process:
+class FakeGatewayWorker:
     """Answers everything at once, and reads no body."""
 
     cfg: Any = Config()
     listener: Any = ("127.0.0.1", 1)
-    stays = True
-    patience = 5.0
+    keeps_connections = True
+    keep_alive_s = 5.0
 
     def __init__(self) -> None:
-        self.common = plain.common(self.cfg, self.listener)
+        self.common = llhttp_parser.process_environ(self.cfg, self.listener)
         self.idle: set[Any] = set()
 
     def wsgi(self, _environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -64,27 +64,27 @@ class Process:
 
 
 @pytest.mark.parametrize("line", [b"", b"X-Odd:\r\n"], ids=["plain", "by gunicorn"])
-def test_who_never_pauses_leaves_the_others_their_turn(line: bytes) -> None:
-    client = Eager(*[GET % line] * 100)
+def test_a_busy_connection_yields_to_other_greenlets(line: bytes) -> None:
+    client = NeverPausingSocket(*[GET % line] * 100)
     seen: list[int] = []
     other = gevent.spawn(lambda: seen.append(len(client.answers)))
-    Connection(Process(), client, ("127.0.0.1", 1)).serve()
+    ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()
     other.join(5)
     assert len(client.answers) == 100
     assert seen[0] < 50
 
 
-def test_a_body_of_tiny_chunks_leaves_the_others_their_turn() -> None:
-    class Reading(Process):
+def test_a_body_of_tiny_chunks_yields_to_other_greenlets() -> None:
+    class Reading(FakeGatewayWorker):
         def wsgi(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
             assert bodies.read(falcon.Request(environ), 10**6) == b"x" * 20_000
             return super().wsgi(environ, start_response)
 
     chunks = [b"1\r\nx\r\n" * 1000] * 20
-    client = Eager(POST % b"Transfer-Encoding: chunked\r\n", *chunks, b"0\r\n\r\n")
+    client = NeverPausingSocket(POST % b"Transfer-Encoding: chunked\r\n", *chunks, b"0\r\n\r\n")
     left: list[int] = []
     other = gevent.spawn(lambda: left.append(len(client.pieces)))
-    Connection(Reading(), client, ("127.0.0.1", 1)).serve()
+    ClientConnection(Reading(), client, ("127.0.0.1", 1)).serve()
     other.join(5)
     assert len(client.answers) == 1
     assert left[0] > 5
@@ -94,30 +94,30 @@ EXPECTS = POST % b"Expect: 100-continue\r\nContent-Length: 9\r\n"
 
 
 def test_a_body_that_is_awaited_is_asked_for_when_it_is_read() -> None:
-    class Reading(Process):
+    class Reading(FakeGatewayWorker):
         def wsgi(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
             assert client.answers == [], "nothing was said before"
             assert bodies.read(falcon.Request(environ), 9) == b"123456789"
             return super().wsgi(environ, start_response)
 
-    client = Eager(EXPECTS, b"1234", b"56789", GET % b"")
-    Connection(Reading(), client, ("127.0.0.1", 1)).serve()
+    client = NeverPausingSocket(EXPECTS, b"1234", b"56789", GET % b"")
+    ClientConnection(Reading(), client, ("127.0.0.1", 1)).serve()
     asked, first, _second = client.answers[0], *client.answers[1:]
     assert asked == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert b"Connection: keep-alive" in first
 
 
 def test_a_body_that_is_refused_is_never_asked_for() -> None:
-    client = Eager(EXPECTS)
-    Connection(Process(), client, ("127.0.0.1", 1)).serve()
+    client = NeverPausingSocket(EXPECTS)
+    ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()
     (answer,) = client.answers
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"Connection: close" in answer
 
 
 @pytest.mark.parametrize("line", [b"Content-Length: 9\r\n", b"X-Odd:\r\nContent-Length: 9\r\n"])
-def test_a_body_that_nobody_read_and_that_is_not_here_ends_the_connection(line: bytes) -> None:
-    client = Eager(POST % line, b"123456789", GET % b"")
-    Connection(Process(), client, ("127.0.0.1", 1)).serve()
+def test_an_unread_unreceived_body_closes_the_connection(line: bytes) -> None:
+    client = NeverPausingSocket(POST % line, b"123456789", GET % b"")
+    ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()
     assert len(client.answers) == 1
     assert b"Connection: close" in client.answers[0]

@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.inbox import Inbox
-from protocol.events import Event, Kind, Outcome
+from gateway.requests.inbox import Inbox
 from protocol.failures import Code, Failure
-from protocol.wire import pack
+from protocol.messages.events import Event, EventKind, Outcome
+from protocol.wire.envelope import pack_payload
 
 LIMIT = 1000
 
 
 def delta(seq: int, data: bytes = b"x", attempt: int = 1) -> Event:
-    return Event(7, attempt, seq, Kind.DELTA, 1, data)
+    return Event(7, attempt, seq, EventKind.DELTA, 1, data)
 
 
 def done(seq: int) -> Event:
-    return Event(7, 1, seq, Kind.DONE, 0, pack(Outcome(output_tokens=3)))
+    return Event(7, 1, seq, EventKind.DONE, 0, pack_payload(Outcome(output_tokens=3)))
 
 
 def test_pieces_are_joined_in_order_and_counted() -> None:
@@ -66,18 +66,18 @@ def test_events_of_other_attempts_and_repeated_ones_are_dropped() -> None:
 
 def test_a_failure_is_handed_back() -> None:
     told = Failure(Code.BACKEND_DIED, "killed by SIGKILL")
-    assert Inbox(1, LIMIT).put(Event(7, 1, 0, Kind.FAILED, 0, pack(told))) == told
+    assert Inbox(1, LIMIT).put(Event(7, 1, 0, EventKind.FAILED, 0, pack_payload(told))) == told
 
 
 def test_an_unreadable_end_is_loss() -> None:
-    failure = Inbox(1, LIMIT).put(Event(7, 1, 0, Kind.DONE, 0, b"\xc1"))
+    failure = Inbox(1, LIMIT).put(Event(7, 1, 0, EventKind.DONE, 0, b"\xc1"))
     assert failure is not None
     assert failure.code == Code.LOST
 
 
 def test_progress_without_output_is_nothing_to_write() -> None:
     inbox = Inbox(1, LIMIT)
-    assert inbox.put(Event(7, 1, 0, Kind.ALIVE)) is None
+    assert inbox.put(Event(7, 1, 0, EventKind.ALIVE)) is None
     assert inbox.empty
     assert inbox.put(delta(1)) is None
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.response import Response
+from gateway.http.response import HttpResponseWriter
 
 
-class Request:
+class FakeRequest:
     def __init__(self, method: str = "GET", version: tuple[int, int] = (1, 1), close: bool = False) -> None:
         self.method, self.version, self.close = method, version, close
 
@@ -15,7 +15,7 @@ class Request:
         return self.close
 
 
-class Sock:
+class FakeSocket:
     """Remembers what it was given at once."""
 
     def __init__(self) -> None:
@@ -29,14 +29,16 @@ class Sock:
         return head, body
 
 
-def made(sock: Sock, status: str = "200 OK", headers: tuple[tuple[str, str], ...] = (), **request: object) -> Response:
-    response = Response(Request(**request), sock)  # type: ignore[arg-type]
+def made(
+    sock: FakeSocket, status: str = "200 OK", headers: tuple[tuple[str, str], ...] = (), **request: object
+) -> HttpResponseWriter:
+    response = HttpResponseWriter(FakeRequest(**request), sock)  # type: ignore[arg-type]
     response.start_response(status, list(headers))
     return response
 
 
 def test_a_whole_answer() -> None:
-    sock = Sock()
+    sock = FakeSocket()
     response = made(sock, headers=(("content-length", "5"), ("X-A", "b")))
     response.write(b"hello, and more than was said")
     response.close()
@@ -48,7 +50,7 @@ def test_a_whole_answer() -> None:
 
 
 def test_a_stream_has_its_head_with_the_first_piece_and_its_end_with_the_last() -> None:
-    sock = Sock()
+    sock = FakeSocket()
     response = made(sock)
     response.write(b"a")
     response.write(b"")
@@ -73,7 +75,7 @@ def test_a_stream_has_its_head_with_the_first_piece_and_its_end_with_the_last() 
 def test_which_answers_have_a_body_and_which_end_the_connection(
     status: str, request_: dict[str, object], length: bool, body: bytes, closes: bool
 ) -> None:
-    sock = Sock()
+    sock = FakeSocket()
     headers = (("Content-Length", "3"),) if length or status.startswith("204") else ()
     response = made(sock, status, headers, **request_)
     response.write(b"abc")
@@ -84,7 +86,7 @@ def test_which_answers_have_a_body_and_which_end_the_connection(
 
 
 def test_close_is_heard_and_hop_by_hop_headers_are_ours() -> None:
-    sock = Sock()
+    sock = FakeSocket()
     response = made(sock, headers=(("Connection", "close"), ("Transfer-Encoding", "gzip"), ("Content-Length", "0")))
     response.close()
     head, _ = sock.parts()
@@ -105,15 +107,15 @@ def test_close_is_heard_and_hop_by_hop_headers_are_ours() -> None:
     ],
 )
 def test_nothing_is_smuggled_in(status: str, header: tuple[str, str]) -> None:
-    sock = Sock()
+    sock = FakeSocket()
     with pytest.raises(ValueError, match=r"invalid status|cannot be"):
         made(sock, status, (header,))
     assert sock.calls == []
 
 
 def test_after_a_hand_over_nothing_is_written() -> None:
-    sock = Sock()
-    response = Response(Request(), sock)
+    sock = FakeSocket()
+    response = HttpResponseWriter(FakeRequest(), sock)
     response.hand_over()
     response.start_response("101 Switching Protocols", [])
     response.write(b"x")

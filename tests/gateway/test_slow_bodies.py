@@ -14,12 +14,12 @@ import pytest
 from gevent.socket import wait_read
 from gunicorn.config import Config
 
-from gateway import bodies, faults, plain
-from gateway.connection import Connection
-from gateway.middleware import Label
-from gateway.peer import Peer
-from tests.gateway.process.talk import error_of
-from tests.gateway.rawhttp import parsed
+from gateway.http import bodies, error_responses, llhttp_parser
+from gateway.http.client_socket import ClientSocket
+from gateway.http.connection import ClientConnection
+from gateway.http.middleware import RequestIdHeader
+from tests.gateway.process.chat_requests import error_of
+from tests.gateway.raw_http import parsed
 
 DEADLINE = 10.0
 PATIENCE = 0.3
@@ -29,27 +29,27 @@ LIMIT = 32 * 1024 * 1024
 HEAD = b"POST /read HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n"
 
 
-class Read:
+class BodyLength:
     """Says how long the body is."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         resp.text = str(len(bodies.read(req, LIMIT)))
 
 
-class Process:
+class OneRouteWorker:
     """What a connection needs of its process, over an application of one route."""
 
     cfg: Any = Config()
     listener: Any = ("127.0.0.1", 1)
-    stays = True
-    patience = DEADLINE
+    keeps_connections = True
+    keep_alive_s = DEADLINE
 
     def __init__(self) -> None:
-        self.common = plain.common(self.cfg, self.listener)
+        self.common = llhttp_parser.process_environ(self.cfg, self.listener)
         self.idle: set[Any] = set()
-        self.app: Any = falcon.App(middleware=[Label()])
-        self.app.add_route("/read", Read())
-        faults.install(self.app)
+        self.app: Any = falcon.App(middleware=[RequestIdHeader()])
+        self.app.add_route("/read", BodyLength())
+        error_responses.install_error_handlers(self.app)
 
     def wsgi(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         pieces: Iterable[bytes] = self.app(environ, start_response)
@@ -59,12 +59,12 @@ class Process:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """A client's end of a connection that is served with little patience."""
-    monkeypatch.setattr(bodies, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(bodies, "READ_TIMEOUT_S", PATIENCE)
     with socket.create_server(("127.0.0.1", 0)) as listener, gevent.Timeout(DEADLINE):
         ours = socket.create_connection(listener.getsockname())
         theirs, address = listener.accept()
-        peer = Peer(theirs.family, theirs.type, theirs.proto, theirs.detach())
-        serving = gevent.spawn(Connection(Process(), peer, address).serve)
+        peer = ClientSocket(theirs.family, theirs.type, theirs.proto, theirs.detach())
+        serving = gevent.spawn(ClientConnection(OneRouteWorker(), peer, address).serve)
         with ours:
             ours.settimeout(DEADLINE)
             yield ours
@@ -104,7 +104,7 @@ def test_a_body_of_which_nothing_more_comes_is_408(client: socket.socket, sent: 
 
 
 def test_a_body_that_comes_bit_by_bit_is_waited_for(client: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "PATIENCE", MORE)
+    monkeypatch.setattr(bodies, "READ_TIMEOUT_S", MORE)
     client.sendall(HEAD % b"Connection: close\r\nTransfer-Encoding: chunked")
     pieces = [b"800", b"0\r\n", *[b"x" * 4096] * 8, b"\r\n0\r", b"\n\r\n"]
     due = gevent.get_hub().loop.timer(MORE / 6, MORE / 6)
@@ -129,7 +129,7 @@ def test_a_small_body_may_not_take_for_ever(client: socket.socket) -> None:
 
 
 def test_the_next_request_is_waited_for_as_ever(client: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "PATIENCE", MORE)
+    monkeypatch.setattr(bodies, "READ_TIMEOUT_S", MORE)
     client.sendall(HEAD % b"Content-Length: 3" + b"ab")
     due = gevent.get_hub().loop.timer(MORE / 6)
     due.start(client.sendall, b"c")

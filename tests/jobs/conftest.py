@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.hub import Hub, gguf
-from tests.house.releases import Releases, llama_server
-from tests.house.wheelhouse import make_wheel
-from tests.jobs.desk import Desk
-from tests.jobs.installing import NAME
-from tests.jobs.shelf import Shelf
+from tests.jobs.in_process_downloader import InProcessDownloader
+from tests.jobs.install_orders import NAME
+from tests.jobs.job_runner import JobRunner
+from tests.support.fakes.hub import Hub, gguf
+from tests.support.fakes.release_server import ReleaseServer, llama_server
+from tests.support.fakes.wheels import make_wheel
 
-SHOP = "shop/tiny-GGUF"
+REPOSITORY = "shop/tiny-GGUF"
 MODEL = gguf(3_000_000)
 PROJECTOR = gguf(5004, seed=2)
 MEMBER = "data/tiny.gguf"
@@ -23,7 +23,7 @@ MEMBER = "data/tiny.gguf"
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    with Hub({SHOP: {"tiny-Q4_0.gguf": MODEL, "tiny-Q8_0.gguf": gguf(64), "mmproj-F16.gguf": PROJECTOR}}) as hub:
+    with Hub({REPOSITORY: {"tiny-Q4_0.gguf": MODEL, "tiny-Q8_0.gguf": gguf(64), "mmproj-F16.gguf": PROJECTOR}}) as hub:
         yield hub
 
 
@@ -43,21 +43,23 @@ def environment(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> di
 
 
 @pytest.fixture
-def desk(tmp_path: Path, environment: dict[str, str]) -> Iterator[Desk]:
-    with Desk(tmp_path / "cache", environment) as desk:
-        yield desk
+def runner(tmp_path: Path, environment: dict[str, str]) -> Iterator[JobRunner]:
+    with JobRunner(tmp_path / "cache", environment) as runner:
+        yield runner
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, environment: dict[str, str], hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
+def downloader(
+    tmp_path: Path, environment: dict[str, str], hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[InProcessDownloader]:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    shelf = Shelf(tmp_path / "cache", environment["HF_ENDPOINT"], tmp_path / "hf", monkeypatch)
-    yield shelf
-    shelf.close()
+    downloader = InProcessDownloader(tmp_path / "cache", environment["HF_ENDPOINT"], tmp_path / "hf", monkeypatch)
+    yield downloader
+    downloader.close()
 
 
 @pytest.fixture
-def releases() -> Iterator[Releases]:
-    with Releases({NAME: llama_server(padding=300_000)}) as releases:
+def releases() -> Iterator[ReleaseServer]:
+    with ReleaseServer({NAME: llama_server(padding=300_000)}) as releases:
         yield releases

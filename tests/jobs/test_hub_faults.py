@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from protocol.admin import Progress
 from protocol.failures import Code
-from protocol.shelf import Pulled, PullFailed, Pulling, Source
-from tests.house.hub import Hub, gguf
-from tests.house.waiting import wait_for
-from tests.jobs.conftest import MODEL, PROJECTOR, SHOP
-from tests.jobs.desk import Desk
-from tests.jobs.fetched import found, message, partial
-from tests.jobs.shelf import Shelf
+from protocol.messages.admin import Progress
+from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, StartPull
+from tests.jobs.conftest import MODEL, PROJECTOR, REPOSITORY
+from tests.jobs.download_results import found, message, partial
+from tests.jobs.in_process_downloader import InProcessDownloader
+from tests.jobs.job_runner import JobRunner
+from tests.support.fakes.hub import Hub, gguf
+from tests.support.waiting import wait_for
 
-Q4 = Source(f"{SHOP}:Q4_0")
+Q4 = CheckpointSource(f"{REPOSITORY}:Q4_0")
 ONNX = {
     "README.md": b"# hello",
     "genai_config.json": b"{}",
@@ -30,76 +30,78 @@ ONNX = {
 }
 
 
-def bytes_of(desk: Desk | Shelf, source: Source) -> bytes:
-    there = found(desk, source)
+def bytes_of(runner: JobRunner | InProcessDownloader, source: CheckpointSource) -> bytes:
+    there = found(runner, source)
     assert there is not None
     return Path(there.path).read_bytes()
 
 
-def test_a_slow_hub_is_told_of_at_most_ten_times_a_second(hub: Hub, desk: Desk) -> None:
+def test_a_slow_hub_is_told_of_at_most_ten_times_a_second(hub: Hub, runner: JobRunner) -> None:
     hub.rate = 2_000_000
-    assert desk.pull(Q4) == Pulled("m", 1)
-    told = [progress.bytes_downloaded for progress in desk.progress()]
+    assert runner.pull(Q4) == Pulled("m", 1)
+    told = [progress.bytes_downloaded for progress in runner.progress()]
     assert told == sorted(set(told))
     assert 5 <= len(told) <= 10 * (len(MODEL) / hub.rate + 2)
 
 
-def test_a_transfer_that_breaks_off_again_and_again_ends_whole(hub: Hub, desk: Desk) -> None:
+def test_a_transfer_that_breaks_off_again_and_again_ends_whole(hub: Hub, runner: JobRunner) -> None:
     hub.break_after = 700_000
     hub.repositories["shop/two"] = {
         "two-Q4_0-00001-of-00002.gguf": gguf(1_500_000),
         "two-Q4_0-00002-of-00002.gguf": gguf(900_000, 3),
     }
-    source = Source("shop/two:q4_0")
-    assert desk.pull(source) == Pulled("m", 2)
+    source = CheckpointSource("shop/two:q4_0")
+    assert runner.pull(source) == Pulled("m", 2)
     assert len(hub.transfers) == 4
-    assert [progress.file_index for progress in desk.progress()][-1] == 2
+    assert [progress.file_index for progress in runner.progress()][-1] == 2
 
 
-def test_a_hub_that_knows_no_ranges_is_read_from_the_beginning(hub: Hub, shelf: Shelf) -> None:
+def test_a_hub_that_knows_no_ranges_is_read_from_the_beginning(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.break_after, hub.no_ranges = 1_500_000, True
-    if isinstance(shelf.pull(Q4), PullFailed):  # old versions of the library do not notice
-        assert not partial(shelf)
-        assert shelf.pull(Q4, name="j2") == Pulled("m", 1)
-    assert bytes_of(shelf, Q4) == MODEL
+    if isinstance(downloader.pull(Q4), PullFailed):  # old versions of the library do not notice
+        assert not partial(downloader)
+        assert downloader.pull(Q4, name="j2") == Pulled("m", 1)
+    assert bytes_of(downloader, Q4) == MODEL
 
 
 def test_files_come_from_another_host_that_never_sees_the_token(
     hub: Hub, environment: dict[str, str], tmp_path: Path
 ) -> None:
     hub.token, hub.elsewhere, hub.break_after = "hf_secret", True, 1_000_000
-    with Desk(tmp_path / "cache", {**environment, "HF_TOKEN": "hf_secret"}) as desk:
-        assert desk.pull(Q4) == Pulled("m", 1)
-        assert bytes_of(desk, Q4) == MODEL
+    with JobRunner(tmp_path / "cache", {**environment, "HF_TOKEN": "hf_secret"}) as runner:
+        assert runner.pull(Q4) == Pulled("m", 1)
+        assert bytes_of(runner, Q4) == MODEL
     assert [start > 0 for _, start in hub.transfers] == [False, True]
     assert set(hub.tokens_elsewhere) == {""}
 
 
 def test_a_gated_repository_lists_its_files_and_gives_none(
-    hub: Hub, desk: Desk, environment: dict[str, str], tmp_path: Path
+    hub: Hub, runner: JobRunner, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    hub.gated[SHOP] = "hf_secret"
-    assert f"{SHOP} is gated" in message(desk.pull(Q4), desk)
+    hub.gated[REPOSITORY] = "hf_secret"
+    assert f"{REPOSITORY} is gated" in message(runner.pull(Q4), runner)
     wrong = {**environment, "HF_TOKEN": "hf_wrong"}
-    with Desk(tmp_path / "cache", wrong) as second:
+    with JobRunner(tmp_path / "cache", wrong) as second:
         said = message(second.pull(Q4), second)
     assert "HF_TOKEN" in said
     assert "hf_wrong" not in said
 
 
 @pytest.mark.parametrize(("where", "status"), [("busy", 429), ("busy_files", 429), ("busy_files", 503)])
-def test_a_busy_hub_is_asked_again_after_as_long_as_it_wants(hub: Hub, shelf: Shelf, where: str, status: int) -> None:
+def test_a_busy_hub_is_asked_again_after_as_long_as_it_wants(
+    hub: Hub, downloader: InProcessDownloader, where: str, status: int
+) -> None:
     hub.retry_after, hub.busy_status = "1", status
     setattr(hub, where, 1)
-    assert shelf.pull(Q4) == Pulled("m", 1)
-    assert bytes_of(shelf, Q4) == MODEL
+    assert downloader.pull(Q4) == Pulled("m", 1)
+    assert bytes_of(downloader, Q4) == MODEL
 
 
-def test_a_hub_that_wants_to_be_left_alone_for_long_is(hub: Hub, shelf: Shelf) -> None:
+def test_a_hub_that_wants_to_be_left_alone_for_long_is(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.busy, hub.retry_after = 100, "3600"
-    result = shelf.pull(Q4)
-    assert "429" in message(result, shelf)
-    assert "3600 s" in message(result, shelf)
+    result = downloader.pull(Q4)
+    assert "429" in message(result, downloader)
+    assert "3600 s" in message(result, downloader)
     assert isinstance(result, PullFailed)
     assert result.failure.retry_after == 3600
     assert hub.requests <= 2
@@ -108,52 +110,54 @@ def test_a_hub_that_wants_to_be_left_alone_for_long_is(hub: Hub, shelf: Shelf) -
 @pytest.mark.parametrize(
     ("more", "said"), [(1000, "ends before the 3001000 bytes"), (-1000, "larger than the 2999000")]
 )
-def test_a_file_of_another_size_than_the_hub_says_is_thrown_away(hub: Hub, shelf: Shelf, more: int, said: str) -> None:
+def test_a_file_of_another_size_than_the_hub_says_is_thrown_away(
+    hub: Hub, downloader: InProcessDownloader, more: int, said: str
+) -> None:
     hub.wrong_size = more
-    assert said in message(shelf.pull(Q4), shelf)
-    assert not partial(shelf)
-    assert found(shelf, Q4) is None
+    assert said in message(downloader.pull(Q4), downloader)
+    assert not partial(downloader)
+    assert found(downloader, Q4) is None
     hub.wrong_size = 0
-    assert shelf.pull(Q4, name="j2") == Pulled("m", 1)
+    assert downloader.pull(Q4, name="j2") == Pulled("m", 1)
 
 
-def test_small_files_are_checked_by_gits_digest(hub: Hub, shelf: Shelf) -> None:
+def test_small_files_are_checked_by_gits_digest(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.repositories["shop/onnx"] = ONNX
     hub.plain = set(ONNX)
     hub.wrong_sha = True
-    assert "model.onnx: it came damaged" in message(shelf.pull(Source("shop/onnx")), shelf)
-    assert found(shelf, Source("shop/onnx")) is None
+    assert "model.onnx: it came damaged" in message(downloader.pull(CheckpointSource("shop/onnx")), downloader)
+    assert found(downloader, CheckpointSource("shop/onnx")) is None
     hub.wrong_sha = False
-    assert shelf.pull(Source("shop/onnx"), name="j2") == Pulled("m", 3)
+    assert downloader.pull(CheckpointSource("shop/onnx"), name="j2") == Pulled("m", 3)
 
 
-def test_a_repository_of_onnx_genai_is_one_model(hub: Hub, shelf: Shelf) -> None:
+def test_a_repository_of_onnx_genai_is_one_model(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.repositories["shop/onnx"] = ONNX
-    source = Source("shop/onnx")
-    assert shelf.pull(source) == Pulled("m", 3)
-    there = found(shelf, source)
+    source = CheckpointSource("shop/onnx")
+    assert downloader.pull(source) == Pulled("m", 3)
+    there = found(downloader, source)
     assert there is not None
     folder = Path(there.path) if Path(there.path).is_dir() else Path(there.path).parent
     assert (folder / "tokens" / "tokenizer.json").read_bytes() == b"{}\n"
     assert there.size == sum(len(data) for name, data in ONNX.items() if name != "README.md")
 
 
-def test_a_star_means_every_gguf(hub: Hub, shelf: Shelf) -> None:
-    source = Source(f"{SHOP}:*")
-    assert shelf.pull(source) == Pulled("m", 3)
-    there = found(shelf, source)
+def test_a_star_means_every_gguf(hub: Hub, downloader: InProcessDownloader) -> None:
+    source = CheckpointSource(f"{REPOSITORY}:*")
+    assert downloader.pull(source) == Pulled("m", 3)
+    there = found(downloader, source)
     assert there is not None
     assert there.path.endswith("tiny-Q8_0.gguf")
     assert there.size == len(MODEL) + len(PROJECTOR) + 64
 
 
-def test_some_of_a_star_is_not_all_of_it(hub: Hub, desk: Desk) -> None:
-    assert desk.pull(Q4) == Pulled("m", 1)
-    there = found(desk, Source(f"{SHOP}:*"))
+def test_some_of_a_star_is_not_all_of_it(hub: Hub, runner: JobRunner) -> None:
+    assert runner.pull(Q4) == Pulled("m", 1)
+    there = found(runner, CheckpointSource(f"{REPOSITORY}:*"))
     assert there is not None
-    desk.start("j2")
-    desk.send("j2", Pulling("m", [Source(f"{SHOP}:*")], str(desk.cache), present=[there.path]))
-    assert desk.result("j2") == Pulled("m", 3)
+    runner.start("j2")
+    runner.send("j2", StartPull("m", [CheckpointSource(f"{REPOSITORY}:*")], str(runner.cache), present=[there.path]))
+    assert runner.result("j2") == Pulled("m", 3)
 
 
 @pytest.mark.parametrize(
@@ -164,52 +168,54 @@ def test_some_of_a_star_is_not_all_of_it(hub: Hub, desk: Desk) -> None:
         (gguf(64)[:20], "truncated"),
     ],
 )
-def test_what_is_no_whole_gguf_at_the_hub_is_refused(hub: Hub, shelf: Shelf, data: bytes, said: str) -> None:
+def test_what_is_no_whole_gguf_at_the_hub_is_refused(
+    hub: Hub, downloader: InProcessDownloader, data: bytes, said: str
+) -> None:
     hub.repositories["shop/bad"] = {"bad-Q4_0.gguf": data}
-    source = Source("shop/bad")
-    assert said in message(shelf.pull(source), shelf)
-    assert found(shelf, source) is None
-    assert not partial(shelf)
+    source = CheckpointSource("shop/bad")
+    assert said in message(downloader.pull(source), downloader)
+    assert found(downloader, source) is None
+    assert not partial(downloader)
 
 
-def test_a_hub_cannot_name_files_elsewhere(hub: Hub, shelf: Shelf) -> None:
+def test_a_hub_cannot_name_files_elsewhere(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.repositories["shop/evil"] = {"../../evil-Q4_0.gguf": gguf(64), "/srv/evil-Q8_0.gguf": gguf(64)}
-    assert "shop/evil has no GGUF" in message(shelf.pull(Source("shop/evil")), shelf)
+    assert "shop/evil has no GGUF" in message(downloader.pull(CheckpointSource("shop/evil")), downloader)
     assert hub.transfers == []
 
 
-def test_what_is_no_listing_is_said(hub: Hub, shelf: Shelf) -> None:
+def test_what_is_no_listing_is_said(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.garbage = b"<html>"
-    assert "the hub's answer could not be read" in message(shelf.pull(Q4), shelf)
+    assert "the hub's answer could not be read" in message(downloader.pull(Q4), downloader)
 
 
-def test_a_part_that_was_damaged_since_is_not_the_end(hub: Hub, desk: Desk) -> None:
+def test_a_part_that_was_damaged_since_is_not_the_end(hub: Hub, runner: JobRunner) -> None:
     hub.hold_after = 2_000_000
-    job = desk.start()
-    desk.order("j1", Q4)
-    while desk.until("j1", Progress).bytes_downloaded < 1_000_000:
+    job = runner.start()
+    runner.order("j1", Q4)
+    while runner.until("j1", Progress).bytes_downloaded < 1_000_000:
         pass
     job.kill()
     job.wait(5)
     hub.hold_after = 0
     hub.released.set()
-    (left,) = partial(desk)
+    (left,) = partial(runner)
     with left.open("r+b") as file:
         file.seek(500_000)
         file.write(bytes(1000))
-    assert desk.pull(Q4, name="j2") == Pulled("m", 1)
-    assert bytes_of(desk, Q4) == MODEL
+    assert runner.pull(Q4, name="j2") == Pulled("m", 1)
+    assert bytes_of(runner, Q4) == MODEL
     assert [start > 0 for _, start in hub.transfers] == [False, True, False]
 
 
-def test_a_damaged_blob_in_the_cache_is_fetched_again(hub: Hub, shelf: Shelf) -> None:
-    assert shelf.pull(Q4) == Pulled("m", 1)
-    there = found(shelf, Q4)
+def test_a_damaged_blob_in_the_cache_is_fetched_again(hub: Hub, downloader: InProcessDownloader) -> None:
+    assert downloader.pull(Q4) == Pulled("m", 1)
+    there = found(downloader, Q4)
     assert there is not None
     blob = Path(there.path).resolve()
     os.truncate(blob, 1_000_000)
-    assert shelf.pull(Q4, name="j2") == Pulled("m", 1)
-    assert bytes_of(shelf, Q4) == MODEL
+    assert downloader.pull(Q4, name="j2") == Pulled("m", 1)
+    assert bytes_of(downloader, Q4) == MODEL
 
 
 # ── other programs ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,17 +233,17 @@ def with_the_library(code: str, environment: dict[str, str]) -> str:
     return done.stdout.strip()
 
 
-def test_other_programs_find_what_was_pulled(desk: Desk, environment: dict[str, str]) -> None:
-    assert desk.pull(Q4) == Pulled("m", 1)
-    call = f"h.hf_hub_download({SHOP!r}, 'tiny-Q4_0.gguf', local_files_only=True)"
+def test_other_programs_find_what_was_pulled(runner: JobRunner, environment: dict[str, str]) -> None:
+    assert runner.pull(Q4) == Pulled("m", 1)
+    call = f"h.hf_hub_download({REPOSITORY!r}, 'tiny-Q4_0.gguf', local_files_only=True)"
     assert Path(with_the_library(call, environment)).read_bytes() == MODEL
 
 
-def test_what_other_programs_downloaded_is_found(hub: Hub, desk: Desk, environment: dict[str, str]) -> None:
-    with_the_library(f"h.hf_hub_download({SHOP!r}, 'tiny-Q4_0.gguf')", environment)
-    assert bytes_of(desk, Q4) == MODEL
+def test_what_other_programs_downloaded_is_found(hub: Hub, runner: JobRunner, environment: dict[str, str]) -> None:
+    with_the_library(f"h.hf_hub_download({REPOSITORY!r}, 'tiny-Q4_0.gguf')", environment)
+    assert bytes_of(runner, Q4) == MODEL
     before = len(hub.transfers)
-    assert desk.pull(Q4) == Pulled("m", 1)
+    assert runner.pull(Q4) == Pulled("m", 1)
     assert len(hub.transfers) == before
 
 
@@ -245,22 +251,22 @@ def test_what_other_programs_downloaded_is_found(hub: Hub, desk: Desk, environme
 
 
 def test_a_disk_that_is_too_small_is_known_before_anything_is_fetched(
-    hub: Hub, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, downloader: InProcessDownloader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.wrong_size = shutil.disk_usage(shelf.cache.parent).total
-    assert "not enough disk space" in message(shelf.pull(Q4), shelf)
+    hub.wrong_size = shutil.disk_usage(downloader.cache.parent).total
+    assert "not enough disk space" in message(downloader.pull(Q4), downloader)
     assert hub.transfers == []
 
 
-def test_a_write_that_fails_keeps_what_came(hub: Hub, desk: Desk) -> None:
-    job = desk.start()
+def test_a_write_that_fails_keeps_what_came(hub: Hub, runner: JobRunner) -> None:
+    job = runner.start()
     resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
-    desk.order("j1", Q4)
-    assert "could not be written: File too large" in message(desk.result("j1"), desk)
-    assert [path.stat().st_size for path in partial(desk)] == [1_000_000]
-    assert desk.pull(Q4, name="j2") == Pulled("m", 1)
+    runner.order("j1", Q4)
+    assert "could not be written: File too large" in message(runner.result("j1"), runner)
+    assert [path.stat().st_size for path in partial(runner)] == [1_000_000]
+    assert runner.pull(Q4, name="j2") == Pulled("m", 1)
     assert hub.transfers[-1] == ("tiny-Q4_0.gguf", 1_000_000)
-    assert bytes_of(desk, Q4) == MODEL
+    assert bytes_of(runner, Q4) == MODEL
 
 
 def test_a_disk_that_fills_up_meanwhile(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
@@ -270,18 +276,18 @@ def test_a_disk_that_fills_up_meanwhile(hub: Hub, environment: dict[str, str], t
     if subprocess.run([*within, "true"], capture_output=True, timeout=10, check=False).returncode:
         pytest.skip("this machine lets nobody mount a tmpfs")
     hub.hold_after = 1_000_000
-    with Desk(tmp_path / "cache", {**environment, "HF_HOME": str(small / "hf")}) as desk:
-        job = desk.start(within=within)
-        desk.order("j1", Q4)
-        while desk.until("j1", Progress).bytes_downloaded < 500_000:
+    with JobRunner(tmp_path / "cache", {**environment, "HF_HOME": str(small / "hf")}) as runner:
+        job = runner.start(within=within)
+        runner.order("j1", Q4)
+        while runner.until("j1", Progress).bytes_downloaded < 500_000:
             pass
         inside = Path(f"/proc/{job.pid}/root{small}")
         free = shutil.disk_usage(inside).free
         with (inside / "filler").open("wb") as filler:
             os.posix_fallocate(filler.fileno(), 0, free - 300_000)
         hub.released.set()
-        result = desk.result("j1")
-    assert "could not be written: No space left on device" in message(result, desk)
+        result = runner.result("j1")
+    assert "could not be written: No space left on device" in message(result, runner)
     assert isinstance(result, PullFailed)
     assert result.failure.code is Code.DOWNLOAD_FAILED
     wait_for(lambda: job.poll() is not None, "the job ended")

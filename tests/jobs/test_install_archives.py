@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.releases import Releases, llama_server, tar, zipped
-from tests.jobs.installing import order, refused, run, there
+from tests.jobs.install_orders import find_installed, order, refused, run
+from tests.support.fakes.release_server import ReleaseServer, llama_server, tar, zipped
 
 
 @pytest.mark.parametrize(
@@ -45,22 +45,22 @@ from tests.jobs.installing import order, refused, run, there
         "cut off",
     ],
 )
-def test_archives_that_are_refused(data: bytes, said: str, releases: Releases, tmp_path: Path) -> None:
+def test_archives_that_are_refused(data: bytes, said: str, releases: ReleaseServer, tmp_path: Path) -> None:
     releases.files["bad"] = data
     cache = tmp_path / "deep" / "cache"
     assert said in refused(order(releases, cache, name="bad"), cache)
     assert not list(tmp_path.rglob("out"))
-    assert there(cache) == []
+    assert find_installed(cache) == []
 
 
-def test_a_cache_behind_a_link_is_no_link_of_the_archive(releases: Releases, tmp_path: Path) -> None:
+def test_a_cache_behind_a_link_is_no_link_of_the_archive(releases: ReleaseServer, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "cache").symlink_to("disk")
     run(order(releases, tmp_path / "cache"))
-    assert there(tmp_path / "cache")[0].program.is_file()
+    assert find_installed(tmp_path / "cache")[0].program.is_file()
 
 
-def test_devices_and_hard_links_out(releases: Releases, tmp_path: Path) -> None:
+def test_devices_and_hard_links_out(releases: ReleaseServer, tmp_path: Path) -> None:
     for kind, target in ((tarfile.FIFOTYPE, ""), (tarfile.CHRTYPE, ""), (tarfile.LNKTYPE, "../../lock")):
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w") as archive:
@@ -71,7 +71,7 @@ def test_devices_and_hard_links_out(releases: Releases, tmp_path: Path) -> None:
         assert "the archive was refused" in refused(order(releases, tmp_path, name="bad"), tmp_path)
 
 
-def test_a_zip_with_a_windows_name(releases: Releases, tmp_path: Path) -> None:
+def test_a_zip_with_a_windows_name(releases: ReleaseServer, tmp_path: Path) -> None:
     releases.files["good.zip"] = zipped(("build/bin/llama-server.exe", b"MZ"), ("build/bin/link", "llama-server.exe"))
     run(order(releases, tmp_path, name="good.zip"))
-    assert there(tmp_path)[0].record.program == "build/bin/llama-server.exe"
+    assert find_installed(tmp_path)[0].record.program == "build/bin/llama-server.exe"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from protocol import installed
-from protocol.backends import Installing, PinnedWheel, WheelFile
-from tests.house.releases import sha256
-from tests.house.wheelhouse import make_wheel
-from tests.jobs.installing import refused, run, there
-from workers.jobs.gauge import Gauge
+from protocol.messages.backend_installs import PinnedWheel, StartInstall, WheelFile
+from protocol.models import installations
+from tests.jobs.install_orders import find_installed, refused, run
+from tests.support.fakes.release_server import sha256
+from tests.support.fakes.wheels import make_wheel
+from workers.jobs.progress import DownloadProgress
 
 
 @pytest.fixture
@@ -34,18 +34,21 @@ def pinned(wheel: Path, digest: str = "") -> PinnedWheel:
     return PinnedWheel(f"{name}=={version}", {wheel.name: file, wheel.name.replace("any", "other"): other})
 
 
-def wheel_order(cache: Path, *wheels: PinnedWheel) -> Installing:
-    return Installing("llamacpp", "vulkan", "1.0", "d1", str(cache), wheels=list(wheels))
+def wheel_order(cache: Path, *wheels: PinnedWheel) -> StartInstall:
+    return StartInstall("llamacpp", "vulkan", "1.0", "d1", str(cache), wheels=list(wheels))
 
 
 def test_wheels_are_installed_into_a_folder_of_their_own(wheels: Path, tmp_path: Path) -> None:
     first = make_wheel(wheels, "tiny-engine", "1.0", {"tiny_engine/__init__.py": b"VALUE = 7\n"})
     second = make_wheel(wheels, "tiny-helper", "2.0", {"tiny_helper.py": b"import tiny_engine\n"})
-    gauge = Gauge()
-    run(wheel_order(tmp_path / "cache", pinned(first), pinned(second)), gauge)
-    assert (gauge.reading.file_index, gauge.reading.total_files) == (2, 2)
-    (installation,) = there(tmp_path / "cache")
-    assert sorted(path.name for path in installation.folder.iterdir()) == [installed.RECORD, installed.SITE]
+    progress = DownloadProgress()
+    run(wheel_order(tmp_path / "cache", pinned(first), pinned(second)), progress)
+    assert (progress.reading.file_index, progress.reading.total_files) == (2, 2)
+    (installation,) = find_installed(tmp_path / "cache")
+    assert sorted(path.name for path in installation.folder.iterdir()) == [
+        installations.RECORD_FILE,
+        installations.SITE_FOLDER,
+    ]
     said = subprocess.run(
         [sys.executable, "-c", "import tiny_engine, tiny_helper; print(tiny_engine.VALUE)"],
         env={"PYTHONPATH": str(installation.packages)},

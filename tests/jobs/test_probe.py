@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from protocol.machine import Gpu, Probed
-from tests.house import tools
-from workers.jobs import smi
+from protocol.messages.system_info import Gpu, MachineProbed
+from tests.support.fakes import driver_tools as tools
+from workers.jobs import driver_tools as smi
 from workers.jobs.probe import packages, probe
 
 RTX = Gpu("0000:41:00.0", "NVIDIA GeForce RTX 4090", "sm_89", 24564 << 20, "nvidia", "550.54.14")
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_without_tools_there_are_only_packages(folder: Path) -> None:
     found = probe()
-    assert found == Probed(packages=found.packages)
+    assert found == MachineProbed(packages=found.packages)
     assert f"msgspec=={msgspec.__version__}" in found.packages
     assert f"pytest=={importlib.metadata.version('pytest')}" in found.packages
     assert found.packages == sorted(found.packages, key=lambda line: line.partition("==")[0].lower())
@@ -40,7 +40,7 @@ def test_all_tools_are_asked(folder: Path) -> None:
     tools.put(folder, "xrt-smi", tools.XRT)
     found = probe()
     assert (found.nvidia_gpus, found.amd_gpus, found.npu_power_mode) == ([RTX], [RADEON], "Performance")
-    assert found.troubles == []
+    assert found.probe_errors == []
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_all_tools_are_asked(folder: Path) -> None:
 def test_flm_is_asked_whether_it_can_run_here(folder: Path, said: str, trouble: str) -> None:
     tools.put(folder, "flm", said, status=int("false" in said))
     found = probe()
-    assert (found.flm, found.troubles) == (trouble, [])
+    assert (found.flm, found.probe_errors) == (trouble, [])
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_which_flm_it_is(folder: Path, said: str, version: str) -> None:
 def test_an_flm_that_does_not_validate_is_a_trouble_of_its_own(folder: Path) -> None:
     tools.put(folder, "flm", "Invalid command: validate", status=1)
     found = probe()
-    assert (found.flm, len(found.troubles)) == ("", 1)
+    assert (found.flm, len(found.probe_errors)) == ("", 1)
 
 
 def test_an_older_nvidia_smi_is_asked_less(folder: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_tool_that_fails_is_told_and_costs_only_its_own_words(
     tools.put(folder, "rocm-smi", tools.ROCM_JSON)
     found = probe()
     assert (found.nvidia_gpus, found.amd_gpus) == ([], [RADEON])
-    (said,) = found.troubles
+    (said,) = found.probe_errors
     assert said.startswith("nvidia-smi ")
     assert trouble in said
 
@@ -107,7 +107,7 @@ def test_a_file_that_is_no_program_is_told_too(folder: Path) -> None:
     folder.mkdir()
     (folder / "xrt-smi").write_bytes(b"\x7fELF")
     (folder / "xrt-smi").chmod(0o755)
-    assert probe().troubles == ["xrt-smi cannot be run: Exec format error"]
+    assert probe().probe_errors == ["xrt-smi cannot be run: Exec format error"]
 
 
 @pytest.mark.parametrize(

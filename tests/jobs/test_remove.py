@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.shelf import Removed, RemoveFailed, Removing
+from protocol.messages.model_files import Removed, RemoveFailed, StartRemoval
 from workers.jobs.remove import remove
 
 
@@ -31,8 +31,8 @@ def names(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink()}
 
 
-def order(root: Path, *files: str, tidy: bool = True) -> Removing:
-    return Removing("m", [str(root / file) for file in files], [str(root)] if tidy else [])
+def order(root: Path, *files: str, tidy: bool = True) -> StartRemoval:
+    return StartRemoval("m", [str(root / file) for file in files], [str(root)] if tidy else [])
 
 
 def test_a_blob_stays_as_long_as_a_name_means_it(repository: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_blob_stays_as_long_as_a_name_means_it(repository: Path) -> None:
     assert (repository / "blobs/b3.incomplete").exists()
 
 
-def test_what_broke_off_goes_unless_somebody_is_at_it(repository: Path) -> None:
+def test_partial_downloads_are_removed_unless_in_use(repository: Path) -> None:
     lock = repository.parent / ".locks" / repository.name / "b3.lock"
     lock.parent.mkdir(parents=True)
     with lock.open("wb") as file:
@@ -71,14 +71,14 @@ def test_nothing_is_left_of_a_repository_without_files(repository: Path) -> None
 
 def test_what_is_gone_already_is_no_trouble(repository: Path, tmp_path: Path) -> None:
     assert remove(order(repository, "snapshots/a/never.gguf")) == Removed("m", 1)
-    assert remove(Removing("m", [str(tmp_path / "no" / "file")], [str(tmp_path / "no")])) == Removed("m", 1)
+    assert remove(StartRemoval("m", [str(tmp_path / "no" / "file")], [str(tmp_path / "no")])) == Removed("m", 1)
 
 
 def test_a_wheels_file_goes_with_its_folder(tmp_path: Path) -> None:
     file = tmp_path / "models" / "dist-1.0" / "m.gguf"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"GGUF")
-    assert remove(Removing("m", [str(file)])) == Removed("m", 1)
+    assert remove(StartRemoval("m", [str(file)])) == Removed("m", 1)
     assert not file.parent.exists()
     assert file.parent.parent.exists()
 
@@ -86,7 +86,7 @@ def test_a_wheels_file_goes_with_its_folder(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_removed_is_told_without_its_path(tmp_path: Path) -> None:
     folder = tmp_path / "models" / "dist"
     (folder / "inner").mkdir(parents=True)
-    result = remove(Removing("m", [str(folder)]))
+    result = remove(StartRemoval("m", [str(folder)]))
     assert isinstance(result, RemoveFailed)
     assert str(tmp_path) not in result.failure.message
     assert str(tmp_path) in result.failure.detail
@@ -102,6 +102,6 @@ def test_flm_removes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         program.write_text(f'#!/bin/sh\ntest "$*" = "remove llama3.2:1b" && exit {code}\nexit 9\n')
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(program.parent), prepend=":")
-        result = remove(Removing("m", [str(mark)], tag="llama3.2:1b"))
+        result = remove(StartRemoval("m", [str(mark)], tag="llama3.2:1b"))
         assert isinstance(result, Removed) is gone
         assert mark.exists() is not gone

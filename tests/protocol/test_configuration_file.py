@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.configuration import File, read, search
+from protocol.config.resolver import ConfigFile, config_paths, read_config_file
 from protocol.failures import LemonbusError
 
 PATH = "/etc/lemonbus/lemonbus.toml"
@@ -14,20 +14,20 @@ PATH = "/etc/lemonbus/lemonbus.toml"
 
 def test_where_the_file_is_looked_for() -> None:
     system = Path(PATH)
-    assert search({"HOME": "/home/me"}) == [Path("/home/me/.config/lemonbus/lemonbus.toml"), system]
-    assert search({"XDG_CONFIG_HOME": "/cfg", "HOME": "/h"}) == [Path("/cfg/lemonbus/lemonbus.toml"), system]
-    assert search({"LEMONBUS_CONFIG": "/a.toml", "HOME": "/h"}) == [Path("/a.toml")]
-    assert search({"LEMONBUS_CONFIG": "/a.toml"}, "/b.toml") == [Path("/b.toml")]
+    assert config_paths({"HOME": "/home/me"}) == [Path("/home/me/.config/lemonbus/lemonbus.toml"), system]
+    assert config_paths({"XDG_CONFIG_HOME": "/cfg", "HOME": "/h"}) == [Path("/cfg/lemonbus/lemonbus.toml"), system]
+    assert config_paths({"LEMONBUS_CONFIG": "/a.toml", "HOME": "/h"}) == [Path("/a.toml")]
+    assert config_paths({"LEMONBUS_CONFIG": "/a.toml"}, "/b.toml") == [Path("/b.toml")]
 
 
 def test_reading_the_file(tmp_path: Path) -> None:
     home = {"XDG_CONFIG_HOME": str(tmp_path)}
     wanted = tmp_path / "lemonbus" / "lemonbus.toml"
     if not Path(PATH).exists():
-        assert read(home) is None
+        assert read_config_file(home) is None
     wanted.parent.mkdir()
     wanted.write_text("port = 1")
-    assert read(home) == File(str(wanted), "port = 1")
+    assert read_config_file(home) == ConfigFile(str(wanted), "port = 1")
 
     for path, bad, said in (
         (tmp_path / "none.toml", None, "no such configuration file"),
@@ -38,5 +38,5 @@ def test_reading_the_file(tmp_path: Path) -> None:
         if bad:
             path.write_bytes(bad)
         with pytest.raises(LemonbusError, match=said) as caught:
-            read(home, str(path))
+            read_config_file(home, str(path))
         assert str(caught.value).startswith(str(path))

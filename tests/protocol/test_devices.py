@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.devices import ASKED, HYBRID, NAMES, ONNX, Device, meant, shown
-from workers.backends import DESCRIPTORS
+from protocol.models.devices import (
+    DEVICE_NAMES,
+    HYBRID,
+    ONNX_RECIPES,
+    REQUEST_DEVICE_WORDS,
+    Device,
+    devices_meant_by,
+    health_words,
+)
+from workers.backends.registry import DESCRIPTORS
 
 
 def test_every_device_has_its_names() -> None:
-    assert list(NAMES) == list(Device)
-    assert {names.shown for names in NAMES.values()} == {"cpu", "gpu", "npu"}
-    assert ASKED == (HYBRID, "cpu", "gpu", "igpu", "dgpu", "npu"), "the preview's and the words of every day"
+    assert list(DEVICE_NAMES) == list(Device)
+    assert {names.shown for names in DEVICE_NAMES.values()} == {"cpu", "gpu", "npu"}
+    assert REQUEST_DEVICE_WORDS == (HYBRID, "cpu", "gpu", "igpu", "dgpu", "npu"), (
+        "the preview's and the words of every day"
+    )
 
 
 @pytest.mark.parametrize(
@@ -27,7 +37,7 @@ def test_every_device_has_its_names() -> None:
     ],
 )
 def test_what_a_request_means(asked: str, devices: set[Device]) -> None:
-    assert meant(asked) == devices
+    assert devices_meant_by(asked) == devices
 
 
 @pytest.mark.parametrize(
@@ -56,10 +66,10 @@ def test_what_health_shows_of_a_backend(recipe: str, backend: str, device: str) 
 def test_every_backend_is_on_devices_that_have_names() -> None:
     for descriptor in DESCRIPTORS.values():
         for backend in descriptor.backends:
-            assert {*backend.devices, *backend.beside} <= set(NAMES)
-            assert shown(backend.devices)
+            assert {*backend.devices, *backend.beside} <= set(DEVICE_NAMES)
+            assert health_words(backend.devices)
 
 
 def test_recipes_of_onnx_models_are_there() -> None:
-    assert set(ONNX.values()) <= set(DESCRIPTORS)
-    assert set(ONNX) <= set(ASKED)
+    assert set(ONNX_RECIPES.values()) <= set(DESCRIPTORS)
+    assert set(ONNX_RECIPES) <= set(REQUEST_DEVICE_WORDS)

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import logs
-from protocol.records import CUT, LONGEST_LINE, LONGEST_RECORD, Dropper, fit
+from protocol.runtime import logs
+from protocol.runtime.log_records import CUT_MARK, MAX_LINE_BYTES, MAX_RECORD_BYTES, DropCounter, fit_record
 
-ROOT = Path(logs.__file__).parents[1]
+ROOT = Path(logs.__file__).parents[2]
 
 
 def encoded(record: dict[str, Any]) -> bytes:
-    return fit(record)[1]
+    return fit_record(record)[1]
 
 
 def stderr_of(script: str, *, stderr: int = subprocess.PIPE) -> tuple[int, bytes]:
     run = subprocess.run(
-        [sys.executable, "-c", f"from protocol import logs\n{script}"],
+        [sys.executable, "-c", f"from protocol.runtime import logs\n{script}"],
         cwd=ROOT,
         stderr=stderr,
         stdout=subprocess.PIPE,
@@ -38,7 +38,7 @@ def stderr_of(script: str, *, stderr: int = subprocess.PIPE) -> tuple[int, bytes
 
 def test_a_line_has_the_documented_keys_in_order(records: list[dict[str, Any]]) -> None:
     logs.configure("worker", "info", "json")
-    logs.get(model="m", worker="w1").info("ready", request_id="r", seconds=0.5)
+    logs.get_logger(model="m", worker="w1").info("ready", request_id="r", seconds=0.5)
     (record,) = records
     assert list(record)[:5] == ["ts", "level", "process", "pid", "event"]
     assert record["process"] == "worker"
@@ -53,27 +53,27 @@ def test_a_line_has_the_documented_keys_in_order(records: list[dict[str, Any]]) 
 
 def test_a_field_may_speak_for_another_process(records: list[dict[str, Any]]) -> None:
     logs.configure("worker", "info", "json")
-    logs.get().warning("50% of the engine's words", process="engine", pid=7)
+    logs.get_logger().warning("50% of the engine's words", process="engine", pid=7)
     assert (records[0]["process"], records[0]["pid"]) == ("engine", 7)
     assert records[0]["event"] == "50% of the engine's words"
 
 
-@pytest.mark.parametrize("least", logs.RANK)
+@pytest.mark.parametrize("least", logs.LEVEL_RANK)
 def test_each_of_the_six_levels_shows_itself_and_what_is_graver(least: str, records: list[dict[str, Any]]) -> None:
     logs.configure("gateway", least, "json")
-    log = logs.get()
-    for level in logs.RANK:
+    log = logs.get_logger()
+    for level in logs.LEVEL_RANK:
         getattr(log, level)("said")
     assert [record["level"] for record in records] == [
-        level for level, rank in logs.RANK.items() if rank >= logs.RANK[least]
+        level for level, rank in logs.LEVEL_RANK.items() if rank >= logs.LEVEL_RANK[least]
     ]
-    assert logs.tracing() == (least == "trace")
+    assert logs.trace_enabled() == (least == "trace")
 
 
 def test_only_trace_shows_prompts(records: list[dict[str, Any]]) -> None:
     logs.configure("gateway", "trace", "json")
-    log = logs.get()
-    for level in logs.RANK:
+    log = logs.get_logger()
+    for level in logs.LEVEL_RANK:
         getattr(log, level)("asked", prompt="secret", messages=["secret"], input="secret", body="secret", model="m")
     shown = {record["level"] for record in records if "secret" in json.dumps(record)}
     assert shown == {"trace"}
@@ -82,16 +82,16 @@ def test_only_trace_shows_prompts(records: list[dict[str, Any]]) -> None:
 
 def test_trace_survives_bind_and_formats_arguments(records: list[dict[str, Any]]) -> None:
     logs.configure("gateway", "trace", "json")
-    logs.get().bind(request_id="r").trace("%d tokens", 3)
+    logs.get_logger().bind(request_id="r").trace("%d tokens", 3)
     assert (records[0]["event"], records[0]["request_id"]) == ("3 tokens", "r")
 
 
 def test_an_exception_is_one_field_and_its_end_survives(records: list[dict[str, Any]]) -> None:
     logs.configure("gateway", "info", "json")
     problem = ValueError("x" * 9000 + "the end")
-    logs.get().error("failed", exc_info=problem)
+    logs.get_logger().error("failed", exc_info=problem)
     assert records[0]["level"] == "error"
-    assert records[0]["exception"].startswith(CUT)
+    assert records[0]["exception"].startswith(CUT_MARK)
     assert records[0]["exception"].endswith("the end")
 
 
@@ -114,7 +114,7 @@ anything = st.recursive(
 @given(st.dictionaries(st.text(), anything))
 def test_anything_becomes_one_bounded_json_line(record: dict[str, Any]) -> None:
     line = encoded(record)
-    assert len(line) <= LONGEST_RECORD
+    assert len(line) <= MAX_RECORD_BYTES
     assert b"\n" not in line
     assert isinstance(json.loads(line), dict)
 
@@ -153,7 +153,7 @@ def nested(depth: int) -> Any:
 )
 def test_no_value_is_too_long_or_too_strange(value: Any) -> None:
     line = encoded({"ts": "t", "level": "info", "process": "p", "pid": value, "event": value, "more": value})
-    assert len(line) <= LONGEST_RECORD
+    assert len(line) <= MAX_RECORD_BYTES
     assert json.loads(line)["level"] == "info"
 
 
@@ -165,7 +165,7 @@ def test_a_thousand_fields_leave_the_first_and_a_mark() -> None:
 def test_short_fields_are_not_cut_and_long_ones_are_marked() -> None:
     record = json.loads(encoded({"event": "short", "detail": "y" * 10_000}))
     assert record["event"] == "short"
-    assert record["detail"].endswith(CUT)
+    assert record["detail"].endswith(CUT_MARK)
     assert len(record["detail"]) > 1000
 
 
@@ -176,11 +176,11 @@ def test_a_full_sink_costs_records_and_the_next_one_says_how_many() -> None:
     def send(record: bytes) -> bool:
         free = room.pop(0)
         if free:
-            assert len(record) < LONGEST_LINE
+            assert len(record) < MAX_LINE_BYTES
             got.append(json.loads(record))
         return free
 
-    sink = Dropper(send)
+    sink = DropCounter(send)
     for number in range(7):
         sink(encoded({"event": str(number), "filler": "z" * 9000}))
     assert [(record["event"], record.get("dropped", 0)) for record in got] == [("0", 0), ("3", 2), ("4", 0), ("6", 1)]
@@ -190,12 +190,12 @@ def test_a_full_sink_costs_records_and_the_next_one_says_how_many() -> None:
 def test_a_reader_of_stderr_that_stopped_does_not_stop_us() -> None:
     read, write = os.pipe()
     script = (
-        "logs.configure('worker', 'info', 'json'); log = logs.get()\n"
+        "logs.configure('worker', 'info', 'json'); log = logs.get_logger()\n"
         "for number in range(2000): log.info('line', number=number, filler='f' * 1000)\n"
         "import os, sys; print(len(os.read(int(sys.argv[1]), 1 << 20))); log.info('again')"
     )
     run = subprocess.run(
-        [sys.executable, "-c", f"from protocol import logs\n{script}", str(read)],
+        [sys.executable, "-c", f"from protocol.runtime import logs\n{script}", str(read)],
         cwd=ROOT,
         stderr=write,
         stdout=subprocess.PIPE,
@@ -206,7 +206,7 @@ def test_a_reader_of_stderr_that_stopped_does_not_stop_us() -> None:
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         last = json.loads(pipe.read())
-    assert int(run.stdout) > LONGEST_LINE
+    assert int(run.stdout) > MAX_LINE_BYTES
     assert last["event"] == "again"
     assert last["dropped"] > 1000
 
@@ -214,14 +214,16 @@ def test_a_reader_of_stderr_that_stopped_does_not_stop_us() -> None:
 def test_a_closed_stderr_does_no_harm() -> None:
     read, write = os.pipe()
     os.close(read)
-    code, _ = stderr_of("logs.configure('worker', 'info', 'json'); logs.get().info('x')", stderr=write)
+    code, _ = stderr_of("logs.configure('worker', 'info', 'json'); logs.get_logger().info('x')", stderr=write)
     os.close(write)
     assert code == 0
 
 
 def test_a_terminal_gets_lines_for_people_without_escape_sequences_of_strangers() -> None:
     ours, theirs = pty.openpty()
-    code, _ = stderr_of("logs.configure('worker', 'info'); logs.get().info('ready', model='m\\x1b[2J')", stderr=theirs)
+    code, _ = stderr_of(
+        "logs.configure('worker', 'info'); logs.get_logger().info('ready', model='m\\x1b[2J')", stderr=theirs
+    )
     os.close(theirs)
     shown = os.read(ours, 65_536).decode()
     os.close(ours)
@@ -233,12 +235,10 @@ def test_a_terminal_gets_lines_for_people_without_escape_sequences_of_strangers(
 
 
 def test_a_console_line_is_bounded_and_marked() -> None:
-    script = (
-        "logs.configure('worker', 'info', 'console'); logs.get().info('x', **{f'k{n}': 'ü' * 90 for n in range(40)})"
-    )
+    script = "logs.configure('worker', 'info', 'console'); logs.get_logger().info('x', **{f'k{n}': 'ü' * 90 for n in range(40)})"
     _, shown = stderr_of(script)
-    assert len(shown) <= LONGEST_LINE
-    assert CUT in shown.decode()
+    assert len(shown) <= MAX_LINE_BYTES
+    assert CUT_MARK in shown.decode()
 
 
 def test_rich_is_not_imported_for_us_but_still_can_be() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import zmq
 
-from protocol.loop import Loop, alive
+from protocol.runtime.loop import Loop, is_alive
 
 DEADLINE = 5.0
 
@@ -152,17 +152,17 @@ def test_a_death_is_told_once_and_at_once_if_it_was_before(loop: Loop) -> None:
     loop.on_death(child.pid, lambda: told.append("died"))
     loop.turn(0.01)
     assert not told
-    assert alive(child.pid)
+    assert is_alive(child.pid)
     child.kill()
     turn_until(loop, lambda: told)
-    assert not alive(child.pid)
+    assert not is_alive(child.pid)
     child.wait()
     loop.on_death(child.pid, lambda: told.append("long ago"))
     turn_until(loop, lambda: len(told) == 2)
     assert told == ["died", "long ago"]
 
 
-def test_a_death_nobody_waits_for_any_more_is_not_told(loop: Loop) -> None:
+def test_a_cancelled_death_callback_is_not_called(loop: Loop) -> None:
     child = subprocess.Popen(["sleep", "60"])
     loop.on_death(child.pid, lambda: pytest.fail("told"))
     loop.forget_death(child.pid)

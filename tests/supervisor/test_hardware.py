@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from protocol.devices import Device
-from protocol.machine import Cpu, Gpu, Npu
-from supervisor.hardware import look, machine
-from tests.house.machines import RYZEN, FakeMachine, laptop, workstation
+from protocol.messages.system_info import Cpu, Gpu, Npu
+from protocol.models.devices import Device
+from supervisor.machine.hardware import read_machine, read_machine_from
+from tests.support.fakes.machines import RYZEN, FakeMachine, laptop, workstation
 
 
 def test_this_machine_has_at_least_a_processor() -> None:
-    here = machine("/")
+    here = read_machine("/")
     assert here.cpu.name
     assert 1 <= here.cpu.cores <= here.cpu.threads
     assert here.memory > 1 << 28
     assert Device.CPU in here.devices
-    assert here is machine("/")
+    assert here is read_machine("/")
 
 
 def test_the_documents_laptop(tmp_path: Path) -> None:
-    found = look(laptop(tmp_path).root)
+    found = read_machine_from(laptop(tmp_path).root)
     assert found.cpu == Cpu(RYZEN, 12, 24, platform.machine())
     assert found.memory == 32 << 30
     assert found.system == f"{platform.system()}-6.14.0-test (Test OS 24.04)"
@@ -46,7 +46,7 @@ def test_the_documents_laptop(tmp_path: Path) -> None:
 
 
 def test_a_workstation_with_cards_of_both_makers(tmp_path: Path) -> None:
-    found = look(workstation(tmp_path).root)
+    found = read_machine_from(workstation(tmp_path).root)
     (amd,) = found.amd_gpus
     assert (amd.name, amd.family) == ("AMD Radeon RX 7900 XT/7900 XTX", "gfx1100")
     assert (amd.memory, amd.integrated, amd.available) == (24 << 30, False, True)
@@ -63,7 +63,7 @@ def test_a_driver_of_its_own_says_its_version(tmp_path: Path) -> None:
     fake = laptop(tmp_path)
     fake.write("sys/module/amdgpu/version", "6.10.5\n")
     fake.write("sys/module/amdxdna/version", "2.18.0\n")
-    found = look(tmp_path)
+    found = read_machine_from(tmp_path)
     assert found.npu is not None
     assert (found.amd_gpus[0].driver_version, found.npu.driver_version) == ("6.10.5", "2.18.0")
 
@@ -72,7 +72,7 @@ def test_devices_without_a_driver_are_there_and_not_available(tmp_path: Path) ->
     fake = FakeMachine(tmp_path)
     fake.device("0000:c4:00.0", "1002:150e:c1", "0x038000")
     fake.device("0000:c5:00.1", "1022:1502:00", "0x118000")
-    found = look(tmp_path)
+    found = read_machine_from(tmp_path)
     assert found.npu == Npu("AMD NPU", "XDNA")
     assert not found.npu.available
     assert found.amd_gpus == [Gpu("0000:c4:00.0", integrated=True)]
@@ -90,7 +90,7 @@ def test_devices_without_a_driver_are_there_and_not_available(tmp_path: Path) ->
 )
 def test_a_card_of_unknown_family_is_told_by_its_board(tmp_path: Path, files: dict[str, str], integrated: bool) -> None:
     FakeMachine(tmp_path).device("0000:01:00.0", "1002:ffff:00", "0x120000", "amdgpu", **files)
-    (gpu,) = look(tmp_path).amd_gpus
+    (gpu,) = read_machine_from(tmp_path).amd_gpus
     assert gpu.integrated is integrated
 
 
@@ -101,19 +101,19 @@ def test_the_compute_driver_knows_cards_by_their_place(tmp_path: Path) -> None:
     fake.kfd(0, 0, 0)
     fake.kfd(1, 110501, 0x8301, domain=1)
     fake.kfd(2, 90010, 0x8300)
-    assert [gpu.family for gpu in look(tmp_path).amd_gpus] == ["gfx90a", "gfx1151"]
+    assert [gpu.family for gpu in read_machine_from(tmp_path).amd_gpus] == ["gfx90a", "gfx1151"]
 
 
 def test_in_a_container_nvidias_driver_tells_what_the_bus_does_not(tmp_path: Path) -> None:
     FakeMachine(tmp_path).write("proc/driver/nvidia/gpus/0000:41:00.0/information", "Model:   NVIDIA L4\n")
-    assert look(tmp_path).nvidia_gpus == [Gpu("0000:41:00.0", "NVIDIA L4", driver="nvidia")]
+    assert read_machine_from(tmp_path).nvidia_gpus == [Gpu("0000:41:00.0", "NVIDIA L4", driver="nvidia")]
 
 
 def test_a_processor_without_topology_counts_the_cores_it_speaks_of(tmp_path: Path) -> None:
     block = "processor\t: {}\nmodel name\t: Old\nphysical id\t: {}\ncore id\t: 0\n"
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "cpuinfo").write_text("\n".join(block.format(each, each // 2) for each in range(4)))
-    cpu = look(tmp_path).cpu
+    cpu = read_machine_from(tmp_path).cpu
     assert (cpu.name, cpu.cores, cpu.threads) == ("Old", 2, 4)
 
 
@@ -121,7 +121,7 @@ def test_an_arm_board_is_called_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "proc" / "device-tree").mkdir(parents=True)
     (tmp_path / "proc" / "device-tree" / "model").write_text("Raspberry Pi 5 Model B\0")
     (tmp_path / "proc" / "cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 108\n\nprocessor\t: 1\nBogoMIPS\t: 108\n")
-    cpu = look(tmp_path).cpu
+    cpu = read_machine_from(tmp_path).cpu
     assert (cpu.name, cpu.cores, cpu.threads) == ("Raspberry Pi 5 Model B", 2, 2)
 
 
@@ -130,7 +130,7 @@ def test_what_makes_no_sense_harms_nobody(tmp_path: Path, garbage: str) -> None:
     fake = laptop(tmp_path)
     for path in [each for each in tmp_path.rglob("*") if each.is_file() and not each.is_symlink()]:
         fake.write(str(path.relative_to(tmp_path)), garbage)
-    found = look(tmp_path)
+    found = read_machine_from(tmp_path)
     assert found.devices == [Device.CPU]
     assert found.cpu.threads == 1
-    assert look(tmp_path / "nowhere").devices == [Device.CPU]
+    assert read_machine_from(tmp_path / "nowhere").devices == [Device.CPU]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.admin import FollowLogs, LogEntry, LogSnapshot
 from protocol.failures import Code, LemonbusError
-from protocol.records import LONGEST_LINE
-from supervisor import logbook
-from supervisor.logbook import BACKLOG, BATCH, MOST_FOLLOWERS, MOST_RETAINED, LogBook
+from protocol.messages.admin import FollowLogs, LogEntry, LogSnapshot
+from protocol.runtime.log_records import MAX_LINE_BYTES
+from supervisor.runtime import logbook
+from supervisor.runtime.logbook import MAX_BACKLOG_ENTRIES, MAX_BATCH_ENTRIES, MAX_FOLLOWERS, MAX_RETAINED, LogBook
 
 
 def record(event: str = "e", **fields: Any) -> bytes:
@@ -22,7 +22,7 @@ def record(event: str = "e", **fields: Any) -> bytes:
     ).encode()
 
 
-def filled(count: int, retained: int = MOST_RETAINED) -> LogBook:
+def filled(count: int, retained: int = MAX_RETAINED) -> LogBook:
     book = LogBook("boot", retained)
     for number in range(1, count + 1):
         book.append(record(str(number)))
@@ -53,7 +53,7 @@ def test_records_are_numbered_from_one_and_kept_as_they_are() -> None:
         b'{"event":"\xff"}',
         b'{"a":' * 1300,
         b"[" * 4000,
-        record("x" * LONGEST_LINE),
+        record("x" * MAX_LINE_BYTES),
     ],
 )
 def test_what_is_no_log_record_or_too_long_is_refused_and_counted(bad: bytes) -> None:
@@ -65,7 +65,7 @@ def test_what_is_no_log_record_or_too_long_is_refused_and_counted(bad: bytes) ->
 
 def test_only_the_last_records_are_retained_never_more_than_5000() -> None:
     assert seqs(filled(10, retained=3).snapshot(FollowLogs(0)).entries) == [8, 9, 10]
-    assert len(filled(MOST_RETAINED + 10, retained=10_000).snapshot(FollowLogs(0)).entries) == MOST_RETAINED
+    assert len(filled(MAX_RETAINED + 10, retained=10_000).snapshot(FollowLogs(0)).entries) == MAX_RETAINED
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ def test_an_unknown_level_is_the_callers_mistake() -> None:
 def test_followers_get_what_comes_after_them_in_bounded_batches() -> None:
     book = filled(3)
     book.follow("g1", FollowLogs(1))
-    for number in range(BATCH + 5):
+    for number in range(MAX_BATCH_ENTRIES + 5):
         book.append(record(str(number)))
     (peer, first), (_, second) = book.batches()
-    assert (peer, first.number, len(first.entries), first.entries[0].seq) == ("g1", 1, BATCH, 4)
-    assert seqs(second.entries) == list(range(4 + BATCH, 9 + BATCH))
+    assert (peer, first.number, len(first.entries), first.entries[0].seq) == ("g1", 1, MAX_BATCH_ENTRIES, 4)
+    assert seqs(second.entries) == list(range(4 + MAX_BATCH_ENTRIES, 9 + MAX_BATCH_ENTRIES))
     assert book.batches() == []
 
 
@@ -150,15 +150,15 @@ def test_a_gateway_that_falls_behind_loses_the_oldest_and_is_told_how_many() -> 
     book.follow("slow", FollowLogs(1))
     book.follow("quick", FollowLogs(1))
     got = 0
-    for _ in range(BACKLOG + 100):
+    for _ in range(MAX_BACKLOG_ENTRIES + 100):
         book.append(record())
         got += sum(len(batch.entries) for peer, batch in book.batches(lambda peer: peer == "quick"))
-    assert got == BACKLOG + 100
+    assert got == MAX_BACKLOG_ENTRIES + 100
     rest = book.batches()
     assert {peer for peer, _ in rest} == {"slow"}
     assert rest[0][1].entries[0].seq == 101
     assert [batch.dropped for _, batch in rest] == [100] + [0] * (len(rest) - 1)
-    assert sum(len(batch.entries) for _, batch in rest) == BACKLOG
+    assert sum(len(batch.entries) for _, batch in rest) == MAX_BACKLOG_ENTRIES
 
 
 def test_what_senders_lost_is_summed_up() -> None:
@@ -169,7 +169,7 @@ def test_what_senders_lost_is_summed_up() -> None:
 
 
 def test_a_snapshot_is_bounded_in_bytes_and_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logbook, "LARGEST_SNAPSHOT", 3 * len(record("1")))
+    monkeypatch.setattr(logbook, "MAX_SNAPSHOT_BYTES", 3 * len(record("1")))
     got = filled(5).snapshot(FollowLogs(0))
     assert (seqs(got.entries), got.dropped) == ([3, 4, 5], 2)
 
@@ -192,21 +192,21 @@ def test_readers_and_gateways_are_forgotten() -> None:
 
 def test_readers_of_one_gateway_are_bounded_and_one_may_ask_again() -> None:
     book = LogBook("boot")
-    for number in range(MOST_FOLLOWERS):
+    for number in range(MAX_FOLLOWERS):
         book.follow("g1", FollowLogs(number))
     book.follow("g1", FollowLogs(0, level="error"))
     book.follow("g2", FollowLogs(0))
     with pytest.raises(LemonbusError) as caught:
-        book.follow("g1", FollowLogs(MOST_FOLLOWERS))
+        book.follow("g1", FollowLogs(MAX_FOLLOWERS))
     assert caught.value.failure.code == Code.OVERLOADED
     assert caught.value.failure.retry_after > 0
 
 
-def everybody(_peer: str) -> bool:
+def always_sent(_peer: str) -> bool:
     return True
 
 
-def nobody(_peer: str) -> bool:
+def never_sent(_peer: str) -> bool:
     return False
 
 
@@ -231,8 +231,8 @@ def test_snapshot_and_batches_are_whole_or_say_what_is_missing(steps: list[tuple
             for _ in range(value):
                 book.append(VARIED[0])
         else:
-            for _, batch in book.batches(everybody if value else nobody):
-                assert len(batch.entries) <= BATCH
+            for _, batch in book.batches(always_sent if value else never_sent):
+                assert len(batch.entries) <= MAX_BATCH_ENTRIES
                 seen += seqs(batch.entries)
                 missed += batch.dropped
     assert seen == sorted(set(seen))

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.failures import Code, LemonbusError
-from protocol.shelf import Registration
-from supervisor import registration
-from supervisor.catalogue import Entry
+from protocol.messages.model_files import Registration
+from supervisor.models import registration
+from supervisor.models.catalogue import CatalogueEntry
 
 GOOD = Registration("unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M", "llamacpp")
 
 
 def refused(name: str, said: Registration) -> str:
     with pytest.raises(LemonbusError) as raised:
-        registration.wanted(name, said)
+        registration.entry_from_registration(name, said)
     failure = raised.value.failure
     assert failure.code is Code.INVALID_REQUEST
     failure.message.encode()
@@ -54,7 +54,7 @@ def test_a_bad_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["user.Phi-4-Mini-GGUF", "user.a", "user.größe", "user.a b", "user.a:7b", "user.a.b"])
 def test_a_good_name(name: str) -> None:
-    assert registration.wanted(name, GOOD).name == name
+    assert registration.entry_from_registration(name, GOOD).name == name
 
 
 @given(st.text())
@@ -104,20 +104,22 @@ def test_a_bad_registration(said: Registration, param: str) -> None:
     ],
 )
 def test_what_all_models_of_a_recipe_do_is_a_label(checkpoint: str, recipe: str, labels: list[str]) -> None:
-    assert registration.wanted("user.x", Registration(checkpoint, recipe)).labels == labels
+    assert registration.entry_from_registration("user.x", Registration(checkpoint, recipe)).labels == labels
 
 
 def test_switches_become_labels() -> None:
     labels = ["reasoning", "vision", "embeddings", "reranking"]
-    found = registration.wanted("user.x", Registration("o/r:Q4_0", "llamacpp", "mmproj-F16.gguf", labels))
+    found = registration.entry_from_registration(
+        "user.x", Registration("o/r:Q4_0", "llamacpp", "mmproj-F16.gguf", labels)
+    )
     assert found.labels == ["custom", *labels]
     assert found.sources[0].mmproj == "mmproj-F16.gguf"
     assert found.suggested
-    assert "vision" in registration.wanted("user.x", Registration("o/r", "llamacpp", "m.gguf")).labels
+    assert "vision" in registration.entry_from_registration("user.x", Registration("o/r", "llamacpp", "m.gguf")).labels
 
 
 def test_flms_checkpoints_have_no_owner() -> None:
-    found = registration.wanted("user.x", Registration("llama3.2:1b", "flm"))
+    found = registration.entry_from_registration("user.x", Registration("llama3.2:1b", "flm"))
     assert found.checkpoint == "llama3.2:1b"
     assert found.sources[0].checkpoint == "flm:llama3.2:1b"
 
@@ -137,11 +139,11 @@ def test_flms_checkpoints_have_no_owner() -> None:
     ],
 )
 def test_a_recipe_must_be_able_to_load_what_came(recipe: str, path: str, said: str) -> None:
-    found = registration.unfit(recipe, path)
+    found = registration.unloadable_reason(recipe, path)
     assert said in found
     assert bool(found) == bool(said)
 
 
 def test_an_entry_keeps_its_form() -> None:
-    found: Entry = registration.wanted("user.x", GOOD)
+    found: CatalogueEntry = registration.entry_from_registration("user.x", GOOD)
     assert (found.checkpoint, found.recipe, found.type.value) == (GOOD.checkpoint, "llamacpp", "llm")

@@ -8,259 +8,259 @@ import pytest
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
-from protocol.staff import Leave
-from supervisor.board import Target
-from supervisor.lifecycle import State
-from tests.supervisor.world import World, loaded, spec
+from protocol.messages.peers import Shutdown
+from supervisor.scheduler.state import ModelTarget
+from supervisor.scheduler.worker_lifecycle import WorkerState
+from tests.supervisor.simulation import Simulation, loaded, spec
 
 LOADER = RequestKey("g1", 700, 0)
 
 
-def until(world: World, state: State) -> str:
+def until(sim: Simulation, state: WorkerState) -> str:
     """Let the workers go on until one is in this state; return it."""
-    while not (found := world.of_state(state)):
-        assert world.advance()
+    while not (found := sim.of_state(state)):
+        assert sim.advance()
     return found[0]
 
 
-def without_a_worker(model: str) -> World:
+def without_a_worker(model: str) -> Simulation:
     """Nobody is there yet who could check it."""
-    world = World()
-    world.load(model, 700)
-    assert world.of_state(State.SPAWNED)
-    return world
+    sim = Simulation()
+    sim.load(model, 700)
+    assert sim.of_state(WorkerState.SPAWNED)
+    return sim
 
 
-def checking(model: str) -> World:
-    world = World()
-    until(world, State.SPARE)
-    world.load(model, 700)
-    assert world.of_state(State.CHECKING)
-    return world
+def checking(model: str) -> Simulation:
+    sim = Simulation()
+    until(sim, WorkerState.SPARE)
+    sim.load(model, 700)
+    assert sim.of_state(WorkerState.CHECKING)
+    return sim
 
 
-def waiting_for_a_place(model: str) -> World:
+def waiting_for_capacity(model: str) -> Simulation:
     """It is checked, and waits for the end of what is in its place."""
-    world = loaded("other")
-    world.ask("other")
-    world.load(model, 700)
-    until(world, State.CHECKED)
-    return world
+    sim = loaded("other")
+    sim.ask("other")
+    sim.load(model, 700)
+    until(sim, WorkerState.CHECKED)
+    return sim
 
 
-def coming_down(model: str) -> World:
+def coming_down(model: str) -> Simulation:
     """It is being downloaded."""
-    world = World()
-    world.scheduler.load_asked("g1", 700, Target(model, "llm", None), world.now)
-    world.settle()
-    assert world.fetches == [model]
-    return world
+    sim = Simulation()
+    sim.scheduler.load_asked("g1", 700, ModelTarget(model, "llm", None), sim.now)
+    sim.settle()
+    assert sim.fetches == [model]
+    return sim
 
 
-def starting(model: str) -> World:
-    world = checking(model)
-    until(world, State.LOADING)
-    return world
+def starting(model: str) -> Simulation:
+    sim = checking(model)
+    until(sim, WorkerState.LOADING)
+    return sim
 
 
-def leaving_for_other_options(model: str) -> World:
+def leaving_for_other_options(model: str) -> Simulation:
     """Its former worker is on its way out."""
-    world = loaded(model)
-    world.load(model, 699, options={"ctx_size": 8192})
-    until(world, State.STOPPING)
-    world.load(model, 700)
-    return world
+    sim = loaded(model)
+    sim.load(model, 699, options={"ctx_size": 8192})
+    until(sim, WorkerState.STOPPING)
+    sim.load(model, 700)
+    return sim
 
 
-WAYS = [without_a_worker, checking, waiting_for_a_place, coming_down, starting, leaving_for_other_options]
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_an_unload_ends_a_load_that_is_under_way(way: Callable[[str], World]) -> None:
-    world = way("a")
-    key = world.ask("a")
-    assert world.unload("a")
-    assert {world.refusals[LOADER].code, world.refusals[key].code} == {Code.UNLOADED}
-    assert world.refusals[LOADER].model == "a"
-    world.calm()
-    assert world.reports["g1", 901] == ["a"]
-    world.scheduler.fetched("a", spec("a"), None, world.now)
-    world.settle()
-    world.calm()
-    gone = world.scheduler.places.get("a")
-    assert gone is None or gone.seat is None
-    assert not world.unload("a", 902), "nothing is left of it"
+WAYS = [without_a_worker, checking, waiting_for_capacity, coming_down, starting, leaving_for_other_options]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_is_loaded_again_for_who_asks_after_that(way: Callable[[str], World]) -> None:
-    world = way("a")
-    assert world.unload("a")
-    key = world.ask("a")
-    for running in [running for worker in world.workers.values() for running in worker.running]:
-        world.finish(running)
-    world.calm()
-    assert key in world.order
+def test_an_unload_ends_a_load_that_is_under_way(way: Callable[[str], Simulation]) -> None:
+    sim = way("a")
+    key = sim.ask("a")
+    assert sim.unload("a")
+    assert {sim.refusals[LOADER].code, sim.refusals[key].code} == {Code.UNLOADED}
+    assert sim.refusals[LOADER].model == "a"
+    sim.run_until_idle()
+    assert sim.reports["g1", 901] == ["a"]
+    sim.scheduler.fetched("a", spec("a"), None, sim.now)
+    sim.settle()
+    sim.run_until_idle()
+    gone = sim.scheduler.models.get("a")
+    assert gone is None or gone.process is None
+    assert not sim.unload("a", 902), "nothing is left of it"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_loaded_again_for_who_asks_after_that(way: Callable[[str], Simulation]) -> None:
+    sim = way("a")
+    assert sim.unload("a")
+    key = sim.ask("a")
+    for running in [running for worker in sim.workers.values() for running in worker.running]:
+        sim.finish(running)
+    sim.run_until_idle()
+    assert key in sim.order
 
 
 def test_what_is_only_being_checked_is_unloaded_at_once() -> None:
-    world = checking("a")
-    worker = world.of_state(State.CHECKING)[0]
-    assert world.unload("a")
-    assert world.reports["g1", 901] == ["a"], "there is no engine to wait for"
-    assert any(isinstance(told, Leave) for told in world.workers[worker].told), "a check may take long"
-    world.scheduler.checked(worker, 0, 0)
-    world.load_fails(worker, started=False)
-    world.calm()
-    assert world.scheduler.settled
+    sim = checking("a")
+    worker = sim.of_state(WorkerState.CHECKING)[0]
+    assert sim.unload("a")
+    assert sim.reports["g1", 901] == ["a"], "there is no engine to wait for"
+    assert any(isinstance(told, Shutdown) for told in sim.workers[worker].told), "a check may take long"
+    sim.scheduler.checked(worker, 0, 0)
+    sim.load_fails(worker, started=False)
+    sim.run_until_idle()
+    assert sim.scheduler.settled
 
 
 def test_a_worker_that_has_checked_a_model_is_a_spare_again() -> None:
-    world = waiting_for_a_place("a")
-    worker = world.of_state(State.CHECKED)[0]
-    assert world.unload("a")
-    assert worker in world.of_state(State.SPARE)
+    sim = waiting_for_capacity("a")
+    worker = sim.of_state(WorkerState.CHECKED)[0]
+    assert sim.unload("a")
+    assert worker in sim.of_state(WorkerState.SPARE)
 
 
 def test_options_of_before_do_not_survive_the_unload() -> None:
-    world = World()
-    until(world, State.SPARE)
-    world.load("a", 700, options={"ctx_size": 8192})
-    assert world.of_state(State.CHECKING)
-    assert world.unload("a")
-    world.ask("a")
-    world.calm()
-    assert world.scheduler.places["a"].spec == spec("a")
+    sim = Simulation()
+    until(sim, WorkerState.SPARE)
+    sim.load("a", 700, options={"ctx_size": 8192})
+    assert sim.of_state(WorkerState.CHECKING)
+    assert sim.unload("a")
+    sim.ask("a")
+    sim.run_until_idle()
+    assert sim.scheduler.models["a"].spec == spec("a")
 
 
 def test_an_unload_ends_a_load_with_other_options_before_it_has_begun() -> None:
-    world = loaded("a")
-    stream = world.ask("a")
-    world.load("a", 700, options={"ctx_size": 8192})
-    assert world.unload("a")
-    assert world.refusals[LOADER].code is Code.UNLOADED
-    world.finish(stream)
-    world.calm()
-    assert world.reports["g1", 901] == ["a"]
-    assert "a" not in world.scheduler.places
+    sim = loaded("a")
+    stream = sim.ask("a")
+    sim.load("a", 700, options={"ctx_size": 8192})
+    assert sim.unload("a")
+    assert sim.refusals[LOADER].code is Code.UNLOADED
+    sim.finish(stream)
+    sim.run_until_idle()
+    assert sim.reports["g1", 901] == ["a"]
+    assert "a" not in sim.scheduler.models
 
 
 def test_a_check_that_nobody_waits_for_any_more_leaves_a_spare() -> None:
-    world = World()
-    until(world, State.SPARE)
-    key = world.ask("a")
-    until(world, State.CHECKING)
-    world.cancel(key)
-    world.calm()
-    assert world.of_state(State.SPARE)
-    assert not world.of_state(State.CHECKED)
-    assert world.scheduler.settled
+    sim = Simulation()
+    until(sim, WorkerState.SPARE)
+    key = sim.ask("a")
+    until(sim, WorkerState.CHECKING)
+    sim.cancel(key)
+    sim.run_until_idle()
+    assert sim.of_state(WorkerState.SPARE)
+    assert not sim.of_state(WorkerState.CHECKED)
+    assert sim.scheduler.settled
 
 
-def for_nobody(**limits: object) -> World:
+def with_cancelled_request(**limits: object) -> Simulation:
     """Its engine works, and does not stop although nobody wants that any more."""
-    world = loaded("a", **limits)
-    world.cannot_stop(world.ask("a"))
-    return world
+    sim = loaded("a", **limits)
+    sim.cannot_stop(sim.ask("a"))
+    return sim
 
 
-def left(world: World, model: str = "a") -> bool:
+def left(sim: Simulation, model: str = "a") -> bool:
     """Whether the model's worker was told to leave."""
-    return any(isinstance(told, Leave) for told in world.workers[world.serving(model)].told)
+    return any(isinstance(told, Shutdown) for told in sim.workers[sim.serving(model)].told)
 
 
-def test_an_unload_does_not_wait_for_what_nobody_wants() -> None:
-    world = for_nobody()
-    assert world.unload("a")
-    assert left(world)
-    assert [note.event for note in world.notes][-1] == "engine ended, what it works on nobody wants"
-    world.calm()
-    assert world.reports["g1", 901] == ["a"]
-    assert world.scheduler.granted == 0
-    assert not any("lost" in note.event for note in world.notes)
+def test_an_unload_does_not_wait_for_cancelled_requests() -> None:
+    sim = with_cancelled_request()
+    assert sim.unload("a")
+    assert left(sim)
+    assert [note.event for note in sim.notes][-1] == "engine ended, what it works on nobody wants"
+    sim.run_until_idle()
+    assert sim.reports["g1", 901] == ["a"]
+    assert sim.scheduler.granted == 0
+    assert not any("lost" in note.event for note in sim.notes)
 
 
-def test_its_engine_may_die_before_it_hears_of_that() -> None:
-    world = for_nobody()
-    assert world.unload("a")
-    world.engine_dies(world.serving("a"))
-    assert world.scheduler.granted == 0
-    world.calm()
-    assert world.reports["g1", 901] == ["a"]
+def test_an_engine_may_die_before_its_unload_arrives() -> None:
+    sim = with_cancelled_request()
+    assert sim.unload("a")
+    sim.engine_dies(sim.serving("a"))
+    assert sim.scheduler.granted == 0
+    sim.run_until_idle()
+    assert sim.reports["g1", 901] == ["a"]
 
 
-def test_nor_does_a_model_that_needs_the_place_nor_one_with_other_options() -> None:
-    world = for_nobody()
-    key = world.ask("b")
-    assert not left(world), "the other one is still to be checked"
-    world.calm()
-    assert world.order[-1] == key
-    world = for_nobody()
-    world.load("a", 700, options={"ctx_size": 8192})
-    world.calm()
-    assert ("g1", 700) in world.reports
+def test_evictions_and_reloads_do_not_wait_for_cancelled_requests() -> None:
+    sim = with_cancelled_request()
+    key = sim.ask("b")
+    assert not left(sim), "the other one is still to be checked"
+    sim.run_until_idle()
+    assert sim.order[-1] == key
+    sim = with_cancelled_request()
+    sim.load("a", 700, options={"ctx_size": 8192})
+    sim.run_until_idle()
+    assert ("g1", 700) in sim.reports
 
 
-def test_it_waits_for_what_somebody_wants_beside_it() -> None:
-    world = loaded("a")
-    wanted, unwanted = world.ask("a"), world.ask("a")
-    world.cannot_stop(unwanted)
-    assert world.unload("a")
-    assert not left(world)
-    world.finish(wanted)
-    assert left(world)
+def test_an_unload_waits_for_requests_with_a_client() -> None:
+    sim = loaded("a")
+    wanted, unwanted = sim.ask("a"), sim.ask("a")
+    sim.cannot_stop(unwanted)
+    assert sim.unload("a")
+    assert not left(sim)
+    sim.finish(wanted)
+    assert left(sim)
 
 
 def test_what_does_not_stop_changes_nothing_while_the_model_stays() -> None:
-    world = for_nobody()
-    assert world.scheduler.settled
-    beside, behind = world.ask("a"), world.ask("a")
-    assert world.order[-1] == beside, "its slot is in use, whatever for"
-    world.finish(world.order[0])
-    assert world.order[-1] == behind
-    assert world.unload("a")
-    assert not left(world)
+    sim = with_cancelled_request()
+    assert sim.scheduler.settled
+    beside, behind = sim.ask("a"), sim.ask("a")
+    assert sim.order[-1] == beside, "its slot is in use, whatever for"
+    sim.finish(sim.order[0])
+    assert sim.order[-1] == behind
+    assert sim.unload("a")
+    assert not left(sim)
 
 
-def test_what_runs_under_a_lease_that_nobody_wants() -> None:
-    world = World(1, 8)
-    first = world.ask("a")
-    world.calm()
-    world.finish(first)
-    world.finish(world.ask("a"))
-    worker = world.serving("a")
-    key = world.use_lease(worker, "g1")
+def test_cancelled_requests_under_a_lease() -> None:
+    sim = Simulation(1, 8)
+    first = sim.ask("a")
+    sim.run_until_idle()
+    sim.finish(first)
+    sim.finish(sim.ask("a"))
+    worker = sim.serving("a")
+    key = sim.use_lease(worker, "g1")
     assert key is not None, "the supervisor has not heard of it"
-    world.cannot_stop(key)
-    assert world.unload("a")
-    assert not left(world), "its slots are lent"
-    assert world.answer_recall()
-    assert left(world)
+    sim.cannot_stop(key)
+    assert sim.unload("a")
+    assert not left(sim), "its slots are lent"
+    assert sim.answer_recall()
+    assert left(sim)
 
 
-def draining_for_an_unload() -> World:
-    world = loaded("a")
-    world.ask("a")
-    assert world.unload("a")
-    return world
+def draining_for_an_unload() -> Simulation:
+    sim = loaded("a")
+    sim.ask("a")
+    assert sim.unload("a")
+    return sim
 
 
-def draining_for_another() -> World:
-    world = loaded("a")
-    world.ask("a")
-    world.ask("b")
-    return world
+def draining_for_another() -> Simulation:
+    sim = loaded("a")
+    sim.ask("a")
+    sim.ask("b")
+    return sim
 
 
-def draining_for_the_end() -> World:
-    world = loaded("a")
-    world.ask("a")
-    world.scheduler.close()
-    world.settle()
-    return world
+def draining_for_the_end() -> Simulation:
+    sim = loaded("a")
+    sim.ask("a")
+    sim.scheduler.close()
+    sim.settle()
+    return sim
 
 
-@pytest.mark.parametrize("gone", [World.engine_dies, World.worker_dies])
+@pytest.mark.parametrize("gone", [Simulation.engine_dies, Simulation.worker_dies])
 @pytest.mark.parametrize(
     ("way", "why"),
     [
@@ -270,27 +270,27 @@ def draining_for_the_end() -> World:
     ],
 )
 def test_an_engine_that_is_lost_while_it_is_to_leave_is_not_said_to_come_back(
-    way: Callable[[], World], why: str, gone: Callable[[World, str], object]
+    way: Callable[[], Simulation], why: str, gone: Callable[[Simulation, str], object]
 ) -> None:
-    world = way()
-    gone(world, world.serving("a"))
-    told = [note for note in world.notes if note.event.startswith("engine lost")]
+    sim = way()
+    gone(sim, sim.serving("a"))
+    told = [note for note in sim.notes if note.event.startswith("engine lost")]
     assert [(note.event, note.fields["why"]) for note in told] == [("engine lost, it was to leave", why)]
 
 
 def test_an_engine_that_is_lost_while_it_serves_is_said_to_come_back_and_does() -> None:
-    world = loaded("a")
-    world.engine_dies(world.serving("a"))
-    assert [note.event for note in world.notes][-1] == "engine lost, it is started again"
-    world.pass_time(60.0)
-    world.calm()
-    assert world.of_state(State.READY)
+    sim = loaded("a")
+    sim.engine_dies(sim.serving("a"))
+    assert [note.event for note in sim.notes][-1] == "engine lost, it is started again"
+    sim.pass_time(60.0)
+    sim.run_until_idle()
+    assert sim.of_state(WorkerState.READY)
 
 
-def test_a_worker_that_is_lost_while_it_checks_for_nobody_is_not_said_to_come_back() -> None:
-    world = World()
-    until(world, State.SPARE)
-    key = world.ask("a")
-    world.cancel(key)
-    world.worker_dies(world.of_state(State.CHECKING)[0])
-    assert [note.event for note in world.notes][-1] == "engine lost, nobody wants it"
+def test_a_worker_lost_during_an_abandoned_check_is_not_announced_to_restart() -> None:
+    sim = Simulation()
+    until(sim, WorkerState.SPARE)
+    key = sim.ask("a")
+    sim.cancel(key)
+    sim.worker_dies(sim.of_state(WorkerState.CHECKING)[0])
+    assert [note.event for note in sim.notes][-1] == "engine lost, nobody wants it"

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from protocol.failures import LemonbusError
-from supervisor.registry import FILE as USER_FILE
-from tests.supervisor.stock import PHI, SMOL, Make, user_file
+from supervisor.models.user_models import FILE as USER_FILE
+from tests.supervisor.model_files import PHI, SMOL, MakeModels, user_file
 
 
-def test_user_models_get_their_prefix_and_labels(make: Make, tmp_path: Path) -> None:
+def test_user_models_get_their_prefix_and_labels(make: MakeModels, tmp_path: Path) -> None:
     two = {"checkpoints": {"main": "o/r:Q4_0", "mmproj": "o/r:mmproj-F16.gguf"}, "recipe": "llamacpp", "vision": True}
     user_file(
         tmp_path, {"Phi": {**PHI, "reasoning": True}, "user.Two": two, "Embed": {**PHI, "labels": ["embeddings"]}}
@@ -24,7 +24,7 @@ def test_user_models_get_their_prefix_and_labels(make: Make, tmp_path: Path) -> 
     assert models.entry("user.Phi").dtype == "Q8_0"
 
 
-def test_a_bad_entry_is_reported_once_and_skipped(make: Make, tmp_path: Path) -> None:
+def test_a_bad_entry_is_reported_once_and_skipped(make: MakeModels, tmp_path: Path) -> None:
     user_file(tmp_path, {"Good": PHI, "Bad": {"recipe": 5}, "": PHI, "a\0b": PHI})
     models = make()
     assert models.resolve("user.Good").recipe == "llamacpp"
@@ -36,7 +36,7 @@ def test_a_bad_entry_is_reported_once_and_skipped(make: Make, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'["x"]', b"\xff", b'{"a":' * 5000])
-def test_a_broken_file_is_moved_aside_and_the_server_starts(make: Make, tmp_path: Path, content: bytes) -> None:
+def test_a_broken_file_is_moved_aside_and_the_server_starts(make: MakeModels, tmp_path: Path, content: bytes) -> None:
     path = user_file(tmp_path, content)
     models = make()
     assert models.resolve(SMOL).recipe
@@ -46,7 +46,7 @@ def test_a_broken_file_is_moved_aside_and_the_server_starts(make: Make, tmp_path
     assert aside.name in models.problems[0]
 
 
-def test_an_edited_file_counts_at_once_and_a_slip_in_it_loses_nothing(make: Make, tmp_path: Path) -> None:
+def test_an_edited_file_counts_at_once_and_a_slip_in_it_loses_nothing(make: MakeModels, tmp_path: Path) -> None:
     models = make()
     path = user_file(tmp_path, {"Phi": PHI})
     assert models.resolve("user.Phi").recipe

@@ -7,25 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.engines import spec_of
-from tests.workers.stand import Stand, stand
+from tests.workers.direct_engine import spec_of
+from tests.workers.worker_process import WorkerProcess, running_worker
 
 
 @pytest.fixture
-def spare(tmp_path: Path) -> Iterator[Stand]:
-    with stand(tmp_path) as one:
+def spare(tmp_path: Path) -> Iterator[WorkerProcess]:
+    with running_worker(tmp_path) as one:
         yield one
 
 
 @pytest.fixture
-def chat(spare: Stand) -> Stand:
+def chat(spare: WorkerProcess) -> WorkerProcess:
     spare.load(spec_of("tiny-chat"))
     spare.subscribe()
     return spare
 
 
 @pytest.fixture
-def loop(spare: Stand) -> Stand:
+def loop(spare: WorkerProcess) -> WorkerProcess:
     spare.load(spec_of("tiny-loop", ctx_size=100_000))
     spare.subscribe()
     return spare

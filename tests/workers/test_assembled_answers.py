@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.workers.engines import Direct, engine
-from workers.assemble import Assembler
-from workers.backends.llamacpp import LlamaCpp
-from workers.generation import SHORT_BODY
-from workers.stream import Stream
+from tests.workers.direct_engine import DirectEngine, running_engine
+from workers.backends.generation_request import SHORT_BODY_BYTES
+from workers.backends.llamacpp.backend import LlamaCppBackend
+from workers.stream.response_assembler import ResponseAssembler
+from workers.stream.sse_filter import SseFilter
 
 SAY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0, "seed": 1}
 TEXT: dict[str, Any] = {"prompt": "hi", "max_tokens": 12, "temperature": 0, "seed": 1}
@@ -68,27 +68,27 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Direct, LlamaCpp]]]:
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[DirectEngine, LlamaCppBackend]]]:
     cache = str(tmp_path_factory.mktemp("cache"))
     with (
-        engine("tiny-chat", cache) as chat,
-        engine("tiny-tool", cache) as tool,
-        engine("tiny-think", cache) as think,
+        running_engine("tiny-chat", cache) as chat,
+        running_engine("tiny-tool", cache) as tool,
+        running_engine("tiny-think", cache) as think,
     ):
         yield {"tiny-chat": chat, "tiny-tool": tool, "tiny-think": think}
 
 
-def assembled(direct: Direct, backend: LlamaCpp, endpoint: str, body: dict[str, Any], pieces: int) -> Any:
+def assembled(direct: DirectEngine, backend: LlamaCppBackend, endpoint: str, body: dict[str, Any], pieces: int) -> Any:
     # Long enough to be asked for as a stream, whatever it wants.
-    long = {**body, "metadata": {"padding": "x" * SHORT_BODY}}
+    long = {**body, "metadata": {"padding": "x" * SHORT_BODY_BYTES}}
     request = backend.request(endpoint, "", json.dumps(long).encode(), stream=False)
     status, answer = direct.post(request.path, request.body)
     assert status == 200, answer
     if not request.streamed:
         assert "logprobs" in body or "verbose" in body
         return json.loads(answer)
-    stream = Stream(usage=True, progress=False)
-    assembler = Assembler(chat=endpoint == "chat/completions")
+    stream = SseFilter(usage=True, progress=False)
+    assembler = ResponseAssembler(chat=endpoint == "chat/completions")
     for start in range(0, len(answer), pieces):
         assembler.feed(stream.feed(answer[start : start + pieces]).data)
     assert stream.finished
@@ -111,7 +111,7 @@ def comparable(answer: Any) -> Any:
 
 @pytest.mark.parametrize(("model", "endpoint", "body"), CASES, ids=str)
 def test_equals_the_engines_own(
-    engines: dict[str, tuple[Direct, LlamaCpp]], model: str, endpoint: str, body: dict[str, Any]
+    engines: dict[str, tuple[DirectEngine, LlamaCppBackend]], model: str, endpoint: str, body: dict[str, Any]
 ) -> None:
     direct, backend = engines[model]
     direct.post(f"/v1/{endpoint}", json.dumps(body).encode())  # both of the next find the same prompt cache
@@ -124,5 +124,5 @@ def test_equals_the_engines_own(
 
 
 def test_saved_caches_are_private(tmp_path: Path) -> None:
-    with engine("tiny-chat", str(tmp_path)) as (_, backend):
+    with running_engine("tiny-chat", str(tmp_path)) as (_, backend):
         assert backend.saved.stat().st_mode & 0o777 == 0o700

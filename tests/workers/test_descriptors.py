@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import LemonbusError
-from protocol.recipes import Provision
-from workers.backends import ARGUMENTS, CLASSES, DESCRIPTORS, backend_class
+from protocol.models.recipes import Provision
+from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, DESCRIPTORS, backend_class
 
 
 def test_the_registry() -> None:
@@ -14,13 +14,13 @@ def test_the_registry() -> None:
         assert descriptor.recipe == recipe
         for endpoints in descriptor.serves.values():
             assert all(endpoint in descriptor.idle_check for endpoint in endpoints)
-        if recipe in CLASSES:
+        if recipe in BACKEND_CLASSES:
             assert backend_class(recipe).descriptor is descriptor
         else:
-            with pytest.raises(LemonbusError) as told:
+            with pytest.raises(LemonbusError) as raised:
                 backend_class(recipe)
-            assert told.value.failure.http_status == 501
-            assert recipe in str(told.value)
+            assert raised.value.failure.http_status == 501
+            assert recipe in str(raised.value)
     with pytest.raises(LemonbusError):
         backend_class("nope")
 
@@ -40,4 +40,4 @@ def test_every_descriptor_is_in_itself_right() -> None:
         assert (chosen is not None) == (len(names) > 1)
         assert chosen is None or chosen.choices == names
         for option in descriptor.options:
-            assert (option.name in ARGUMENTS) == (option.kind == "args")
+            assert (option.name in ARGUMENT_CHECKS) == (option.kind == "args")

@@ -10,23 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
-from protocol.recipes import ModelSpec
-from protocol.settings import Settings
-from workers.attempt import failure_in
-from workers.backends import ARGUMENTS
-from workers.backends.flm import Flm, check_args
-from workers.check import check
-from workers.chunks import Chunks
-from workers.flm_answers import transcript, vectors
-from workers.stream import Stream
+from protocol.models.recipes import ModelSpec
+from workers.backends.flm.backend import FlmBackend, check_flm_args
+from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
+from workers.backends.registry import ARGUMENT_CHECKS
+from workers.stream.chunk_translator import ChunkTranslator
+from workers.stream.sse_filter import SseFilter
+from workers.worker.attempt import failure_in_body
+from workers.worker.load_check import check_model
 
 TAG = "llama3.2:1b"
 
 
-def made(kind: str = "llm", tag: str = TAG, ctx_size: int = 4096, **options: Any) -> Flm:
+def made(kind: str = "llm", tag: str = TAG, ctx_size: int = 4096, **options: Any) -> FlmBackend:
     spec = ModelSpec("M", tag, "flm", "npu", kind, tag, options={"ctx_size": ctx_size, **options}, size=1000)
-    return Flm(spec, Settings(api_key="secret"))
+    return FlmBackend(spec, Settings(api_key="secret"))
 
 
 @pytest.fixture
@@ -46,16 +46,16 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ["--port 1", "--po 1", "--port=1", "-p1", "-p 1", "--ctx_len 9", "-c 9", "--host ::", "--embed 1", "-a 1", "--hf", "'"],
 )  # fmt: skip
 def test_flags_that_are_ours(args: str) -> None:
-    with pytest.raises(LemonbusError) as told:
-        check_args(f"--pmode turbo {args}")
-    assert (told.value.failure.code, told.value.failure.param) == (Code.INVALID_REQUEST, "flm_args")
+    with pytest.raises(LemonbusError) as raised:
+        check_flm_args(f"--pmode turbo {args}")
+    assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, "flm_args")
     with pytest.raises(LemonbusError):
-        ARGUMENTS["flm_args"](args)
+        ARGUMENT_CHECKS["flm_args"](args)
 
 
 @pytest.mark.parametrize("args", ["", "--pmode turbo", "--q-len 4 -s 20", "--cors 1 --preemption 1", "-r 1"])
 def test_flags_that_are_the_users(args: str) -> None:
-    assert check_args(args) == args.split()
+    assert check_flm_args(args) == args.split()
 
 
 def test_the_tag_is_not_the_users() -> None:
@@ -92,15 +92,15 @@ def test_what_is_told_before_it_is_started(
     kind: str, tag: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LemonbusError, match=why) as told:
+    with pytest.raises(LemonbusError, match=why) as raised:
         made(kind, tag).check()
-    assert told.value.failure.code == Code.LOAD_FAILED
+    assert raised.value.failure.code == Code.LOAD_FAILED
 
 
 def test_no_file_is_looked_at(program: Path) -> None:
     backend = made()
     assert program.exists()
-    report, trained = check(backend.spec, backend)
+    report, trained = check_model(backend.spec, backend)
     assert (report.need, trained) == (1200, 0)
 
 
@@ -158,9 +158,9 @@ def test_sampling_defaults_are_merged() -> None:
     ],
 )
 def test_what_it_cannot_do(endpoint: str, body: bytes, code: Code) -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as raised:
         made().request(endpoint, "", body, False)
-    assert told.value.failure.code == code
+    assert raised.value.failure.code == code
 
 
 def test_what_it_says_of_itself() -> None:
@@ -198,9 +198,9 @@ CHAT = b"".join(
 )
 
 
-def through(data: bytes, pieces: list[int], usage: bool = False) -> tuple[list[Any], int, Stream]:
+def through(data: bytes, pieces: list[int], usage: bool = False) -> tuple[list[Any], int, SseFilter]:
     """What a client is sent of flm's bytes, cut into such pieces."""
-    chunks, stream = Chunks(chat=True, model=TAG), Stream(usage, progress=False, ours=TAG, theirs="M")
+    chunks, stream = ChunkTranslator(chat=True, model=TAG), SseFilter(usage, progress=False, ours=TAG, theirs="M")
     shown, tokens, rest = b"", 0, data
     for size in [*pieces, len(data)]:
         got = stream.feed(chunks.feed(rest[:size]))
@@ -239,12 +239,12 @@ def test_a_chat_is_told_as_llama_server_tells_it() -> None:
 
 @given(st.lists(st.integers(1, 200), max_size=30))
 def test_it_does_not_matter_how_the_bytes_come(pieces: list[int]) -> None:
-    told, once = through(CHAT, pieces), through(CHAT, [])
-    assert (told[0], told[1], told[2].finished) == (once[0], once[1], once[2].finished)
+    raised, once = through(CHAT, pieces), through(CHAT, [])
+    assert (raised[0], raised[1], raised[2].finished) == (once[0], once[1], once[2].finished)
 
 
 def test_a_text_completion_ends_with_what_llama_server_ends_with() -> None:
-    chunks = Chunks(chat=False, model=TAG)
+    chunks = ChunkTranslator(chat=False, model=TAG)
     said = chunks.feed(event(b'{"text":" a","index":0,"logprobs":null,"finish_reason":null}'))
     said += chunks.feed(event(b'{"finish_reason":"length"}', b',"usage":{"prompt_tokens":1,"completion_tokens":1}'))
     first, last, usage = (json.loads(each[6:]) for each in said.split(b"\n\n") if each)
@@ -262,23 +262,23 @@ def test_an_end_that_is_none_is_an_error(reason: bytes) -> None:
 def test_an_error_in_place_of_a_stream_is_kept_as_it_is() -> None:
     _, _, stream = through(b'{"error":"Failed to load x model!"}', [7, 9])
     assert not stream.finished
-    failure = failure_in(stream.rest, "flm")
+    failure = failure_in_body(stream.rest, "flm")
     assert failure is not None
     assert (failure.code, failure.message) == (Code.BACKEND_ERROR, "flm: Failed to load x model!")
-    assert failure_in(b'{"choices":[{"text":"{\\"error\\":1}"}]}', "flm") is None
+    assert failure_in_body(b'{"choices":[{"text":"{\\"error\\":1}"}]}', "flm") is None
 
 
 @pytest.mark.parametrize("answer", [b"null", b"", b"{}", b'{"data":[{"embedding":"x"}]}'])
 def test_an_answer_without_vectors_makes_no_sense(answer: bytes) -> None:
     with pytest.raises(ValueError):
-        vectors(answer, "M", coded=False)
+        convert_embeddings(answer, "M", coded=False)
 
 
-def test_what_was_heard() -> None:
-    assert json.loads(transcript(b'{"model":"x","text":" hello "}'))["text"] == "hello"
+def test_transcriptions() -> None:
+    assert json.loads(convert_flm_transcription(b'{"model":"x","text":" hello "}'))["text"] == "hello"
     for answer in (b"null", b"{}"):
         with pytest.raises(ValueError):
-            transcript(answer)
+            convert_flm_transcription(answer)
     with pytest.raises(LemonbusError, match="no form"):
         made("audio", "whisper-v3:turbo").request("audio/transcriptions", "", b"{}", False)
     assert made("audio", "whisper-v3:turbo").warm_up() is None

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from protocol import wire
-from protocol.events import Kind
 from protocol.failures import Code
-from protocol.leases import LeaseEnded, LeaseUsed, Offer, Recall, Used
-from protocol.staff import EngineDied, Load, Ready
-from protocol.work import Idle
-from tests.house.models import STORY
-from tests.house.processes import kill
-from tests.workers.engines import spec_of
-from tests.workers.leasing import Straight, lending
-from tests.workers.stand import CHAT, ENDLESS, stand
-from workers.leases import UNUSED_S, Leases
+from protocol.messages.events import EventKind
+from protocol.messages.leases import LeasedAttempt, LeaseEnded, LeaseTerms, LeaseUsed, RevokeLease
+from protocol.messages.peers import EngineDied, EngineReady, StartEngine
+from protocol.messages.work import AttemptEnded
+from protocol.wire import envelope
+from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.processes import kill
+from tests.workers.direct_engine import spec_of
+from tests.workers.lease_client import LeaseClient, lend_message
+from tests.workers.worker_process import CHAT, ENDLESS, running_worker
+from workers.worker.leases import UNUSED_LEASE_S, WorkerLeases
 
 
 def test_slots_are_counted() -> None:
-    leases = Leases()
+    leases = WorkerLeases()
     assert not leases
-    assert leases.lend(lending(5, 2), 0.0)
+    assert leases.lend(lend_message(5, 2), 0.0)
     assert leases
     assert leases.take("g1", 5, 2, 1.0)
     assert not leases.take("g1", 5, 1, 1.0)
@@ -35,192 +35,192 @@ def test_slots_are_counted() -> None:
 
 
 def test_more_may_be_lent() -> None:
-    leases = Leases()
-    leases.lend(lending(5, 1), 0.0)
+    leases = WorkerLeases()
+    leases.lend(lend_message(5, 1), 0.0)
     assert leases.take("g1", 5, 1, 0.0)
-    assert leases.lend(lending(5, 2), 0.0)
+    assert leases.lend(lend_message(5, 2), 0.0)
     assert leases.take("g1", 5, 1, 0.0)
 
 
 def test_what_is_over_does_not_come_back() -> None:
-    leases = Leases()
-    leases.lend(lending(5, 1), 0.0)
+    leases = WorkerLeases()
+    leases.lend(lend_message(5, 1), 0.0)
     assert not leases.end("g1", 4)
     assert leases.end("g1", 5)
     assert not leases.end("g1", 5)
-    assert not leases.lend(lending(5, 3), 0.0)
-    assert leases.lend(lending(6, 1), 0.0)
+    assert not leases.lend(lend_message(5, 3), 0.0)
+    assert leases.lend(lend_message(6, 1), 0.0)
     assert [lease.number for lease in leases.clear()] == [6]
-    assert not leases.lend(lending(6, 1), 0.0)
+    assert not leases.lend(lend_message(6, 1), 0.0)
     leases.give("g1", 6, 1, 0.0)
 
 
 def test_a_lease_is_unused_when_nothing_ran_for_a_while() -> None:
-    leases = Leases()
-    leases.lend(lending(5, 2), 0.0)
-    assert not leases.unused(UNUSED_S / 2)
-    leases.take("g1", 5, 1, UNUSED_S)
+    leases = WorkerLeases()
+    leases.lend(lend_message(5, 2), 0.0)
+    assert not leases.unused(UNUSED_LEASE_S / 2)
+    leases.take("g1", 5, 1, UNUSED_LEASE_S)
     assert not leases.unused(10.0)
     leases.give("g1", 5, 1, 10.0)
     assert not leases.unused(20.0, {"g1"})
-    assert not leases.unused(20.0 + UNUSED_S / 2)
-    assert leases.unused(20.0 + UNUSED_S)
+    assert not leases.unused(20.0 + UNUSED_LEASE_S / 2)
+    assert leases.unused(20.0 + UNUSED_LEASE_S)
     leases.take("g1", 5, 1, 10.0)
     leases.give("g1", 5, 1, 10.0)
-    assert not leases.unused(10.0 + UNUSED_S / 2)
-    assert [lease.number for lease in leases.unused(10.0 + UNUSED_S)] == [5]
+    assert not leases.unused(10.0 + UNUSED_LEASE_S / 2)
+    assert [lease.number for lease in leases.unused(10.0 + UNUSED_LEASE_S)] == [5]
 
 
 @pytest.fixture
-def straight(tmp_path: Path) -> Iterator[Straight]:
-    with stand(tmp_path) as one, Straight(one) as ways:
+def lease_client(tmp_path: Path) -> Iterator[LeaseClient]:
+    with running_worker(tmp_path) as one, LeaseClient(one) as ways:
         one.load(spec_of("tiny-loop", ctx_size=100_000))
         one.subscribe()
         # It is heard once a request of the usual way was.
         one.run(1, "chat/completions", {**CHAT, "max_tokens": 1})
         one.ended(1)
-        one.expect(Idle)
+        one.expect(AttemptEnded)
         yield ways
 
 
-def test_a_run_under_a_lease(straight: Straight) -> None:
-    offer = straight.lend(7, 2)
-    assert offer == Offer(7, 2, "asked-for", "chat/completions", "m")
-    straight.run(2, 7, {**CHAT, "max_tokens": 5})
-    assert straight.stand.ended(2).done.output_tokens == 5
-    idle = straight.stand.expect(Idle)
+def test_a_run_under_a_lease(lease_client: LeaseClient) -> None:
+    offer = lease_client.lend(7, 2)
+    assert offer == LeaseTerms(7, 2, "asked-for", "chat/completions", "m")
+    lease_client.run(2, 7, {**CHAT, "max_tokens": 5})
+    assert lease_client.worker.ended(2).done.output_tokens == 5
+    idle = lease_client.worker.expect(AttemptEnded)
     assert (idle.number, idle.lease, idle.code) == (2, 7, "")
     assert idle.outcome is not None
-    assert straight.stand.expect(LeaseEnded) == LeaseEnded(straight.stand.gateway, 7, [])
-    straight.until(Kind.LEASE_OVER, 7)
+    assert lease_client.worker.expect(LeaseEnded) == LeaseEnded(lease_client.worker.gateway, 7, [])
+    lease_client.until(EventKind.LEASE_ENDED, 7)
 
 
-def test_a_request_that_was_granted_uses_what_is_lent(straight: Straight) -> None:
-    straight.stand.run(2, "chat/completions", ENDLESS, stream=True)
-    straight.stand.begun(2)
-    straight.lend(7, 1, first=2)
-    straight.run(3, 7, CHAT)
-    assert straight.stand.ended(3).failure.code == Code.RETURNED
-    straight.cancel(2)
-    idle = straight.stand.expect(Idle)
+def test_a_request_that_was_granted_uses_what_is_lent(lease_client: LeaseClient) -> None:
+    lease_client.worker.run(2, "chat/completions", ENDLESS, stream=True)
+    lease_client.worker.begun(2)
+    lease_client.lend(7, 1, first=2)
+    lease_client.run(3, 7, CHAT)
+    assert lease_client.worker.ended(3).failure.code == Code.RETURNED
+    lease_client.cancel(2)
+    idle = lease_client.worker.expect(AttemptEnded)
     assert (idle.number, idle.code, idle.lease) == (2, Code.CANCELLED, 7)
-    assert straight.stand.expect(LeaseEnded).runs == []
-    straight.lend(8, 1)
-    straight.run(4, 8, {**CHAT, "max_tokens": 2})
-    assert straight.stand.ended(4).done.output_tokens == 2
+    assert lease_client.worker.expect(LeaseEnded).runs == []
+    lease_client.lend(8, 1)
+    lease_client.run(4, 8, {**CHAT, "max_tokens": 2})
+    assert lease_client.worker.ended(4).done.output_tokens == 2
 
 
-def test_a_heavy_request_uses_as_much_as_it_holds(straight: Straight) -> None:
-    straight.stand.run(2, "chat/completions", ENDLESS, stream=True)
-    straight.stand.begun(2)
-    straight.lend(7, 3, first=2, weight=2)
-    straight.run(3, 7, ENDLESS, stream=True)
-    straight.stand.begun(3)
-    straight.run(4, 7, CHAT)
-    assert straight.stand.ended(4).failure.code == Code.RETURNED
-    straight.cancel(2)
-    straight.stand.expect(Idle)
+def test_a_heavy_request_uses_as_much_as_it_holds(lease_client: LeaseClient) -> None:
+    lease_client.worker.run(2, "chat/completions", ENDLESS, stream=True)
+    lease_client.worker.begun(2)
+    lease_client.lend(7, 3, first=2, weight=2)
+    lease_client.run(3, 7, ENDLESS, stream=True)
+    lease_client.worker.begun(3)
+    lease_client.run(4, 7, CHAT)
+    assert lease_client.worker.ended(4).failure.code == Code.RETURNED
+    lease_client.cancel(2)
+    lease_client.worker.expect(AttemptEnded)
     for number in (5, 6):
-        straight.run(number, 7, ENDLESS, stream=True)
-        straight.stand.begun(number)
-    straight.stand.send(Recall(straight.stand.gateway, 7))
-    ended = straight.stand.expect(LeaseEnded)
+        lease_client.run(number, 7, ENDLESS, stream=True)
+        lease_client.worker.begun(number)
+    lease_client.worker.send(RevokeLease(lease_client.worker.gateway, 7))
+    ended = lease_client.worker.expect(LeaseEnded)
     assert sorted(run.number for run in ended.runs) == [3, 5, 6]
 
 
-def test_a_granted_request_is_named_when_its_lease_ends(straight: Straight) -> None:
-    straight.stand.run(2, "chat/completions", ENDLESS, stream=True)
-    straight.stand.begun(2)
-    straight.lend(7, 1, first=2)
-    straight.stand.send(Recall(straight.stand.gateway, 7))
-    assert straight.stand.expect(LeaseEnded).runs == [Used(2, 1, 1)]
-    straight.stand.send(lending(7, 2, straight.stand.gateway, 2))
-    straight.stand.cancel(2)
-    assert straight.stand.expect(Idle).number == 2
+def test_a_granted_request_is_named_when_its_lease_ends(lease_client: LeaseClient) -> None:
+    lease_client.worker.run(2, "chat/completions", ENDLESS, stream=True)
+    lease_client.worker.begun(2)
+    lease_client.lend(7, 1, first=2)
+    lease_client.worker.send(RevokeLease(lease_client.worker.gateway, 7))
+    assert lease_client.worker.expect(LeaseEnded).runs == [LeasedAttempt(2, 1, 1)]
+    lease_client.worker.send(lend_message(7, 2, lease_client.worker.gateway, 2))
+    lease_client.worker.cancel(2)
+    assert lease_client.worker.expect(AttemptEnded).number == 2
 
 
 def test_a_lease_that_cannot_be_told_keeps_nothing_from_its_request(tmp_path: Path) -> None:
-    with stand(tmp_path) as one, Straight(one) as ways:
+    with running_worker(tmp_path) as one, LeaseClient(one) as ways:
         one.load(spec_of("tiny-loop"))
         one.run(2, "chat/completions", {**CHAT, "max_tokens": 2})
-        assert ways.lend_in_vain(7, first=2).runs == [Used(2, 1, 1)]
+        assert ways.lend_refused(7, first=2).runs == [LeasedAttempt(2, 1, 1)]
         one.subscribe()
         assert one.ended(2).done.output_tokens == 2
-        assert one.expect(Idle).number == 2
+        assert one.expect(AttemptEnded).number == 2
 
 
-def test_the_worker_counts(straight: Straight) -> None:
-    straight.lend(7, 1)
-    straight.run(2, 7, ENDLESS, stream=True)
-    straight.stand.begun(2)
-    straight.run(3, 7, ENDLESS, stream=True)
-    assert straight.stand.ended(3).failure.code == Code.RETURNED
-    straight.cancel(2)
-    idle = straight.stand.expect(Idle)
+def test_the_worker_counts(lease_client: LeaseClient) -> None:
+    lease_client.lend(7, 1)
+    lease_client.run(2, 7, ENDLESS, stream=True)
+    lease_client.worker.begun(2)
+    lease_client.run(3, 7, ENDLESS, stream=True)
+    assert lease_client.worker.ended(3).failure.code == Code.RETURNED
+    lease_client.cancel(2)
+    idle = lease_client.worker.expect(AttemptEnded)
     assert (idle.number, idle.code, idle.lease) == (2, Code.CANCELLED, 7)
 
 
-def test_what_runs_for_long_is_told(straight: Straight) -> None:
-    straight.lend(7, 2)
-    straight.run(2, 7, ENDLESS, stream=True)
-    straight.run(3, 7, ENDLESS, stream=True)
-    told: list[Used] = []
+def test_what_runs_for_long_is_told(lease_client: LeaseClient) -> None:
+    lease_client.lend(7, 2)
+    lease_client.run(2, 7, ENDLESS, stream=True)
+    lease_client.run(3, 7, ENDLESS, stream=True)
+    told: list[LeasedAttempt] = []
     while len(told) < 2:
-        told += straight.stand.expect(LeaseUsed).runs
-    assert sorted(told, key=lambda run: run.number) == [Used(2, 1, 1), Used(3, 1, 1)]
+        told += lease_client.worker.expect(LeaseUsed).runs
+    assert sorted(told, key=lambda run: run.number) == [LeasedAttempt(2, 1, 1), LeasedAttempt(3, 1, 1)]
 
 
-def test_a_recall_names_what_still_runs(straight: Straight) -> None:
-    straight.lend(7, 2)
-    straight.run(2, 7, ENDLESS, stream=True)
-    straight.stand.begun(2)
-    straight.stand.send(Recall(straight.stand.gateway, 7))
-    assert straight.stand.expect(LeaseEnded).runs == [Used(2, 1, 1)]
-    straight.until(Kind.LEASE_OVER, 7)
-    straight.run(3, 7, CHAT)
-    assert straight.stand.ended(3).failure.code == Code.RETURNED
-    straight.stand.cancel(2)
-    assert straight.stand.expect(Idle).number == 2
+def test_a_recall_names_what_still_runs(lease_client: LeaseClient) -> None:
+    lease_client.lend(7, 2)
+    lease_client.run(2, 7, ENDLESS, stream=True)
+    lease_client.worker.begun(2)
+    lease_client.worker.send(RevokeLease(lease_client.worker.gateway, 7))
+    assert lease_client.worker.expect(LeaseEnded).runs == [LeasedAttempt(2, 1, 1)]
+    lease_client.until(EventKind.LEASE_ENDED, 7)
+    lease_client.run(3, 7, CHAT)
+    assert lease_client.worker.ended(3).failure.code == Code.RETURNED
+    lease_client.worker.cancel(2)
+    assert lease_client.worker.expect(AttemptEnded).number == 2
 
 
-def test_a_lease_nobody_can_hear_of_is_over_at_once(straight: Straight) -> None:
-    straight.stand.send(lending(8, 2, "g00000000"))
-    assert straight.stand.expect(LeaseEnded) == LeaseEnded("g00000000", 8, [])
+def test_a_lease_without_a_subscriber_ends_at_once(lease_client: LeaseClient) -> None:
+    lease_client.worker.send(lend_message(8, 2, "g00000000"))
+    assert lease_client.worker.expect(LeaseEnded) == LeaseEnded("g00000000", 8, [])
 
 
-def test_a_gateway_that_leaves_leaves_its_lease(straight: Straight) -> None:
-    straight.lend(7, 2)
-    straight.run(2, 7, ENDLESS, stream=True)
-    straight.stand.begun(2)
-    assert straight.stand.sub is not None
-    straight.stand.sub.close(0)
-    straight.stand.sub = None
-    assert straight.stand.expect(LeaseEnded).runs == [Used(2, 1, 1)]
-    assert straight.stand.expect(Idle).code == Code.GATEWAY_GONE
+def test_a_gateway_that_leaves_leaves_its_lease(lease_client: LeaseClient) -> None:
+    lease_client.lend(7, 2)
+    lease_client.run(2, 7, ENDLESS, stream=True)
+    lease_client.worker.begun(2)
+    assert lease_client.worker.sub is not None
+    lease_client.worker.sub.close(0)
+    lease_client.worker.sub = None
+    assert lease_client.worker.expect(LeaseEnded).runs == [LeasedAttempt(2, 1, 1)]
+    assert lease_client.worker.expect(AttemptEnded).code == Code.GATEWAY_GONE
 
 
-def test_an_engine_takes_its_leases_with_it(straight: Straight) -> None:
-    straight.lend(7, 2)
-    straight.run(2, 7, ENDLESS, stream=True)
-    straight.stand.begun(2)
-    kill(straight.stand.ready.engine_pid)
-    assert straight.stand.ended(2).failure.code == Code.BACKEND_DIED
-    straight.stand.expect(EngineDied)
-    straight.until(Kind.LEASE_OVER, 7)
-    straight.lend_in_vain(8)
-    straight.stand.send(Load(spec_of("tiny-chat")))
-    straight.stand.expect(Ready, 20)
-    straight.run(3, 7, CHAT)
-    assert straight.stand.ended(3).failure.code == Code.RETURNED
-    straight.lend(9, 1)
-    straight.run(4, 9, {**CHAT, "max_tokens": 100}, stream=True)
-    assert straight.stand.ended(4).text == STORY
+def test_an_engine_takes_its_leases_with_it(lease_client: LeaseClient) -> None:
+    lease_client.lend(7, 2)
+    lease_client.run(2, 7, ENDLESS, stream=True)
+    lease_client.worker.begun(2)
+    kill(lease_client.worker.ready.engine_pid)
+    assert lease_client.worker.ended(2).failure.code == Code.BACKEND_DIED
+    lease_client.worker.expect(EngineDied)
+    lease_client.until(EventKind.LEASE_ENDED, 7)
+    lease_client.lend_refused(8)
+    lease_client.worker.send(StartEngine(spec_of("tiny-chat")))
+    lease_client.worker.expect(EngineReady, 20)
+    lease_client.run(3, 7, CHAT)
+    assert lease_client.worker.ended(3).failure.code == Code.RETURNED
+    lease_client.lend(9, 1)
+    lease_client.run(4, 9, {**CHAT, "max_tokens": 100}, stream=True)
+    assert lease_client.worker.ended(4).text == CHAT_TEXT
 
 
-def test_what_is_no_request_is_not_read_there(straight: Straight) -> None:
-    straight.lend(7, 2)
-    straight.socket.send(wire.encode(Recall(straight.stand.gateway, 7)))
-    straight.socket.send(b"LB0 Run\nxx")
-    straight.socket.send_multipart([b"", b"", b""])
-    straight.run(2, 7, {**CHAT, "max_tokens": 3})
-    assert straight.stand.ended(2).done.output_tokens == 3
+def test_what_is_no_request_is_not_read_there(lease_client: LeaseClient) -> None:
+    lease_client.lend(7, 2)
+    lease_client.socket.send(envelope.encode(RevokeLease(lease_client.worker.gateway, 7)))
+    lease_client.socket.send(b"LB0 Run\nxx")
+    lease_client.socket.send_multipart([b"", b"", b""])
+    lease_client.run(2, 7, {**CHAT, "max_tokens": 3})
+    assert lease_client.worker.ended(2).done.output_tokens == 3

@@ -8,18 +8,18 @@ import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
-from protocol.settings import Settings
-from tests.house.ports import free_port
-from tests.house.waiting import wait_for
-from tests.workers.engines import Direct, spec_of
-from workers.backends.llamacpp import LlamaCpp
+from protocol.config.settings import Settings
+from tests.support.ports import free_port
+from tests.support.waiting import wait_for
+from tests.workers.direct_engine import DirectEngine, spec_of
+from workers.backends.llamacpp.backend import LlamaCppBackend
 
 TOGETHER = 8
 """Enough to starve each other, as a machine does on which many models are loaded."""
 
 
 def test_it_ends_as_soon_as_it_is_told_also_when_it_has_just_begun(tmp_path: Path) -> None:
-    backend = LlamaCpp(spec_of("tiny-chat"), Settings(cache_dir=str(tmp_path)))
+    backend = LlamaCppBackend(spec_of("tiny-chat"), Settings(cache_dir=str(tmp_path)))
     backend.prepare()
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with ExitStack() as stack:
@@ -36,7 +36,7 @@ def test_it_ends_as_soon_as_it_is_told_also_when_it_has_just_begun(tmp_path: Pat
 
         def end_the_healthy() -> bool:
             for port, process in list(waiting.items()):
-                if Direct(port).healthy():
+                if DirectEngine(port).healthy():
                     process.terminate()
                     ended.append(waiting.pop(port))
             return not waiting

@@ -12,32 +12,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import installed
+from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
-from protocol.installed import Record
-from protocol.recipes import ModelSpec
-from protocol.settings import Settings
-from workers.backends import ARGUMENTS
-from workers.backends.arguments import FORBIDDEN, check_args, slots_of
-from workers.backends.llamacpp import LlamaCpp
-from workers.engines.flags import FLAGS, FlagError, parse
-from workers.generation import FEW_TOKENS, SHORT_BODY
+from protocol.models import installations
+from protocol.models.installations import InstallationRecord
+from protocol.models.recipes import ModelSpec
+from workers.backends.arguments import FORBIDDEN_LLAMACPP_FLAGS, check_llamacpp_args, slots_of
+from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
+from workers.backends.llamacpp.backend import LlamaCppBackend
+from workers.backends.registry import ARGUMENT_CHECKS
+from workers.engines.flags import LLAMA_SERVER_FLAGS, FlagError, parse
 
 DOCUMENTED = ["-m", "--port", "--ctx-size", "-ngl", "--jinja", "--mmproj", "--embeddings", "--reranking"]
 
 
-def made(kind: str = "llm", backend: str = "cpu", home: str = "/home", **options: Any) -> LlamaCpp:
+def made(kind: str = "llm", backend: str = "cpu", home: str = "/home", **options: Any) -> LlamaCppBackend:
     spec = ModelSpec("user.a,b/c", "x", "llamacpp", backend, kind, "/models/x.gguf", options=options)
-    return LlamaCpp(spec, Settings(cache_dir=home))
+    return LlamaCppBackend(spec, Settings(cache_dir=home))
 
 
-@pytest.mark.parametrize("flag", [*DOCUMENTED, *FORBIDDEN, "--ctx_size", "--ctx-size=4", "--n_gpu_layers"])
+@pytest.mark.parametrize(
+    "flag", [*DOCUMENTED, *FORBIDDEN_LLAMACPP_FLAGS, "--ctx_size", "--ctx-size=4", "--n_gpu_layers"]
+)
 def test_flags_that_are_ours(flag: str) -> None:
-    with pytest.raises(LemonbusError) as told:
-        check_args(f"-fa on {flag} 1")
-    assert told.value.failure.code == Code.INVALID_REQUEST
-    assert told.value.failure.param == "llamacpp_args"
-    assert flag.split("=", maxsplit=1)[0].replace("_", "-") in told.value.failure.message
+    with pytest.raises(LemonbusError) as raised:
+        check_llamacpp_args(f"-fa on {flag} 1")
+    assert raised.value.failure.code == Code.INVALID_REQUEST
+    assert raised.value.failure.param == "llamacpp_args"
+    assert flag.split("=", maxsplit=1)[0].replace("_", "-") in raised.value.failure.message
 
 
 @pytest.mark.parametrize(
@@ -51,14 +53,14 @@ def test_flags_that_are_ours(flag: str) -> None:
     ],
 )
 def test_flags_that_are_the_users(args: str, words: list[str]) -> None:
-    assert check_args(args) == words
+    assert check_llamacpp_args(args) == words
     made(llamacpp_args=args).check()
 
 
 @pytest.mark.parametrize("args", ["'open", "-np", "-np x", "-np 0", "-np 257", "--parallel -1", "a\0b"])
 def test_arguments_that_make_no_sense(args: str) -> None:
     with pytest.raises(LemonbusError):
-        check_args(args)
+        check_llamacpp_args(args)
 
 
 def test_slots() -> None:
@@ -78,7 +80,7 @@ def test_our_server_is_strict(words: list[str], problem: str) -> None:
         parse(words)
 
 
-@given(st.lists(st.one_of(st.sampled_from(sorted(FLAGS)), st.text(max_size=8)), max_size=6))
+@given(st.lists(st.one_of(st.sampled_from(sorted(LLAMA_SERVER_FLAGS)), st.text(max_size=8)), max_size=6))
 def test_any_command_line_is_read_or_refused(words: list[str]) -> None:
     with contextlib.suppress(FlagError):
         parse(words)
@@ -120,10 +122,10 @@ def test_the_environment() -> None:
 
 def test_a_missing_executable(tmp_path: Path) -> None:
     spec = ModelSpec("x", "x", "llamacpp", "system", "llm", "/models/x.gguf")
-    with pytest.raises(LemonbusError) as told:
-        LlamaCpp(spec, Settings(llama_server=str(tmp_path / "no-such-server"))).check()
-    assert "no-such-server" in told.value.failure.message
-    assert str(tmp_path) not in told.value.failure.message
+    with pytest.raises(LemonbusError) as raised:
+        LlamaCppBackend(spec, Settings(llama_server=str(tmp_path / "no-such-server"))).check()
+    assert "no-such-server" in raised.value.failure.message
+    assert str(tmp_path) not in raised.value.failure.message
 
 
 @pytest.mark.parametrize(
@@ -156,12 +158,12 @@ def test_requests(endpoint: str, stream: bool, body: dict[str, Any], streamed: b
     ("body", "streamed"),
     [
         ({"prompt": "a", "max_tokens": 8}, False),
-        ({"prompt": "a", "max_tokens": FEW_TOKENS}, False),
-        ({"prompt": "a", "max_tokens": FEW_TOKENS + 1}, True),
+        ({"prompt": "a", "max_tokens": UNSTREAMED_MAX_TOKENS}, False),
+        ({"prompt": "a", "max_tokens": UNSTREAMED_MAX_TOKENS + 1}, True),
         ({"prompt": "a", "max_tokens": 8, "n_predict": 999}, True),
         ({"prompt": "a", "max_tokens": -1}, True),
         ({"prompt": "a"}, True),
-        ({"prompt": "a" * SHORT_BODY, "max_tokens": 8}, True),
+        ({"prompt": "a" * SHORT_BODY_BYTES, "max_tokens": 8}, True),
         ({"prompt": ["a", "b"], "max_tokens": 8}, True),
         ({"prompt": "a", "max_tokens": 8, "n": 2}, True),
     ],
@@ -187,9 +189,9 @@ def test_what_the_client_asked_to_see() -> None:
 
 @pytest.mark.parametrize("body", [b"[]", b"nonsense", b'{"stream_options":3}', b"[" * 100_000, b""])
 def test_bodies_that_are_none(body: bytes) -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as raised:
         made().request("completions", "", body, stream=False)
-    assert told.value.failure.http_status == 400
+    assert raised.value.failure.http_status == 400
 
 
 @pytest.mark.parametrize(
@@ -203,24 +205,26 @@ def test_slots_requests(query: str, path: str) -> None:
 
 @pytest.mark.parametrize(("query", "status"), [("erase/4", 404), ("burn/0", 400), ("save/x", 400), ("save/-1", 400)])
 def test_slots_that_are_none(query: str, status: int) -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as raised:
         made().request("slots", query, b"", stream=False)
-    assert told.value.failure.http_status == status
+    assert raised.value.failure.http_status == status
 
 
 def put(tmp_path: Path, backend: str, program: str = "") -> Path:
-    folder = installed.home(str(tmp_path), "llamacpp", backend) / "b1-d1"
-    (folder / installed.FILES).mkdir(parents=True)
-    (folder / installed.RECORD).write_bytes(msgspec.json.encode(Record("llamacpp", backend, "b1", "d1", program)))
+    folder = installations.backend_folder(str(tmp_path), "llamacpp", backend) / "b1-d1"
+    (folder / installations.FILES_FOLDER).mkdir(parents=True)
+    (folder / installations.RECORD_FILE).write_bytes(
+        msgspec.json.encode(InstallationRecord("llamacpp", backend, "b1", "d1", program))
+    )
     return folder
 
 
 def test_what_was_installed_from_a_release(tmp_path: Path) -> None:
     backend = made(backend="vulkan", home=str(tmp_path))
-    with pytest.raises(LemonbusError, match="lemonbus backends install llamacpp:vulkan") as told:
+    with pytest.raises(LemonbusError, match="lemonbus backends install llamacpp:vulkan") as raised:
         backend.check()
-    assert told.value.failure.code is Code.LOAD_FAILED
-    program = put(tmp_path, "vulkan", "bin/llama-server") / installed.FILES / "bin" / "llama-server"
+    assert raised.value.failure.code is Code.LOAD_FAILED
+    program = put(tmp_path, "vulkan", "bin/llama-server") / installations.FILES_FOLDER / "bin" / "llama-server"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")
     backend.check()
@@ -236,13 +240,13 @@ def test_wheels_in_a_folder_of_their_own(tmp_path: Path) -> None:
     folder = put(tmp_path, "cpu")
     backend = made(home=str(tmp_path))
     backend.check()
-    assert backend.environment({})["PYTHONPATH"] == str(folder / installed.SITE)
-    assert backend.environment({"PYTHONPATH": "p"})["PYTHONPATH"] == f"p:{folder / installed.SITE}"
+    assert backend.environment({})["PYTHONPATH"] == str(folder / installations.SITE_FOLDER)
+    assert backend.environment({"PYTHONPATH": "p"})["PYTHONPATH"] == f"p:{folder / installations.SITE_FOLDER}"
 
 
 @pytest.mark.parametrize("args", ["-m x", "--host=::", "--model y", "--conv'ert"])
 def test_arguments_of_another_engine(args: str) -> None:
-    assert ARGUMENTS["whispercpp_args"]("--convert -t 2") == ["--convert", "-t", "2"]
-    with pytest.raises(LemonbusError) as told:
-        ARGUMENTS["whispercpp_args"](args)
-    assert told.value.failure.param == "whispercpp_args"
+    assert ARGUMENT_CHECKS["whispercpp_args"]("--convert -t 2") == ["--convert", "-t", "2"]
+    with pytest.raises(LemonbusError) as raised:
+        ARGUMENT_CHECKS["whispercpp_args"](args)
+    assert raised.value.failure.param == "whispercpp_args"

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from protocol.failures import LemonbusError
-from workers.pictures import engine_mask
+from workers.backends.sdcpp.image_request import engine_mask
 
 
 def picture(mode: str, left: Any, right: Any, kind: str = "png", **how: Any) -> bytes:

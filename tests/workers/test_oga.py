@@ -14,30 +14,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import installed
+from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
-from protocol.installed import Record
-from protocol.recipes import IdleCheck, ModelSpec
-from protocol.settings import Settings
-from tests.house.folders import CONTEXT, put_folder
-from tests.house.tiny import protobuf
-from workers import genai, onnx
-from workers.backends import CLASSES
-from workers.backends.oga import Oga
-from workers.broken import BrokenError
-from workers.engines.oga_words import Cutter
+from protocol.models import installations
+from protocol.models.installations import InstallationRecord
+from protocol.models.recipes import IdleCheck, ModelSpec
+from tests.support.models import onnx_protobuf
+from tests.support.models.genai_models import CONTEXT, write_genai_model
+from workers.backends.oga.backend import OgaBackend
+from workers.backends.registry import BACKEND_CLASSES
+from workers.engines.oga_server.stop_words import StopWordFilter
+from workers.files import genai, onnx
+from workers.files.errors import BrokenError
 
 FAMILY = ("oga-cpu", "oga-hybrid", "oga-npu", "ryzenai-llm")
 
 
-def made(recipe: str = "oga-cpu", backend: str = "cpu", home: str = "/home", key: str = "", **options: Any) -> Oga:
+def made(
+    recipe: str = "oga-cpu", backend: str = "cpu", home: str = "/home", key: str = "", **options: Any
+) -> OgaBackend:
     spec = ModelSpec("user.A", "x", recipe, backend, "llm", "/models/folder", options=options)
-    backend_ = CLASSES[recipe](spec, Settings(cache_dir=home, api_key=key, threads=0, ctx_size=4096))
-    assert isinstance(backend_, Oga)
+    backend_ = BACKEND_CLASSES[recipe](spec, Settings(cache_dir=home, api_key=key, threads=0, ctx_size=4096))
+    assert isinstance(backend_, OgaBackend)
     return backend_
 
 
-def words_of(backend: Oga) -> dict[str, str]:
+def words_of(backend: OgaBackend) -> dict[str, str]:
     words = backend.command(4242)
     start = words.index("/models/folder") - 1
     return dict(zip(words[start::2], words[start + 1 :: 2], strict=True))
@@ -121,14 +123,16 @@ def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 @pytest.mark.parametrize("recipe", FAMILY)
 def test_an_installation_is_shared_by_the_family(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    folder = installed.home(str(tmp_path), "oga-cpu", "cpu") / "1-a"
+    folder = installations.backend_folder(str(tmp_path), "oga-cpu", "cpu") / "1-a"
     folder.mkdir(parents=True)
-    (folder / installed.RECORD).write_bytes(msgspec.json.encode(Record("oga-cpu", "cpu", "1.2.3", "a")))
+    (folder / installations.RECORD_FILE).write_bytes(
+        msgspec.json.encode(InstallationRecord("oga-cpu", "cpu", "1.2.3", "a"))
+    )
     backend = made(recipe, "cpu", str(tmp_path))
     backend.check()
     environment = backend.environment({"PYTHONPATH": "/house", "OGA_API_KEY": "theirs", "HF_TOKEN": "t", "HOME": "/h"})
     assert environment == {
-        "PYTHONPATH": f"/house{os.pathsep}{folder / installed.SITE}",
+        "PYTHONPATH": f"/house{os.pathsep}{folder / installations.SITE_FOLDER}",
         "HOME": "/h",
         "GOMP_SPINCOUNT": "300",
     }
@@ -143,12 +147,12 @@ def test_the_key_is_in_the_environment_and_nowhere_else() -> None:
 
 
 def test_unknown_backends_and_endpoints_are_refused() -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as raised:
         made("oga-npu", "vulkan")
-    assert told.value.failure.param == "oga-npu_backend"
-    with pytest.raises(LemonbusError) as told:
+    assert raised.value.failure.param == "oga-npu_backend"
+    with pytest.raises(LemonbusError) as raised:
         made().request("embeddings", "", b"{}", stream=False)
-    assert told.value.failure.code == Code.UNSUPPORTED
+    assert raised.value.failure.code == Code.UNSUPPORTED
 
 
 @pytest.mark.parametrize(
@@ -175,7 +179,7 @@ def test_what_ryzenai_server_prints_of_requests_is_for_trace_alone(ryzenai: Path
 
 
 def test_a_whole_folder(tmp_path: Path) -> None:
-    folder = put_folder(tmp_path, "tiny-oga")
+    folder = write_genai_model(tmp_path, "tiny-oga")
     assert genai.read(folder) == (sum(path.stat().st_size for path in folder.iterdir()), CONTEXT)
 
 
@@ -199,9 +203,9 @@ def test_folders_that_are_no_model(tmp_path: Path, config: bytes, said: str) -> 
     (tmp_path / "genai_config.json").write_bytes(config)
     (tmp_path / "empty.onnx").touch()
     (tmp_path / "text.onnx").write_bytes(b"hello, hello, hello")
-    with pytest.raises(BrokenError, match=said) as told:
+    with pytest.raises(BrokenError, match=said) as raised:
         genai.read(tmp_path)
-    assert str(tmp_path) not in str(told.value)
+    assert str(tmp_path) not in str(raised.value)
 
 
 def test_what_is_no_folder(tmp_path: Path) -> None:
@@ -213,8 +217,8 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
 
 
 def test_data_beside_a_model(tmp_path: Path) -> None:
-    weight = protobuf.beside("w", [4, 8], "model.onnx.data", 128)
-    (tmp_path / "model.onnx").write_bytes(protobuf.model([], [weight], [], []))
+    weight = onnx_protobuf.beside("w", [4, 8], "model.onnx.data", 128)
+    (tmp_path / "model.onnx").write_bytes(onnx_protobuf.model([], [weight], [], []))
     (tmp_path / "genai_config.json").write_text('{"model":{"decoder":{"filename":"model.onnx"}}}')
     with pytest.raises(BrokenError, match=r"model\.onnx\.data is missing"):
         genai.read(tmp_path)
@@ -223,8 +227,8 @@ def test_data_beside_a_model(tmp_path: Path) -> None:
         genai.read(tmp_path)
     (tmp_path / "model.onnx.data").write_bytes(b"0" * 128)
     assert genai.read(tmp_path).context == 0
-    outside = protobuf.beside("w", [4, 8], "../secret", 128)
-    (tmp_path / "model.onnx").write_bytes(protobuf.model([], [outside], [], []))
+    outside = onnx_protobuf.beside("w", [4, 8], "../secret", 128)
+    (tmp_path / "model.onnx").write_bytes(onnx_protobuf.model([], [outside], [], []))
     with pytest.raises(BrokenError, match="outside of its folder"):
         genai.read(tmp_path)
 
@@ -236,7 +240,7 @@ def test_a_description_that_is_no_description_of_anything(tmp_path: Path) -> Non
         genai.read(tmp_path)
 
 
-def test_a_link_to_nowhere_that_nobody_named(tmp_path: Path) -> None:
+def test_an_unused_dangling_link(tmp_path: Path) -> None:
     (tmp_path / "genai_config.json").write_text('{"model":{"decoder":{"filename":"a.bin"}}}')
     (tmp_path / "a.bin").write_bytes(b"four")
     (tmp_path / "old").symlink_to(tmp_path / "gone")
@@ -245,7 +249,9 @@ def test_a_link_to_nowhere_that_nobody_named(tmp_path: Path) -> None:
 
 def test_a_file_of_very_many_very_small_fields_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.onnx"
-    path.write_bytes(protobuf.model([], [protobuf.beside(f"w{n}", [2], "x.onnx", 8) for n in range(9)], [], []))
+    path.write_bytes(
+        onnx_protobuf.model([], [onnx_protobuf.beside(f"w{n}", [2], "x.onnx", 8) for n in range(9)], [], [])
+    )
     onnx.check(path)
     monkeypatch.setattr(onnx, "_MOST_FIELDS", 50)
     with pytest.raises(BrokenError, match="no ONNX file"):
@@ -253,7 +259,7 @@ def test_a_file_of_very_many_very_small_fields_is_not_believed(tmp_path: Path, m
 
 
 def test_a_model_that_was_cut_anywhere_is_not_whole(tmp_path: Path) -> None:
-    whole = (put_folder(tmp_path, "tiny-oga") / "model.onnx").read_bytes()
+    whole = (write_genai_model(tmp_path, "tiny-oga") / "model.onnx").read_bytes()
     cut = tmp_path / "cut.onnx"
     for size in (1, 10, 50, len(whole) // 2, len(whole) - 1):
         cut.write_bytes(whole[:size])
@@ -264,7 +270,7 @@ def test_a_model_that_was_cut_anywhere_is_not_whole(tmp_path: Path) -> None:
 @settings(max_examples=40)
 @given(noise=st.binary(max_size=200), place=st.integers(0, 3000))
 def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, noise: bytes, place: int) -> None:
-    data = bytearray(protobuf.model([], [protobuf.beside(f"w{n}", [2], "d", 8) for n in range(60)], [], []))
+    data = bytearray(onnx_protobuf.model([], [onnx_protobuf.beside(f"w{n}", [2], "d", 8) for n in range(60)], [], []))
     data[place : place + len(noise)] = noise
     path = tmp_path_factory.mktemp("noise") / "x.onnx"
     path.write_bytes(data)
@@ -278,17 +284,17 @@ def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, n
 @settings(max_examples=60)
 @given(st.text("ab", max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
 def test_stop_words_are_found_however_the_text_is_cut(text: str, words: list[str], data: st.DataObject) -> None:
-    cutter, shown, at = Cutter(words), "", 0
-    while at < len(text) and not cutter.found:
+    stop_words, shown, at = StopWordFilter(words), "", 0
+    while at < len(text) and not stop_words.found:
         size = data.draw(st.integers(1, 5))
-        shown += cutter.feed(text[at : at + size])
+        shown += stop_words.feed(text[at : at + size])
         at += size
-    if not cutter.found:
-        shown += cutter.rest()
+    if not stop_words.found:
+        shown += stop_words.rest()
     ends = [place for word in words if (place := text.find(word)) >= 0]
     if not ends:
         assert shown == text
     else:
-        assert cutter.found
+        assert stop_words.found
         assert text.startswith(shown)
         assert not any(word in shown for word in words)

@@ -13,25 +13,25 @@ from typing import Any
 
 import pytest
 
-from tests.house.client import Client, together
-from tests.house.exchange import Exchange
-from tests.house.folders import RECITAL, put_folder
-from tests.house.ports import free_port
-from tests.house.waiting import wait_for
+from tests.support.http_client import RawHttpClient, run_concurrently
+from tests.support.http_exchange import HttpExchange
+from tests.support.models.genai_models import GENAI_TEXT, write_genai_model
+from tests.support.ports import free_port
+from tests.support.waiting import wait_for
 from workers.engines.flags import FlagError
-from workers.engines.oga_server import parse
+from workers.engines.oga_server.server import parse
 
 KEY = "let-me-in"
-PIECES = RECITAL.split()
+PIECES = GENAI_TEXT.split()
 
 
 @contextmanager
-def served(folder: Path, *words: str) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
+def served(folder: Path, *words: str) -> Iterator[tuple[RawHttpClient, subprocess.Popen[bytes]]]:
     port = free_port()
     command = [sys.executable, "-m", "workers.engines.oga_server", "-m", str(folder), "--port", str(port), *words]
     with subprocess.Popen(command, env={**os.environ, "OGA_API_KEY": KEY}, stdin=subprocess.DEVNULL) as process:
         try:
-            client = Client(port, {"Authorization": f"Bearer {KEY}"})
+            client = RawHttpClient(port, {"Authorization": f"Bearer {KEY}"})
             wait_for(lambda: healthy(client), "it is healthy", 20)
             yield client, process
             client.close()
@@ -39,7 +39,7 @@ def served(folder: Path, *words: str) -> Iterator[tuple[Client, subprocess.Popen
             process.kill()
 
 
-def healthy(client: Client) -> bool:
+def healthy(client: RawHttpClient) -> bool:
     try:
         return client.get("/health").status == 200
     except OSError:
@@ -47,19 +47,19 @@ def healthy(client: Client) -> bool:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    folder = put_folder(tmp_path_factory.mktemp("oga"), "tiny-oga")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawHttpClient]:
+    folder = write_genai_model(tmp_path_factory.mktemp("oga"), "tiny-oga")
     with served(folder, "-a", "public/name", "--ctx-size", "2048", "-t", "1") as (client, _):
         yield client
 
 
 @pytest.fixture
-def endless(tmp_path: Path) -> Iterator[tuple[Client, subprocess.Popen[bytes]]]:
-    with served(put_folder(tmp_path, "tiny-oga-loop"), "-t", "1") as both:
+def endless(tmp_path: Path) -> Iterator[tuple[RawHttpClient, subprocess.Popen[bytes]]]:
+    with served(write_genai_model(tmp_path, "tiny-oga-loop"), "-t", "1") as both:
         yield both
 
 
-def complete(engine: Client, **fields: Any) -> Exchange:
+def complete(engine: RawHttpClient, **fields: Any) -> HttpExchange:
     return engine.post("/v1/completions", {"prompt": "x", "temperature": 0, **fields})
 
 
@@ -89,26 +89,28 @@ def test_how_it_ends_when_it_cannot_begin(words: list[str], code: int, said: str
     assert (ended.returncode, said in ended.stderr, ended.stderr.count("\n")) == (code, True, 1), ended.stderr
 
 
-def test_what_it_says_of_itself(engine: Client) -> None:
+def test_what_it_says_of_itself(engine: RawHttpClient) -> None:
     props = engine.get("/props").json()
     assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (1, 2048)
     assert [each["id"] for each in engine.get("/v1/models").json()["data"]] == ["public/name"]
     assert engine.get("/slots").json()[0]["is_processing"] is False
 
 
-def test_nobody_is_let_in_without_the_key(engine: Client) -> None:
+def test_requests_without_the_key_are_refused(engine: RawHttpClient) -> None:
     for key in ("", "let-me-i", f"{KEY}n", "\u00e9"):
-        stranger = Client(engine.port, {"Authorization": f"Bearer {key}".encode().decode("latin-1")} if key else None)
+        stranger = RawHttpClient(
+            engine.port, {"Authorization": f"Bearer {key}".encode().decode("latin-1")} if key else None
+        )
         for answer in (stranger.get("/slots"), stranger.post("/v1/completions", {"prompt": "x"})):
             assert (answer.status, answer.error["type"]) == (401, "authentication_error")
         assert stranger.get("/health").status == 200
 
 
-def test_whole_and_streamed_say_the_same(engine: Client) -> None:
+def test_whole_and_streamed_say_the_same(engine: RawHttpClient) -> None:
     whole = complete(engine)
-    assert (whole.text, whole.json()["choices"][0]["finish_reason"]) == (RECITAL, "stop")
+    assert (whole.text, whole.json()["choices"][0]["finish_reason"]) == (GENAI_TEXT, "stop")
     stream = complete(engine, stream=True, stream_options={"include_usage": True})
-    assert (stream.text, stream.done, stream.complete) == (RECITAL, True, True)
+    assert (stream.text, stream.done, stream.complete) == (GENAI_TEXT, True, True)
     assert stream.chunks[-1]["usage"] == whole.json()["usage"]
     assert whole.json()["timings"]["predicted_n"] == len(PIECES) + 1
     assert {answer["model"] for answer in (whole.json(), *stream.chunks)} == {"public/name"}
@@ -120,27 +122,29 @@ def test_whole_and_streamed_say_the_same(engine: Client) -> None:
         ({"max_tokens": 2}, " One folder", "length"),
         ({"max_completion_tokens": 1, "max_tokens": 5}, " One", "length"),
         ({"max_tokens": 0}, "", "length"),
-        ({"max_tokens": -1}, RECITAL, "stop"),
+        ({"max_tokens": -1}, GENAI_TEXT, "stop"),
         ({"stop": " full"}, " One folder", "stop"),
         ({"stop": ["nobody says this", "ull of num"]}, " One folder f", "stop"),
-        ({"stop": ["full of no", ""]}, RECITAL, "stop"),
-        ({"temperature": 2, "top_k": 1}, RECITAL, "stop"),
-        ({"temperature": 0.5, "top_p": 0.9, "top_k": 10**9, "seed": 2**40}, RECITAL, "stop"),
-        ({"do_sample": False, "temperature": 2}, RECITAL, "stop"),
-        ({"prompt": ["x"]}, RECITAL, "stop"),
-        ({"prompt": [5, 6]}, RECITAL, "stop"),
-        ({"prompt": ""}, RECITAL, "stop"),
+        ({"stop": ["full of no", ""]}, GENAI_TEXT, "stop"),
+        ({"temperature": 2, "top_k": 1}, GENAI_TEXT, "stop"),
+        ({"temperature": 0.5, "top_p": 0.9, "top_k": 10**9, "seed": 2**40}, GENAI_TEXT, "stop"),
+        ({"do_sample": False, "temperature": 2}, GENAI_TEXT, "stop"),
+        ({"prompt": ["x"]}, GENAI_TEXT, "stop"),
+        ({"prompt": [5, 6]}, GENAI_TEXT, "stop"),
+        ({"prompt": ""}, GENAI_TEXT, "stop"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_a_request_may_say(engine: Client, fields: dict[str, Any], text: str, reason: str, stream: bool) -> None:
+def test_what_a_request_may_say(
+    engine: RawHttpClient, fields: dict[str, Any], text: str, reason: str, stream: bool
+) -> None:
     answer = complete(engine, **fields, stream=stream)
     choices = answer.chunks[-1]["choices"] if stream else answer.json()["choices"]
     assert (answer.text, choices[0]["finish_reason"]) == (text, reason)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_log_probabilities(engine: Client, stream: bool) -> None:
+def test_log_probabilities(engine: RawHttpClient, stream: bool) -> None:
     answer = complete(engine, logprobs=3, stop=[" some"], stream=stream)
     parts = [chunk["choices"][0] for chunk in answer.chunks] if stream else answer.json()["choices"]
     told = [token for part in parts if part["logprobs"] for token in part["logprobs"]["content"]]
@@ -151,7 +155,7 @@ def test_log_probabilities(engine: Client, stream: bool) -> None:
     assert '"logprobs":{' not in quiet.body.decode()
 
 
-def test_a_seed_makes_chance_repeat_itself(engine: Client) -> None:
+def test_a_seed_makes_chance_repeat_itself(engine: RawHttpClient) -> None:
     def drawn(seed: int) -> str:
         hot = {"temperature": 400.0, "top_p": 1, "top_k": 0, "max_tokens": 12}
         return complete(engine, **hot, seed=seed).body.decode().partition('"index"')[0]
@@ -180,7 +184,9 @@ def test_a_seed_makes_chance_repeat_itself(engine: Client) -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_it_refuses(engine: Client, path: str, body: dict[str, Any], status: int, said: str, stream: bool) -> None:
+def test_what_it_refuses(
+    engine: RawHttpClient, path: str, body: dict[str, Any], status: int, said: str, stream: bool
+) -> None:
     answer = engine.post(path, {**body, "stream": stream})
     assert (answer.status, answer.error["code"], said in answer.error["message"]) == (status, status, True)
 
@@ -194,13 +200,13 @@ def test_what_it_refuses(engine: Client, path: str, body: dict[str, Any], status
         (b"DELETE /v1/completions HTTP/1.1\r\n%b\r\n", 405),
     ],
 )
-def test_bad_http_is_answered_with_json(engine: Client, sent: bytes, status: int) -> None:
+def test_bad_http_is_answered_with_json(engine: RawHttpClient, sent: bytes, status: int) -> None:
     answer = engine.raw(sent % f"Authorization: Bearer {KEY}\r\n".encode()).finish()
     assert (answer.status, answer.error["code"]) == (status, status)
     assert b"Traceback" not in answer.body
 
 
-def test_a_prompt_beyond_the_context(engine: Client) -> None:
+def test_a_prompt_beyond_the_context(engine: RawHttpClient) -> None:
     answer = complete(engine, prompt="x" * 2048, stream=True)
     assert (answer.status, answer.error["type"]) == (400, "exceed_context_size_error")
     assert (answer.error["n_prompt_tokens"], answer.error["n_ctx"]) == (2048, 2048)
@@ -208,14 +214,14 @@ def test_a_prompt_beyond_the_context(engine: Client) -> None:
     assert (last.status, last.json()["usage"]["completion_tokens"]) == (200, 1)
 
 
-def test_one_after_the_other(engine: Client) -> None:
-    answers = together(6, lambda number: complete(engine, max_tokens=10, stream=number % 2 == 0))
+def test_one_after_the_other(engine: RawHttpClient) -> None:
+    answers = run_concurrently(6, lambda number: complete(engine, max_tokens=10, stream=number % 2 == 0))
     assert {answer.text for answer in answers} == {"".join(f" {word}" for word in PIECES[:10])}
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_who_hangs_up_is_noticed_also_while_waiting(
-    endless: tuple[Client, subprocess.Popen[bytes]], stream: bool
+def test_a_hang_up_is_noticed_also_in_the_queue(
+    endless: tuple[RawHttpClient, subprocess.Popen[bytes]], stream: bool
 ) -> None:
     client, _ = endless
 
@@ -233,7 +239,7 @@ def test_who_hangs_up_is_noticed_also_while_waiting(
     assert complete(client, max_tokens=1).status == 200
 
 
-def test_it_ends_in_good_order_in_mid_answer(endless: tuple[Client, subprocess.Popen[bytes]]) -> None:
+def test_it_ends_in_good_order_in_mid_answer(endless: tuple[RawHttpClient, subprocess.Popen[bytes]]) -> None:
     client, process = endless
     talk = client.start("POST", "/v1/completions", {"prompt": "x", "stream": True})
     talk.until(lambda seen: seen.events)

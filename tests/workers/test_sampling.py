@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from protocol.failures import Code, LemonbusError
-from workers.backends.llamacpp import DESCRIPTOR
-from workers.generation import generation
+from workers.backends.generation_request import generation_request
+from workers.backends.llamacpp.backend import DESCRIPTOR
 
 CHAT = "chat/completions"
 TEXT = "completions"
@@ -18,7 +18,7 @@ TEXT = "completions"
 
 def sent(endpoint: str, body: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     """What the engine is asked."""
-    request = generation(endpoint, msgspec.json.encode(body), True, defaults, DESCRIPTOR.sampling)
+    request = generation_request(endpoint, msgspec.json.encode(body), True, defaults, DESCRIPTOR.sampling)
     return dict(json.loads(request.body))
 
 
@@ -66,11 +66,11 @@ def test_the_requests_own_values_come_before_those_that_were_set(
 
 def test_without_anything_set_a_brief_request_passes_as_it_came() -> None:
     body = b'{ "prompt": "x",  "max_tokens": 5 }'
-    assert generation(TEXT, body, False, {}, DESCRIPTOR.sampling).body is body
+    assert generation_request(TEXT, body, False, {}, DESCRIPTOR.sampling).body is body
 
 
 def test_a_limit_that_was_set_makes_a_request_brief() -> None:
-    request = generation(TEXT, b'{"prompt":"x"}', False, {"max_length": 5}, DESCRIPTOR.sampling)
+    request = generation_request(TEXT, b'{"prompt":"x"}', False, {"max_length": 5}, DESCRIPTOR.sampling)
     assert not request.streamed
     assert json.loads(request.body) == {"prompt": "x", "max_tokens": 5}
 
@@ -87,5 +87,5 @@ def test_a_limit_that_was_set_makes_a_request_brief() -> None:
 )
 def test_a_wrong_value_is_the_callers_error(body: bytes, param: str) -> None:
     with pytest.raises(LemonbusError) as raised:
-        generation(TEXT, body, False, {}, DESCRIPTOR.sampling)
+        generation_request(TEXT, body, False, {}, DESCRIPTOR.sampling)
     assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, param)

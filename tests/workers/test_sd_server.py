@@ -17,24 +17,24 @@ from typing import Any
 
 import pytest
 
-from protocol import forms
-from protocol.forms import Part
-from tests.house import processes
-from tests.house.pictures import pictures, png
-from tests.house.ports import free_port
-from tests.house.waiting import wait_for
-from workers.engines.sd_flags import KEY, PACKAGE
-from workers.pictures import engine_body, engine_form
+from protocol.wire import form_data
+from protocol.wire.form_data import FormPart
+from tests.support import processes
+from tests.support.images import pictures, png
+from tests.support.ports import free_port
+from tests.support.waiting import wait_for
+from workers.backends.sdcpp.image_request import engine_body, engine_form
+from workers.engines.sd_server.flags import KEY, PACKAGE
 
 ROOT = Path(__file__).parents[2]
-STANDIN = ROOT / "tests" / "engines" / "sd_package"
+FAKE_PACKAGE = ROOT / "tests" / "fake_engines" / "sd_package"
 MODULE = [sys.executable, "-m", "workers.engines.sd_server"]
 GENERATIONS, EDITS = "/v1/images/generations", "/v1/images/edits"
 USUAL = ["-m", "/m/x.gguf", "--steps", "4", "-W", "64", "-H", "64"]
 PNG, JPEG = b"\x89PNG", b"\xff\xd8"
 
 
-class Direct:
+class SdServerProcess:
     """One running sd-server."""
 
     def __init__(self, port: int, process: subprocess.Popen[bytes]) -> None:
@@ -55,9 +55,11 @@ class Direct:
     def draw(self, key: str = "", **body: Any) -> tuple[int, Any]:
         return self.ask("POST", GENERATIONS, engine_body(json.dumps(body).encode()), key)
 
-    def edit(self, *files: Part, **body: Any) -> tuple[int, Any]:
-        form = engine_form(forms.written([Part(forms.FIELDS, json.dumps(body).encode()), *files]))
-        return self.ask("POST", EDITS, form, kind=f"{forms.KIND}; boundary={forms.boundary_of(form)}")
+    def edit(self, *files: FormPart, **body: Any) -> tuple[int, Any]:
+        form = engine_form(form_data.encode([FormPart(form_data.JSON_FIELDS_PART, json.dumps(body).encode()), *files]))
+        return self.ask(
+            "POST", EDITS, form, kind=f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(form)}"
+        )
 
     def ready(self) -> bool:
         assert self.process.poll() is None, "it ended"
@@ -68,11 +70,11 @@ class Direct:
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(STANDIN)]), **more}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(FAKE_PACKAGE)]), **more}
 
 
 @contextmanager
-def serving(words: list[str], environ: dict[str, str]) -> Iterator[Direct]:
+def serving(words: list[str], environ: dict[str, str]) -> Iterator[SdServerProcess]:
     port = free_port()
     with subprocess.Popen(
         [*MODULE, "--listen-ip", "127.0.0.1", "--listen-port", str(port), *words],
@@ -81,7 +83,7 @@ def serving(words: list[str], environ: dict[str, str]) -> Iterator[Direct]:
         stderr=subprocess.PIPE,
     ) as process:
         try:
-            direct = Direct(port, process)
+            direct = SdServerProcess(port, process)
             wait_for(direct.ready, "sd-server listens", 30)
             yield direct
         finally:
@@ -89,12 +91,12 @@ def serving(words: list[str], environ: dict[str, str]) -> Iterator[Direct]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Direct]:
+def server() -> Iterator[SdServerProcess]:
     with serving([*USUAL, "-s", "5"], environment()) as direct:
         yield direct
 
 
-def test_pictures_are_as_they_were_asked_for(server: Direct) -> None:
+def test_pictures_are_as_they_were_asked_for(server: SdServerProcess) -> None:
     status, answer = server.draw(prompt="a cat", size="72x48", n=2, seed=1, steps=3)
     assert status == 200
     assert set(answer) == {"created", "data", "output_format"}
@@ -105,7 +107,7 @@ def test_pictures_are_as_they_were_asked_for(server: Direct) -> None:
     assert pictures(server.draw(prompt="a cat", size="72x48", seed=1, steps=4)[1]) != [first]
 
 
-def test_what_nobody_asked_for_is_the_command_lines(server: Direct) -> None:
+def test_unset_parameters_come_from_the_command_line(server: SdServerProcess) -> None:
     body = json.dumps({"prompt": "a cat"}).encode()
     (picture,) = pictures(server.ask("POST", GENERATIONS, body)[1])
     assert (picture.width, picture.height) == (64, 64)
@@ -130,21 +132,21 @@ def test_what_nobody_asked_for_is_the_command_lines(server: Direct) -> None:
         (b'{"prompt":"nothing"}', 500, "no results"),
     ],
 )
-def test_errors(server: Direct, body: bytes, status: int, words: str) -> None:
+def test_errors(server: SdServerProcess, body: bytes, status: int, words: str) -> None:
     found, answer = server.ask("POST", GENERATIONS, body)
     assert found == status
     assert words in answer["error"]["message"]
     assert answer["error"]["code"] == status
 
 
-def test_pictures_from_pictures(server: Direct) -> None:
-    def drawn(*files: Part, **body: Any) -> Any:
+def test_pictures_from_pictures(server: SdServerProcess) -> None:
+    def drawn(*files: FormPart, **body: Any) -> Any:
         status, answer = server.edit(*files, prompt="a hat", seed=1, **body)
         assert status == 200, answer
         return pictures(answer)[0]
 
-    cat, dog = Part("image", png(40, 24, 10), "cat.png"), Part("image", png(9, 9, 20), "dog.png")
-    mask = Part("mask", png(8, 8, 255), "mask.png")
+    cat, dog = FormPart("image", png(40, 24, 10), "cat.png"), FormPart("image", png(9, 9, 20), "dog.png")
+    mask = FormPart("mask", png(8, 8, 255), "mask.png")
     alone = drawn(cat)
     assert (alone.width, alone.height) == (40, 24), "as large as what it is made from"
     assert drawn(cat) == alone
@@ -157,27 +159,35 @@ def test_pictures_from_pictures(server: Direct) -> None:
     ("kind", "body", "words"),
     [
         ("application/json", b"{}", "the form cannot be read"),
-        (f"{forms.KIND}; boundary=x", b"--y", "the form cannot be read"),
-        (f"{forms.KIND}; boundary=x", forms.written([Part("prompt", b"a")], "x"), "at least one image"),
-        (f"{forms.KIND}; boundary=x", forms.written([Part("image[]", png(8, 8), "a")], "x"), "prompt required"),
+        (f"{form_data.MEDIA_TYPE}; boundary=x", b"--y", "the form cannot be read"),
         (
-            f"{forms.KIND}; boundary=x",
-            forms.written([Part("prompt", b"a"), Part("image", png(8, 8)[:40], "a")], "x"),
+            f"{form_data.MEDIA_TYPE}; boundary=x",
+            form_data.encode([FormPart("prompt", b"a")], "x"),
+            "at least one image",
+        ),
+        (
+            f"{form_data.MEDIA_TYPE}; boundary=x",
+            form_data.encode([FormPart("image[]", png(8, 8), "a")], "x"),
+            "prompt required",
+        ),
+        (
+            f"{form_data.MEDIA_TYPE}; boundary=x",
+            form_data.encode([FormPart("prompt", b"a"), FormPart("image", png(8, 8)[:40], "a")], "x"),
             "a picture cannot be read",
         ),
         (
-            f"{forms.KIND}; boundary=x",
-            forms.written([Part("prompt", b"a"), Part("n", b"x"), Part("image", png(8, 8), "a")], "x"),
+            f"{form_data.MEDIA_TYPE}; boundary=x",
+            form_data.encode([FormPart("prompt", b"a"), FormPart("n", b"x"), FormPart("image", png(8, 8), "a")], "x"),
             "the form cannot be read",
         ),
     ],
 )
-def test_forms_that_are_none(server: Direct, kind: str, body: bytes, words: str) -> None:
+def test_forms_that_are_none(server: SdServerProcess, kind: str, body: bytes, words: str) -> None:
     status, answer = server.ask("POST", EDITS, body, kind=kind)
     assert (status, words in answer["error"]["message"]) == (400, True), answer
 
 
-def test_other_routes(server: Direct) -> None:
+def test_other_routes(server: SdServerProcess) -> None:
     assert server.ask("GET", "/health") == (200, {"status": "ok"})
     assert server.ask("GET", "/nope")[0] == server.ask("POST", "/v1/nope", b"{}")[0] == 404
 
@@ -213,7 +223,7 @@ def test_it_ends_with_its_parent() -> None:
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        wait_for(Direct(port, parent).ready, "sd-server listens", 30)
+        wait_for(SdServerProcess(port, parent).ready, "sd-server listens", 30)
         parent.kill()
         wait_for(lambda: not processes.alive(child), "it ended, too")
 
@@ -240,9 +250,9 @@ def test_command_lines_that_make_no_sense(words: list[str], code: int, said: str
     importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed: see CONTRIBUTING.md"
 )
 def test_the_real_library_draws(tmp_path: Path) -> None:
-    from tests.house.tiny import painter  # noqa: PLC0415 - it takes what only this test needs
+    from tests.support.models import diffusion_gguf  # noqa: PLC0415 - it takes what only this test needs
 
-    painter.write(tmp_path)
+    diffusion_gguf.write(tmp_path)
     words = ["--diffusion-model", str(tmp_path / "dit.gguf"), "--llm", str(tmp_path / "llm.gguf")]
     words += ["--tae", str(tmp_path / "tae.gguf"), "-t", "1", "--steps", "1", "-W", "64", "-H", "64"]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -259,6 +269,6 @@ def test_the_real_library_draws(tmp_path: Path) -> None:
             assert base64.b64decode(answer["data"][0]["b64_json"]).startswith(magic)
         assert direct.draw(prompt="a", scheduler="no-such")[0] == 400
         edited = direct.edit(
-            Part("image", png(64, 64), "a"), Part("mask", png(8, 8), "m"), prompt="a", strength=0.5, seed=1
+            FormPart("image", png(64, 64), "a"), FormPart("mask", png(8, 8), "m"), prompt="a", strength=0.5, seed=1
         )
         assert (edited[0], pictures(edited[1])[0].width) == (200, 64)

@@ -14,21 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import forms, installed
+from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
-from protocol.forms import Part
-from protocol.installed import Record
-from protocol.recipes import ModelSpec
-from protocol.settings import Settings
-from tests.house.hub import gguf
-from tests.house.pictures import png, safetensors
-from workers.backends import ARGUMENTS
-from workers.backends.sdcpp import SdCpp
-from workers.backends.sdcpp_recipe import DESCRIPTOR, PARTS
-from workers.check import check
-from workers.engines import sd_flags
+from protocol.models import installations
+from protocol.models.installations import InstallationRecord
+from protocol.models.recipes import ModelSpec
+from protocol.wire import form_data
+from protocol.wire.form_data import FormPart
+from tests.support.fakes.hub import gguf
+from tests.support.images import png, safetensors
+from workers.backends.registry import ARGUMENT_CHECKS
+from workers.backends.sdcpp.backend import SdCppBackend
+from workers.backends.sdcpp.descriptor import DESCRIPTOR, PARTS
+from workers.backends.sdcpp.image_request import engine_body
 from workers.engines.flags import FlagError
-from workers.pictures import engine_body
+from workers.engines.sd_server import flags
+from workers.worker.load_check import check_model
 
 OPTIONS = {"steps": 4, "cfg_scale": 1.0, "width": 512, "height": 768}
 TAGGED = re.compile(rb"<sd_cpp_extra_args>(.*?)</sd_cpp_extra_args>")
@@ -42,9 +43,9 @@ def program(tmp_path: Path) -> str:
     return str(path)
 
 
-def made(program: str = "sd-server", backend: str = "system", file: str = "/m/x.gguf", **options: Any) -> SdCpp:
+def made(program: str = "sd-server", backend: str = "system", file: str = "/m/x.gguf", **options: Any) -> SdCppBackend:
     spec = ModelSpec("user.x", "a/b", "sd-cpp", backend, "image", file, options=options)
-    return SdCpp(spec, Settings(sd_server=program, cache_dir="/home"))
+    return SdCppBackend(spec, Settings(sd_server=program, cache_dir="/home"))
 
 
 def test_the_command_line(program: str) -> None:
@@ -66,29 +67,31 @@ def test_a_text_encoder_beside_it_makes_the_models_file_a_diffusion_model(progra
 
 
 def test_our_own_program_and_an_installed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / sd_flags.PACKAGE).mkdir()
-    (tmp_path / sd_flags.PACKAGE / "__init__.py").touch()
-    (tmp_path / f"{sd_flags.PACKAGE}_python-0.4.7.dist-info").mkdir()
+    (tmp_path / flags.PACKAGE).mkdir()
+    (tmp_path / flags.PACKAGE / "__init__.py").touch()
+    (tmp_path / f"{flags.PACKAGE}_python-0.4.7.dist-info").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     spec = ModelSpec("x", "a/b", "sd-cpp", "cpu", "image", "/m/x.gguf", options={"sdcpp_args": "--nope"})
     settings = Settings(cache_dir=str(tmp_path), api_key="k")
-    ours = SdCpp(spec, settings)
+    ours = SdCppBackend(spec, settings)
     assert ours.command(5)[:3] == [sys.executable, "-m", "workers.engines.sd_server"]
-    assert ours.environment({"PYTHONPATH": "p"})[sd_flags.KEY] == "k"
+    assert ours.environment({"PYTHONPATH": "p"})[flags.KEY] == "k"
     assert ours.facts(b'{"data":[]}').version == "0.4.7"
     with pytest.raises(LemonbusError, match="unknown argument --nope"):
         ours.check()
 
-    folder = installed.home(str(tmp_path), "sd-cpp", "cpu") / "b1-abc"
+    folder = installations.backend_folder(str(tmp_path), "sd-cpp", "cpu") / "b1-abc"
     (folder / "files").mkdir(parents=True)
     (folder / "files" / "sd-server").touch()
-    (folder / installed.RECORD).write_bytes(
+    (folder / installations.RECORD_FILE).write_bytes(
         json.dumps(
             {"recipe": "sd-cpp", "backend": "cpu", "version": "b1", "digest": "abc", "program": "sd-server"}
         ).encode()
     )
-    assert installed.find(str(tmp_path), "sd-cpp", "cpu")[0].record == Record("sd-cpp", "cpu", "b1", "abc", "sd-server")
-    release = SdCpp(spec, settings)
+    assert installations.find_installations(str(tmp_path), "sd-cpp", "cpu")[0].record == InstallationRecord(
+        "sd-cpp", "cpu", "b1", "abc", "sd-server"
+    )
+    release = SdCppBackend(spec, settings)
     release.check()
     assert release.command(5)[0] == str(folder / "files" / "sd-server")
     assert release.environment({"PYTHONPATH": "p"})["LD_LIBRARY_PATH"] == str(folder / "files")
@@ -105,34 +108,34 @@ def test_our_own_program_and_an_installed_one(tmp_path: Path, monkeypatch: pytes
 )
 def test_a_missing_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, words: list[str]) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as raised:
         made(str(tmp_path / "no-such-server"), backend).check()
-    message = told.value.failure.message
+    message = raised.value.failure.message
     assert all(word in message for word in words), message
     assert str(tmp_path) not in message
 
 
 @pytest.mark.parametrize("flag", [*DESCRIPTOR.forbidden_flags, "--listen-port=1"])
 def test_flags_that_are_ours(flag: str) -> None:
-    with pytest.raises(LemonbusError) as told:
-        ARGUMENTS["sdcpp_args"](f"--fa {flag} 1")
-    assert told.value.failure.param == "sdcpp_args"
-    assert flag.partition("=")[0] in told.value.failure.message
+    with pytest.raises(LemonbusError) as raised:
+        ARGUMENT_CHECKS["sdcpp_args"](f"--fa {flag} 1")
+    assert raised.value.failure.param == "sdcpp_args"
+    assert flag.partition("=")[0] in raised.value.failure.message
 
 
-@given(st.lists(st.one_of(st.sampled_from(sorted(sd_flags.FLAGS)), st.text(max_size=8)), max_size=6))
+@given(st.lists(st.one_of(st.sampled_from(sorted(flags.FLAGS)), st.text(max_size=8)), max_size=6))
 def test_any_command_line_is_read_or_refused(words: list[str]) -> None:
     with contextlib.suppress(FlagError):
-        sd_flags.parse(words)
+        flags.parse(words)
 
 
 def test_our_program_knows_every_part_of_a_model() -> None:
-    assert set(PARTS) <= set(sd_flags.FLAGS)
-    assert set(DESCRIPTOR.forbidden_flags) - set(sd_flags.FLAGS) == {"--help", "-h", "--serve-html-path"}
+    assert set(PARTS) <= set(flags.FLAGS)
+    assert set(DESCRIPTOR.forbidden_flags) - set(flags.FLAGS) == {"--help", "-h", "--serve-html-path"}
 
 
 def test_the_environment() -> None:
-    inherited = {"PATH": "/bin", "LEMONBUS_API_KEY": "k", "HF_TOKEN": "t", "PYTHONPATH": "p", sd_flags.KEY: "old"}
+    inherited = {"PATH": "/bin", "LEMONBUS_API_KEY": "k", "HF_TOKEN": "t", "PYTHONPATH": "p", flags.KEY: "old"}
     assert made().environment(inherited) == {"PATH": "/bin", "GOMP_SPINCOUNT": "300"}
 
 
@@ -175,9 +178,9 @@ def test_files_that_are_not(
     good.write_bytes(safetensors())
     broken = str(tmp_path / name)
     backend = made(program, file=str(good), sdcpp_args=f"--vae {broken}") if part else made(program, file=broken)
-    with pytest.raises(LemonbusError) as told:
-        check(backend.spec, backend)
-    failure = told.value.failure
+    with pytest.raises(LemonbusError) as raised:
+        check_model(backend.spec, backend)
+    failure = raised.value.failure
     assert (failure.code, reason in failure.message) == (Code.LOAD_FAILED, True), failure
     assert str(tmp_path) not in failure.message
 
@@ -191,7 +194,7 @@ def asked(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return sent, json.loads(found[0])
 
 
-def test_what_openai_knows_goes_beside_the_prompt_and_the_rest_into_it() -> None:
+def test_openai_fields_are_sent_as_fields_and_the_rest_in_the_prompt_tag() -> None:
     body = {"prompt": "a cat", "n": 2, "size": "64x96", "output_format": "png", "model": "x", "quality": "hd"}
     more = {"seed": 7, "steps": 3, "cfg_scale": 1.5, "negative_prompt": "dogs", "sample_method": "euler"}
     sent, extras = asked({**body, **more, "response_format": "b64_json"})
@@ -220,32 +223,32 @@ WHITE = png(8, 8, 255)
 
 def test_a_form_becomes_the_engines(program: str) -> None:
     fields = {"prompt": "a hat", "n": 2, "size": "64x64", "seed": 7, "strength": 0.5, "user": "me"}
-    body = forms.written(
+    body = form_data.encode(
         [
-            Part(forms.FIELDS, json.dumps(fields).encode()),
-            Part("image", b"one", "a"),
-            Part("image", b"two", "b"),
-            Part("mask", WHITE, "m"),
+            FormPart(form_data.JSON_FIELDS_PART, json.dumps(fields).encode()),
+            FormPart("image", b"one", "a"),
+            FormPart("image", b"two", "b"),
+            FormPart("mask", WHITE, "m"),
         ]
     )
     request = made(program).request("images/edits", "", body, stream=False)
     assert (request.path, request.streamed) == ("/v1/images/edits", False)
-    sent = forms.read(forms.boundary_in(request.content_type), request.body)
+    sent = form_data.parse(form_data.boundary_from_content_type(request.content_type), request.body)
     assert [(part.name, part.data) for part in sent if part.filename] == [
         ("image[]", b"one"),
         ("image[]", b"two"),
         ("mask", WHITE),
     ]
-    told = {part.name: part.text() for part in sent if not part.filename}
-    assert set(told) == {"prompt", "n", "size"}
-    assert json.loads(TAGGED.findall(told["prompt"].encode())[0]) == {"seed": 7, "strength": 0.5}
+    raised = {part.name: part.text() for part in sent if not part.filename}
+    assert set(raised) == {"prompt", "n", "size"}
+    assert json.loads(TAGGED.findall(raised["prompt"].encode())[0]) == {"seed": 7, "strength": 0.5}
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", forms.written([Part("prompt", b"a")])])
+@pytest.mark.parametrize("body", [b"", b"{}", form_data.encode([FormPart("prompt", b"a")])])
 def test_forms_that_are_none(body: bytes) -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as raised:
         made().request("images/edits", "", body, stream=False)
-    assert told.value.failure.http_status == 400
+    assert raised.value.failure.http_status == 400
 
 
 @pytest.mark.parametrize(
@@ -258,9 +261,9 @@ def test_forms_that_are_none(body: bytes) -> None:
     ],
 )
 def test_the_tag_in_a_prompt_is_refused(prompt: str) -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as raised:
         engine_body(json.dumps({"prompt": prompt}).encode())
-    assert (told.value.failure.http_status, told.value.failure.param) == (400, "prompt")
+    assert (raised.value.failure.http_status, raised.value.failure.param) == (400, "prompt")
 
 
 def test_the_tag_in_a_negative_prompt_is_only_text() -> None:
@@ -270,16 +273,16 @@ def test_the_tag_in_a_negative_prompt_is_only_text() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"prompt":3}', b"[" * 100_000])
 def test_bodies_that_are_none(body: bytes) -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as raised:
         made().request("images/generations", "", body, stream=False)
-    assert told.value.failure.http_status == 400
+    assert raised.value.failure.http_status == 400
 
 
 @pytest.mark.parametrize("endpoint", ["chat/completions", "images/variations", "slots"])
 def test_what_it_does_not_serve(endpoint: str) -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as raised:
         made().request(endpoint, "", b'{"prompt":"a"}', stream=False)
-    assert told.value.failure.code == Code.UNSUPPORTED
+    assert raised.value.failure.code == Code.UNSUPPORTED
 
 
 @pytest.mark.parametrize(

@@ -15,27 +15,27 @@ from pathlib import Path
 
 import pytest
 
-from protocol import forms
-from protocol.forms import Part
-from protocol.recipes import ModelSpec
-from protocol.settings import Settings
-from tests.house.models import STORY, tiny_models
-from tests.house.ports import free_port
-from tests.house.sounds import wav
-from tests.house.waiting import wait_for
-from workers.backends.whispercpp import WhisperCpp
+from protocol.config.settings import Settings
+from protocol.models.recipes import ModelSpec
+from protocol.wire import form_data
+from protocol.wire.form_data import FormPart
+from tests.support.audio import wav
+from tests.support.models.tiny_models import CHAT_TEXT, tiny_models
+from tests.support.ports import free_port
+from tests.support.waiting import wait_for
+from workers.backends.whispercpp.backend import WhisperCppBackend
 
 MODELS = tiny_models() / "models"
 KEY = "open-sesame"
-SOUND = Part("file", wav(1.2), "a.wav")
-LONG = Part("file", wav(120, rate=4_000, width=1), "long.wav")
+SOUND = FormPart("file", wav(1.2), "a.wav")
+LONG = FormPart("file", wav(120, rate=4_000, width=1), "long.wav")
 """Four windows for the model that is slow: over two seconds."""
 
 
-class Engine:
+class WhisperServerProcess:
     """One process, and how to ask it."""
 
-    def __init__(self, backend: WhisperCpp, process: subprocess.Popen[bytes], port: int) -> None:
+    def __init__(self, backend: WhisperCppBackend, process: subprocess.Popen[bytes], port: int) -> None:
         self.backend, self.process, self.port = backend, process, port
 
     def connect(self) -> http.client.HTTPConnection:
@@ -52,18 +52,18 @@ class Engine:
         finally:
             connection.close()
 
-    def start(self, *parts: Part, **headers: str) -> http.client.HTTPConnection:
+    def start(self, *parts: FormPart, **headers: str) -> http.client.HTTPConnection:
         """Send a request and read nothing yet."""
-        body = forms.written(parts)
+        body = form_data.encode(parts)
         connection = self.connect()
-        given = {"Content-Type": f"multipart/form-data; boundary={forms.boundary_of(body)}"}
+        given = {"Content-Type": f"multipart/form-data; boundary={form_data.boundary_from_body(body)}"}
         given["Authorization"] = f"Bearer {KEY}"
         connection.request(
             "POST", "/inference", body, given | {name.replace("_", "-"): v for name, v in headers.items()}
         )
         return connection
 
-    def ask(self, *parts: Part, **headers: str) -> tuple[int, str, bytes]:
+    def ask(self, *parts: FormPart, **headers: str) -> tuple[int, str, bytes]:
         connection = self.start(*parts, **headers)
         try:
             answer = connection.getresponse()
@@ -73,9 +73,9 @@ class Engine:
 
 
 @contextmanager
-def running(model: str) -> Iterator[Engine]:
+def running(model: str) -> Iterator[WhisperServerProcess]:
     spec = ModelSpec("x", "x", "whispercpp", "cpu", "audio", str(MODELS / f"{model}.bin"), options={"threads": 1})
-    backend = WhisperCpp(spec, Settings(api_key=KEY))
+    backend = WhisperCppBackend(spec, Settings(api_key=KEY))
     port = free_port()
     with subprocess.Popen(
         backend.command(port),
@@ -84,7 +84,7 @@ def running(model: str) -> Iterator[Engine]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
-        engine = Engine(backend, process, port)
+        engine = WhisperServerProcess(backend, process, port)
         try:
             wait_for(lambda: engine.get("/health")[0] == 200, f"{model} is healthy", 20)
             yield engine
@@ -93,7 +93,7 @@ def running(model: str) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Iterator[Engine]:
+def tiny() -> Iterator[WhisperServerProcess]:
     with running("tiny-whisper") as engine:
         yield engine
 
@@ -101,23 +101,23 @@ def tiny() -> Iterator[Engine]:
 @pytest.mark.parametrize(
     ("form", "kind", "begins"),
     [
-        ("json", "application/json", f'{{"text":"{STORY}'),
-        ("text", "text/plain; charset=utf-8", STORY),
+        ("json", "application/json", f'{{"text":"{CHAT_TEXT}'),
+        ("text", "text/plain; charset=utf-8", CHAT_TEXT),
         ("srt", "application/x-subrip; charset=utf-8", "1\n00:00:00,000 --> 00:00:01,000\nOnce"),
         ("vtt", "text/vtt; charset=utf-8", "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nOnce"),
         ("verbose_json", "application/json", '{"task":"transcribe","language":"english","duration":1.2,'),
     ],
 )
-def test_forms_of_the_answer(tiny: Engine, form: str, kind: str, begins: str) -> None:
-    status, said, body = tiny.ask(Part("response_format", form.encode()), SOUND)
+def test_forms_of_the_answer(tiny: WhisperServerProcess, form: str, kind: str, begins: str) -> None:
+    status, said, body = tiny.ask(FormPart("response_format", form.encode()), SOUND)
     assert (status, said) == (200, kind)
     assert body.decode().startswith(begins), body
 
 
-def test_tokens_and_words(tiny: Engine) -> None:
-    [segment] = json.loads(tiny.ask(Part("response_format", b"verbose_json"), SOUND)[2])["segments"]
-    assert segment["tokens"] == list(range(len(STORY.split())))
-    assert [word["word"] for word in segment["words"]] == [f" {word}" for word in STORY.split()]
+def test_tokens_and_words(tiny: WhisperServerProcess) -> None:
+    [segment] = json.loads(tiny.ask(FormPart("response_format", b"verbose_json"), SOUND)[2])["segments"]
+    assert segment["tokens"] == list(range(len(CHAT_TEXT.split())))
+    assert [word["word"] for word in segment["words"]] == [f" {word}" for word in CHAT_TEXT.split()]
     assert segment["words"][0]["start"] == 0.0
     assert segment["words"][-1]["end"] == segment["end"] == 1.0
 
@@ -125,27 +125,27 @@ def test_tokens_and_words(tiny: Engine) -> None:
 @pytest.mark.parametrize(
     ("parts", "why"),
     [
-        ([Part("language", b"en")], "no 'file' field"),
+        ([FormPart("language", b"en")], "no 'file' field"),
         ([SOUND, SOUND], "more than one 'file'"),
-        ([Part("file", b"ID3 a song", "a.mp3")], "send WAV, MP3"),
-        ([Part("response_format", b"xml"), SOUND], "response_format cannot be xml"),
-        ([Part("beam_size", b"99"), SOUND], "beam_size cannot be 99"),
+        ([FormPart("file", b"ID3 a song", "a.mp3")], "send WAV, MP3"),
+        ([FormPart("response_format", b"xml"), SOUND], "response_format cannot be xml"),
+        ([FormPart("beam_size", b"99"), SOUND], "beam_size cannot be 99"),
     ],
 )
-def test_bad_requests(tiny: Engine, parts: list[Part], why: str) -> None:
+def test_bad_requests(tiny: WhisperServerProcess, parts: list[FormPart], why: str) -> None:
     status, _, body = tiny.ask(*parts)
     error = json.loads(body)["error"]
     assert (status, error["code"], error["type"]) == (400, 400, "invalid_request_error")
     assert why in error["message"]
 
 
-def test_nothing_is_heard_in_nothing_also_after_something(tiny: Engine) -> None:
-    assert STORY in tiny.ask(SOUND)[2].decode()
+def test_silence_gives_no_text_also_after_speech(tiny: WhisperServerProcess) -> None:
+    assert CHAT_TEXT in tiny.ask(SOUND)[2].decode()
     for seconds in (0.0, 0.05):
-        assert json.loads(tiny.ask(Part("file", wav(seconds), "a.wav"))[2]) == {"text": ""}
+        assert json.loads(tiny.ask(FormPart("file", wav(seconds), "a.wav"))[2]) == {"text": ""}
 
 
-def test_decoding_as_it_was_asked_for(tiny: Engine) -> None:
+def test_decoding_as_it_was_asked_for(tiny: WhisperServerProcess) -> None:
     fields = {
         "beam_size": "3",
         "best_of": "2",
@@ -154,13 +154,13 @@ def test_decoding_as_it_was_asked_for(tiny: Engine) -> None:
         "language": "de",
         "max_len": "9",
     }
-    parts = [Part(name, text.encode()) for name, text in fields.items()]
-    status, _, body = tiny.ask(*parts, Part("response_format", b"verbose_json"), SOUND)
+    parts = [FormPart(name, text.encode()) for name, text in fields.items()]
+    status, _, body = tiny.ask(*parts, FormPart("response_format", b"verbose_json"), SOUND)
     assert status == 200, body
     assert json.loads(body)["language"] == "english", "the model knows no other"
 
 
-def test_other_paths_keys_and_bodies(tiny: Engine) -> None:
+def test_other_paths_keys_and_bodies(tiny: WhisperServerProcess) -> None:
     assert tiny.get("/health") == (200, b'{"status": "ok"}'), "which nobody needs a key for"
     assert tiny.get("/v1/models")[0] == 401
     assert json.loads(tiny.get("/v1/models", KEY)[1])["data"][0]["id"] == "tiny-whisper"
@@ -175,7 +175,7 @@ def test_other_paths_keys_and_bodies(tiny: Engine) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 411 ")
 
 
-def quiet(engine: Engine) -> bool:
+def quiet(engine: WhisperServerProcess) -> bool:
     request = engine.backend.busy()
     connection = engine.connect()
     try:
@@ -187,7 +187,7 @@ def quiet(engine: Engine) -> bool:
         connection.close()
 
 
-def test_one_at_a_time_and_it_stops_when_nobody_listens() -> None:
+def test_one_request_at_a_time_and_a_hang_up_stops_it() -> None:
     with running("slow-whisper") as engine:
         spent = cpu_of(engine)
         first = engine.start(LONG)
@@ -202,7 +202,7 @@ def test_one_at_a_time_and_it_stops_when_nobody_listens() -> None:
         assert engine.process.wait(5) == 0
 
 
-def cpu_of(engine: Engine) -> float:
+def cpu_of(engine: WhisperServerProcess) -> float:
     fields = Path(f"/proc/{engine.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -231,7 +231,9 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        engine = Engine(WhisperCpp(ModelSpec("x", "x", "whispercpp", "cpu", "audio", ""), Settings()), parent, port)
+        engine = WhisperServerProcess(
+            WhisperCppBackend(ModelSpec("x", "x", "whispercpp", "cpu", "audio", ""), Settings()), parent, port
+        )
         try:
             wait_for(lambda: engine.get("/health")[0] == 200, "it is healthy", 20)
         finally:

@@ -12,23 +12,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import forms, installed
+from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
-from protocol.forms import Part
-from protocol.installed import Record
-from protocol.recipes import ModelSpec
-from protocol.settings import Settings
-from workers.backends import ARGUMENTS
-from workers.backends.whispercpp import WhisperCpp
+from protocol.models import installations
+from protocol.models.installations import InstallationRecord
+from protocol.models.recipes import ModelSpec
+from protocol.wire import form_data
+from protocol.wire.form_data import FormPart
+from workers.backends.registry import ARGUMENT_CHECKS
+from workers.backends.whispercpp.backend import WhisperCppBackend
 from workers.engines.flags import FlagError
-from workers.engines.whisper_flags import FLAGS, read, wishes
+from workers.engines.whisper_server.flags import FLAGS, parse_command_line, parse_form_fields
 
-FORM = forms.written([Part("model", b"m"), Part("language", b"de"), Part("file", b"RIFF", "a.wav")])
+FORM = form_data.encode([FormPart("model", b"m"), FormPart("language", b"de"), FormPart("file", b"RIFF", "a.wav")])
 
 
-def made(backend: str = "cpu", home: str = "/home", key: str = "", kind: str = "audio", **options: Any) -> WhisperCpp:
+def made(
+    backend: str = "cpu", home: str = "/home", key: str = "", kind: str = "audio", **options: Any
+) -> WhisperCppBackend:
     spec = ModelSpec("user.x", "x", "whispercpp", backend, kind, "/models/x.bin", options=options)
-    return WhisperCpp(spec, Settings(cache_dir=home, api_key=key))
+    return WhisperCppBackend(spec, Settings(cache_dir=home, api_key=key))
 
 
 def pair(command: list[str], flag: str) -> str:
@@ -47,11 +50,14 @@ def test_the_command_line() -> None:
 
 @pytest.mark.parametrize("flag", ["-m", "--model", "--port", "--host", "--port=1", "--inference_path"])
 def test_flags_that_are_ours(flag: str) -> None:
-    for question in (lambda: made(whispercpp_args=f"{flag} 1"), lambda: ARGUMENTS["whispercpp_args"](f"{flag} 1")):
-        with pytest.raises(LemonbusError) as told:
+    for question in (
+        lambda: made(whispercpp_args=f"{flag} 1"),
+        lambda: ARGUMENT_CHECKS["whispercpp_args"](f"{flag} 1"),
+    ):
+        with pytest.raises(LemonbusError) as raised:
             question()
-        assert (told.value.failure.code, told.value.failure.param) == (Code.INVALID_REQUEST, "whispercpp_args")
-        assert flag.partition("=")[0].replace("_", "-") in told.value.failure.message
+        assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, "whispercpp_args")
+        assert flag.partition("=")[0].replace("_", "-") in raised.value.failure.message
 
 
 @pytest.mark.parametrize(
@@ -66,10 +72,10 @@ def test_flags_that_are_ours(flag: str) -> None:
     ],
 )
 def test_our_server_is_strict_before_it_is_started(args: str, problem: str) -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as raised:
         made(whispercpp_args=args).check()
-    assert told.value.failure.param == "whispercpp_args"
-    assert problem in told.value.failure.message
+    assert raised.value.failure.param == "whispercpp_args"
+    assert problem in raised.value.failure.message
     with contextlib.suppress(FlagError):
         made(backend="system", whispercpp_args=args)  # what another program takes is its own business
 
@@ -77,7 +83,7 @@ def test_our_server_is_strict_before_it_is_started(args: str, problem: str) -> N
 @given(st.lists(st.one_of(st.sampled_from(sorted(FLAGS)), st.text(max_size=8)), max_size=6))
 def test_any_command_line_is_read_or_refused(words: list[str]) -> None:
     with contextlib.suppress(FlagError):
-        read(words)
+        parse_command_line(words)
 
 
 @pytest.mark.parametrize(
@@ -89,17 +95,17 @@ def test_any_command_line_is_read_or_refused(words: list[str]) -> None:
         ({"temperature_inc": "0", "suppress_non_speech": "1"}, {"temperature_inc": 0.0, "suppress_nst": True}),
     ],
 )
-def test_wishes(fields: dict[str, str], wanted: dict[str, Any]) -> None:
-    assert wishes(fields) == wanted
+def test_request_options(fields: dict[str, str], wanted: dict[str, Any]) -> None:
+    assert parse_form_fields(fields) == wanted
 
 
 @pytest.mark.parametrize(
     ("field", "text"),
     [("language", "klingon"), ("temperature", "2"), ("temperature", "inf"), ("translate", "maybe"), ("best_of", "x")],
 )
-def test_wishes_that_make_no_sense(field: str, text: str) -> None:
+def test_invalid_request_options(field: str, text: str) -> None:
     with pytest.raises(FlagError, match=f"{field} cannot be {text}"):
-        wishes({field: text})
+        parse_form_fields({field: text})
 
 
 @pytest.mark.parametrize(
@@ -116,13 +122,13 @@ def test_wishes_that_make_no_sense(field: str, text: str) -> None:
 def test_a_language_that_the_model_does_not_know(tmp_path: Path, words: int, language: str, why: str) -> None:
     (tmp_path / "x.bin").write_bytes(b"lmgg" + words.to_bytes(4, "little"))
     spec = ModelSpec("user.x", "x", "whispercpp", "system", "audio", str(tmp_path / "x.bin"))
-    form = forms.written([Part("language", language.encode()), Part("file", b"RIFF", "a.wav")])
+    form = form_data.encode([FormPart("language", language.encode()), FormPart("file", b"RIFF", "a.wav")])
     if not why:
-        WhisperCpp(spec, Settings()).request("audio/transcriptions", "", form, stream=False)
+        WhisperCppBackend(spec, Settings()).request("audio/transcriptions", "", form, stream=False)
         return
-    with pytest.raises(LemonbusError, match=why) as told:
-        WhisperCpp(spec, Settings()).request("audio/transcriptions", "", form, stream=False)
-    assert told.value.failure.param == "language"
+    with pytest.raises(LemonbusError, match=why) as raised:
+        WhisperCppBackend(spec, Settings()).request("audio/transcriptions", "", form, stream=False)
+    assert raised.value.failure.param == "language"
 
 
 def test_the_environment() -> None:
@@ -134,10 +140,10 @@ def test_the_environment() -> None:
 
 
 def put(home: Path, backend: str, program: str = "") -> Path:
-    folder = installed.home(str(home), "whispercpp", backend) / "1.2-abc"
-    (folder / installed.FILES).mkdir(parents=True)
-    record = Record("whispercpp", backend, "1.2", "abc", program)
-    (folder / installed.RECORD).write_bytes(msgspec.json.encode(record))
+    folder = installations.backend_folder(str(home), "whispercpp", backend) / "1.2-abc"
+    (folder / installations.FILES_FOLDER).mkdir(parents=True)
+    record = InstallationRecord("whispercpp", backend, "1.2", "abc", program)
+    (folder / installations.RECORD_FILE).write_bytes(msgspec.json.encode(record))
     return folder
 
 
@@ -148,14 +154,14 @@ def test_an_installation_from_before_the_decoder_says_what_to_do(
     folder = put(tmp_path, "cpu")
     with pytest.raises(LemonbusError, match=r"lacks the package av.*`lemonbus backends install whispercpp:cpu`"):
         made(home=str(tmp_path)).check()
-    (folder / installed.SITE / "av").mkdir(parents=True)
+    (folder / installations.SITE_FOLDER / "av").mkdir(parents=True)
     made(home=str(tmp_path)).check()
 
 
 def test_what_was_installed(tmp_path: Path) -> None:
     with pytest.raises(LemonbusError, match="`lemonbus backends install whispercpp:vulkan` does that"):
         made(backend="vulkan", home=str(tmp_path)).check()
-    program = put(tmp_path, "vulkan", "whisper-server") / installed.FILES / "whisper-server"
+    program = put(tmp_path, "vulkan", "whisper-server") / installations.FILES_FOLDER / "whisper-server"
     program.touch(mode=0o755)
     backend = made(backend="vulkan", home=str(tmp_path))
     backend.check()
@@ -169,21 +175,21 @@ def test_what_was_installed(tmp_path: Path) -> None:
 
 def test_a_missing_executable(tmp_path: Path) -> None:
     spec = ModelSpec("x", "x", "whispercpp", "system", "audio", "/models/x.bin")
-    with pytest.raises(LemonbusError) as told:
-        WhisperCpp(spec, Settings(whisper_server=str(tmp_path / "no-such-server"))).check()
-    assert "no-such-server was not found" in told.value.failure.message
-    assert str(tmp_path) not in told.value.failure.message
+    with pytest.raises(LemonbusError) as raised:
+        WhisperCppBackend(spec, Settings(whisper_server=str(tmp_path / "no-such-server"))).check()
+    assert "no-such-server was not found" in raised.value.failure.message
+    assert str(tmp_path) not in raised.value.failure.message
 
 
 @pytest.mark.parametrize("endpoint", ["audio/transcriptions", "audio/translations"])
 def test_requests(endpoint: str) -> None:
     request = made().request(endpoint, "", FORM, stream=False)
     assert (request.method, request.path, request.streamed) == ("POST", "/inference", False)
-    boundary = forms.boundary_in(request.content_type)
-    told = {part.name: part.data for part in forms.read(boundary, request.body)}
-    assert told["response_format"] == b"verbose_json"
-    assert (told["language"], told["file"]) == (b"de", b"RIFF")
-    assert told.get("translate") == (b"true" if endpoint == "audio/translations" else None)
+    boundary = form_data.boundary_from_content_type(request.content_type)
+    raised = {part.name: part.data for part in form_data.parse(boundary, request.body)}
+    assert raised["response_format"] == b"verbose_json"
+    assert (raised["language"], raised["file"]) == (b"de", b"RIFF")
+    assert raised.get("translate") == (b"true" if endpoint == "audio/translations" else None)
 
 
 @pytest.mark.parametrize(
@@ -192,13 +198,13 @@ def test_requests(endpoint: str) -> None:
         ("audio", "chat/completions", FORM, Code.UNSUPPORTED),
         ("llm", "audio/transcriptions", FORM, Code.UNSUPPORTED),
         ("audio", "audio/transcriptions", b"{}", Code.INVALID_REQUEST),
-        ("audio", "audio/transcriptions", forms.written([Part("best_of", b"x")]), Code.INVALID_REQUEST),
+        ("audio", "audio/transcriptions", form_data.encode([FormPart("best_of", b"x")]), Code.INVALID_REQUEST),
     ],
 )
 def test_requests_that_cannot_be(kind: str, endpoint: str, body: bytes, code: Code) -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as raised:
         made(kind=kind).request(endpoint, "", body, stream=False)
-    assert told.value.failure.code == code
+    assert raised.value.failure.code == code
 
 
 def test_whether_it_is_busy() -> None:

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from protocol import endpoints
-from protocol.events import Kind
 from protocol.failures import Code
-from protocol.recipes import ModelSpec
-from protocol.staff import Check, Checked, Load, LoadFailed, Ping, Pong, Ready
-from protocol.work import Idle, Run
-from tests.house.models import STORY
-from tests.house.processes import alive
-from tests.house.waiting import wait_for
-from tests.workers.engines import spec_of
-from tests.workers.stand import CHAT, ENDLESS, ROOT, Stand, stand
+from protocol.messages.events import EventKind
+from protocol.messages.peers import CheckModel, EngineReady, LoadFailed, ModelChecked, Ping, Pong, StartEngine
+from protocol.messages.work import AttemptEnded, Run
+from protocol.models.recipes import ModelSpec
+from protocol.wire import endpoints
+from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.processes import alive
+from tests.support.waiting import wait_for
+from tests.workers.direct_engine import spec_of
+from tests.workers.worker_process import CHAT, ENDLESS, ROOT, WorkerProcess, running_worker
 
 
-def idle_slots(ready: Ready) -> bool:
+def idle_slots(ready: EngineReady) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", int(ready.backend_url.rpartition(":")[2]), timeout=5)
     connection.request("GET", "/slots")
     slots = json.loads(connection.getresponse().read())
@@ -32,10 +32,10 @@ def idle_slots(ready: Ready) -> bool:
     return not any(slot["is_processing"] for slot in slots)
 
 
-def test_a_whole_life(chat: Stand) -> None:
+def test_load_run_and_leave(chat: WorkerProcess) -> None:
     chat.run(1, "chat/completions", CHAT, stream=True)
     streamed = chat.ended(1)
-    assert streamed.text == STORY
+    assert streamed.text == CHAT_TEXT
     assert b"[DONE]" not in streamed.data
     assert b'"usage"' not in streamed.data
     assert b"prompt_progress" not in streamed.data
@@ -45,7 +45,7 @@ def test_a_whole_life(chat: Stand) -> None:
     assert outcome.output_tokens > 10
     assert outcome.prompt_tokens > 10
     assert len(outcome.each_token_s) == outcome.output_tokens
-    idle = chat.expect(Idle)
+    idle = chat.expect(AttemptEnded)
     assert (idle.number, idle.code, idle.outcome) == (1, "", outcome)
 
     chat.run(2, "chat/completions", {**CHAT, "stream_options": {"include_usage": True}}, stream=True)
@@ -53,9 +53,9 @@ def test_a_whole_life(chat: Stand) -> None:
 
     chat.run(3, "chat/completions", CHAT)
     whole = chat.ended(3)
-    assert [event.kind for event in whole.events] == [Kind.DELTA, Kind.DONE]
+    assert [event.kind for event in whole.events] == [EventKind.DELTA, EventKind.DONE]
     answer = json.loads(whole.data)
-    assert answer["choices"][0]["message"]["content"] == STORY
+    assert answer["choices"][0]["message"]["content"] == CHAT_TEXT
     assert answer["model"] == "asked-for"
     chat.run(4, "completions", {"prompt": ["a", "b"], "max_tokens": 3})
     assert [choice["index"] for choice in json.loads(chat.ended(4).data)["choices"]] == [0, 1]
@@ -66,19 +66,19 @@ def test_a_whole_life(chat: Stand) -> None:
     assert not alive(engine)
 
 
-def test_failures_of_the_engine_reach_the_client(chat: Stand) -> None:
+def test_failures_of_the_engine_reach_the_client(chat: WorkerProcess) -> None:
     chat.run(1, "chat/completions", {"messages": [{"role": "user", "content": "a" * 20_000}]})
     failure = chat.ended(1).failure
     assert (failure.code, failure.http_status) == (Code.CONTEXT_EXCEEDED, 400)
     assert "4096" in failure.message
-    assert chat.expect(Idle).code == Code.CONTEXT_EXCEEDED
+    assert chat.expect(AttemptEnded).code == Code.CONTEXT_EXCEEDED
     chat.run(2, "chat/completions", {"messages": 7})
     assert chat.ended(2).failure.http_status == 400
     chat.run(3, "embeddings", {"input": "a"})
     assert chat.ended(3).failure.code == Code.UNSUPPORTED
 
 
-def test_slots(chat: Stand) -> None:
+def test_slots(chat: WorkerProcess) -> None:
     chat.run(1, "slots", {}, query="GET")
     assert [slot["id"] for slot in json.loads(chat.ended(1).data)] == [0, 1, 2, 3]
     chat.run(2, "slots", {"filename": "kept"}, query="save/0")
@@ -100,91 +100,91 @@ def test_slots(chat: Stand) -> None:
         ("tiny-rerank", "reranking", "rerank", {"query": "a", "documents": ["b", "c"]}),
     ],
 )
-def test_readers(spare: Stand, model: str, kind: str, endpoint: str, body: Any) -> None:
+def test_readers(spare: WorkerProcess, model: str, kind: str, endpoint: str, body: Any) -> None:
     spare.load(spec_of(model, kind))
     spare.subscribe()
     spare.run(1, endpoint, body)
-    heard = spare.ended(1)
-    answer = json.loads(heard.data)
+    received = spare.ended(1)
+    answer = json.loads(received.data)
     assert len(answer["data" if endpoint == "embeddings" else "results"]) == 2
     assert answer["model"] == "asked-for"
-    assert heard.done.prompt_tokens > 0
+    assert received.done.prompt_tokens > 0
     spare.run(2, endpoint, {"input": "a " * 9000, "query": "a " * 9000, "documents": ["b"]})
     assert spare.ended(2).failure.http_status == 400
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_cancelled_request_is_idle_when_its_slot_is(loop: Stand, stream: bool) -> None:
+def test_a_cancelled_request_is_idle_when_its_slot_is(loop: WorkerProcess, stream: bool) -> None:
     loop.run(1, "chat/completions", ENDLESS, stream=stream)
     if stream:
         loop.begun(1)
     else:
         wait_for(lambda: not idle_slots(loop.ready), "the engine works")
     loop.cancel(1)
-    idle = loop.expect(Idle)
+    idle = loop.expect(AttemptEnded)
     assert (idle.number, idle.code) == (1, "cancelled")
     assert idle_slots(loop.ready)
-    assert 1 not in loop.heard or loop.heard[1].end is None
+    assert 1 not in loop.received or loop.received[1].end is None
 
 
-def test_cancelling_one_leaves_its_neighbour_alone(loop: Stand) -> None:
+def test_cancelling_one_leaves_its_neighbour_alone(loop: WorkerProcess) -> None:
     loop.run(1, "chat/completions", ENDLESS, stream=True)
     loop.run(2, "chat/completions", {**CHAT, "max_tokens": 600}, stream=True)
     loop.begun(1)
     loop.cancel(1)
-    assert loop.expect(Idle).number == 1
+    assert loop.expect(AttemptEnded).number == 1
     assert loop.ended(2).done.output_tokens == 600
 
 
-def test_a_gateway_that_leaves_cancels(loop: Stand) -> None:
+def test_a_gateway_that_leaves_cancels(loop: WorkerProcess) -> None:
     loop.run(1, "chat/completions", ENDLESS, stream=True)
     loop.begun(1)
     assert loop.sub is not None
     loop.sub.close(0)
     loop.sub = None
-    assert loop.expect(Idle).code == "gateway_gone"
+    assert loop.expect(AttemptEnded).code == "gateway_gone"
     assert idle_slots(loop.ready)
 
 
-def test_nothing_is_published_before_the_subscription(spare: Stand) -> None:
+def test_nothing_is_published_before_the_subscription(spare: WorkerProcess) -> None:
     spare.load(spec_of("tiny-chat"))
     spare.run(1, "chat/completions", CHAT, stream=True)
     spare.turn(0.3)
     spare.subscribe()
-    assert spare.ended(1).text == STORY
+    assert spare.ended(1).text == CHAT_TEXT
 
 
-def test_who_never_subscribes_gets_it_back(tmp_path: Path) -> None:
-    with stand(tmp_path, subscribe_timeout=0.2) as one:
+def test_a_request_without_a_subscriber_is_returned(tmp_path: Path) -> None:
+    with running_worker(tmp_path, subscribe_timeout=0.2) as one:
         one.load(spec_of("tiny-chat"))
         one.run(1, "chat/completions", CHAT)
-        assert one.expect(Idle).code == Code.RETURNED
+        assert one.expect(AttemptEnded).code == Code.RETURNED
 
 
-def test_what_can_be_told_before_starting(spare: Stand, tmp_path: Path) -> None:
+def test_what_can_be_told_before_starting(spare: WorkerProcess, tmp_path: Path) -> None:
     good = spec_of("tiny-chat")
-    spare.send(Check(good))
-    report = spare.expect(Checked)
+    spare.send(CheckModel(good))
+    report = spare.expect(ModelChecked)
     assert 0 < report.need < report.available
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(Path(good.path).read_bytes()[:-1000])
     text = tmp_path / "text.gguf"
     text.write_bytes(b"no model at all")
     for path, reason in ((cut, "truncated"), (text, "not a GGUF"), (tmp_path / "gone.gguf", "missing")):
-        spare.send(Check(ModelSpec("x", "x", "llamacpp", "cpu", "llm", str(path))))
+        spare.send(CheckModel(ModelSpec("x", "x", "llamacpp", "cpu", "llm", str(path))))
         failed = spare.expect(LoadFailed)
         assert not failed.started
         assert reason in failed.failure.message
         assert str(tmp_path) not in failed.failure.message
     for args, named in (("--frobnicate 3", "--frobnicate"), ("-c 5", "-c"), ("-np 0", "-np")):
-        spare.send(Check(spec_of("tiny-chat", llamacpp_args=args)))
+        spare.send(CheckModel(spec_of("tiny-chat", llamacpp_args=args)))
         failed = spare.expect(LoadFailed)
         assert failed.failure.code == Code.INVALID_REQUEST
         assert named in failed.failure.message
 
 
-def test_a_load_that_only_starting_can_refuse(spare: Stand) -> None:
-    spare.send(Load(spec_of("tiny-chat", llamacpp_args="--lora nowhere.gguf")))
+def test_a_load_that_only_starting_can_refuse(spare: WorkerProcess) -> None:
+    spare.send(StartEngine(spec_of("tiny-chat", llamacpp_args="--lora nowhere.gguf")))
     failed = spare.expect(LoadFailed, 20)
     assert failed.started
     assert failed.failure.code == Code.LOAD_FAILED
@@ -200,35 +200,35 @@ def test_a_llama_server_of_the_users_own(tmp_path: Path) -> None:
         f'#!/bin/sh\n[ -z "$PYTHONPATH" ] || exit 9\nPYTHONPATH={ROOT} exec {sys.executable} -m workers.engines.llama_server "$@"\n'
     )
     program.chmod(0o755)
-    with stand(tmp_path, llama_server=str(program)) as one:
+    with running_worker(tmp_path, llama_server=str(program)) as one:
         spec = spec_of("tiny-chat", llamacpp_args="-np 2 -kvu", ctx_size=512)
         ready = one.load(structs.replace(spec, backend="system"))
         assert ready.slots == 2
         one.subscribe()
         one.run(1, "chat/completions", CHAT)
-        assert STORY in one.ended(1).data.decode()
+        assert CHAT_TEXT in one.ended(1).data.decode()
         one.process.kill()
         wait_for(lambda: not alive(ready.engine_pid), "the engine is gone")
 
 
-def test_two_hundred_requests_outlive_the_engines_connections(chat: Stand) -> None:
+def test_two_hundred_requests_outlive_the_engines_connections(chat: WorkerProcess) -> None:
     """llama-server closes a kept connection after about a hundred."""
     for number in range(1, 201):
         chat.run(number, "completions", {"prompt": "a", "max_tokens": 1})
         assert chat.ended(number).done.output_tokens == 1
 
 
-def test_a_body_in_the_spool(chat: Stand) -> None:
+def test_a_body_in_the_spool(chat: WorkerProcess) -> None:
     spool = endpoints.spool(chat.runtime.path) / "body"
     spool.write_bytes(json.dumps(CHAT).encode())
     chat.send(Run(chat.gateway, 1, 1, "asked-for", "chat/completions", "req", spool=spool.name))
-    assert STORY in chat.ended(1).data.decode()
+    assert CHAT_TEXT in chat.ended(1).data.decode()
     assert spool.exists()
     chat.send(Run(chat.gateway, 2, 1, "asked-for", "chat/completions", "req", spool="gone"))
     assert chat.ended(2).failure.code == Code.INTERNAL
 
 
-def test_an_idle_worker_is_small(chat: Stand) -> None:
+def test_an_idle_worker_is_small(chat: WorkerProcess) -> None:
     fields = dict(
         line.split(":", 1) for line in Path(f"/proc/{chat.process.pid}/smaps_rollup").read_text().splitlines()[1:]
     )

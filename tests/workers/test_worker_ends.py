@@ -10,15 +10,15 @@ import time
 from pathlib import Path
 
 from protocol.failures import Code
-from protocol.staff import EngineDied, Leave
-from protocol.work import Idle, Unwanted
-from tests.house.processes import alive
-from tests.house.waiting import wait_for
-from tests.workers.engines import spec_of
-from tests.workers.stand import CHAT, ENDLESS, Stand, stand
+from protocol.messages.peers import EngineDied, Shutdown
+from protocol.messages.work import AttemptAbandoned, AttemptEnded
+from tests.support.processes import alive
+from tests.support.waiting import wait_for
+from tests.workers.direct_engine import spec_of
+from tests.workers.worker_process import CHAT, ENDLESS, WorkerProcess, running_worker
 
 
-def stopped_in_mid_stream(worker: Stand) -> int:
+def stopped_in_mid_stream(worker: WorkerProcess) -> int:
     """Stop the engine of a worker while it answers request 1; return its pid."""
     ready = worker.load(spec_of("tiny-loop", ctx_size=100_000))
     worker.subscribe()
@@ -28,7 +28,7 @@ def stopped_in_mid_stream(worker: Stand) -> int:
     return ready.engine_pid
 
 
-def test_ends_that_travel_together_are_told_before_what_comes_later(spare: Stand) -> None:
+def test_ends_that_travel_together_are_told_before_what_comes_later(spare: WorkerProcess) -> None:
     spare.load(spec_of("tiny-loop", ctx_size=100_000, slots=16))
     spare.subscribe()
     spare.run(1, "chat/completions", ENDLESS, stream=True)
@@ -40,13 +40,15 @@ def test_ends_that_travel_together_are_told_before_what_comes_later(spare: Stand
         assert spare.ended(number).done.output_tokens == 2
     os.kill(spare.ready.engine_pid, signal.SIGKILL)
     told: list[object] = []
-    spare.until(lambda: told.extend(spare.said) or spare.said.clear() or EngineDied in map(type, told), "it is told")
-    ends = [message.number for message in told if isinstance(message, Idle)]
+    spare.until(
+        lambda: told.extend(spare.messages) or spare.messages.clear() or EngineDied in map(type, told), "it is told"
+    )
+    ends = [message.number for message in told if isinstance(message, AttemptEnded)]
     assert sorted(ends) == list(brief)
     assert isinstance(told[-1], EngineDied)
 
 
-def test_the_engines_death_is_told_and_survived(loop: Stand) -> None:
+def test_the_engines_death_is_told_and_survived(loop: WorkerProcess) -> None:
     for number in (1, 2):
         loop.run(number, "chat/completions", ENDLESS, stream=True)
     loop.begun(1)
@@ -64,7 +66,7 @@ def test_the_engines_death_is_told_and_survived(loop: Stand) -> None:
 
 
 def test_a_hung_engine_is_killed(tmp_path: Path) -> None:
-    with stand(tmp_path, silence=0.5) as one:
+    with running_worker(tmp_path, silence=0.5) as one:
         engine = stopped_in_mid_stream(one)
         assert one.ended(1).failure.code == Code.HUNG
         assert one.expect(EngineDied).failure.code == Code.HUNG
@@ -72,31 +74,33 @@ def test_a_hung_engine_is_killed(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_does_not_stop_is_told_of_and_left_with_it(tmp_path: Path) -> None:
-    with stand(tmp_path, grace=0.2) as one:
+    with running_worker(tmp_path, grace=0.2) as one:
         engine = stopped_in_mid_stream(one)
         one.cancel(1)
-        assert one.expect(Unwanted) == Unwanted(one.gateway, 1, 1)
-        assert not [said for said in one.said if isinstance(said, Idle)], "it may go on at any moment"
-        one.send(Leave(0.0))
+        assert one.expect(AttemptAbandoned) == AttemptAbandoned(one.gateway, 1, 1)
+        assert not [messages for messages in one.messages if isinstance(messages, AttemptEnded)], (
+            "it may go on at any moment"
+        )
+        one.send(Shutdown(0.0))
         assert one.process.wait(5) == 0
         assert not alive(engine)
 
 
 def test_an_engine_that_stops_is_not_told_of(tmp_path: Path) -> None:
-    with stand(tmp_path, grace=0.5) as one:
+    with running_worker(tmp_path, grace=0.5) as one:
         one.load(spec_of("tiny-loop", ctx_size=100_000))
         one.subscribe()
         one.run(1, "chat/completions", ENDLESS, stream=True)
         one.begun(1)
         one.cancel(1)
-        one.expect(Idle)
+        one.expect(AttemptEnded)
         one.run(2, "chat/completions", ENDLESS, stream=True)
         begun = time.monotonic()
         one.until(lambda: time.monotonic() > begun + 1.0, "twice the time has passed")
-        assert not [said for said in one.said if isinstance(said, Unwanted)]
+        assert not [messages for messages in one.messages if isinstance(messages, AttemptAbandoned)]
 
 
-def test_sigterm_ends_it_at_once(loop: Stand) -> None:
+def test_sigterm_ends_it_at_once(loop: WorkerProcess) -> None:
     loop.run(1, "chat/completions", ENDLESS, stream=True)
     loop.begun(1)
     loop.process.terminate()
@@ -105,7 +109,7 @@ def test_sigterm_ends_it_at_once(loop: Stand) -> None:
     assert not alive(loop.ready.engine_pid)
 
 
-def test_a_killed_worker_takes_its_engine_along(loop: Stand) -> None:
+def test_a_killed_worker_takes_its_engine_along(loop: WorkerProcess) -> None:
     loop.process.kill()
     wait_for(lambda: not alive(loop.ready.engine_pid), "the engine is gone")
 
@@ -113,7 +117,7 @@ def test_a_killed_worker_takes_its_engine_along(loop: Stand) -> None:
 def test_a_dead_supervisor_lets_running_requests_end(tmp_path: Path) -> None:
     with (
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss,
-        stand(tmp_path, boss.pid) as one,
+        running_worker(tmp_path, boss.pid) as one,
     ):
         one.load(spec_of("tiny-loop"))
         one.subscribe()
@@ -127,7 +131,7 @@ def test_a_dead_supervisor_lets_running_requests_end(tmp_path: Path) -> None:
 def test_a_dead_supervisor_and_the_end_of_the_grace(tmp_path: Path) -> None:
     with (
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss,
-        stand(tmp_path, boss.pid, grace=0.3) as one,
+        running_worker(tmp_path, boss.pid, grace=0.3) as one,
     ):
         one.load(spec_of("tiny-loop", ctx_size=100_000))
         one.subscribe()

@@ -16,9 +16,9 @@ PARALLEL: Final = ("-np", "--parallel")
 SLOT_SAVE_PATH: Final = ("--slot-save-path",)
 BATCH: Final = ("-b", "--batch-size")
 CACHE_RAM: Final = ("-cram", "--cache-ram")
-MOST_SLOTS: Final = 256
+MAX_SLOTS: Final = 256
 
-FORBIDDEN: Final[dict[str, str]] = {
+FORBIDDEN_LLAMACPP_FLAGS: Final[dict[str, str]] = {
     **dict.fromkeys(("-m", "--model", "-mu", "--model-url", "-dr", "--docker-repo"), "-m"),
     **dict.fromkeys(("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token"), "-hf"),
     **dict.fromkeys(("-hfv", "-hfrv", "--hf-repo-v", "-hffv", "--hf-file-v"), "-hf"),
@@ -37,7 +37,7 @@ FORBIDDEN: Final[dict[str, str]] = {
 """Flag → the name under which the documents forbid it (empty: it is lemonbus itself that sets it)."""
 
 
-def words_of(args: str, option: str = "llamacpp_args") -> list[str]:
+def split_args(args: str, option: str = "llamacpp_args") -> list[str]:
     """Split a command line as a shell does; raises ``invalid_request`` for an open quote or a NUL."""
     if "\0" in args:
         raise invalid(f"{option} must not contain NUL", option)
@@ -47,9 +47,9 @@ def words_of(args: str, option: str = "llamacpp_args") -> list[str]:
         raise invalid(f"{option} cannot be split into words: {problem}", option) from None
 
 
-def check(option: str, forbidden: Sequence[str], args: str) -> list[str]:
+def check_forbidden_flags(option: str, forbidden: Sequence[str], args: str) -> list[str]:
     """Return the words of an option; raises ``invalid_request`` that names a flag which is ours to set."""
-    words = words_of(args, option)
+    words = split_args(args, option)
     for word in words:
         flag = flag_of(word)
         if flag in forbidden:
@@ -63,13 +63,13 @@ def flag_of(word: str) -> str:
     return name.replace("_", "-") if name.startswith("--") else name
 
 
-def check_args(args: str) -> list[str]:
+def check_llamacpp_args(args: str) -> list[str]:
     """Return the words of ``llamacpp_args``; raises ``invalid_request`` that names a flag which is ours to set."""
-    words = words_of(args)
+    words = split_args(args)
     for word in words:
         flag = flag_of(word)
-        if flag in FORBIDDEN:
-            ours = FORBIDDEN[flag]
+        if flag in FORBIDDEN_LLAMACPP_FLAGS:
+            ours = FORBIDDEN_LLAMACPP_FLAGS[flag]
             alias = f" (the same as {ours})" if ours and ours != flag else ""
             raise invalid(f"llamacpp_args must not contain {flag}{alias}: lemonbus sets it", "llamacpp_args")
     _parallel(words)
@@ -89,12 +89,12 @@ def _parallel(words: list[str]) -> int | None:
     given = value_of(words, PARALLEL)
     if given is None:
         return None
-    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:6]) <= MOST_SLOTS:
-        raise invalid(f"llamacpp_args: -np needs a number from 1 to {MOST_SLOTS}, not {given!r}", "llamacpp_args")
+    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:6]) <= MAX_SLOTS:
+        raise invalid(f"llamacpp_args: -np needs a number from 1 to {MAX_SLOTS}, not {given!r}", "llamacpp_args")
     return int(given)
 
 
 def slots_of(options: dict[str, int | float | str], default: int) -> int:
     """Return how many requests run at once: ``-np`` of the arguments, else the option, else ``default``."""
-    inside = _parallel(words_of(str(options.get("llamacpp_args", ""))))
+    inside = _parallel(split_args(str(options.get("llamacpp_args", ""))))
     return inside or int(options.get("slots", 0)) or default

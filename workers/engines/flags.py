@@ -36,7 +36,7 @@ def _one_of(*names: str) -> Callable[[str], Value]:
     return read
 
 
-def _tri(text: str) -> str:
+def _on_off_auto(text: str) -> str:
     if text.lower() in _TRUE:
         return "enabled"
     if text.lower() in _FALSE:
@@ -87,7 +87,7 @@ _ROWS: Final[list[Row]] = [
     ("-kvu --kv-unified", "kv_unified", None, True),
     ("-no-kvu --no-kv-unified", "kv_unified", None, False),
     ("-nkvo --no-kv-offload", "no_kv_offload", None, True),
-    ("-fa --flash-attn", "<flash_attn>", _tri, ""),
+    ("-fa --flash-attn", "<flash_attn>", _on_off_auto, ""),
     ("-ctk --cache-type-k", "<cache_type_k>", _CACHE_TYPES, ""),
     ("-ctv --cache-type-v", "<cache_type_v>", _CACHE_TYPES, ""),
     ("-cram --cache-ram", "cache_ram_mib", int, 0),
@@ -137,11 +137,11 @@ def table(rows: Sequence[Row]) -> dict[str, Flag]:
     return {name: Flag(target, read, bare) for names, target, read, bare in rows for name in names.split()}
 
 
-FLAGS: Final = table(_ROWS)
+LLAMA_SERVER_FLAGS: Final = table(_ROWS)
 """llama-server's."""
 
 
-def parse(words: Sequence[str], flags: Mapping[str, Flag] = FLAGS) -> list[tuple[str, Value]]:
+def parse(words: Sequence[str], flags: Mapping[str, Flag] = LLAMA_SERVER_FLAGS) -> list[tuple[str, Value]]:
     """Return (target, value) in the order given; raises :class:`FlagError`."""
     found: list[tuple[str, Value]] = []
     rest = iter(words)

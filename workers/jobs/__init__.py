@@ -1,1 +1,5 @@
-"""Jobs: processes that fetch something once, tell how far they are on the bus, and end."""
+"""Job processes for whatever blocks: downloads, removals, installations, and questions to drivers and hubs.
+
+Each entry point (`pull`, `remove`, `variants`, `install`, `probe`) is started by `python -m workers.jobs.<name>`.
+Nothing imports a job but its tests; what two jobs share lies beside them.
+"""

@@ -12,22 +12,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from workers.jobs.trouble import SourceError
+from workers.jobs.errors import SourceError
 
-BLOCK: Final = 1 << 20
-MARGIN: Final = 64 << 20
+BLOCK_BYTES: Final = 1 << 20
+FREE_MARGIN_BYTES: Final = 64 << 20
 """Bytes that must stay free beside what is fetched."""
-_LOCK_TURN: Final = 0.2
+_LOCK_POLL_S: Final = 0.2
 
 
-def need(folder: Path, size: int) -> None:
+def require_free_space(folder: Path, size: int) -> None:
     """Raise a :class:`SourceError` if ``size`` more bytes do not fit beside ``folder``."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    if size + MARGIN > free:
+    if size + FREE_MARGIN_BYTES > free:
         raise SourceError(
-            f"not enough disk space: {(size + MARGIN) / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free",
+            f"not enough disk space: {(size + FREE_MARGIN_BYTES) / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free",
             str(folder),
         )
 
@@ -44,7 +44,7 @@ def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
                 break
             except BlockingIOError:
                 waiting()
-                time.sleep(_LOCK_TURN)
+                time.sleep(_LOCK_POLL_S)
         yield
     finally:
         os.close(lock)

@@ -15,55 +15,59 @@ from typing import Final
 
 import msgspec
 
-from protocol import installed, logs
-from protocol.backends import Installed, InstallFailed, Installing, InstallProgress, Uninstalling
 from protocol.failures import Code, Failure
-from protocol.installed import Record
-from workers.jobs import disk, packages, release, unpack
-from workers.jobs.errand import Errand
-from workers.jobs.gauge import Gauge, Reading
-from workers.jobs.trouble import SourceError
+from protocol.messages.backend_installs import Installed, InstallFailed, InstallProgress, StartInstall, StartUninstall
+from protocol.models import installations
+from protocol.models.installations import InstallationRecord
+from protocol.runtime import logs
+from workers.jobs import disk
+from workers.jobs.backend_install import release_archive, unpack, wheels
+from workers.jobs.errors import SourceError
+from workers.jobs.job import JobProcess
+from workers.jobs.progress import DownloadProgress, ProgressSnapshot
 
-TELL_EVERY: Final = 0.1
+REPORT_INTERVAL_S: Final = 0.1
 _LOCK: Final = ".lock"
 _DRAFT: Final = ".draft"
-_GONE: Final = ".gone-"
+_REMOVED_PREFIX: Final = ".gone-"
 
 
-class Install:
+class InstallJob:
     """One order, from its coming to its result."""
 
-    def __init__(self, errand: Errand) -> None:
+    def __init__(self, job: JobProcess) -> None:
         """Wait for the order."""
-        self._errand = errand
-        self._gauge = Gauge()
-        self._told = Reading()
-        errand.carry_out(Installing | Uninstalling, self._work, self._finish)
-        errand.loop.every(TELL_EVERY, self._tell)
+        self._job = job
+        self._progress = DownloadProgress()
+        self._told = ProgressSnapshot()
+        job.carry_out(StartInstall | StartUninstall, self._work, self._finish)
+        job.loop.every(REPORT_INTERVAL_S, self._tell)
 
-    def _work(self, order: Installing | Uninstalling) -> Installed | InstallFailed:
-        return work(order, self._gauge, self._errand.settings.offline)
+    def _work(self, order: StartInstall | StartUninstall) -> Installed | InstallFailed:
+        return run_order(order, self._progress, self._job.settings.offline)
 
     def _tell(self) -> None:
-        reading = self._gauge.reading
+        reading = self._progress.reading
         if reading != self._told:
             self._told = reading
-            self._errand.bus.send(InstallProgress(*reading))
+            self._job.bus.send(InstallProgress(*reading))
 
     def _finish(self, result: Installed | InstallFailed) -> None:
         self._tell()
-        self._errand.end(result)
+        self._job.end(result)
 
 
-def work(order: Installing | Uninstalling, gauge: Gauge, offline: bool) -> Installed | InstallFailed:
+def run_order(
+    order: StartInstall | StartUninstall, progress: DownloadProgress, offline: bool
+) -> Installed | InstallFailed:
     """Do an order; whatever goes wrong is the failure that is returned."""
     name = f"{order.recipe}:{order.backend}"
-    verb = "installed" if isinstance(order, Installing) else "removed"
+    verb = "installed" if isinstance(order, StartInstall) else "removed"
     try:
-        if isinstance(order, Uninstalling):
+        if isinstance(order, StartUninstall):
             return remove(order)
         if not offline:
-            return install(order, gauge)
+            return install(order, progress)
         failure = Failure(Code.OFFLINE, f"backend {name} could not be {verb}: the server is offline")
     except SourceError as problem:
         reason = f"backend {name} could not be {verb}: {problem}"
@@ -73,74 +77,77 @@ def work(order: Installing | Uninstalling, gauge: Gauge, offline: bool) -> Insta
         failure = Failure(Code.DOWNLOAD_FAILED, f"backend {name} could not be {verb}: {said}", detail=str(problem))
     except Exception:  # noqa: BLE001 - whatever it was, the waiting callers must be told
         failure = Failure(Code.INTERNAL, f"backend {name} could not be {verb}", detail=traceback.format_exc())
-    logs.get().debug("order failed", backend=name, reason=failure.message, detail=failure.detail)
+    logs.get_logger().debug("order failed", backend=name, reason=failure.message, detail=failure.detail)
     return InstallFailed(failure)
 
 
-def install(order: Installing, gauge: Gauge) -> Installed:
+def install(order: StartInstall, progress: DownloadProgress) -> Installed:
     """Install what is ordered, whole or not at all; raises :class:`SourceError` and OSError."""
-    home = installed.home(order.cache_dir, order.recipe, order.backend)
+    home = installations.backend_folder(order.cache_dir, order.recipe, order.backend)
     final = home / f"{order.version}-{order.digest}"
     with disk.locked(home / _LOCK, lambda: None):
-        _sweep(home, release.piece(order.archive))
-        if not any(each.folder == final for each in installed.find(order.cache_dir, order.recipe, order.backend)):
-            _away(final)
+        _sweep(home, release_archive.partial_name(order.archive))
+        if not any(
+            each.folder == final
+            for each in installations.find_installations(order.cache_dir, order.recipe, order.backend)
+        ):
+            _rename_away(final)
             draft = home / _DRAFT
             draft.mkdir()
             try:
-                _fill(order, draft, gauge)
+                _fill(order, draft, progress)
                 draft.rename(final)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
             _sync(home)
         if order.retire:
-            for each in installed.find(order.cache_dir, order.recipe, order.backend):
+            for each in installations.find_installations(order.cache_dir, order.recipe, order.backend):
                 if each.folder != final:
-                    _away(each.folder)
+                    _rename_away(each.folder)
         _sweep(home)
-    return Installed(max(1, gauge.reading.total_files))
+    return Installed(max(1, progress.reading.total_files))
 
 
-def _fill(order: Installing, draft: Path, gauge: Gauge) -> None:
+def _fill(order: StartInstall, draft: Path, progress: DownloadProgress) -> None:
     program = ""
     if order.wheels:
         staging = draft / "staging"
         staging.mkdir()
-        packages.install(order.wheels, draft / installed.SITE, staging, gauge)
+        wheels.install(order.wheels, draft / installations.SITE_FOLDER, staging, progress)
         shutil.rmtree(staging)
     else:
-        name = release.name_of(order.archive.url)
-        archive = release.fetch(order.archive, draft.parent, gauge)
+        name = release_archive.name_of(order.archive.url)
+        archive = release_archive.fetch(order.archive, draft.parent, progress)
         try:
-            unpack.unpack(archive, draft / installed.FILES, name)
+            unpack.unpack(archive, draft / installations.FILES_FOLDER, name)
         finally:
             archive.unlink()  # good or refused, it was whole: nothing of it is worth keeping
-        program = unpack.program(draft / installed.FILES, order.executable)
+        program = unpack.find_program(draft / installations.FILES_FOLDER, order.executable)
         if not program:
             raise SourceError(f"{name} has no program {order.executable}")
-    record = Record(order.recipe, order.backend, order.version, order.digest, program)
-    with (draft / installed.RECORD).open("wb") as file:
+    record = InstallationRecord(order.recipe, order.backend, order.version, order.digest, program)
+    with (draft / installations.RECORD_FILE).open("wb") as file:
         file.write(msgspec.json.encode(record))
         file.flush()
         os.fsync(file.fileno())
 
 
-def remove(order: Uninstalling) -> Installed:
+def remove(order: StartUninstall) -> Installed:
     """Remove every version of a backend; raises OSError."""
-    home = installed.home(order.cache_dir, order.recipe, order.backend)
+    home = installations.backend_folder(order.cache_dir, order.recipe, order.backend)
     if not home.exists():
         return Installed()
     with disk.locked(home / _LOCK, lambda: None):
-        for each in installed.find(order.cache_dir, order.recipe, order.backend):
-            _away(each.folder)
+        for each in installations.find_installations(order.cache_dir, order.recipe, order.backend):
+            _rename_away(each.folder)
         _sweep(home)
     return Installed()
 
 
-def _away(folder: Path) -> None:
+def _rename_away(folder: Path) -> None:
     """Take a folder's name away at once, however long its removal takes."""
     if folder.exists():
-        folder.rename(folder.with_name(f"{_GONE}{os.getpid()}-{folder.name}"))
+        folder.rename(folder.with_name(f"{_REMOVED_PREFIX}{os.getpid()}-{folder.name}"))
 
 
 def _sweep(home: Path, keep: str = "") -> None:
@@ -163,9 +170,9 @@ def _sync(folder: Path) -> None:
 
 def main() -> None:
     """Run one job to its end."""
-    errand = Errand()
-    Install(errand)
-    errand.run()
+    job = JobProcess()
+    InstallJob(job)
+    job.run()
 
 
 if __name__ == "__main__":

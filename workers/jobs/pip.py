@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-_LOOK: Final = 0.2
+_PROGRESS_POLL_S: Final = 0.2
 """Seconds between two looks at how far pip is."""
 
 # pip must not outlive this process, and the kernel kills it if it would. Not `setpriv`: it is not everywhere.
@@ -28,30 +28,34 @@ _UNREACHABLE: Final = re.compile(
     re.IGNORECASE,
 )
 _UNKNOWN: Final = re.compile(r"(?:No matching distribution found for|requirement) ([\w.-]+==[\w.+!-]+)", re.IGNORECASE)
-_OURS: Final = ("LEMONBUS_", "LEMONADE_")
+_OWN_VARIABLE_PREFIXES: Final = ("LEMONBUS_", "LEMONADE_")
 _NOT_HERE: Final = frozenset({"PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIRE_VIRTUALENV"})
 
 
-class Failed(NamedTuple):
+class PipFailure(NamedTuple):
     """How pip ended: in words for the caller, and its output for the log."""
 
     reason: str
     output: str
 
 
-def run(words: list[str], staging: Path, look: Callable[[], None]) -> Failed | None:
+def run(words: list[str], staging: Path, look: Callable[[], None]) -> PipFailure | None:
     """Run ``pip WORDS`` with its temporary files in ``staging``, calling ``look`` meanwhile; None if all went well."""
     log = staging / "pip.log"
     command = [sys.executable, "-I", "-c", _RUN, str(os.getpid()), *words]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(_OURS) and name not in _NOT_HERE}
+    ours = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_OWN_VARIABLE_PREFIXES) and name not in _NOT_HERE
+    }
     environment = {"PIP_RETRIES": "1", **ours, "TMPDIR": str(staging)}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=staging
         )
         try:
-            while _runs(process):
+            while _is_running(process):
                 look()
         finally:
             process.kill()
@@ -59,12 +63,12 @@ def run(words: list[str], staging: Path, look: Callable[[], None]) -> Failed | N
     if not process.returncode:
         return None
     text = log.read_text("utf-8", "replace")
-    return Failed(_reason(process.returncode, text), text)
+    return PipFailure(_reason(process.returncode, text), text)
 
 
-def _runs(process: subprocess.Popen[bytes]) -> bool:
+def _is_running(process: subprocess.Popen[bytes]) -> bool:
     try:
-        process.wait(_LOOK)
+        process.wait(_PROGRESS_POLL_S)
     except subprocess.TimeoutExpired:
         return True
     return False

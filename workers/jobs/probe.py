@@ -11,14 +11,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from protocol import logs
-from protocol.machine import Probed
-from protocol.staff import Welcome
-from workers.jobs import smi
-from workers.jobs.errand import Errand
+from protocol.messages.peers import Welcome
+from protocol.messages.system_info import MachineProbed
+from protocol.runtime import logs
+from workers.jobs import driver_tools
+from workers.jobs.job import JobProcess
 
 T = TypeVar("T")
-_SLOWEST: Final = 3 * smi.SECONDS
+_SLOWEST: Final = 3 * driver_tools.SECONDS
 
 
 def packages() -> list[str]:
@@ -31,49 +31,51 @@ def packages() -> list[str]:
     return [found[name] for name in sorted(found)]
 
 
-def probe() -> Probed:
+def probe() -> MachineProbed:
     """Ask everybody at once."""
-    troubles: list[str] = []
+    probe_errors: list[str] = []
 
     def asked(question: Callable[[], T], nothing: T) -> T:
         try:
             return question()
-        except smi.ToolError as problem:
-            troubles.append(str(problem))
+        except driver_tools.ToolError as problem:
+            probe_errors.append(str(problem))
             return nothing
 
     with ThreadPoolExecutor(5) as pool:
-        nvidia = pool.submit(asked, smi.nvidia, [])
-        amd = pool.submit(asked, smi.amd, [])
-        mode = pool.submit(asked, smi.npu_power_mode, "")
-        flm = pool.submit(asked, smi.flm_trouble, "")
-        flm_version = pool.submit(asked, smi.flm_version, "")
+        nvidia = pool.submit(asked, driver_tools.nvidia, [])
+        amd = pool.submit(asked, driver_tools.amd, [])
+        mode = pool.submit(asked, driver_tools.npu_power_mode, "")
+        flm = pool.submit(asked, driver_tools.flm_problem, "")
+        flm_version = pool.submit(asked, driver_tools.flm_version, "")
         listed = packages()
-        return Probed(
+        return MachineProbed(
             amd.result(_SLOWEST),
             nvidia.result(_SLOWEST),
             mode.result(_SLOWEST),
             listed,
             flm=flm.result(_SLOWEST),
             flm_version=flm_version.result(_SLOWEST),
-            troubles=troubles,
+            probe_errors=probe_errors,
         )
 
 
-def look() -> Probed | None:
+def probe_if_supported() -> MachineProbed | None:
     """Ask everybody; None if even that went wrong, which the log tells."""
     try:
         return probe()
     except Exception:  # noqa: BLE001 - whatever it was, the supervisor goes by the kernel's word
-        logs.get().error("looking at the machine failed", detail=traceback.format_exc())
+        logs.get_logger().error("looking at the machine failed", detail=traceback.format_exc())
         return None
 
 
 def main() -> None:
     """Run one job to its end."""
-    errand = Errand()
-    errand.carry_out(Welcome, lambda _welcome: look(), lambda found: errand.end(found) if found else errand.loop.stop())
-    errand.run()
+    job = JobProcess()
+    job.carry_out(
+        Welcome, lambda _welcome: probe_if_supported(), lambda found: job.end(found) if found else job.loop.stop()
+    )
+    job.run()
 
 
 if __name__ == "__main__":

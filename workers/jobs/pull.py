@@ -8,63 +8,63 @@ from __future__ import annotations
 import traceback
 from typing import Final
 
-from protocol import logs
-from protocol.admin import Progress
 from protocol.failures import Code, Failure
-from protocol.shelf import Pulled, PullFailed, Pulling
-from workers.jobs.errand import Errand
-from workers.jobs.fetch import Outcome, fetch
-from workers.jobs.gauge import Gauge, Reading
+from protocol.messages.admin import Progress
+from protocol.messages.model_files import Pulled, PullFailed, StartPull
+from protocol.runtime import logs
+from workers.jobs.job import JobProcess
+from workers.jobs.model_download.sources import DownloadOutcome, download_model
+from workers.jobs.progress import DownloadProgress, ProgressSnapshot
 
-TELL_EVERY: Final = 0.1
+REPORT_INTERVAL_S: Final = 0.1
 
 
-class Pull:
+class PullJob:
     """One download, from its order to its result."""
 
-    def __init__(self, errand: Errand) -> None:
+    def __init__(self, job: JobProcess) -> None:
         """Wait for the order."""
-        self._errand = errand
-        self._gauge = Gauge()
-        self._told = Reading()
+        self._job = job
+        self._progress = DownloadProgress()
+        self._told = ProgressSnapshot()
         self._name = ""
-        errand.carry_out(Pulling, self._fetch, self._finish)
-        errand.loop.every(TELL_EVERY, self._tell)
+        job.carry_out(StartPull, self._fetch, self._finish)
+        job.loop.every(REPORT_INTERVAL_S, self._tell)
 
-    def _fetch(self, order: Pulling) -> Outcome:
+    def _fetch(self, order: StartPull) -> DownloadOutcome:
         self._name = order.name
         try:
-            return fetch(order, self._gauge, self._errand.settings.offline)
+            return download_model(order, self._progress, self._job.settings.offline)
         except Exception:  # noqa: BLE001 - whatever it was, the waiting callers must be told
             failure = Failure(
                 Code.INTERNAL, f"the download of {order.name} failed", model=order.name, detail=traceback.format_exc()
             )
-            return Outcome(PullFailed(order.name, failure), [])
+            return DownloadOutcome(PullFailed(order.name, failure), [])
 
     def _tell(self) -> None:
-        reading = self._gauge.reading
+        reading = self._progress.reading
         if reading != self._told:
             self._told = reading
-            self._errand.bus.send(Progress(0, self._name, *reading))
+            self._job.bus.send(Progress(0, self._name, *reading))
 
-    def _finish(self, outcome: Outcome) -> None:
-        result, troubles = outcome
-        log = logs.get(model=result.name)
-        for kind, problem in troubles:
+    def _finish(self, outcome: DownloadOutcome) -> None:
+        result, errors = outcome
+        log = logs.get_logger(model=result.name)
+        for kind, problem in errors:
             log.warning("source failed", source=kind, reason=str(problem), detail=problem.detail)
         if isinstance(result, Pulled):
             self._tell()
             log.debug("files are here", files=result.files)
         else:
             log.debug("download failed", reason=result.failure.message, detail=result.failure.detail)
-        self._errand.end(result)
+        self._job.end(result)
 
 
 def main() -> None:
     """Run one job to its end."""
-    errand = Errand()
-    Pull(errand)
-    errand.run()
+    job = JobProcess()
+    PullJob(job)
+    job.run()
 
 
 if __name__ == "__main__":

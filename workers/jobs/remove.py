@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from protocol.failures import Code, Failure
-from protocol.shelf import Removed, RemoveFailed, Removing
-from workers.jobs import flm
-from workers.jobs.errand import Errand
+from protocol.messages.model_files import Removed, RemoveFailed, StartRemoval
+from workers.jobs.job import JobProcess
+from workers.jobs.model_download import flm
 
 PARTIAL: Final = ".incomplete"
 
 
-def remove(order: Removing) -> Removed | RemoveFailed:
+def remove(order: StartRemoval) -> Removed | RemoveFailed:
     """Remove what the order names; what is gone already counts as removed."""
     try:
         problem = flm.remove(order.tag) if order.tag else ""
@@ -34,7 +34,7 @@ def remove(order: Removing) -> Removed | RemoveFailed:
         for target in targets:
             _remove_blob(target)
         for repository in order.repositories:
-            _tidy(Path(repository))
+            _remove_leftovers(Path(repository))
     except OSError as trouble:
         return _failed(order, f"a file could not be removed: {os.strerror(trouble.errno or 0)}", str(trouble))
     return Removed(order.name, len(order.files))
@@ -44,7 +44,7 @@ def _real(path: str) -> Path:
     return Path(os.path.realpath(path))  # Path.resolve raises for a link to itself
 
 
-def _failed(order: Removing, why: str, detail: str = "") -> RemoveFailed:
+def _failed(order: StartRemoval, why: str, detail: str = "") -> RemoveFailed:
     message = f"model {order.name} could not be deleted: {why}"
     return RemoveFailed(order.name, Failure(Code.INTERNAL, message, model=order.name, detail=detail))
 
@@ -59,18 +59,18 @@ def _prune(folder: Path) -> None:
 
 def _remove_blob(blob: Path) -> None:
     """Remove a blob of a repository, unless another name there still means it."""
-    if blob.parent.name == "blobs" and blob not in _meant(blob.parent.parent):
+    if blob.parent.name == "blobs" and blob not in _referenced_blobs(blob.parent.parent):
         blob.unlink(missing_ok=True)
 
 
-def _meant(repository: Path) -> set[Path]:
+def _referenced_blobs(repository: Path) -> set[Path]:
     """Return every file that the snapshots of a repository mean."""
     return {_real(f"{folder}/{file}") for folder, _, files in os.walk(repository / "snapshots") for file in files}
 
 
-def _tidy(repository: Path) -> None:
+def _remove_leftovers(repository: Path) -> None:
     locks = repository.parent / ".locks" / repository.name
-    if not _meant(repository) and not any(_in_use(lock) for lock in locks.glob("*.lock")):
+    if not _referenced_blobs(repository) and not any(_in_use(lock) for lock in locks.glob("*.lock")):
         shutil.rmtree(repository, ignore_errors=True)
         shutil.rmtree(locks, ignore_errors=True)
         if repository.exists():
@@ -95,9 +95,9 @@ def _in_use(lock: Path) -> bool:
 
 def main() -> None:
     """Run one job to its end."""
-    errand = Errand()
-    errand.carry_out(Removing, remove)
-    errand.run()
+    job = JobProcess()
+    job.carry_out(StartRemoval, remove)
+    job.run()
 
 
 if __name__ == "__main__":

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import traceback
 
-from protocol.checkpoints import HubPlace, parse
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.shelf import Inspected, InspectFailed, Inspecting
-from workers.jobs.errand import Errand
-from workers.jobs.listing import explained, listing
-from workers.jobs.offer import offer
-from workers.jobs.trouble import SourceError
+from protocol.messages.model_files import Inspected, InspectFailed, StartInspection
+from protocol.models.checkpoints import HubCheckpoint, parse
+from workers.jobs.errors import SourceError
+from workers.jobs.job import JobProcess
+from workers.jobs.model_download.huggingface_listing import explain_hub_error, list_repository
+from workers.jobs.model_download.repository_variants import list_variants
 
 
-def inspect(order: Inspecting) -> Inspected | InspectFailed:
+def inspect(order: StartInspection) -> Inspected | InspectFailed:
     """Ask the hub; whatever goes wrong is the failure that is returned, as the document wants it."""
     try:
         return _listed(order.checkpoint)
@@ -28,13 +28,13 @@ def inspect(order: Inspecting) -> Inspected | InspectFailed:
 
 def _listed(checkpoint: str) -> Inspected:
     place = parse(checkpoint)
-    if not isinstance(place, HubPlace):
+    if not isinstance(place, HubCheckpoint):
         raise TypeError(type(place).__name__)
     try:
-        found = listing(place.repo)
+        found = list_repository(place.repo)
     except Exception as problem:  # the library raises those of three HTTP libraries, by its version
-        raise explained(problem, place.repo) from problem
-    return Inspected(checkpoint, offer(checkpoint, place.repo, {file.name: file.size for file in found.files}))
+        raise explain_hub_error(problem, place.repo) from problem
+    return Inspected(checkpoint, list_variants(checkpoint, place.repo, {file.name: file.size for file in found.files}))
 
 
 def _failure(problem: SourceError) -> Failure:
@@ -46,9 +46,9 @@ def _failure(problem: SourceError) -> Failure:
 
 def main() -> None:
     """Run one job to its end."""
-    errand = Errand()
-    errand.carry_out(Inspecting, inspect)
-    errand.run()
+    job = JobProcess()
+    job.carry_out(StartInspection, inspect)
+    job.run()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import main
-from tests.gateway.webserver import WebServer, serving
+from tests.gateway.fake_server import FakeServer, running_fake_server
 
 Ends = Callable[..., tuple[int, str, str]]
 
@@ -27,10 +27,10 @@ def nothing_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
-    with serving() as standin:
-        monkeypatch.setenv("LEMONBUS_URL", standin.url)
-        yield standin
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    with running_fake_server() as fake_server:
+        monkeypatch.setenv("LEMONBUS_URL", fake_server.url)
+        yield fake_server
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.gateway.cli.canned_responses import ALL
 from tests.gateway.cli.conftest import Ends
-from tests.gateway.cli.person import LAUNCH
-from tests.gateway.cli.said import ALL
-from tests.gateway.webserver import Reply, WebServer
+from tests.gateway.cli.terminal_process import LAUNCH
+from tests.gateway.fake_server import FakeServer, Reply
 
 
 def test_version(lemonbus: Ends) -> None:
@@ -70,7 +70,7 @@ def test_completion_scripts(shell: str, lemonbus: Ends) -> None:
     assert "_LEMONBUS_COMPLETE" in out
 
 
-def test_completion_knows_verbs_choices_and_models(server: WebServer) -> None:
+def test_completion_knows_verbs_choices_and_models(server: FakeServer) -> None:
     server.replies[ALL] = Reply({"data": [{"id": "Tiny"}, {"id": "Other"}]})
 
     def complete(words: str, index: int) -> list[str]:

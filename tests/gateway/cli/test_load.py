@@ -7,13 +7,13 @@ import json
 import pytest
 from click import Command, Context, Option
 
-from gateway.cli.load import pair
+from gateway.cli.commands.load import parse_options
+from tests.gateway.cli.canned_responses import ALL, CHAT, COMPLETE, DONE, PULL, chunk, end, progress
 from tests.gateway.cli.conftest import Ends
-from tests.gateway.cli.said import ALL, CHAT, COMPLETE, DONE, PULL, chunk, end, progress
-from tests.gateway.webserver import Reply, WebServer
+from tests.gateway.fake_server import FakeServer, Reply
 
 
-def test_load_sends_options_and_prints_the_message(server: WebServer, lemonbus: Ends) -> None:
+def test_load_sends_options_and_prints_the_message(server: FakeServer, lemonbus: Ends) -> None:
     server.replies["POST", "/v1/load"] = Reply({"status": "success", "message": "Loaded model: A"})
     words = "load A --ctx-size 512 -o llamacpp_args=--no-mmap -o llamacpp-backend=cpu --save-options --pin"
     assert lemonbus(*words.split()) == (0, "Loaded model: A\n", "")
@@ -34,13 +34,13 @@ def test_load_sends_options_and_prints_the_message(server: WebServer, lemonbus: 
     [("1", 1), ("-2", -2), ("0.5", 0.5), ("1e3", 1000.0), ("nan", "nan"), ("1_0", "1_0"), ("", ""), ("a=b", "a=b")],
 )
 def test_option_values(word: str, value: object) -> None:
-    options = pair(Context(Command("load")), Option(["--option"]), (f"k={word}",))
+    options = parse_options(Context(Command("load")), Option(["--option"]), (f"k={word}",))
     assert options == {"k": value}
     assert type(options["k"]) is type(value)
 
 
 @pytest.mark.parametrize("words", [["run", "A", "hi"], ["load", "A"]])
-def test_a_model_that_is_not_there_is_downloaded_first(server: WebServer, lemonbus: Ends, words: list[str]) -> None:
+def test_a_model_that_is_not_there_is_downloaded_first(server: FakeServer, lemonbus: Ends, words: list[str]) -> None:
     server.replies[ALL] = Reply({"data": [{"id": "A", "downloaded": False}]})
     server.replies[PULL] = Reply(pieces=[progress(50), COMPLETE])
     server.replies["POST", "/v1/load"] = Reply({"message": "Loaded model: A"})
@@ -51,7 +51,7 @@ def test_a_model_that_is_not_there_is_downloaded_first(server: WebServer, lemonb
     assert [path for _, path, _, _ in server.asked][1] == "/v1/pull"
 
 
-def test_unload(server: WebServer, lemonbus: Ends) -> None:
+def test_unload(server: FakeServer, lemonbus: Ends) -> None:
     server.replies["POST", "/v1/unload"] = Reply({"status": "success", "message": "Model unloaded successfully"})
     assert lemonbus("unload", "A") == (0, "Model unloaded successfully\n", "")
     assert server.last() == {"model_name": "A"}

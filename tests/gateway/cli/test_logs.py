@@ -12,8 +12,8 @@ import pytest
 import simple_websocket
 
 from tests.gateway.cli.conftest import Ends
-from tests.gateway.cli.person import LAUNCH
-from tests.gateway.webserver import Reply, WebServer
+from tests.gateway.cli.terminal_process import LAUNCH
+from tests.gateway.fake_server import FakeServer, Reply
 
 
 def entry(seq: int, severity: str = "Info") -> dict[str, Any]:
@@ -24,7 +24,7 @@ def snapshot(*numbers: int, boot: str = "b1") -> str:
     return json.dumps({"type": "logs.snapshot", "boot": boot, "entries": [entry(number) for number in numbers]})
 
 
-def test_logs_prints_the_snapshot(server: WebServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_prints_the_snapshot(server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[Any] = []
 
     def talk(peer: simple_websocket.Server) -> None:
@@ -43,7 +43,7 @@ def test_logs_prints_the_snapshot(server: WebServer, lemonbus: Ends, monkeypatch
     assert [json.loads(line) for line in lemonbus("logs", "--json")[1].splitlines()] == [entry(1), entry(2), entry(3)]
 
 
-def test_logs_refused(server: WebServer, lemonbus: Ends) -> None:
+def test_logs_refused(server: FakeServer, lemonbus: Ends) -> None:
     def talk(peer: simple_websocket.Server) -> None:
         peer.receive(timeout=10)
         peer.send(json.dumps({"type": "error", "message": "no such level"}))
@@ -59,14 +59,14 @@ def test_logs_refused(server: WebServer, lemonbus: Ends) -> None:
 )
 @pytest.mark.parametrize("verb", [("logs",), ("logs", "-f")])
 def test_logs_says_why_it_may_not_read(
-    server: WebServer, lemonbus: Ends, verb: tuple[str, ...], status: int, code: str, message: str
+    server: FakeServer, lemonbus: Ends, verb: tuple[str, ...], status: int, code: str, message: str
 ) -> None:
     error = {"message": message, "code": code, "request_id": "req-1"}
     server.replies["GET", "/logs/stream"] = Reply({"status": "error", "message": message, "error": error}, status)
     assert lemonbus(*verb) == (4, "", f"lemonbus: {message} ({code}, req-1)\n")
 
 
-def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: WebServer) -> None:
+def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: FakeServer) -> None:
     """Three lives: the first breaks off, the second goes on, the third is another boot, which starts anew."""
     lives: list[Callable[[simple_websocket.Server], object]] = [
         lambda peer: peer.send(snapshot(1, 2)),  # the snapshot that is printed first

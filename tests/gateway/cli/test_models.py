@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+from tests.gateway.cli.canned_responses import ALL, model
 from tests.gateway.cli.conftest import Ends
-from tests.gateway.cli.said import ALL, model
-from tests.gateway.webserver import Reply, WebServer
+from tests.gateway.fake_server import FakeServer, Reply
 
 
-def test_list(server: WebServer, lemonbus: Ends) -> None:
+def test_list(server: FakeServer, lemonbus: Ends) -> None:
     here = {"id": "Tiny", "size": 0.098, "recipe": "llamacpp", "labels": ["tool-calling"], "downloaded": True}
     busy = {**here, "id": "Busy", "labels": [], "loaded": True}
     away = {**here, "id": "Away", "size": 0.0, "labels": [], "downloaded": False}
@@ -29,7 +29,7 @@ def test_list(server: WebServer, lemonbus: Ends) -> None:
     assert "lemonbus list --all" in err
 
 
-def test_list_tells_how_many_are_hidden_and_why(server: WebServer, lemonbus: Ends) -> None:
+def test_list_tells_how_many_are_hidden_and_why(server: FakeServer, lemonbus: Ends) -> None:
     hidden = [{"id": "X-FLM", "recipe": "flm", "size": 1.2, "reason": "Requires an AMD NPU"}]
     server.replies[ALL] = Reply({"data": [model("A", downloaded=True), model("B")], "hidden": hidden})
     code, out, err = lemonbus("list")
@@ -44,7 +44,7 @@ def test_list_tells_how_many_are_hidden_and_why(server: WebServer, lemonbus: End
     assert "Requires an AMD NPU" in out
 
 
-def test_delete(server: WebServer, lemonbus: Ends) -> None:
+def test_delete(server: FakeServer, lemonbus: Ends) -> None:
     answer = {"status": "success", "message": "Deleted model: A", "kept_for": []}
     server.replies["POST", "/v1/delete"] = Reply(answer)
     assert lemonbus("delete", "A") == (0, "Deleted model: A\n", "")

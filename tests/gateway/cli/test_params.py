@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from gateway.cli.main import main
-from protocol.sampling import in_force
-from tests.gateway.webserver import Reply, WebServer
+from protocol.models.sampling import effective_params
+from tests.gateway.fake_server import FakeServer, Reply
 
 SET = {"temperature": 0.8, "top_p": 0.95, "max_length": 1000}
 
 
 @pytest.fixture
-def server(server: WebServer) -> WebServer:
-    answer = {"params": in_force(SET), "set": list(SET), "ignored": {"llamacpp": ["min_length"]}}
+def server(server: FakeServer) -> FakeServer:
+    answer = {"params": effective_params(SET), "set": list(SET), "ignored": {"llamacpp": ["min_length"]}}
     server.replies["GET", "/v1/params"] = Reply(answer)
     server.replies["POST", "/v1/params"] = Reply(answer)
     return server
 
 
 @pytest.mark.parametrize("words", [[], ["show"]])
-def test_params_shows_them(words: list[str], server: WebServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_params_shows_them(words: list[str], server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["params", *words]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0][:3] == ["PARAMETER", "VALUE", "SET"]
@@ -39,10 +39,10 @@ def test_params_shows_them(words: list[str], server: WebServer, capsys: pytest.C
         (["set", "do_sample=false", "top_p=null"], {"do_sample": False, "top_p": None}),
         (["set", "temperature=hot"], {"temperature": "hot"}),
         (["reset", "temperature"], {"temperature": None}),
-        (["reset"], dict.fromkeys(in_force({}))),
+        (["reset"], dict.fromkeys(effective_params({}))),
     ],
 )
-def test_params_are_set_and_taken_back(words: list[str], body: dict[str, Any], server: WebServer) -> None:
+def test_params_are_set_and_taken_back(words: list[str], body: dict[str, Any], server: FakeServer) -> None:
     assert main(["params", *words]) == 0
     method, path, sent = server.asked[-1][:3]
     assert (method, path, json.loads(sent) if isinstance(sent, str | bytes) else sent) == ("POST", "/v1/params", body)
@@ -58,13 +58,13 @@ def test_params_are_set_and_taken_back(words: list[str], body: dict[str, Any], s
     ],
 )
 def test_wrong_words_end_with_2(
-    words: list[str], said: str, server: WebServer, capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, server: FakeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["params", *words]) == 2
     assert said in capsys.readouterr().err
     assert not server.asked
 
 
-def test_json_is_the_servers_answer(server: WebServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_servers_answer(server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["params", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["set"] == list(SET)

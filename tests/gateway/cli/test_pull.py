@@ -6,21 +6,21 @@ import json
 
 import pytest
 
+from tests.gateway.cli.canned_responses import ALL, COMPLETE, PULL, model, progress
 from tests.gateway.cli.conftest import Ends
-from tests.gateway.cli.person import Person
-from tests.gateway.cli.said import ALL, COMPLETE, PULL, model, progress
-from tests.gateway.webserver import Reply, WebServer
+from tests.gateway.cli.terminal_process import TerminalProcess
+from tests.gateway.fake_server import FakeServer, Reply
 
 
 @pytest.fixture
-def shop(server: WebServer) -> WebServer:
+def repository_server(server: FakeServer) -> FakeServer:
     """A server that has no model and can download all."""
     server.replies[PULL] = Reply(pieces=[COMPLETE])
     server.replies[ALL] = Reply({"data": [], "hidden": []})
     return server
 
 
-def test_pull_says_a_line_for_every_tenth(server: WebServer, lemonbus: Ends) -> None:
+def test_pull_says_a_line_for_every_tenth(server: FakeServer, lemonbus: Ends) -> None:
     server.replies[PULL] = Reply(pieces=[*map(progress, range(0, 101, 2)), COMPLETE])
     code, out, err = lemonbus("pull", "A")
     assert (code, out) == (0, "Installed model: A\n")
@@ -30,18 +30,18 @@ def test_pull_says_a_line_for_every_tenth(server: WebServer, lemonbus: Ends) -> 
     assert lines[0] == "m.gguf (1/1) 0 % of 100 B"
 
 
-def test_pull_as_json(server: WebServer, lemonbus: Ends) -> None:
+def test_pull_as_json(server: FakeServer, lemonbus: Ends) -> None:
     server.replies[PULL] = Reply(pieces=[progress(50), COMPLETE])
     code, out, err = lemonbus("pull", "A", "--json")
     assert (code, err) == (0, "")
     assert [json.loads(line)["event"] for line in out.splitlines()] == ["progress", "complete"]
 
 
-def test_pull_shows_a_bar_on_a_terminal(server: WebServer) -> None:
+def test_pull_shows_a_bar_on_a_terminal(server: FakeServer) -> None:
     server.replies[PULL] = Reply(pieces=[progress(50), COMPLETE])
-    with Person("pull", "A") as person:
-        assert "━" in person.until("Installed model: A")
-        assert person.ends() == 0
+    with TerminalProcess("pull", "A") as terminal:
+        assert "━" in terminal.until("Installed model: A")
+        assert terminal.ends() == 0
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def test_pull_shows_a_bar_on_a_terminal(server: WebServer) -> None:
         ([progress(5)], True, 1, "broke off"),
     ],
 )  # fmt: skip
-def test_pull_fails(pieces: list[str], cut: bool, code: int, said: str, server: WebServer, lemonbus: Ends) -> None:
+def test_pull_fails(pieces: list[str], cut: bool, code: int, said: str, server: FakeServer, lemonbus: Ends) -> None:
     server.replies[PULL] = Reply(pieces=pieces, cut=cut)
     ended, out, err = lemonbus("pull", "A")
     assert (ended, out) == (code, "")
     assert said in err
 
 
-def test_pull_registers(shop: WebServer, lemonbus: Ends) -> None:
+def test_pull_registers(repository_server: FakeServer, lemonbus: Ends) -> None:
     words = "pull Phi --checkpoint o/r:Q4_0 --mmproj m.gguf --vision --embedding --recipe llamacpp"
     assert lemonbus(*words.split())[:2] == (0, "Installed model: user.Phi\n")
-    assert shop.last() == {
+    assert repository_server.last() == {
         "model_name": "user.Phi",
         "checkpoint": "o/r:Q4_0",
         "recipe": "llamacpp",
@@ -73,13 +73,18 @@ def test_pull_registers(shop: WebServer, lemonbus: Ends) -> None:
         "stream": True,
     }
     assert lemonbus("pull", "user.Phi", "--checkpoint", "o/r")[0] == 0
-    assert shop.last() == {"model_name": "user.Phi", "checkpoint": "o/r", "recipe": "llamacpp", "stream": True}
+    assert repository_server.last() == {
+        "model_name": "user.Phi",
+        "checkpoint": "o/r",
+        "recipe": "llamacpp",
+        "stream": True,
+    }
     assert lemonbus("pull", "Phi", "--name", "x")[0] == 2
 
 
-def test_pull_of_a_repository_registers_what_is_chosen(shop: WebServer, lemonbus: Ends) -> None:
+def test_pull_of_a_repository_registers_what_is_chosen(repository_server: FakeServer, lemonbus: Ends) -> None:
     variant = {"name": "Q4_K_M", "primary_file": "r-Q4_K_M.gguf", "files": ["r-Q4_K_M.gguf"], "size_bytes": 5}
-    shop.replies["GET", "/v1/pull/variants?checkpoint=o/r-GGUF"] = Reply(
+    repository_server.replies["GET", "/v1/pull/variants?checkpoint=o/r-GGUF"] = Reply(
         {
             "checkpoint": "o/r-GGUF",
             "recipe": "llamacpp",
@@ -91,19 +96,19 @@ def test_pull_of_a_repository_registers_what_is_chosen(shop: WebServer, lemonbus
     )
     said = {"recipe": "llamacpp", "vision": True, "mmproj": "mmproj-F16.gguf", "stream": True}
     assert lemonbus("pull", "o/r-GGUF")[:2] == (0, "Installed model: user.r-GGUF\n")
-    assert shop.last() == {"model_name": "user.r-GGUF", "checkpoint": "o/r-GGUF:Q4_K_M", **said}
+    assert repository_server.last() == {"model_name": "user.r-GGUF", "checkpoint": "o/r-GGUF:Q4_K_M", **said}
     assert lemonbus("pull", "o/r-GGUF:Q8_0", "--name", "eight")[0] == 0
-    assert shop.last() == {"model_name": "user.eight", "checkpoint": "o/r-GGUF:Q8_0", **said}
+    assert repository_server.last() == {"model_name": "user.eight", "checkpoint": "o/r-GGUF:Q8_0", **said}
 
 
-def test_pull_of_a_repository_without_gguf_models(shop: WebServer, lemonbus: Ends) -> None:
+def test_pull_of_a_repository_without_gguf_models(repository_server: FakeServer, lemonbus: Ends) -> None:
     assert lemonbus("pull", "o/r-onnx", "--recipe", "oga-cpu")[0] == 0
     said = {"checkpoint": "o/r-onnx", "recipe": "oga-cpu", "stream": True}
-    assert shop.last() == {"model_name": "user.r-onnx", **said}
-    assert not [path for _, path, _, _ in shop.asked if "variants" in path]
+    assert repository_server.last() == {"model_name": "user.r-onnx", **said}
+    assert not [path for _, path, _, _ in repository_server.asked if "variants" in path]
 
 
-def test_pull_of_a_checkpoint_of_the_catalogue_is_that_model(shop: WebServer, lemonbus: Ends) -> None:
-    shop.replies[ALL] = Reply({"data": [model("A")]})
+def test_pull_of_a_checkpoint_of_the_catalogue_is_that_model(repository_server: FakeServer, lemonbus: Ends) -> None:
+    repository_server.replies[ALL] = Reply({"data": [model("A")]})
     assert lemonbus("pull", "o/A:Q4_0")[1] == "Installed model: A\n"
-    assert shop.last() == {"model_name": "A", "stream": True}
+    assert repository_server.last() == {"model_name": "A", "stream": True}

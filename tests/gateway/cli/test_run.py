@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.gateway.cli.canned_responses import CHAT, DONE, chunk, end
 from tests.gateway.cli.conftest import Ends
-from tests.gateway.cli.person import Person
-from tests.gateway.cli.said import CHAT, DONE, chunk, end
-from tests.gateway.webserver import Reply, WebServer
+from tests.gateway.cli.terminal_process import TerminalProcess
+from tests.gateway.fake_server import FakeServer, Reply
 
 
-def test_run_prints_the_answer(server: WebServer, lemonbus: Ends) -> None:
+def test_run_prints_the_answer(server: FakeServer, lemonbus: Ends) -> None:
     server.replies[CHAT] = Reply(
         pieces=[": ping\n\n", chunk(role="assistant"), chunk(reasoning_content="hm"), chunk(content="Grü"),
                 chunk(content="ße")[:20], chunk(content="ße")[20:], end(), DONE]
@@ -25,7 +25,7 @@ def test_run_prints_the_answer(server: WebServer, lemonbus: Ends) -> None:
     assert (request["model"], request["max_tokens"], request["temperature"]) == ("A", 9, 0)
 
 
-def test_run_reads_a_pipe_and_prints_json(server: WebServer, lemonbus: Ends) -> None:
+def test_run_reads_a_pipe_and_prints_json(server: FakeServer, lemonbus: Ends) -> None:
     server.replies[CHAT] = Reply(pieces=[chunk(content="yes"), end("length"), DONE])
     code, out, _ = lemonbus("run", "A", "-", "--json", stdin="from a pipe")
     assert code == 0
@@ -51,7 +51,7 @@ def test_run_reads_a_pipe_and_prints_json(server: WebServer, lemonbus: Ends) -> 
     ],
 )  # fmt: skip
 def test_run_never_takes_a_broken_answer_for_a_whole_one(
-    pieces: list[str], cut: bool, code: int, said: str, server: WebServer, lemonbus: Ends
+    pieces: list[str], cut: bool, code: int, said: str, server: FakeServer, lemonbus: Ends
 ) -> None:
     server.replies[CHAT] = Reply(pieces=pieces, cut=cut)
     ended, out, err = lemonbus("run", "A", "hi")
@@ -59,24 +59,24 @@ def test_run_never_takes_a_broken_answer_for_a_whole_one(
     assert said in err
 
 
-def test_a_conversation_remembers_survives_errors_and_can_begin_anew(server: WebServer) -> None:
+def test_a_conversation_remembers_survives_errors_and_can_begin_anew(server: FakeServer) -> None:
     def reply(request: Any) -> Reply:
         if request["messages"][-1]["content"] == "fail":
             return Reply({"error": {"message": "busy", "code": "overloaded"}}, 503)
         return Reply(pieces=[chunk(content=f"heard {len(request['messages'])}\x1b[2J"), end(), DONE])
 
     server.replies[CHAT] = reply
-    with Person("run", "A", "--system", "s") as person:
-        person.until(">>> ")
+    with TerminalProcess("run", "A", "--system", "s") as terminal:
+        terminal.until(">>> ")
         for typed, shown in (("one", "heard 2[2J"), ("fail", "busy (overloaded)"), ("two", "heard 4[2J")):
-            person.type(typed + "\n")
-            person.until(shown)
-            person.until(">>> ")
-        person.type("/clear\n")
-        person.until(">>> ")
-        person.type("three\n")
-        person.until("heard 2[2J")
-        person.until(">>> ")
-        person.type("\x04")
-        assert person.ends() == 0
+            terminal.type(typed + "\n")
+            terminal.until(shown)
+            terminal.until(">>> ")
+        terminal.type("/clear\n")
+        terminal.until(">>> ")
+        terminal.type("three\n")
+        terminal.until("heard 2[2J")
+        terminal.until(">>> ")
+        terminal.type("\x04")
+        assert terminal.ends() == 0
     assert server.last()["messages"] == [{"role": "system", "content": "s"}, {"role": "user", "content": "three"}]

@@ -7,15 +7,15 @@ import time
 
 import msgspec
 
-from gateway.dialects.health import health_body
-from protocol.admin import Health, Peer, RunningModel, TroubledModel
+from gateway.api.lemonade.health import health_body
 from protocol.failures import Code, Failure
-from protocol.recipes import ModelSpec
+from protocol.messages.admin import FailedModel, HealthReport, Peer, RunningModel
+from protocol.models.recipes import ModelSpec
 from tests.gateway.cli.conftest import Ends
-from tests.gateway.webserver import Reply, WebServer
+from tests.gateway.fake_server import FakeServer, Reply
 
 
-def test_status_of_an_idle_server_with_the_documented_fields_only(server: WebServer, lemonbus: Ends) -> None:
+def test_status_of_an_idle_server_with_the_documented_fields_only(server: FakeServer, lemonbus: Ends) -> None:
     server.replies["GET", "/v1/health"] = Reply({"status": "ok", "version": "1", "all_models_loaded": []})
     code, out, _ = lemonbus("status")
     assert code == 0
@@ -23,16 +23,16 @@ def test_status_of_an_idle_server_with_the_documented_fields_only(server: WebSer
     assert "No model is loaded" in out
 
 
-def test_status_of_a_busy_house(server: WebServer, lemonbus: Ends) -> None:
+def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     """The report is made by the code that makes it in the server."""
     spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf", pinned=True)
     ready = RunningModel(spec, "w1", "ready", 10, time.time() - 70, 4, 4096, granted=2, queued=1)
     loading = RunningModel(ModelSpec("B", "o/b:Q4", "llamacpp", "cpu", "llm", "/b"), "w2", "loading", 11, 0.0)
-    health = Health(
+    health = HealthReport(
         *("draining", "0.1.0", "b1", 1, 3700.0, [ready, loading], {"llm": 4}),
         granted=2,
         queued=1,
-        troubled=[TroubledModel("C", Failure(Code.LOAD_FAILED, "no such\nfile"), 3, 8.0)],
+        troubled=[FailedModel("C", Failure(Code.LOAD_FAILED, "no such\nfile"), 3, 8.0)],
         downloads=["D"],
         peers=[Peer("gateway", "g1", 7), Peer("worker", "w1", 10)],
     )

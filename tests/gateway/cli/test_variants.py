@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import click
 import pytest
 
-from gateway.cli.exits import Trouble
-from gateway.cli.server import Server
-from gateway.cli.variants import choose
-from tests.gateway.webserver import Reply, WebServer, serving
+from gateway.cli.api_client import ApiClient
+from gateway.cli.exit_codes import CommandError
+from gateway.cli.variant_choice import choose_variant
+from tests.gateway.fake_server import FakeServer, Reply, running_fake_server
 
 REPO = "unsloth/Qwen3-8B-GGUF"
 OFFER = {
@@ -36,15 +36,15 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def web() -> Iterator[WebServer]:
-    with serving() as web:
+def web() -> Iterator[FakeServer]:
+    with running_fake_server() as web:
         web.replies["GET", f"/v1/pull/variants?checkpoint={REPO}"] = Reply(OFFER)
         yield web
 
 
 @pytest.fixture
-def server(web: WebServer) -> Server:
-    return Server(web.url)
+def server(web: FakeServer) -> ApiClient:
+    return ApiClient(web.url)
 
 
 @pytest.fixture
@@ -64,14 +64,14 @@ def types(monkeypatch: pytest.MonkeyPatch) -> Types:
         (["0", "9", "2"], "Q8_0"),
     ],
 )
-def test_the_menu(server: Server, types: Types, lines: list[str], chosen: str) -> None:
+def test_the_menu(server: ApiClient, types: Types, lines: list[str], chosen: str) -> None:
     types(*lines)
-    assert choose(server, REPO) == f"{REPO}:{chosen}"
+    assert choose_variant(server, REPO) == f"{REPO}:{chosen}"
 
 
-def test_the_menu_shows_sizes_and_other(server: Server, types: Types, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_menu_shows_sizes_and_other(server: ApiClient, types: Types, capsys: pytest.CaptureFixture[str]) -> None:
     types("1")
-    choose(server, REPO)
+    choose_variant(server, REPO)
     output = capsys.readouterr()
     assert output.out == ""
     shown = output.err.splitlines()
@@ -79,34 +79,34 @@ def test_the_menu_shows_sizes_and_other(server: Server, types: Types, capsys: py
     assert shown[3].startswith("  3  Other")
 
 
-def test_the_end_of_input_ends_the_menu(server: Server, types: Types) -> None:
+def test_the_end_of_input_ends_the_menu(server: ApiClient, types: Types) -> None:
     types()
     with pytest.raises(click.Abort):
-        choose(server, REPO)
+        choose_variant(server, REPO)
 
 
-def test_nobody_at_the_terminal_gets_the_first(
-    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_a_terminal_the_first_variant_is_chosen(
+    server: ApiClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read, write = os.pipe()  # nothing ever comes: reading it would hang
     with os.fdopen(read) as silent, os.fdopen(write, "w"):
         monkeypatch.setattr(sys, "stdin", silent)
-        assert choose(server, f"hf:{REPO}") == f"{REPO}:Q4_K_M"
+        assert choose_variant(server, f"hf:{REPO}") == f"{REPO}:Q4_K_M"
     assert "Taking Q4_K_M" in capsys.readouterr().err
 
 
-def test_a_variant_that_is_there_is_not_asked_for(server: Server, web: WebServer) -> None:
-    assert choose(server, f"{REPO}:Q2_K") == f"{REPO}:Q2_K"
+def test_a_variant_that_is_there_is_not_asked_for(server: ApiClient, web: FakeServer) -> None:
+    assert choose_variant(server, f"{REPO}:Q2_K") == f"{REPO}:Q2_K"
 
 
-def test_a_repository_without_models_is_refused(server: Server, web: WebServer, types: Types) -> None:
+def test_a_repository_without_models_is_refused(server: ApiClient, web: FakeServer, types: Types) -> None:
     web.replies["GET", "/v1/pull/variants?checkpoint=o/r"] = Reply({**OFFER, "variants": []})
-    with pytest.raises(Trouble, match="has no GGUF model"):
-        choose(server, "o/r")
+    with pytest.raises(CommandError, match="has no GGUF model"):
+        choose_variant(server, "o/r")
 
 
-def test_what_the_server_refuses_is_told(server: Server, web: WebServer) -> None:
+def test_what_the_server_refuses_is_told(server: ApiClient, web: FakeServer) -> None:
     refusal = {"status": "error", "message": "there is no repository o/r", "error": {"message": "no", "code": "x"}}
     web.replies["GET", "/v1/pull/variants?checkpoint=o/r"] = Reply(refusal, 404)
-    with pytest.raises(Trouble, match="no"):
-        choose(server, "o/r")
+    with pytest.raises(CommandError, match="no"):
+        choose_variant(server, "o/r")

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.main import VERBS
+from gateway.cli.main import COMMANDS
+from tests.gateway.cli.canned_responses import ALL
 from tests.gateway.cli.conftest import Ends
-from tests.gateway.cli.person import LAUNCH
-from tests.gateway.cli.said import ALL
-from tests.gateway.webserver import Reply, WebServer
+from tests.gateway.cli.terminal_process import LAUNCH
+from tests.gateway.fake_server import FakeServer, Reply
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", COMMANDS)
 def test_every_verb_has_help(verb: str, lemonbus: Ends) -> None:
     code, out, _ = lemonbus(verb, "--help")
     assert code == 0
@@ -27,7 +27,7 @@ def test_every_verb_has_help(verb: str, lemonbus: Ends) -> None:
 def test_help_lists_all_verbs_and_exit_codes(lemonbus: Ends) -> None:
     code, out, _ = lemonbus("--help")
     assert code == 0
-    assert all(verb in out for verb in VERBS)
+    assert all(verb in out for verb in COMMANDS)
     assert "3 the server cannot be reached" in out
 
 
@@ -49,7 +49,7 @@ def test_help_lists_all_verbs_and_exit_codes(lemonbus: Ends) -> None:
         (["completion", "tcsh"], "tcsh"),
     ],
 )
-def test_wrong_usage_ends_with_2(arguments: list[str], said: str, server: WebServer, lemonbus: Ends) -> None:
+def test_wrong_usage_ends_with_2(arguments: list[str], said: str, server: FakeServer, lemonbus: Ends) -> None:
     code, out, err = lemonbus(*arguments)
     assert (code, out) == (2, "")
     assert said in err
@@ -83,14 +83,14 @@ def test_no_server_ends_with_3(arguments: list[str], lemonbus: Ends, free_port: 
 
 @pytest.mark.parametrize(("status", "code"), [(401, 4), (403, 4), (404, 1), (409, 1), (500, 1), (503, 1)])
 def test_errors_carry_message_code_request_and_when_to_retry(
-    status: int, code: int, server: WebServer, lemonbus: Ends
+    status: int, code: int, server: FakeServer, lemonbus: Ends
 ) -> None:
     body = {"status": "error", "message": "m", "error": {"message": "no", "code": "c", "request_id": "req-1"}}
     server.replies["POST", "/v1/load"] = Reply(body, status, Retry_After="7")
     assert lemonbus("load", "A") == (code, "", "lemonbus: no (c, req-1); try again in 7 s\n")
 
 
-def test_a_foreign_server_is_recognised(server: WebServer, lemonbus: Ends) -> None:
+def test_a_foreign_server_is_recognised(server: FakeServer, lemonbus: Ends) -> None:
     server.replies[ALL] = Reply(pieces=["<html>"])
     assert lemonbus("list") == (1, "", f"lemonbus: {server.url} did not answer in JSON; is this a lemonbus server?\n")
     server.replies[ALL] = Reply(pieces=["<html>"], status=502)
@@ -98,7 +98,7 @@ def test_a_foreign_server_is_recognised(server: WebServer, lemonbus: Ends) -> No
 
 
 def test_the_key_travels_and_a_prefix_in_the_url_is_tolerated(
-    server: WebServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
+    server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.replies[ALL] = Reply({"data": []})
     monkeypatch.setenv("LEMONBUS_API_KEY", "k")
@@ -108,7 +108,7 @@ def test_the_key_travels_and_a_prefix_in_the_url_is_tolerated(
 
 
 def test_address_and_key_come_from_the_configuration(
-    server: WebServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("LEMONBUS_URL")
     (tmp_path / "lemonbus").mkdir()
@@ -130,7 +130,7 @@ def test_a_key_that_no_header_can_carry(lemonbus: Ends, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("verb", ["status", "version", "--help"])
-def test_output_that_nobody_can_take_ends_with_1_and_one_line(verb: str, server: WebServer) -> None:
+def test_a_closed_output_ends_with_1_and_one_line(verb: str, server: FakeServer) -> None:
     server.replies["GET", "/v1/health"] = Reply({"status": "ok", "version": "1", "all_models_loaded": []})
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

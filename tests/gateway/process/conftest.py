@@ -7,22 +7,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gateway.standin import StandIn, standing
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
-    with standing(tmp_path_factory.mktemp("g") / "r", body_limit=1_000_000, spool_over=1000) as house:
-        yield house
+def session_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHarness]:
+    with running_gateway(tmp_path_factory.mktemp("g") / "r", body_limit=1_000_000, spool_over=1000) as harness:
+        yield harness
 
 
 @pytest.fixture
-def house(shared: StandIn) -> StandIn:
-    shared.on_ask = shared.asked.put
-    for news in (shared.asked, shared.cancelled, shared.others):
+def harness(session_harness: GatewayHarness) -> GatewayHarness:
+    session_harness.on_ask = session_harness.asked.put
+    for news in (session_harness.asked, session_harness.cancelled, session_harness.others):
         with contextlib.suppress(Exception):
             while True:
                 news.get_nowait()
-    if "w1" not in shared.workers:
-        shared.add_worker("w1")
-    return shared
+    if "w1" not in session_harness.workers:
+        session_harness.add_worker("w1")
+    return session_harness

@@ -8,23 +8,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.leases import Leases
-from protocol.events import Event, Kind
+from gateway.requests.leases import GatewayLeases
 from protocol.failures import Code, Failure
-from protocol.leases import Offer
-from protocol.work import Run
-from tests.gateway.process.talk import ANSWER, CHAT, PATH, error_of, opened
-from tests.gateway.rawhttp import parsed, read_to_end, read_until
-from tests.gateway.standin import StandIn, wait_for
-from tests.gateway.standworker import CHUNK, Asked, Straight
+from protocol.messages.events import Event, EventKind
+from protocol.messages.leases import LeaseTerms
+from protocol.messages.work import Run
+from tests.gateway.fake_worker import CHUNK, DirectMessage, ReceivedAsk
+from tests.gateway.gateway_harness import GatewayHarness, wait_for
+from tests.gateway.process.chat_requests import ANSWER, CHAT, PATH, error_of, open_request
+from tests.gateway.raw_http import parsed, read_to_end, read_until
 
 
-def offer(number: int, slots: int, name: str = "tiny") -> Offer:
-    return Offer(number, slots, name, "chat/completions", "registered")
+def offer(number: int, slots: int, name: str = "tiny") -> LeaseTerms:
+    return LeaseTerms(number, slots, name, "chat/completions", "registered")
 
 
 def test_slots_are_counted() -> None:
-    leases = Leases()
+    leases = GatewayLeases()
     assert leases.take("tiny", "chat/completions", 1) is None
     leases.lent("w1", offer(5, 2))
     leases.lent("w1", offer(5, 2, "alias"))
@@ -38,8 +38,8 @@ def test_slots_are_counted() -> None:
     assert leases.take("tiny", "chat/completions", 1) is one
 
 
-def test_a_lease_ends_with_its_word_or_its_worker() -> None:
-    leases = Leases()
+def test_a_lease_ends_with_its_message_or_its_worker() -> None:
+    leases = GatewayLeases()
     leases.lent("w1", offer(5, 2))
     leases.over("w1", 4)
     leases.over("w2", 5)
@@ -53,205 +53,213 @@ def test_a_lease_ends_with_its_word_or_its_worker() -> None:
     assert leases.take("tiny", "chat/completions", 1) is None
 
 
-class Lender:
+class LeasingWorker:
     """A worker that lends to the gateway of a stand-in house."""
 
-    def __init__(self, house: StandIn) -> None:
-        self.house = house
-        self.gateway = house.gateways[-1].id
+    def __init__(self, harness: GatewayHarness) -> None:
+        self.harness = harness
+        self.gateway = harness.gateways[-1].id
 
     def lend(self, number: int, slots: int, first: tuple[int, int] = (0, 0)) -> None:
         """Lend; the gateway knows when it has read something later of the worker (``settled``)."""
-        self.house.do(lambda: self.house.workers["w1"].lend(self.gateway, number, slots, first))
+        self.harness.do(lambda: self.harness.workers["w1"].lend(self.gateway, number, slots, first))
 
     def end(self, number: int) -> None:
-        self.house.do(lambda: self.house.workers["w1"].end_lease(self.gateway, number))
+        self.harness.do(lambda: self.harness.workers["w1"].end_lease(self.gateway, number))
 
-    def next_run(self) -> Straight:
-        run: Straight = self.house.do(self.house.workers["w1"].next_run)
+    def next_run(self) -> DirectMessage:
+        run: DirectMessage = self.harness.do(self.harness.workers["w1"].next_run)
         return run
 
-    def answer(self, run: Straight) -> None:
+    def answer(self, run: DirectMessage) -> None:
         asked = run.asked
-        self.house.do(lambda: self.house.publish(asked, [asked.event(0, Kind.DELTA, ANSWER, 3), asked.done(1)]))
+        self.harness.do(
+            lambda: self.harness.publish(asked, [asked.event(0, EventKind.DELTA, ANSWER, 3), asked.done(1)])
+        )
 
 
 @pytest.fixture
-def lender(house: StandIn) -> Iterator[Lender]:
+def leasing_worker(harness: GatewayHarness) -> Iterator[LeasingWorker]:
     """The gateway hears a worker before anything is lent: events come in order."""
-    lender = Lender(house)
-    lender.lend(5, 2)
-    settled(house)
-    yield lender
-    lender.end(5)
+    leasing_worker = LeasingWorker(harness)
+    leasing_worker.lend(5, 2)
+    settled(harness)
+    yield leasing_worker
+    leasing_worker.end(5)
 
 
 @pytest.fixture
-def lessor(house: StandIn) -> Iterator[Lender]:
+def unleased_worker(harness: GatewayHarness) -> Iterator[LeasingWorker]:
     """One that lends nothing yet."""
-    lessor = Lender(house)
-    settled(house)
-    yield lessor
-    lessor.end(6)
+    unleased_worker = LeasingWorker(harness)
+    settled(harness)
+    yield unleased_worker
+    unleased_worker.end(6)
 
 
-def cancelled(house: StandIn) -> list[int]:
+def cancelled(harness: GatewayHarness) -> list[int]:
     """Return the numbers of the requests that the supervisor was told of that nobody wants them."""
     numbers = []
     with contextlib.suppress(queue.Empty):
         while True:
-            numbers.append(house.cancelled.get_nowait().number)
+            numbers.append(harness.cancelled.get_nowait().number)
     return numbers
 
 
-def settled(house: StandIn) -> None:
+def settled(harness: GatewayHarness) -> None:
     """A request for another model, answered by the worker: what that said before was read."""
-    with opened(house, {**CHAT, "model": "other"}) as connection:
-        asked = house.next_ask()
-        house.do(lambda: house.publish(asked, [asked.event(0, Kind.DELTA, ANSWER, 3), asked.done(1)]))
+    with open_request(harness, {**CHAT, "model": "other"}) as connection:
+        asked = harness.next_ask()
+        harness.do(lambda: harness.publish(asked, [asked.event(0, EventKind.DELTA, ANSWER, 3), asked.done(1)]))
         assert parsed(read_to_end(connection))[0] == 200
 
 
-def unasked(house: StandIn) -> None:
+def assert_not_asked(harness: GatewayHarness) -> None:
     with pytest.raises(queue.Empty):
-        house.asked.get_nowait()
+        harness.asked.get_nowait()
 
 
-def test_a_request_goes_straight(house: StandIn, lender: Lender) -> None:
-    with opened(house, CHAT, X_Request_ID="label-1") as connection:
-        run = lender.next_run()
+def test_a_leased_request_is_sent_directly_to_the_worker(
+    harness: GatewayHarness, leasing_worker: LeasingWorker
+) -> None:
+    with open_request(harness, CHAT, X_Request_ID="label-1") as connection:
+        run = leasing_worker.next_run()
         assert (run.message.lease, run.message.model, run.message.weight) == (5, "tiny", 1)
         assert (run.message.endpoint, run.message.label) == ("chat/completions", "label-1")
-        lender.answer(run)
+        leasing_worker.answer(run)
         status, _, body = parsed(read_to_end(connection))
     assert (status, body) == (200, ANSWER)
-    unasked(house)
+    assert_not_asked(harness)
 
 
-def test_more_than_was_lent_is_asked_for(house: StandIn, lender: Lender) -> None:
+def test_more_than_was_lent_is_asked_for(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
     with contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(opened(house, CHAT)) for _ in range(3)]
-        runs = [lender.next_run(), lender.next_run()]
-        asked = house.next_ask()
-        for run in [*runs, Straight(_as_run(asked), asked.body)]:
-            lender.answer(run)
+        connections = [stack.enter_context(open_request(harness, CHAT)) for _ in range(3)]
+        runs = [leasing_worker.next_run(), leasing_worker.next_run()]
+        asked = harness.next_ask()
+        for run in [*runs, DirectMessage(_as_run(asked), asked.body)]:
+            leasing_worker.answer(run)
         assert [parsed(read_to_end(each))[0] for each in connections] == [200] * 3
-    with opened(house, CHAT) as connection:
-        lender.answer(lender.next_run())
+    with open_request(harness, CHAT) as connection:
+        leasing_worker.answer(leasing_worker.next_run())
         assert parsed(read_to_end(connection))[0] == 200
 
 
-def test_what_was_asked_for_uses_what_is_lent(house: StandIn, lessor: Lender) -> None:
-    with opened(house, {**CHAT, "n": 2}):
-        asked = house.next_ask()
+def test_what_was_asked_for_uses_what_is_lent(harness: GatewayHarness, unleased_worker: LeasingWorker) -> None:
+    with open_request(harness, {**CHAT, "n": 2}):
+        asked = harness.next_ask()
         assert asked.ask.weight == 2
-        lessor.lend(6, 3, (asked.ask.number, 1))
-        settled(house)
-        with opened(house, CHAT) as one, opened(house, CHAT) as another:
-            lessor.answer(lessor.next_run())
-            second = house.next_ask()
-            lessor.answer(Straight(_as_run(second), second.body))
+        unleased_worker.lend(6, 3, (asked.ask.number, 1))
+        settled(harness)
+        with open_request(harness, CHAT) as one, open_request(harness, CHAT) as another:
+            unleased_worker.answer(unleased_worker.next_run())
+            second = harness.next_ask()
+            unleased_worker.answer(DirectMessage(_as_run(second), second.body))
             assert [parsed(read_to_end(each))[0] for each in (one, another)] == [200, 200]
-    cancel = lessor.next_run().message
+    cancel = unleased_worker.next_run().message
     assert (cancel.number, cancel.attempt, cancel.reason) == (asked.ask.number, 1, Code.CANCELLED)
-    assert asked.ask.number not in cancelled(house)
-    with opened(house, CHAT) as connection:
-        lessor.answer(lessor.next_run())
+    assert asked.ask.number not in cancelled(harness)
+    with open_request(harness, CHAT) as connection:
+        unleased_worker.answer(unleased_worker.next_run())
         assert parsed(read_to_end(connection))[0] == 200
 
 
-def test_what_was_tried_again_uses_nothing_that_was_lent_to_its_first_attempt(house: StandIn, lessor: Lender) -> None:
-    with opened(house, CHAT) as connection:
-        first = house.next_ask()
+def test_what_was_tried_again_uses_nothing_that_was_lent_to_its_first_attempt(
+    harness: GatewayHarness, unleased_worker: LeasingWorker
+) -> None:
+    with open_request(harness, CHAT) as connection:
+        first = harness.next_ask()
         returned = Failure(Code.RETURNED, "the worker never saw the gateway")
-        house.do(lambda: house.publish(first, [first.failed(0, returned)]))
-        again = house.next_ask()
-        lessor.lend(6, 1, (first.ask.number, 1))
-        settled(house)
-        with opened(house, CHAT) as another:
-            lessor.answer(lessor.next_run())
+        harness.do(lambda: harness.publish(first, [first.failed(0, returned)]))
+        again = harness.next_ask()
+        unleased_worker.lend(6, 1, (first.ask.number, 1))
+        settled(harness)
+        with open_request(harness, CHAT) as another:
+            unleased_worker.answer(unleased_worker.next_run())
             assert parsed(read_to_end(another))[0] == 200
-        house.do(lambda: house.publish(again, [again.event(0, Kind.DELTA, ANSWER, 3), again.done(1)]))
+        harness.do(lambda: harness.publish(again, [again.event(0, EventKind.DELTA, ANSWER, 3), again.done(1)]))
         assert parsed(read_to_end(connection))[0] == 200
 
 
-def _as_run(asked: Asked) -> object:
+def _as_run(asked: ReceivedAsk) -> object:
     return Run(asked.gateway, asked.ask.number, asked.ask.attempt, "tiny", "chat/completions", "l")
 
 
-def test_what_the_worker_does_not_take_is_asked_for(house: StandIn, lender: Lender) -> None:
-    with opened(house, CHAT) as connection:
-        first = lender.next_run().asked
+def test_what_the_worker_does_not_take_is_asked_for(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
+    with open_request(harness, CHAT) as connection:
+        first = leasing_worker.next_run().asked
         failure = Failure(Code.RETURNED, "the lease is over")
-        house.do(lambda: house.publish(first, [first.failed(0, failure)]))
-        asked = house.next_ask()
+        harness.do(lambda: harness.publish(first, [first.failed(0, failure)]))
+        asked = harness.next_ask()
         assert (asked.ask.number, asked.ask.attempt, asked.ask.suspect) == (first.ask.number, 2, False)
         assert asked.ask.new
         assert asked.body == first.body
-        house.do(lambda: house.publish(asked, [asked.event(0, Kind.DELTA, ANSWER, 3), asked.done(1)]))
+        harness.do(lambda: harness.publish(asked, [asked.event(0, EventKind.DELTA, ANSWER, 3), asked.done(1)]))
         assert parsed(read_to_end(connection))[0] == 200
 
 
-def test_a_lease_that_is_over_is_not_used(house: StandIn, lender: Lender) -> None:
-    lender.end(5)
-    settled(house)
-    with opened(house, CHAT) as connection:
-        asked = house.next_ask()
-        house.do(lambda: house.publish(asked, [asked.event(0, Kind.DELTA, ANSWER, 3), asked.done(1)]))
+def test_a_lease_that_is_over_is_not_used(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
+    leasing_worker.end(5)
+    settled(harness)
+    with open_request(harness, CHAT) as connection:
+        asked = harness.next_ask()
+        harness.do(lambda: harness.publish(asked, [asked.event(0, EventKind.DELTA, ANSWER, 3), asked.done(1)]))
         assert parsed(read_to_end(connection))[0] == 200
 
 
-def test_a_hang_up_goes_straight_too(house: StandIn, lender: Lender) -> None:
-    with opened(house) as connection:
-        run = lender.next_run()
+def test_a_cancel_is_sent_directly_to_the_worker(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
+    with open_request(harness) as connection:
+        run = leasing_worker.next_run()
         asked = run.asked
-        house.do(lambda: house.publish(asked, asked.tokens(0, 1)))
+        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1)))
         read_until(connection, CHUNK % 0)
-    cancel = lender.next_run().message
+    cancel = leasing_worker.next_run().message
     assert (cancel.number, cancel.attempt, cancel.reason) == (asked.ask.number, 1, Code.CANCELLED)
-    assert asked.ask.number not in cancelled(house)
+    assert asked.ask.number not in cancelled(harness)
 
 
-def test_a_large_body_is_a_file_there_too(house: StandIn, lender: Lender) -> None:
+def test_a_large_body_is_a_file_there_too(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
     body = {**CHAT, "messages": [{"role": "user", "content": "x" * 5000}]}
-    with opened(house, body) as connection:
-        run = lender.next_run()
+    with open_request(harness, body) as connection:
+        run = leasing_worker.next_run()
         assert run.body == b""
-        assert (house.runtime / "spool" / run.message.spool).stat().st_size > 5000
-        lender.answer(run)
+        assert (harness.runtime / "spool" / run.message.spool).stat().st_size > 5000
+        leasing_worker.answer(run)
         assert parsed(read_to_end(connection))[0] == 200
-    wait_for(lambda: not (house.runtime / "spool" / run.message.spool).exists())
+    wait_for(lambda: not (harness.runtime / "spool" / run.message.spool).exists())
 
 
-def test_a_worker_that_dies_is_known_although_nobody_granted(house: StandIn, lender: Lender) -> None:
-    with opened(house, CHAT) as connection:
-        run = lender.next_run()
-        house.add_worker("w9")
-        house.kill_worker("w1", Failure(Code.WORKER_GONE, "killed"))
-        again = house.next_ask()
+def test_a_worker_death_under_a_lease_is_noticed(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
+    with open_request(harness, CHAT) as connection:
+        run = leasing_worker.next_run()
+        harness.add_worker("w9")
+        harness.kill_worker("w1", Failure(Code.WORKER_GONE, "killed"))
+        again = harness.next_ask()
         assert (again.ask.number, again.ask.attempt, again.ask.suspect) == (run.message.number, 2, True)
-        house.do(lambda: house.publish(again, [again.event(0, Kind.DELTA, ANSWER, 3), again.done(1)], "w9"))
+        harness.do(lambda: harness.publish(again, [again.event(0, EventKind.DELTA, ANSWER, 3), again.done(1)], "w9"))
         assert parsed(read_to_end(connection))[0] == 200
-    house.kill_worker("w9", Failure(Code.UNLOADED, "unloaded"))
-    house.add_worker("w1")
+    harness.kill_worker("w9", Failure(Code.UNLOADED, "unloaded"))
+    harness.add_worker("w1")
 
 
-def test_an_engine_that_dies_is_told_as_ever(house: StandIn, lender: Lender) -> None:
-    with opened(house, CHAT) as connection:
-        first = lender.next_run().asked
+def test_an_engine_death_under_a_lease_is_an_error(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
+    with open_request(harness, CHAT) as connection:
+        first = leasing_worker.next_run().asked
         died = Failure(Code.BACKEND_DIED, "the backend was killed by SIGKILL")
-        house.do(lambda: house.publish(first, [first.failed(0, died)]))
-        second = house.next_ask()
+        harness.do(lambda: harness.publish(first, [first.failed(0, died)]))
+        second = harness.next_ask()
         assert second.ask.suspect
-        house.do(lambda: house.publish(second, [second.failed(0, died)]))
+        harness.do(lambda: harness.publish(second, [second.failed(0, died)]))
         error = error_of(parsed(read_to_end(connection)))
     assert (error["code"], error["model"]) == ("backend_died", "registered")
 
 
-def test_nonsense_about_leases_is_no_harm(house: StandIn, lender: Lender) -> None:
-    house.do(lambda: house.workers["w1"].publish(lender.gateway, [Event(0, 0, 0, Kind.LENT, 0, b"x")]))
-    house.do(lambda: house.workers["w1"].publish(lender.gateway, [Event(0, 0, 0, 99, 7, b"x")]))
-    assert house.post(PATH, b"{")[0] == 400
-    with opened(house, CHAT) as connection:
-        lender.answer(lender.next_run())
+def test_nonsense_about_leases_is_no_harm(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
+    harness.do(
+        lambda: harness.workers["w1"].publish(leasing_worker.gateway, [Event(0, 0, 0, EventKind.LEASE_ISSUED, 0, b"x")])
+    )
+    harness.do(lambda: harness.workers["w1"].publish(leasing_worker.gateway, [Event(0, 0, 0, 99, 7, b"x")]))
+    assert harness.post(PATH, b"{")[0] == 400
+    with open_request(harness, CHAT) as connection:
+        leasing_worker.answer(leasing_worker.next_run())
         assert parsed(read_to_end(connection))[0] == 200

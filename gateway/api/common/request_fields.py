@@ -1,0 +1,87 @@
+"""How requests of all documents name a model, and the small fields they share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import falcon
+
+from gateway.http import bodies
+from protocol.config.settings import Settings
+from protocol.failures import invalid
+
+MAX_NAME_LENGTH: Final = 1024
+JsonObject = dict[str, Any]
+
+
+def optional_body(req: falcon.Request, settings: Settings) -> JsonObject:
+    """Return the JSON object of a request that may have none; raises like :func:`gateway.http.bodies.decode_object`."""
+    data = bodies.read_json(req, settings.body_limit)
+    return bodies.decode_object(data) if data.strip() else {}
+
+
+def model_of(body: JsonObject, *, required: bool = True) -> str:
+    """Return ``model_name`` or ``model``; raises ``invalid_request`` if both are there and differ.
+
+    Without either: the empty string, or ``invalid_request`` if it is required.
+    """
+    names = {key: name for key in ("model_name", "model") if (name := text_of(body, key))}
+    if len(set(names.values())) > 1:
+        raise invalid("`model_name` and `model` name different models", "model_name")
+    if names:
+        return next(iter(names.values()))
+    if required:
+        raise invalid("`model_name` is required", "model_name")
+    return ""
+
+
+def text_of(body: JsonObject, key: str) -> str:
+    """Return a text field, empty if it is absent or null; raises ``invalid_request`` naming it."""
+    value = body.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise invalid(f"`{key}` must be a string", key)
+    if len(value) > MAX_NAME_LENGTH or "\0" in value:
+        raise invalid(f"`{key}` must be at most {MAX_NAME_LENGTH} characters without NUL", key)
+    return value
+
+
+def flag_of(body: JsonObject, key: str) -> bool:
+    """Return a true-or-false field, false if it is absent or null; raises ``invalid_request`` naming it."""
+    value = body.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise invalid(f"`{key}` must be true or false", key)
+    return bool(value)
+
+
+def flag_in_query(req: falcon.Request, key: str) -> bool:
+    """Return a true-or-false query parameter, false if it is absent; raises ``invalid_request`` naming it."""
+    given = req.get_param(key)
+    if given is None:
+        return False
+    known = {"true": True, "1": True, "yes": True, "on": True, "": True}
+    known |= {"false": False, "0": False, "no": False, "off": False}
+    if given.lower() not in known:
+        raise invalid(f"`{key}` must be true or false", key)
+    return known[given.lower()]
+
+
+def check_cache_dir(given: str, settings: Settings) -> None:
+    """Let ``cache_dir`` name only places where this server looks for models; raises ``invalid_request``.
+
+    It has no other effect: what is there is in the catalogue anyway.
+    """
+    if not given:
+        return
+    roots = [settings.cache_dir, settings.state_dir, "~/.cache/lemonade", "~/.cache/huggingface"]
+    roots += [root for root in (settings.extra_models_dir, os.environ.get("HF_HOME", "")) if root]
+    wanted = _real_path(given)
+    if not any(wanted.is_relative_to(_real_path(root)) for root in roots):
+        raise invalid("`cache_dir` must be a directory that this server keeps models in", "cache_dir")
+
+
+def _real_path(path: str) -> Path:
+    return Path(os.path.realpath(os.path.expanduser(path)))  # noqa: PTH111 - an unknown ~user stays as it is

@@ -1,0 +1,38 @@
+"""``delete``: takes a model off this machine."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import falcon
+import msgspec
+
+from gateway.api.common.request_fields import model_of, optional_body
+from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import request_context
+from protocol.messages.model_files import Deleted, DeleteModel
+
+
+class DeleteResource:
+    """Unload a model, forget it if a user registered it, and remove what nobody else uses."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer when it is gone; ``kept_for`` names the models that still use its files."""
+        name = request_context(req.env).model = model_of(optional_body(req, self._session.settings))
+        deleted = self._session.call(req.env, lambda number: DeleteModel(number, name), Deleted)
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(
+            {
+                "status": "success",
+                "message": f"Deleted model: {deleted.name}",
+                "model_name": deleted.name,
+                "files_removed": deleted.files,
+                "kept_for": deleted.kept_for,
+            }
+        )

@@ -1,0 +1,132 @@
+"""``health`` and ``stats``: the house as the documents show it, and as those who run it need it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import falcon
+import msgspec
+
+from gateway.bus.session import SupervisorSession
+from protocol.messages import admin
+from protocol.messages.admin import FailedModel, GetHealth, GetStats, RunningModel
+
+_SERVING: Final = frozenset({"ready", "draining"})
+_TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
+
+
+def health_body(health: admin.HealthReport, port: int) -> dict[str, Any]:
+    """Return the fields of all documents; what is ours is under ``lemonbus``."""
+    loaded = [model for model in health.models if model.state in _SERVING]
+    latest = max(loaded, key=lambda model: model.last_use, default=None)
+    most = {kind: health.max_models.get(kind, 0) for kind in _TYPES}
+    return {
+        "status": "ok",
+        "version": health.version,
+        "websocket_port": port,
+        "model_loaded": latest.spec.name if latest else None,
+        "checkpoint_loaded": latest.spec.checkpoint if latest else None,
+        "all_models_loaded": [_loaded_model(model) for model in loaded],
+        "max_models": {**most, "transcription": most["audio"]},
+        "lemonbus": {
+            "state": health.status,
+            "boot": health.boot,
+            "pid": health.pid,
+            "uptime_seconds": round(health.uptime, 3),
+            "granted": health.granted,
+            "queued": health.queued,
+            "models": [_running_model(model) for model in health.models],
+            "troubled": [_failed_model(model) for model in health.troubled],
+            "downloads": health.downloads,
+            "processes": health.peers,
+            "counters": health.counters,
+        },
+    }
+
+
+def _loaded_model(model: RunningModel) -> dict[str, Any]:
+    spec = model.spec
+    url = model.backend_url.rstrip("/")
+    return {
+        "model_name": spec.name,
+        "checkpoint": spec.checkpoint,
+        "last_use": model.last_use,
+        "type": spec.type,
+        "device": spec.device,
+        "recipe": spec.recipe,
+        "recipe_options": spec.options,
+        "backend_url": url if not url or url.endswith("/v1") else f"{url}/v1",
+    }
+
+
+def _running_model(model: RunningModel) -> dict[str, Any]:
+    return {
+        "model_name": model.spec.name,
+        "state": model.state,
+        "pinned": model.spec.pinned,
+        "slots": model.slots,
+        "context": model.context,
+        "granted": model.granted,
+        "queued": model.queued,
+        "load_seconds": round(model.load_seconds, 3),
+        "worker": model.worker,
+        "worker_pid": model.worker_pid,
+        "engine_pid": model.engine_pid,
+    }
+
+
+def _failed_model(model: FailedModel) -> dict[str, Any]:
+    failure = model.failure
+    return {
+        "model_name": model.model,
+        "code": failure.code.value,
+        "reason": failure.message,
+        "detail": failure.detail,
+        "failures": model.failures,
+        "retry_in_seconds": round(model.retry_in, 3),
+    }
+
+
+def stats_body(stats: admin.StatsReport) -> dict[str, Any]:
+    """Return what the last request cost: ``input_tokens`` were processed, ``prompt_tokens`` are all of the prompt."""
+    outcome = stats.outcome
+    return {
+        "time_to_first_token": outcome.first_token_s,
+        "tokens_per_second": outcome.tokens_per_second,
+        "input_tokens": max(0, outcome.prompt_tokens - outcome.cached_tokens),
+        "output_tokens": outcome.output_tokens,
+        "decode_token_times": outcome.each_token_s,
+        "prompt_tokens": outcome.prompt_tokens,
+        "model": stats.model or None,
+        "total_seconds": outcome.total_s,
+    }
+
+
+class HealthResource:
+    """The whole house at one moment."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer. WebSockets are on the port that HTTP is on."""
+        health = self._session.call(req.env, GetHealth, admin.HealthReport)
+        port = self._session.settings.port or int(req.env.get("SERVER_PORT") or 0)
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(health_body(health, port))
+
+
+class StatsResource:
+    """The last finished request."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer; ``?model=`` asks for one model's."""
+        model = req.get_param("model", default="")
+        stats = self._session.call(req.env, lambda number: GetStats(number, model), admin.StatsReport)
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(stats_body(stats))

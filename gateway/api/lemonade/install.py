@@ -1,0 +1,80 @@
+"""``install`` and ``uninstall``: the programs that models run on."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+import falcon
+import msgspec
+
+from gateway.api.common.progress_events import ProgressEventStream, complete_event, stream_progress
+from gateway.api.common.request_fields import JsonObject, flag_of, optional_body, text_of
+from gateway.bus.session import SupervisorSession
+from protocol.failures import invalid
+from protocol.messages.backend_installs import BackendDone, InstallBackend, UninstallBackend
+from protocol.wire import envelope
+
+
+class InstallEventStream(ProgressEventStream):
+    """The stream of one installation's events."""
+
+    def complete(self, report: bytes) -> bytes:
+        """Return a ``complete`` event like a download's, with what was installed."""
+        done = envelope.unpack_payload(report, BackendDone)
+        return complete_event(done.files, status="success", recipe=done.recipe, backend=done.backend)
+
+
+class InstallResource:
+    """Install or update a backend."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer when it is there; with ``stream`` tell how far it is until then.
+
+        A client that hangs up does not stop the installation.
+        """
+        body = optional_body(req, self._session.settings)
+        recipe, backend = _recipe_and_backend(body)
+        force, stream = flag_of(body, "force"), flag_of(body, "stream")
+        build = partial(InstallBackend, recipe=recipe, backend=backend, force=force, progress=stream)
+        if stream:
+            stream_progress(self._session, req, resp, build, InstallEventStream)
+        else:
+            _answer(resp, self._session.call(req.env, build, BackendDone))
+
+
+class UninstallResource:
+    """Remove a backend."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer when it is gone; models that use it are unloaded first."""
+        recipe, backend = _recipe_and_backend(optional_body(req, self._session.settings))
+        build = partial(UninstallBackend, recipe=recipe, backend=backend)
+        _answer(resp, self._session.call(req.env, build, BackendDone))
+
+
+def _recipe_and_backend(body: JsonObject) -> tuple[str, str]:
+    """Return ``recipe`` and ``backend``; raises ``invalid_request`` naming the one that is missing."""
+    recipe, backend = text_of(body, "recipe"), text_of(body, "backend")
+    for key, given in (("recipe", recipe), ("backend", backend)):
+        if not given:
+            raise invalid(f"`{key}` is required", key)
+    return recipe, backend
+
+
+def _answer(resp: falcon.Response, done: BackendDone) -> None:
+    resp.content_type = falcon.MEDIA_JSON
+    shown = {"status": "success", "recipe": done.recipe, "backend": done.backend}
+    resp.data = msgspec.json.encode({**shown, "version": done.version} if done.version else shown)

@@ -1,0 +1,153 @@
+"""``load`` and ``unload``: lemonade's and the preview's requests and answers."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import falcon
+import msgspec
+
+from gateway.api.common.request_fields import JsonObject, check_cache_dir, flag_of, model_of, optional_body, text_of
+from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import request_context
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.messages.admin import Loaded, LoadModel, OptionValue, UnloadModel
+from protocol.models.devices import REQUEST_DEVICE_WORDS
+
+DTYPES: Final = ("int4", "int8", "float16", "bfloat16", "float32")
+_REQUEST_FIELDS: Final = frozenset(
+    {"model_name", "model", "save_options", "pinned", "cache_dir", "device", "dtype", "checkpoint", "recipe"}
+)
+"""Everything else in a load request is an option of the model's recipe."""
+_NAME_FIELDS: Final = ("model_name", "model")
+_METHODS: Final = ["GET", "POST", "OPTIONS"]
+
+
+def load_call(number: int, body: JsonObject) -> LoadModel:
+    """Return the call that a load request means; raises ``invalid_request`` naming what is wrong.
+
+    Options are only checked to be numbers or strings: their recipe knows the rest.
+    """
+    model = model_of(body)
+    for key, known in (("device", REQUEST_DEVICE_WORDS), ("dtype", DTYPES)):
+        given = text_of(body, key)
+        if given and given.lower() not in known:
+            raise invalid(f"`{key}` must be one of {', '.join(known)}", key)
+    options: dict[str, OptionValue] = {}
+    for key, value in body.items():
+        if key in _REQUEST_FIELDS or value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise invalid(f"`{key}` must be a number or a string", key)
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise invalid(f"`{key}` is out of range", key)
+        options[key] = value
+    pinned = flag_of(body, "pinned") if body.get("pinned") is not None else None
+    recipe, device = text_of(body, "recipe"), text_of(body, "device").lower()
+    return LoadModel(number, model, options, flag_of(body, "save_options"), pinned, recipe, device)
+
+
+def unload_name(body: JsonObject) -> str:
+    """Return which model an unload request names, empty for all.
+
+    Raises ``invalid_request`` for an empty name and for fields that unload does not have: a slip of the pen must
+    not unload everything.
+    """
+    strange = next((key for key in body if key not in _NAME_FIELDS), "")
+    if strange:
+        raise invalid("unload takes `model_name`, or nothing to unload all models", strange[:80])
+    for key in _NAME_FIELDS:
+        if body.get(key) == "":
+            raise invalid(f"`{key}` is empty", key)
+    return model_of(body, required=False)
+
+
+def named_in_query(req: falcon.Request) -> JsonObject:
+    """Return the model that a GET request names in its query, as its body would."""
+    return {key: req.params[key] for key in _NAME_FIELDS if key in req.params}
+
+
+class LoadResource:
+    """Load a model, fetching it first if need be."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer when it is ready."""
+        self._load(req, resp, optional_body(req, self._session.settings))
+
+    def _load(self, req: falcon.Request, resp: falcon.Response, body: JsonObject) -> None:
+        check_cache_dir(text_of(body, "cache_dir"), self._session.settings)
+        asked = request_context(req.env).model = load_call(0, body).model
+        loaded = self._session.call(req.env, lambda number: load_call(number, body), Loaded)
+        request_context(req.env).model = loaded.model
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(
+            {
+                "status": "success",
+                "message": f"Loaded model: {asked}",
+                "model_name": loaded.model,
+                "checkpoint": loaded.checkpoint,
+                "recipe": loaded.recipe,
+            }
+        )
+
+
+class PreviewLoadResource(LoadResource):
+    """The preview's load: GET acts too."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST"})
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """The same as POST; the model may also be named in the query."""
+        body = optional_body(req, self._session.settings)
+        self._load(req, resp, {**named_in_query(req), **body})
+
+    def on_head(self, _req: falcon.Request, _resp: falcon.Response) -> None:
+        """Never loads anything."""
+        raise falcon.HTTPMethodNotAllowed(_METHODS)
+
+
+class UnloadResource:
+    """Unload one model, or all."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer when it is gone; a model that is not loaded is 404 in the document's words."""
+        self._unload(req, resp, optional_body(req, self._session.settings))
+
+    def _unload(self, req: falcon.Request, resp: falcon.Response, body: JsonObject) -> None:
+        name = request_context(req.env).model = unload_name(body)
+        try:
+            gone = self._session.call(req.env, lambda number: UnloadModel(number, name), list[str])
+        except LemonbusError as problem:
+            if problem.failure.code not in (Code.NOT_LOADED, Code.MODEL_NOT_FOUND):
+                raise
+            raise Failure(Code.MODEL_NOT_FOUND, f"Model not found: {name}", model=name).raised() from None
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(
+            {"status": "success", "message": "Model unloaded successfully", "model_name": name, "unloaded": gone}
+        )
+
+
+class PreviewUnloadResource(UnloadResource):
+    """The preview's unload: its example asks with GET."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST"})
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """The same as POST; the model may also be named in the query."""
+        self._unload(req, resp, {**named_in_query(req), **optional_body(req, self._session.settings)})
+
+    def on_head(self, _req: falcon.Request, _resp: falcon.Response) -> None:
+        """Never unloads anything."""
+        raise falcon.HTTPMethodNotAllowed(_METHODS)

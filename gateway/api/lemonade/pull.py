@@ -1,0 +1,78 @@
+"""``pull``: download a model, and register it first; with a plain answer or as server-sent events."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar, Final
+
+import falcon
+import msgspec
+
+from gateway.api.common.progress_events import ProgressEventStream, complete_event, stream_progress
+from gateway.api.common.request_fields import JsonObject, flag_of, model_of, optional_body, text_of
+from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import request_context
+from protocol.failures import invalid
+from protocol.messages.model_files import Pulled, PullModel, Registration
+from protocol.wire import envelope
+
+LABEL_BY_SWITCH: Final = {
+    "reasoning": "reasoning",
+    "vision": "vision",
+    "embedding": "embeddings",
+    "reranking": "reranking",
+}
+"""Switch of a request → the label that it adds."""
+
+
+def registration_of(body: JsonObject) -> Registration | None:
+    """Return what a request wants to register, None if it only names a model; raises ``invalid_request``.
+
+    Only the form is looked at: what is a name, a recipe or a checkpoint is the supervisor's to say.
+    """
+    texts = {key: text_of(body, key) for key in ("checkpoint", "recipe", "mmproj")}
+    labels = [label for key, label in LABEL_BY_SWITCH.items() if flag_of(body, key)]
+    if not any(texts.values()) and not labels:
+        return None
+    if not model_of(body).startswith("user."):
+        raise invalid("`model_name` of a model that is registered must begin with `user.`", "model_name")
+    for key in ("checkpoint", "recipe"):
+        if not texts[key]:
+            raise invalid(f"`{key}` is required to register a model", key)
+    return Registration(**texts, labels=labels)
+
+
+class PullEventStream(ProgressEventStream):
+    """The stream of one download's events."""
+
+    def complete(self, report: bytes) -> bytes:
+        """Return the document's ``complete`` event."""
+        return complete_event(envelope.unpack_payload(report, Pulled).files)
+
+
+class PullResource:
+    """Download a model that is registered, or will be."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer when it is there; with ``stream`` tell how far it is until then.
+
+        A client that hangs up does not stop the download.
+        """
+        body = optional_body(req, self._session.settings)
+        name = request_context(req.env).model = model_of(body)
+        registration = registration_of(body)
+        if flag_of(body, "stream"):
+            build = partial(PullModel, model=name, progress=True, registration=registration)
+            stream_progress(self._session, req, resp, build, PullEventStream)
+            return
+        pulled = self._session.call(req.env, lambda number: PullModel(number, name, registration=registration), Pulled)
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(
+            {"status": "success", "message": f"Installed model: {pulled.name}", "model_name": pulled.name}
+        )

@@ -1,0 +1,183 @@
+"""llama.cpp's own routes: reranking, and the prompt caches of its slots."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any, ClassVar, Final
+
+import falcon
+import msgspec
+
+from gateway.api.common.request_fields import optional_body, text_of
+from gateway.bus.session import SupervisorSession
+from gateway.http import bodies
+from gateway.http.request_context import request_context
+from gateway.requests import inference
+from gateway.requests.inference import InferenceRequest
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.wire.decoding import DECODE_ERRORS
+
+ACTIONS: Final = ("save", "restore", "erase")
+MAX_DOCUMENTS: Final = 10_000
+MAX_FILENAME_LENGTH: Final = 200
+_MAX_TOP_N: Final = 2**31
+_SLOT: Final = re.compile(r"[0-9]{1,9}")
+_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_slots: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
+
+
+def check_rerank(body: dict[str, Any]) -> int:
+    """Return the number of documents: each is a task of its own in the engine. Raises ``invalid_request``."""
+    query, documents = body.get("query"), body.get("documents")
+    if not isinstance(query, str):
+        raise invalid("`query` must be a string" if query is not None else "`query` is required", "query")
+    if documents is None:
+        raise invalid("`documents` is required", "documents")
+    if not isinstance(documents, list) or not documents or not all(isinstance(each, str) for each in documents):
+        raise invalid("`documents` must be a list of one or more strings", "documents")
+    if body.get("texts") is not None:
+        raise invalid("`texts` is another server's name for `documents`: send only that one", "texts")
+    top = body.get("top_n")
+    if top is not None and (type(top) is not int or not 0 <= top < _MAX_TOP_N):
+        raise invalid("`top_n` must be a whole number from 0 up", "top_n")
+    if len(documents) > MAX_DOCUMENTS:
+        raise invalid(f"`documents` has more than {MAX_DOCUMENTS} entries", "documents")
+    return len(documents)
+
+
+def in_input_order(answer: bytes) -> bytes:
+    """Return the engine's answer with its results in the order of the documents."""
+    try:
+        body = _object(answer)
+        body["results"].sort(key=lambda result: result["index"])
+    except (LookupError, TypeError, AttributeError, *DECODE_ERRORS):
+        raise _unreadable() from None
+    return msgspec.json.encode(body)
+
+
+def documented_slots(answer: bytes) -> bytes:
+    """Return the engine's slots with the documented fields beside its own, and without what clients wrote."""
+    try:
+        return msgspec.json.encode([_documented(slot) for slot in _slots(answer)])
+    except (TypeError, AttributeError, *DECODE_ERRORS):
+        raise _unreadable() from None
+
+
+def _documented(slot: dict[str, Any]) -> dict[str, Any]:
+    busy = bool(slot.get("is_processing"))
+    following = slot.get("next_token")
+    if isinstance(following, list):
+        following = following[0] if following else None
+    token: dict[str, Any] = {"has_next_token": False, "n_remain": 0, "n_decoded": 0}
+    if following:
+        token |= following if busy else {}
+    kept = {key: value for key, value in slot.items() if key not in ("prompt", "generated")}
+    # The tokens that the slot's cache holds; before its first request the engine tells none.
+    cached = slot.get("n_prompt_tokens") or slot.get("n_prompt_tokens_cache") or 0
+    return {
+        **kept,
+        "state": "processing" if busy else "idle",
+        "next_token": token,
+        "task_id": slot.get("id_task", -1) if busy else -1,
+        "cache_tokens": cached,
+    }
+
+
+def check_filename(name: str) -> str:
+    """Return the bare name of a saved prompt cache; raises ``invalid_request`` for anything that is more than a name."""
+    wrong = ""
+    if not name:
+        wrong = "is required"
+    elif any(letter in "/\\" for letter in name) or ".." in name or name.startswith("."):
+        wrong = "must be a bare name, without `/`, `\\` and `..`, that does not begin with a dot"
+    elif any(unicodedata.category(letter).startswith("C") for letter in name):
+        wrong = "must not contain control characters"
+    elif len(name.encode("utf-8", "replace")) > MAX_FILENAME_LENGTH:
+        wrong = f"must be at most {MAX_FILENAME_LENGTH} bytes"
+    elif name != name.strip() or name.endswith("."):
+        wrong = "must not begin or end with a space, nor end with a dot"
+    if wrong:
+        raise invalid(f"`filename` {wrong}", "filename")
+    return name
+
+
+def slot_query(action: str | None, slot_id: str) -> str:
+    """Return ``save/0`` and the like; raises ``invalid_request``."""
+    if action not in ACTIONS:
+        raise invalid(f"`action` must be one of {', '.join(ACTIONS)}", "action")
+    if not _SLOT.fullmatch(slot_id):
+        raise invalid("the slot's id must be a whole number", "id")
+    return f"{action}/{int(slot_id)}"
+
+
+def _unreadable() -> LemonbusError:
+    return Failure(Code.BACKEND_ERROR, "the engine's answer was not understood").raised()
+
+
+class RerankingResource:
+    """Scores of documents for a query."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer with one score a document, in their order."""
+        data = bodies.read_json(req, self._session.settings.body_limit)
+        body = bodies.decode_object(data)
+        context = request_context(req.env)
+        model = context.model = text_of(body, "model")
+        weight = check_rerank(body)
+        answer = inference.complete(
+            self._session, req.env, InferenceRequest("rerank", model, data, context.label, weight=weight)
+        )
+        context.model = answer.model
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = in_input_order(answer.body)
+
+
+class SlotsResource:
+    """The state of all slots of a llama.cpp model."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer for the model used last, or for ``?model=``. Loads nothing and waits for no slot."""
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = documented_slots(_ask_slots(self._session, req, "GET", {}))
+
+
+class SlotResource:
+    """One slot's prompt cache."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"POST"})
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response, slot_id: str) -> None:
+        """Save, restore or erase it."""
+        query = slot_query(req.get_param("action"), slot_id)
+        body = optional_body(req, self._session.settings)
+        asked = {} if query.startswith("erase/") else {"filename": check_filename(text_of(body, "filename"))}
+        try:
+            answer = _object(_ask_slots(self._session, req, query, asked))
+        except DECODE_ERRORS:
+            raise _unreadable() from None
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode({**answer, "id_slot": int(slot_id), **asked})
+
+
+def _ask_slots(session: SupervisorSession, req: falcon.Request, query: str, body: dict[str, Any]) -> bytes:
+    context = request_context(req.env)
+    model = context.model = req.get_param("model", default="")
+    inference_request = InferenceRequest(
+        "slots", model, msgspec.json.encode(body), context.label, weight=0, query=query
+    )
+    answer = inference.complete(session, req.env, inference_request)
+    context.model = answer.model
+    return answer.body

@@ -1,0 +1,177 @@
+"""OpenAI's audio: what is said in a recording, as text, subtitles or with times.
+
+What goes to the engine is the client's form, written anew, without the fields that say how the answer is to look: it is
+always the whole transcript, and is written here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Final
+
+import falcon
+import msgspec
+
+from gateway.api.common.request_fields import MAX_NAME_LENGTH
+from gateway.bus.session import SupervisorSession
+from gateway.http import bodies
+from gateway.http.request_context import request_context
+from gateway.requests import inference
+from gateway.requests.inference import InferenceRequest
+from protocol.failures import Code, Failure, invalid
+from protocol.wire import form_data, transcripts
+from protocol.wire.decoding import DECODE_ERRORS
+from protocol.wire.form_data import FormPart
+from protocol.wire.transcripts import RESPONSE_FORMATS, Transcript, language_code
+
+TRANSCRIPTIONS: Final = "audio/transcriptions"
+TRANSLATIONS: Final = "audio/translations"
+GRANULARITIES: Final = ("word", "segment")
+MAX_PROMPT_LENGTH: Final = 16_384
+MAX_FIELD_BYTES: Final = 4_096
+"""Bytes of a field that only the engine may know."""
+_FILE: Final = "file"
+_ANSWER_FIELDS: Final = frozenset({"response_format", "stream", "timestamp_granularities", "timestamp_granularities[]"})
+_decode: Final = msgspec.json.Decoder(Transcript).decode
+
+
+class TranscriptionForm(msgspec.Struct):
+    """What a client asks."""
+
+    model: str
+    response_format: str
+    granularities: list[str]
+    parts: list[FormPart]
+    """What the engine is told, the recording last."""
+
+
+def parse_form(parts: list[FormPart], endpoint: str) -> TranscriptionForm:
+    """Return what a form asks; raises ``invalid_request`` naming the field that is wrong."""
+    said: dict[str, str] = {}
+    granularities: list[str] = []
+    recordings: list[FormPart] = []
+    for part in parts:
+        if part.name == _FILE:
+            recordings.append(part)
+        elif part.filename:
+            raise invalid(f"`{part.name[:80]}` is a file, and only `file` can be one", part.name[:80])
+        elif part.name.removesuffix("[]") == "timestamp_granularities":
+            granularities.append(_text(part))
+        elif part.name in said:
+            raise invalid(f"`{part.name[:80]}` is there twice", part.name[:80])
+        else:
+            said[part.name] = _text(part)
+    form = said.get("response_format") or "json"
+    if form not in RESPONSE_FORMATS:
+        raise invalid(f"`response_format` must be one of {', '.join(RESPONSE_FORMATS)}", "response_format")
+    _check_granularities(granularities, form)
+    _check(said, endpoint)
+    recording = _recording(recordings)
+    fields = [FormPart(name, text.encode()) for name, text in _engine_fields(said)]
+    return TranscriptionForm(said.get("model", ""), form, granularities, [*fields, recording])
+
+
+def _text(part: FormPart) -> str:
+    name = part.name[:80]
+    try:
+        text = part.text()
+    except UnicodeDecodeError:
+        raise invalid(f"`{name}` is no UTF-8", name) from None
+    most = {"prompt": MAX_PROMPT_LENGTH, "model": MAX_NAME_LENGTH}.get(part.name, MAX_FIELD_BYTES)
+    if len(text) > most or "\0" in text:
+        raise invalid(f"`{name}` must be at most {most} characters without NUL", name)
+    return text
+
+
+def _check_granularities(wanted: list[str], form: str) -> None:
+    name = "timestamp_granularities"
+    if not set(wanted) <= set(GRANULARITIES):
+        raise invalid(f"`{name}` can be {' and '.join(GRANULARITIES)}", name)
+    if wanted and form != "verbose_json":
+        raise invalid(f"`{name}` needs `response_format` to be verbose_json", name)
+
+
+def _check(said: dict[str, str], endpoint: str) -> None:
+    if said.get("stream", "").lower() not in ("", "false", "0"):
+        raise invalid("`stream`: transcripts come whole", "stream")
+    language = said.get("language", "")
+    if language and endpoint == TRANSLATIONS:
+        raise invalid("`language`: translations are into English, and the recording's is found out", "language")
+    if language and not language_code(language):
+        raise invalid("`language` must be a language that whisper models know: en, English, or auto", "language")
+    temperature = said.get("temperature", "")
+    if temperature and not 0 <= _number(temperature) <= 1:
+        raise invalid("`temperature` must be a number from 0 to 1", "temperature")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _recording(found: list[FormPart]) -> FormPart:
+    if not found:
+        raise invalid("`file` is required", _FILE)
+    if len(found) > 1:
+        raise invalid("`file` is there twice: one recording at a time", _FILE)
+    if not found[0].data:
+        raise invalid("`file` is empty", _FILE)
+    # What a client calls it is nobody's business; its end may tell a decoder something.
+    return found[0]._replace(filename="recording" + PurePath(found[0].filename).suffix[:8])
+
+
+def _engine_fields(said: dict[str, str]) -> Iterator[tuple[str, str]]:
+    for name, text in said.items():
+        if name == "language" and text:
+            yield name, language_code(text)
+        elif name not in _ANSWER_FIELDS and text:
+            yield name, text
+
+
+class TranscriptionsResource:
+    """``POST audio/transcriptions``."""
+
+    endpoint = TRANSCRIPTIONS
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer in the form that was asked for."""
+        form = parse_form(bodies.read_form(req, self._session.settings.body_limit), self.endpoint)
+        context = request_context(req.env)
+        context.model = form.model
+        body = form_data.encode(form.parts)
+        answer = inference.complete(
+            self._session, req.env, InferenceRequest(self.endpoint, form.model, body, context.label)
+        )
+        context.model = answer.model
+        try:
+            transcript = _decode(answer.body)
+        except DECODE_ERRORS as problem:
+            message = "the engine's transcript was not understood"
+            raise Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised() from None
+        if transcript.text and not transcript.segments and form.response_format in transcripts.TIMED_FORMATS:
+            message = f"{answer.model} does not tell when anything was said: `response_format` can be json or text"
+            raise Failure(Code.UNSUPPORTED, message, model=answer.model, param="response_format").raised()
+        if form.response_format in transcripts.TEXT_FORMATS:
+            resp.content_type, write = transcripts.TEXT_FORMATS[form.response_format]
+            resp.data = write(transcript).encode()
+            return
+        resp.content_type = falcon.MEDIA_JSON
+        verbose = form.response_format == "verbose_json"
+        said = (
+            transcripts.as_verbose_json(transcript, form.granularities) if verbose else transcripts.as_json(transcript)
+        )
+        resp.data = msgspec.json.encode(said)
+
+
+class TranslationsResource(TranscriptionsResource):
+    """``POST audio/translations``: the same, into English."""
+
+    endpoint = TRANSLATIONS

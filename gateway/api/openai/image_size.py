@@ -1,0 +1,55 @@
+"""How large a PNG, a JPEG or a WebP is, by its header. Pure."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+PNG: Final = b"\x89PNG\r\n\x1a\n"
+JPEG: Final = b"\xff\xd8\xff"
+_FRAME_MARKERS: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""Markers of a JPEG that tell its size."""
+_STANDALONE_MARKERS: Final = frozenset({0x01, *range(0xD0, 0xDA)})
+"""Markers that nothing belongs to."""
+
+
+def image_size(data: bytes) -> tuple[int, int] | None:
+    """Return width and height, None for what is none of these or does not say."""
+    try:
+        if data.startswith(PNG) and data[12:16] == b"IHDR":
+            width, height = struct.unpack_from(">II", data, 16)
+            return width, height
+        if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+            return _of_webp(data)
+        return _jpeg_size(data) if data.startswith(JPEG) else None
+    except (struct.error, IndexError):
+        return None
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    at = 2
+    while data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker in _FRAME_MARKERS:
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return width, height
+        if marker == 0xFF:
+            at += 1
+        elif marker in _STANDALONE_MARKERS:
+            at += 2
+        else:
+            at += 2 + int.from_bytes(data[at + 2 : at + 4])
+    return None
+
+
+def _of_webp(data: bytes) -> tuple[int, int] | None:
+    """Return the sides that the first chunk tells, which is one of three kinds; raises struct.error if it is cut."""
+    kind = data[12:16]
+    if kind == b"VP8X":
+        width, more, height, most = struct.unpack_from("<HBHB", data, 24)
+        return 1 + width + (more << 16), 1 + height + (most << 16)
+    if kind == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    width, height = struct.unpack_from("<HH", data, 26)
+    return (width & 0x3FFF, height & 0x3FFF) if kind == b"VP8 " else None

@@ -1,0 +1,217 @@
+"""OpenAI's images: pictures from words, and from words and other pictures.
+
+What is checked is in :class:`ImageRequest`; the rest passes through.  An engine gets a form as it gets JSON: the fields
+as one JSON object (``protocol/wire/form_data.py`` has the field's name), the pictures beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+import falcon
+import msgspec
+from msgspec import Meta
+
+from gateway.api.openai.image_answer import told, with_seed
+from gateway.api.openai.image_size import JPEG, PNG, image_size
+from gateway.bus.session import SupervisorSession
+from gateway.http import bodies
+from gateway.http.request_context import request_context
+from gateway.requests import inference
+from gateway.requests.inference import InferenceRequest
+from protocol.failures import Code, Failure, invalid
+from protocol.wire import form_data
+from protocol.wire.decoding import DECODE_ERRORS
+from protocol.wire.form_data import FormPart
+
+GENERATIONS: Final = "images/generations"
+EDITS: Final = "images/edits"
+MAX_IMAGES: Final = 8
+"""stable-diffusion.cpp draws no more at once, and would say nothing of it."""
+MIN_SIDE_PIXELS: Final = 64
+MAX_SIDE_PIXELS: Final = 4096
+MAX_INPUT_SIDE_PIXELS: Final = 8192
+"""Pixels of a side of a picture that is given: a small file may be an immense picture."""
+_SIZE: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
+_IMAGE_KEY: Final = b'"b64_json"'
+MAX_FILES: Final = 16
+MAX_FIELD_BYTES: Final = 65_536
+"""Bytes of a field that is no file."""
+_LITERAL: Final = re.compile(r"-?\d{1,19}(\.\d{1,19})?|true|false", re.ASCII)
+_TEXT_FIELDS: Final = frozenset({"prompt", "negative_prompt", "model", "size", "scheduler", "sample_method"})
+"""Fields of a form that are text, whatever they look like."""
+_END_BY_MAGIC: Final = {PNG: b"IEND", JPEG: b"\xff\xd9"}
+"""How a PNG and a JPEG begin, and what is at their end."""
+_END_BYTES: Final = 64
+"""Bytes of the end that are looked at."""
+
+OptionName = Annotated[str, Meta(pattern="^[A-Za-z0-9_+.-]{1,64}$")]
+
+
+class ImageRequest(msgspec.Struct, kw_only=True):
+    """``POST images/generations``: OpenAI's fields, and those of whoever has a model of their own."""
+
+    prompt: Annotated[str, Meta(min_length=1, max_length=32_000)]
+    model: str | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_IMAGES)] | None = None
+    size: str | None = None
+    response_format: Literal["b64_json", "url"] | None = None
+    output_format: Literal["png", "jpeg", "webp"] | None = None
+    output_compression: Annotated[int, Meta(ge=0, le=100)] | None = None
+    stream: bool | None = None
+    seed: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None
+    """-1: whatever comes."""
+    steps: Annotated[int, Meta(ge=1, le=100)] | None = None
+    cfg_scale: Annotated[float, Meta(ge=0, le=100)] | None = None
+    negative_prompt: Annotated[str, Meta(max_length=4_000)] | None = None
+    sample_method: OptionName | None = None
+    scheduler: OptionName | None = None
+
+    def check(self) -> None:
+        """Raise what the types cannot say."""
+        if self.response_format == "url":
+            raise invalid(
+                "`response_format` can only be `b64_json`: pictures are answered, not kept where a url could find them",
+                "response_format",
+            )
+        if self.stream:
+            raise invalid("`stream`: pictures come whole", "stream")
+        if self.size not in (None, "auto"):
+            found = _SIZE.fullmatch(self.size or "")
+            if found is None:
+                raise invalid("`size` must be WIDTHxHEIGHT, such as 512x512", "size")
+            if not all(MIN_SIDE_PIXELS <= int(side) <= MAX_SIDE_PIXELS for side in found.groups()):
+                raise invalid(
+                    f"`size`: each side must be from {MIN_SIDE_PIXELS} up to {MAX_SIDE_PIXELS} pixels", "size"
+                )
+
+
+class ImageEditRequest(ImageRequest, kw_only=True):
+    """``POST images/edits``: the same, without its files."""
+
+    strength: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """How much of the first picture may become something else."""
+
+
+class ImageGenerationsResource:
+    """Pictures from a prompt."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer with the pictures, each in base64."""
+        data = bodies.read_json(req, self._session.settings.body_limit)
+        request = bodies.decode(data, ImageRequest)
+        request.check()
+        body, seed = with_seed(data, request.seed)
+        answer(self._session, req, resp, GENERATIONS, request, body, seed)
+
+
+class ImageEditsResource:
+    """Pictures from a prompt and from pictures; where a mask is given, only what is transparent or white in it is drawn anew."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer with the pictures, each in base64."""
+        fields, files = split_form(bodies.read_form(req, self._session.settings.body_limit))
+        data = msgspec.json.encode(fields)
+        request = bodies.decode(data, ImageEditRequest)
+        request.check()
+        if not any(file.name == "image" for file in files):
+            raise invalid("`image` is required", "image")
+        _check_output_size(request, files)
+        data, seed = with_seed(data, request.seed)
+        answer(
+            self._session,
+            req,
+            resp,
+            EDITS,
+            request,
+            form_data.encode([FormPart(form_data.JSON_FIELDS_PART, data), *files]),
+            seed,
+        )
+
+
+def answer(
+    session: SupervisorSession,
+    req: falcon.Request,
+    resp: falcon.Response,
+    endpoint: str,
+    request: ImageRequest,
+    body: bytes,
+    seed: int,
+) -> None:
+    """Ask the house and make ``resp`` its answer."""
+    context = request_context(req.env)
+    context.model = request.model or ""
+    whole = inference.complete(session, req.env, InferenceRequest(endpoint, context.model, body, context.label))
+    context.model = whole.model
+    if _IMAGE_KEY not in whole.body:
+        raise Failure(Code.BACKEND_ERROR, "the engine drew no picture", model=whole.model).raised()
+    resp.content_type = falcon.MEDIA_JSON
+    try:
+        resp.data = told(whole.body, seed)
+    except (ValueError, *DECODE_ERRORS) as problem:
+        message = "the engine's pictures were not understood"
+        raise Failure(Code.BACKEND_ERROR, message, model=whole.model, detail=str(problem)).raised() from None
+
+
+def split_form(parts: list[FormPart]) -> tuple[dict[str, Any], list[FormPart]]:
+    """Return the fields of a form as JSON would have them, and its pictures; raises ``invalid_request``."""
+    fields: dict[str, Any] = {}
+    files: list[FormPart] = []
+    for part in parts:
+        name = part.name.removesuffix("[]")
+        shown = name[:80]
+        if name in ("image", "mask"):
+            files.append(FormPart(name, _checked_image(part, shown), name))
+        elif part.filename or name in fields or len(part.data) > MAX_FIELD_BYTES:
+            raise invalid(f"`{shown}` must be a text, and there once", shown)
+        elif part.data:
+            fields[name] = _value(name, part)
+    images = sum(file.name == "image" for file in files)
+    if images > MAX_FILES or len(files) - images > 1:
+        raise invalid(f"there can be {MAX_FILES} pictures and one mask", "image")
+    return fields, files
+
+
+def _value(name: str, part: FormPart) -> Any:
+    try:
+        text = part.text()
+    except UnicodeDecodeError:
+        raise invalid(f"`{name[:80]}` is no UTF-8", name[:80]) from None
+    return (
+        msgspec.json.decode(text)
+        if name not in _TEXT_FIELDS and _LITERAL.fullmatch(text) and _is_json_number(text)
+        else text
+    )
+
+
+def _is_json_number(number: str) -> bool:
+    return not re.match(r"-?0\d", number)
+
+
+def _check_output_size(request: ImageEditRequest, files: list[FormPart]) -> None:
+    """Raise ``invalid_request`` if nobody says how large to draw, and what is given is too large to go by."""
+    first = next(file.data for file in files if file.name == "image")
+    if request.size in (None, "auto") and max(image_size(first) or (0,)) > MAX_SIDE_PIXELS:
+        raise invalid(f"`size` is required: `image` has more than {MAX_SIDE_PIXELS} pixels on a side", "size")
+
+
+def _checked_image(part: FormPart, name: str) -> bytes:
+    """Return a picture that is whole, as far as its ends tell: the engine passes over what it cannot read."""
+    end = next((end for magic, end in _END_BY_MAGIC.items() if part.data.startswith(magic)), None)
+    if end is None:
+        raise invalid(f"`{name}` must be a PNG or a JPEG", name)
+    if end not in part.data[-_END_BYTES:]:
+        raise invalid(f"`{name}` is not whole", name)
+    found = image_size(part.data)
+    if found is None or not all(0 < side <= MAX_INPUT_SIDE_PIXELS for side in found):
+        raise invalid(f"`{name}` must be a picture of at most {MAX_INPUT_SIDE_PIXELS} pixels a side", name)
+    return part.data

@@ -1,0 +1,105 @@
+"""``models`` and ``models/{id}``: the catalogue in OpenAI's form with the fields of all documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon
+import msgspec
+
+from gateway.api.common.request_fields import check_cache_dir, flag_in_query, optional_body, text_of
+from gateway.bus.session import SupervisorSession
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.admin import GetModel, ListModels, ModelEntry
+
+
+def model_object(entry: ModelEntry, *, whole: bool = False) -> dict[str, Any]:
+    """Return a model as the lists show it; ``whole``: with what ``show_all`` adds."""
+    shown: dict[str, Any] = {
+        "id": entry.id,
+        "object": "model",
+        "created": entry.created,
+        "owned_by": "lemonade",
+        "checkpoint": entry.checkpoint,
+        "recipe": entry.recipe,
+        "device": entry.device,
+        "dtype": entry.dtype,
+        "labels": entry.labels,
+    }
+    if whole:
+        shown |= {
+            "name": entry.id,
+            "downloaded": entry.downloaded,
+            "size": entry.size,
+            "suggested": entry.suggested,
+            "type": entry.type,
+            "loaded": entry.loaded,
+            "aliases": entry.aliases,
+            "supported": not entry.unsupported_reason,
+        }
+        if entry.unsupported_reason:
+            shown["unsupported_reason"] = entry.unsupported_reason
+    return shown
+
+
+def model_list(entries: list[ModelEntry], *, whole: bool = False) -> bytes:
+    """Return the JSON of a list of models; the whole one has what this machine cannot run, and why, in ``hidden``.
+
+    What is on this machine is never hidden.
+    """
+    told: dict[str, Any] = {"object": "list"}
+    data = [entry for entry in entries if entry.downloaded or not entry.unsupported_reason]
+    told["data"] = [model_object(entry, whole=whole) for entry in data]
+    if whole:
+        told["hidden"] = [
+            {"id": entry.id, "recipe": entry.recipe, "size": entry.size, "reason": entry.unsupported_reason}
+            for entry in entries
+            if entry.unsupported_reason and not entry.downloaded
+        ]
+    return msgspec.json.encode(told)
+
+
+class ModelsResource:
+    """The list."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Downloaded models, or with ``show_all=true`` all that this machine can run."""
+        show_all = flag_in_query(req, "show_all")
+        check_cache_dir(req.get_param("cache_dir", default=""), self._session.settings)
+        entries = self._session.call(req.env, lambda number: ListModels(number, show_all), list[ModelEntry])
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = model_list(entries, whole=show_all)
+
+
+class PreviewModelsResource(ModelsResource):
+    """The list, also for POST: the preview's example asks so."""
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """The same as GET; ``cache_dir`` may be in the body."""
+        settings = self._session.settings
+        check_cache_dir(text_of(optional_body(req, settings), "cache_dir"), settings)
+        self.on_get(req, resp)
+
+
+class ModelResource:
+    """One entry."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, model_id: str) -> None:
+        """The entry, or 404 in the document's words."""
+        try:
+            entry = self._session.call(req.env, lambda number: GetModel(number, model_id), ModelEntry)
+        except LemonbusError as problem:
+            if problem.failure.code != Code.MODEL_NOT_FOUND:
+                raise
+            message = f"Model {model_id} has not been found"
+            raise Failure(Code.MODEL_NOT_FOUND, message, model=model_id).raised() from None
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(model_object(entry, whole=True))

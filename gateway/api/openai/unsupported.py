@@ -1,0 +1,44 @@
+"""Routes of OpenAI's that nothing here serves yet: 501, and what would serve them."""
+
+from __future__ import annotations
+
+import falcon
+
+from protocol.failures import Code, Failure
+
+
+class UnsupportedResource:
+    """One such route."""
+
+    def __init__(self, what: str, cure: str) -> None:
+        """``what`` is not served; ``cure`` is what can be done instead, or what it takes."""
+        self._failure = Failure(Code.UNSUPPORTED, f"{what} not served here yet: {cure}")
+
+    def on_post(self, _req: falcon.Request, _resp: falcon.Response) -> None:
+        """Say so, whatever was asked."""
+        raise self._failure.raised()
+
+
+class UnsupportedWebSocketResource(UnsupportedResource):
+    """The same for a WebSocket, which begins with a GET."""
+
+    def on_get(self, _req: falcon.Request, _resp: falcon.Response) -> None:
+        """Say so, whatever was asked."""
+        raise self._failure.raised()
+
+
+def variations() -> UnsupportedResource:
+    """Return ``images/variations``."""
+    return UnsupportedResource("variations of pictures are", "no engine has them; recipe sd-cpp has images/edits")
+
+
+def speech() -> UnsupportedResource:
+    """Return ``audio/speech``."""
+    return UnsupportedResource("speech is", "it takes a recipe for text to speech, such as kokoro, and there is none")
+
+
+def realtime() -> UnsupportedWebSocketResource:
+    """Return ``realtime``."""
+    return UnsupportedWebSocketResource(
+        "transcription of live audio (/realtime) is", "send whole recordings to audio/transcriptions"
+    )

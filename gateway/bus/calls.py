@@ -1,0 +1,124 @@
+"""Calls to the supervisor beside inference: one report, or messages until the client has had enough."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, Self
+
+import gevent
+import msgspec
+
+from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
+from gateway.waker import GreenletWaker
+from protocol.failures import Code, Failure
+from protocol.messages.admin import AbandonCall, CallResult, LogBatch, Progress
+
+BuildMessage = Callable[[int], msgspec.Struct]
+"""Makes the call's message with the number that the house gives it: ``lambda n: LoadModel(n, "name")``."""
+
+MAX_WAITING_MESSAGES = 1000
+"""Messages that may wait for a follower that does not read."""
+
+
+class CallSession(Protocol):
+    """What a call needs of the house."""
+
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
+        """Send to the supervisor, if there is one that reads."""
+
+    def end_call(self, number: int) -> None:
+        """Deliver nothing to this number any more."""
+
+
+class SupervisorCall:
+    """What comes back under one number. A context manager; leaving it sends ``AbandonCall`` if the call still runs.
+
+    Iterate: each item is :class:`Progress`, :class:`LogBatch`, or :class:`CallResult` whose report is then in
+    :attr:`report` (still packed).  After the answer the iteration ends, unless the call was made ``endless``
+    (log followers).  Raises ``LemonbusError`` if the supervisor refuses, is lost, or the client hangs up.
+    """
+
+    def __init__(self, session: CallSession, number: int, env: dict[str, Any], endless: bool) -> None:
+        """Wait for what comes under ``number``."""
+        self.number = number
+        self.report = b""
+        """The payload of the answer, once it is there: ``protocol.wire.envelope.unpack_payload(report, cls)``."""
+        self._session = session
+        self.endless = endless
+        self._arrived: deque[CallResult | Progress | LogBatch] = deque()
+        self._failure: Failure | None = None
+        self._answered = False
+        self._open = True
+        self._waker = GreenletWaker()
+        self.on_failure: Callable[[], None] | None = None
+        """Called once, in the hub, when it fails: for whoever may be stuck elsewhere."""
+        self._watch = HangUpWatch(env, self._hung_up)
+
+    def deliver(self, message: CallResult | Progress | LogBatch, payload: bytes) -> None:
+        """Take what arrived (in the hub)."""
+        if isinstance(message, CallResult):
+            self._answered = True
+            self.report = payload
+        elif len(self._arrived) >= MAX_WAITING_MESSAGES:
+            self.fail(Failure(Code.CLIENT_TOO_SLOW, "the client does not read fast enough"))
+            return
+        self._arrived.append(message)
+        self._waker.wake()
+
+    def fail(self, failure: Failure) -> None:
+        """End it (in the hub)."""
+        if self._failure is None:
+            self._failure = failure
+            if self.on_failure is not None:
+                self.on_failure()
+        self._waker.wake()
+
+    def _hung_up(self) -> None:
+        self.fail(Failure(Code.CANCELLED, CLIENT_LEFT))
+
+    def next(self, seconds: float | None = None) -> CallResult | Progress | LogBatch | None:
+        """Return the next message, or ``None`` after ``seconds`` without one."""
+        while True:
+            if self._arrived:
+                return self._arrived.popleft()
+            if self._failure is not None:
+                raise self._failure.raised()
+            if not self._waker.wait(seconds):
+                return None
+
+    def __iter__(self) -> Iterator[CallResult | Progress | LogBatch]:
+        while True:
+            message = self.next()
+            if message is None:
+                return
+            yield message
+            if isinstance(message, CallResult) and not self.endless:
+                return
+
+    def stop_watching(self) -> None:
+        """Leave the connection to the caller, who reads it now (WebSocket) and notices a hang-up so."""
+        self._watch.close()
+
+    def stop(self) -> None:
+        """End the iteration from another greenlet, as if the client had hung up."""
+        gevent.get_hub().loop.run_callback(self._hung_up)
+
+    def close(self) -> None:
+        """End it; idempotent."""
+        if not self._open:
+            return
+        self._open = False
+        self._watch.close()
+        self._session.end_call(self.number)
+        if self.endless or not (self._answered or self._failed_at_supervisor()):
+            self._session.send(AbandonCall(self.number))
+
+    def _failed_at_supervisor(self) -> bool:
+        return self._failure is not None and self._failure.code not in (Code.CANCELLED, Code.CLIENT_TOO_SLOW)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

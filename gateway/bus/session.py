@@ -1,0 +1,302 @@
+"""The gateway's picture of the house: what runs for whom, and whether anybody may come in.
+
+Resources get it in their constructor.  What they use: :attr:`SupervisorSession.settings`, :meth:`SupervisorSession.call`,
+:meth:`SupervisorSession.follow`, and for inference ``answers.whole`` and ``answers.stream``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+from gevent.event import Event as Happened
+
+from gateway.bus.calls import BuildMessage, SupervisorCall
+from gateway.bus.worker_subscriptions import EventSocket, WorkerSubscriptions
+from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
+from gateway.requests.exchange import InferenceRequest, RequestExchange
+from gateway.requests.leased_dispatch import LeasedDispatcher, WorkerSockets
+from gateway.requests.spool import Spool
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages import admin, peers, work
+from protocol.messages.events import Event, EventKind
+from protocol.runtime import logs
+from protocol.wire import envelope
+
+__all__ = ["ADMISSION_FAILURES", "AdmissionState", "SupervisorSession"]
+
+R = TypeVar("R")
+_FIRST_LEASE_KIND: Final = int(EventKind.LEASE_ISSUED)
+"""Events of this kind and above are no part of any answer."""
+
+
+class SessionSockets(EventSocket, WorkerSockets, Protocol):
+    """The sockets, as far as the house uses them (``bus.py``)."""
+
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
+        """Send to the supervisor; raises ``LemonbusError`` if its outbox is full."""
+
+
+class SupervisorSession:
+    """What this gateway knows. All state changes happen in callbacks of gevent's hub."""
+
+    def __init__(self, gateway: str, settings: Settings, spool: Spool) -> None:
+        """Start with no supervisor."""
+        self.id = gateway
+        self.settings = settings
+        self.spool = spool
+        self.state = AdmissionState.STARTING
+        self.welcomed = Happened()
+        self.inbox_bytes = settings.inbox_bytes
+        self._numbers = itertools.count(1)
+        self._exchanges: dict[int, RequestExchange] = {}
+        self._calls: dict[int, SupervisorCall] = {}
+        self._touched: dict[int, RequestExchange] = {}
+        self._handlers: dict[type, Callable[[Any, bytes], None]] = {
+            work.Granted: self._granted,
+            work.Refused: self._refused,
+            admin.CallResult: self._report,
+            admin.Progress: self._report,
+            admin.LogBatch: self._report,
+            peers.WorkerUp: self._worker_up,
+            peers.WorkerGone: self._worker_gone,
+            peers.Welcome: self._welcome,
+            peers.Ping: self._ping,
+            peers.Draining: self._draining,
+            peers.Shutdown: self._draining,
+        }
+        self.on_leave: Callable[[float], None] | None = None
+        """Called once when this process has to end, with the seconds that are left."""
+
+    def open(self, sockets: SessionSockets) -> None:
+        """Take the sockets into use."""
+        self.sockets = sockets
+        self._subscriptions = WorkerSubscriptions(sockets, self._fail_exchanges_of)
+        self._leased_dispatcher = LeasedDispatcher(self.id, sockets)
+
+    # For resources
+
+    def admit(self) -> None:
+        """Raise the failure that says why nobody may come in, unless somebody may."""
+        if self.state is not AdmissionState.OPEN:
+            raise ADMISSION_FAILURES[self.state].raised()
+
+    def call(self, env: dict[str, Any], build: BuildMessage, cls: type[R]) -> R:
+        """Call the supervisor and wait for its report: ``house.call(req.env, lambda n: GetModel(n, x), ModelEntry)``.
+
+        Raises ``LemonbusError`` if it refuses, and when the client hangs up meanwhile (the supervisor is told).
+        """
+        with self.start_call(env, build) as call:
+            for message in call:
+                if isinstance(message, admin.CallResult):
+                    report: R = envelope.unpack_payload(call.report, cls)
+                    return report
+        raise Failure(Code.INTERNAL, "the supervisor did not answer").raised()
+
+    def start_call(self, env: dict[str, Any], build: BuildMessage, *, endless: bool = False) -> SupervisorCall:
+        """Call the supervisor and get everything that comes under the call's number; see :class:`SupervisorCall`."""
+        self.admit()
+        number = next(self._numbers)
+        call = self._calls[number] = SupervisorCall(self, number, env, endless)
+        try:
+            self.sockets.send(build(number))
+        except BaseException:
+            call.close()
+            raise
+        return call
+
+    # For answers.py
+
+    def start_exchange(self, request: InferenceRequest) -> RequestExchange:
+        """Send a question; raises ``LemonbusError`` if nobody may come in, or its body has no room."""
+        self.admit()
+        exchange = RequestExchange(self, request, next(self._numbers))
+        if logs.trace_enabled():
+            asked = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}
+            logs.get_logger().trace("question", **asked, body=request.body.decode("utf-8", "replace"))
+        if len(request.body) > self.settings.spool_over:
+            exchange.spool = self.spool.keep(request.body)
+        self._exchanges[exchange.number] = exchange
+        try:
+            exchange.begin()
+        except BaseException:
+            self.release(exchange)
+            raise
+        return exchange
+
+    def release(self, exchange: RequestExchange) -> None:
+        """Forget the exchange and its spool file. Idempotent."""
+        self._exchanges.pop(exchange.number, None)
+        if exchange.spool:
+            name, exchange.spool = exchange.spool, ""
+            self.spool.drop(name)
+
+    # For exchanges and calls
+
+    def ask(self, exchange: RequestExchange, suspect: bool) -> None:
+        """Send the present attempt."""
+        request = exchange.request
+        if exchange.attempt == 1 and self._leased_dispatcher.send(exchange):
+            return
+        new, exchange.admitted = not exchange.admitted, True
+        self.sockets.send(
+            work.SubmitRequest(
+                number=exchange.number,
+                attempt=exchange.attempt,
+                model=request.model,
+                endpoint=request.endpoint,
+                label=request.label,
+                weight=request.weight,
+                size=len(request.body),
+                stream=request.stream,
+                suspect=suspect,
+                new=new and exchange.attempt > 1,
+                spool=exchange.spool,
+                query=request.query,
+            ),
+            b"" if exchange.spool else request.body,
+        )
+
+    def cancel(self, exchange: RequestExchange, reason: str) -> None:
+        """Tell whoever runs it that nobody wants the present attempt."""
+        message = work.Cancel(self.id, exchange.number, exchange.attempt, reason)
+        if not self._leased_dispatcher.cancel(exchange, message):
+            self.send(message)
+
+    def forget(self, exchange: RequestExchange) -> None:
+        """Deliver nothing to it any more."""
+        self._exchanges.pop(exchange.number, None)
+
+    def may_retry(self) -> bool:
+        """Return whether there is a supervisor to ask."""
+        return self.state is not AdmissionState.LOST
+
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
+        """Send to the supervisor, if there is one that reads; never raises."""
+        if self.state is AdmissionState.LOST:
+            return
+        try:
+            self.sockets.send(message, payload)
+        except LemonbusError as problem:
+            logs.get_logger().error(
+                "could not be sent", message=type(message).__name__, problem=problem.failure.message
+            )
+
+    def end_call(self, number: int) -> None:
+        """Deliver nothing to this call any more."""
+        self._calls.pop(number, None)
+
+    # From the bus, in the hub
+
+    def on_message(self, message: Any, payload: bytes) -> None:
+        """Take a control message."""
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            logs.get_logger().warning("unexpected message", message=type(message).__name__)
+        else:
+            handler(message, payload)
+
+    def _granted(self, message: work.Granted, _: bytes) -> None:
+        for grant in message.grants:
+            exchange = self._exchanges.get(grant.number)
+            if exchange is not None:
+                exchange.granted(grant.worker, grant.model, grant.attempt)
+
+    def _refused(self, message: work.Refused, _: bytes) -> None:
+        if message.attempt:
+            exchange = self._exchanges.get(message.number)
+            if exchange is not None:
+                exchange.refused(message.failure, message.attempt)
+            return
+        call = self._calls.get(message.number)
+        if call is not None:
+            call.fail(message.failure)
+
+    def _report(self, message: admin.CallResult | admin.Progress | admin.LogBatch, payload: bytes) -> None:
+        call = self._calls.get(message.number)
+        if call is not None:
+            call.deliver(message, payload)
+
+    def _welcome(self, _message: peers.Welcome, _: bytes) -> None:
+        if self.state is AdmissionState.STARTING:
+            self.state = AdmissionState.OPEN
+            self.welcomed.set()
+
+    def _ping(self, message: peers.Ping, _: bytes) -> None:
+        self.sockets.send(peers.Pong(message.number))
+
+    def _draining(self, message: peers.Draining | peers.Shutdown, _: bytes) -> None:
+        self._leave(AdmissionState.DRAINING, message.grace)
+
+    def _worker_up(self, message: peers.WorkerUp, _: bytes) -> None:
+        self._subscriptions.up(message.worker, message.endpoint)
+
+    def _worker_gone(self, message: peers.WorkerGone, _: bytes) -> None:
+        self._leased_dispatcher.gone(message.worker)
+        self._subscriptions.gone(message)
+
+    def on_events(self, batch: list[Event], worker: str) -> None:
+        """Take one message of events; :meth:`wake` tells those concerned when all that is here was read."""
+        for event in batch:
+            exchange = self._exchanges.get(event.number)
+            if event.kind >= _FIRST_LEASE_KIND:
+                self._leased_dispatcher.take(event, worker, exchange)
+            elif exchange is not None:
+                exchange.take_event(event, worker)
+                self._touched[event.number] = exchange
+
+    def notify_exchanges(self) -> None:
+        """Ring for everybody who got events."""
+        if self._touched:
+            touched, self._touched = self._touched, {}
+            for exchange in touched.values():
+                exchange.wake_if_ready()
+
+    def on_disconnected(self, endpoint: str) -> None:
+        """Take note that a worker's connection ended; everything from it was read."""
+        self._subscriptions.disconnected(endpoint)
+
+    def _fail_exchanges_of(self, worker: str, failure: Failure) -> None:
+        self._leased_dispatcher.gone(worker)
+        for exchange in list(self._exchanges.values()):
+            if exchange.worker == worker:
+                exchange.fail(failure)
+
+    # The end
+
+    def _leave(self, state: AdmissionState, grace: float) -> None:
+        if self.state in (AdmissionState.DRAINING, AdmissionState.LOST):
+            return
+        self.state = state
+        for call in list(self._calls.values()):
+            if call.endless:
+                call.fail(ADMISSION_FAILURES[state])
+        if self.on_leave is not None:
+            self.on_leave(grace)
+
+    def lose_supervisor(self) -> None:
+        """End what was not granted; what runs may go on for the grace."""
+        if self.state is AdmissionState.LOST:
+            return
+        self.state = AdmissionState.LOST
+        self._subscriptions.orphaned = True
+        failure = ADMISSION_FAILURES[AdmissionState.LOST]
+        for exchange in list(self._exchanges.values()):
+            if not exchange.worker:
+                exchange.fail(failure)
+        for call in list(self._calls.values()):
+            call.fail(failure)
+        if self.on_leave is not None:
+            self.on_leave(self.settings.grace)
+
+    def end_everything(self) -> None:
+        """Tell everybody who still waits: the grace is over."""
+        code = Code.SUPERVISOR_LOST if self.state is AdmissionState.LOST else Code.DRAINING
+        failure = Failure(code, "the server stopped", retry_after=5)
+        for exchange in list(self._exchanges.values()):
+            exchange.fail(failure)
+        for call in list(self._calls.values()):
+            call.fail(failure)

@@ -1,0 +1,106 @@
+"""``lemonbus backends``: the programs that models run on."""
+
+from __future__ import annotations
+
+import os
+
+import click
+from click.shell_completion import CompletionItem
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.exit_codes import CommandError
+from gateway.cli.options import connect_client, json_option, server_option
+from gateway.cli.progress import show_progress
+
+
+def _checked(_context: click.Context, _parameter: click.Parameter, given: str) -> str:
+    recipe, _, backend = given.partition(":")
+    if not recipe or not backend:
+        raise click.BadParameter(f"{given!r} is not RECIPE:BACKEND, such as llamacpp:vulkan.")
+    return given
+
+
+def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:
+    server = context.params.get("server") or connect_client(os.environ.get("LEMONBUS_URL"))
+    try:
+        recipes = server.call("GET", "/v1/system-info", seconds=1.0)["recipes"]
+        names = [f"{recipe}:{backend}" for recipe, about in recipes.items() for backend in about["backends"]]
+    except (CommandError, KeyError, TypeError):
+        return []  # whoever presses TAB wants names or nothing
+    return [name for name in names if name.startswith(incomplete)]
+
+
+_argument = click.argument("backend", metavar="RECIPE:BACKEND", callback=_checked, shell_complete=_names)
+
+
+@click.group(invoke_without_command=True)
+@server_option
+@click.pass_context
+def command(context: click.Context, server: ApiClient) -> None:
+    """Show, install or remove the programs that models run on.
+
+    Without a further word: list them.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(show, as_json=False, server=server)
+
+
+@command.command(name="list")
+@json_option("the recipes of the server's system info")
+@server_option
+def show(as_json: bool, server: ApiClient) -> None:
+    """List all backends and what can be done about them."""
+    recipes = server.call("GET", "/v1/system-info")["recipes"]
+    if as_json:
+        output.print_json(recipes)
+        return
+    output.table(
+        ("BACKEND", "STATE", "VERSION", "DEVICES", "NOTE"),
+        [
+            (
+                f"{recipe}:{name}" + (" *" if name == about.get("default_backend") else ""),
+                backend["state"],
+                backend.get("version") or "-",
+                " ".join(backend["devices"]) or "-",
+                " ".join(filter(None, (backend["message"], backend["action"]))),
+            )
+            for recipe, about in recipes.items()
+            for name, backend in about["backends"].items()
+            if name != "default" or name == about.get("default_backend")
+        ],
+    )
+    click.echo("\n* what the recipe runs on unless something else is asked for")
+
+
+@command.command()
+@_argument
+@click.option("--force", "-f", is_flag=True, help="Even if this machine has not what the backend computes on.")
+@json_option("every event as one line of JSON")
+@server_option
+def install(backend: str, force: bool, as_json: bool, server: ApiClient) -> None:
+    """Install or update a backend, and show how far it is.
+
+    An installation that is already running is joined; a download that broke off goes on where it was. Ctrl-C
+    leaves the installation to the server.
+    """
+    recipe, _, name = backend.partition(":")
+    broken = f"the installation of {backend} broke off; install it again to go on with it"
+    body = {"recipe": recipe, "backend": name, "force": force}
+    show_progress(server, "/v1/install", body, as_json, broken)
+    if not as_json:
+        click.echo(f"Installed backend: {backend}")
+
+
+@command.command()
+@_argument
+@json_option("the server's answer")
+@server_option
+def uninstall(backend: str, as_json: bool, server: ApiClient) -> None:
+    """Remove a backend; models that run on it are unloaded first."""
+    recipe, _, name = backend.partition(":")
+    answer = server.call("POST", "/v1/uninstall", {"recipe": recipe, "backend": name}, seconds=None)
+    if as_json:
+        output.print_json(answer)
+    else:
+        click.echo(f"Removed backend: {backend}")

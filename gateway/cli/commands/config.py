@@ -1,0 +1,43 @@
+"""``lemonbus config``: every setting, its value and where that comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import click
+
+from gateway.cli import output
+from gateway.cli.options import json_option
+from gateway.cli.settings import config_option, resolved, supervisor_environment
+from protocol.config.fields import setting_fields
+from protocol.config.resolver import masked
+
+
+@click.command()
+@config_option
+@json_option("one JSON object")
+def command(config: str, as_json: bool) -> None:
+    """Show what `lemonbus serve` would run with, and where each value comes from. Keys are masked."""
+    found = resolved(config=config)
+    # What recipes take is the supervisor's to know. It says itself what is wrong.
+    command = [sys.executable, "-m", "supervisor.runtime.startup"]
+    code = os.spawnve(os.P_WAIT, sys.executable, command, {**os.environ, **supervisor_environment(found)})  # noqa: S606 - no shell
+    if code:
+        click.get_current_context().exit(code)
+    values = {name: masked(name, getattr(found.settings, name)) for name in setting_fields()}
+    if as_json:
+        output.print_json(
+            {
+                name: {"value": value, "origin": found.origins[name].kind, "where": found.origins[name].name}
+                for name, value in values.items()
+            }
+        )
+    else:
+        output.table(
+            ("SETTING", "VALUE", "ORIGIN"),
+            [(name, json.dumps(value, ensure_ascii=False), str(found.origins[name])) for name, value in values.items()],
+        )
+    for note in found.notes:
+        click.echo(f"lemonbus: {note}", err=True)

@@ -1,0 +1,32 @@
+"""``lemonbus delete``: takes a model off this machine."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.options import json_option, model_argument, server_option
+
+
+@click.command()
+@model_argument()
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option("the server's answer")
+@server_option
+def command(model: str, yes: bool, as_json: bool, server: ApiClient) -> None:
+    """Unload MODEL and remove its files, except those that another model uses.
+
+    A model that a user registered is forgotten too. On a terminal it asks first.
+    """
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {output.plain(model)} and its files?", abort=True, err=True)
+    answer = server.call("POST", "/v1/delete", {"model_name": model}, seconds=None)
+    if as_json:
+        output.print_json(answer)
+        return
+    click.echo(answer.get("message", f"Deleted model: {model}"))
+    if answer.get("kept_for"):
+        click.echo(f"Files stay that {', '.join(answer['kept_for'])} uses.", err=True)

@@ -1,0 +1,58 @@
+"""``lemonbus list``: the models of the catalogue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.options import json_option, server_option
+
+
+@click.command()
+@click.option("--all", "-a", "show_all", is_flag=True, help="Also those that are not downloaded.")
+@click.option("--hidden", is_flag=True, help="Those that this machine cannot run, and why.")
+@json_option("the server's answer")
+@server_option
+def command(show_all: bool, hidden: bool, as_json: bool, server: ApiClient) -> None:
+    """List the models that are downloaded, or all that this machine can run."""
+    answer = server.call("GET", "/v1/models?show_all=true")
+    concealed = answer.get("hidden", [])
+    if not show_all:
+        answer["data"] = [model for model in answer["data"] if model["downloaded"]]
+    if as_json:
+        output.print_json(answer)
+    elif hidden:
+        output.table(
+            ("NAME", "SIZE", "RECIPE", "WHY"),
+            [(model["id"], _size(model), model["recipe"], model["reason"]) for model in concealed],
+        )
+    else:
+        _show(answer["data"], concealed if show_all else [])
+
+
+def _show(models: list[dict[str, Any]], concealed: list[dict[str, Any]]) -> None:
+    if not models:
+        click.echo("No model is downloaded yet; lemonbus list --all shows what can be pulled.", err=True)
+        return
+    output.table(
+        ("NAME", "SIZE", "STATE", "RECIPE", "LABELS"),
+        [
+            (
+                model["id"],
+                _size(model),
+                "loaded" if model.get("loaded") else "downloaded" if model["downloaded"] else "-",
+                model["recipe"],
+                " ".join(model.get("labels") or []),
+            )
+            for model in models
+        ],
+    )
+    if concealed:
+        click.echo(f"{len(concealed)} more cannot be run here; lemonbus list --hidden says why.", err=True)
+
+
+def _size(model: dict[str, Any]) -> str:
+    return output.size(model["size"] * 1e9) if model.get("size") else "-"

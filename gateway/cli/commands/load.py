@@ -1,0 +1,76 @@
+"""``lemonbus load``: makes a model ready, with options."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.downloads import ensure_downloaded
+from gateway.cli.options import json_option, model_argument, server_option
+
+
+def parse_options(_context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    """Turn ``KEY=VALUE`` words into options; numbers become numbers."""
+    options: dict[str, Any] = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"expected KEY=VALUE, got {word!r}", param=parameter)
+        options[key.replace("-", "_")] = _number(value)
+    return options
+
+
+def _number(text: str) -> int | float | str:
+    if re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
+        return int(text)
+    if re.fullmatch(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,2})?", text, re.ASCII):
+        return float(text)
+    return text
+
+
+@click.command()
+@model_argument()
+@click.option("--ctx-size", type=click.IntRange(min=0), help="Tokens each request may use.")
+@click.option(
+    "--option",
+    "-o",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=parse_options,
+    help="An option of the model's recipe, such as llamacpp_args='--no-mmap'. Repeatable.",
+)
+@click.option("--save-options", is_flag=True, help="Use these options in future loads too.")
+@click.option("--pin/--no-pin", default=None, help="Never evict the model, or let it be evicted again.")
+@json_option("the server's answer")
+@server_option
+def command(
+    model: str,
+    ctx_size: int | None,
+    options: dict[str, Any],
+    save_options: bool,
+    pin: bool | None,
+    as_json: bool,
+    server: ApiClient,
+) -> None:
+    """Load MODEL, downloading it first if need be, and wait until it is ready.
+
+    A model that is loaded with the same options stays as it is; with others it is loaded again.
+    """
+    body: dict[str, Any] = {**options, "model_name": model}
+    if ctx_size is not None:
+        body["ctx_size"] = ctx_size
+    if save_options:
+        body["save_options"] = True
+    if pin is not None:
+        body["pinned"] = pin
+    ensure_downloaded(server, model)
+    answer = server.call("POST", "/v1/load", body, seconds=None)
+    if as_json:
+        output.print_json(answer)
+    else:
+        click.echo(answer.get("message", f"Loaded model: {model}"))

@@ -1,0 +1,69 @@
+"""``lemonbus logs``: the lines of all processes, engines included, in one stream."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Final
+
+import click
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.exit_codes import UNREACHABLE, CommandError
+from gateway.cli.options import json_option, server_option
+from protocol.config.settings import LOG_LEVELS
+
+COLOURS: Final = {"Warning": "yellow", "Error": "red", "Fatal": "red"}
+DIMMED: Final = ("Debug", "Trace")
+
+
+@click.command()
+@click.option("--follow", "-f", is_flag=True, help="Go on with new lines, also after a restart of the server.")
+@click.option("--model", default="", metavar="NAME", help="Only lines about this model.")
+@click.option("--request", "request_id", default="", metavar="ID", help="Only lines of this request (X-Request-ID).")
+@click.option(
+    "--level",
+    type=click.Choice(LOG_LEVELS),
+    metavar="LEVEL",
+    help="This level and above: " + ", ".join(LOG_LEVELS) + ".",
+)
+@click.option("--process", default="", metavar="NAME", help="Only supervisor, gateway, worker, engine or job.")
+@click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Only the last N of the retained lines.")
+@json_option("every entry as one line of JSON")
+@server_option
+def command(
+    follow: bool,
+    model: str,
+    request_id: str,
+    level: str | None,
+    process: str,
+    tail: int | None,
+    as_json: bool,
+    server: ApiClient,
+) -> None:
+    """Show the retained log lines of all processes, and with -f new ones as they come."""
+    from gateway.cli.log_follower import ConnectionLostError, Entry, LogFollower  # noqa: PLC0415 - slow to import
+
+    def show(entry: Entry) -> None:
+        if as_json:
+            click.echo(json.dumps(entry, ensure_ascii=False))
+        else:
+            severity = entry.get("severity", "")
+            click.secho(output.plain(str(entry["line"])), fg=COLOURS.get(severity), dim=severity in DIMMED or None)
+
+    given = {"model": model, "request_id": request_id, "level": level, "process": process}
+    feed = LogFollower(
+        server,
+        {key: value for key, value in given.items() if value},
+        lambda text: click.echo(f"lemonbus: {text}", err=True),
+    )
+    try:
+        entries = feed.snapshot()
+        for entry in entries if tail is None else entries[max(0, len(entries) - tail) :]:
+            show(entry)
+        if follow:
+            for entry in feed.follow(threading.Event()):
+                show(entry)
+    except ConnectionLostError as problem:
+        raise CommandError("the connection to the server broke off", UNREACHABLE) from problem

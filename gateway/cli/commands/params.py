@@ -1,0 +1,86 @@
+"""``lemonbus params``: the sampling defaults that requests without values of their own are answered with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.options import json_option, server_option
+from protocol.models.sampling import SAMPLING_PARAMS
+
+PATH: Final = "/v1/params"
+
+
+def _words(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:
+    equals = "" if context.params.get("action") == "reset" else "="
+    return [name + equals for name in SAMPLING_PARAMS if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("action", type=click.Choice(["show", "set", "reset"]), default="show")
+@click.argument("words", nargs=-1, metavar="[KEY=VALUE | KEY]...", shell_complete=_words)
+@json_option("the server's answer")
+@server_option
+def command(action: str, words: tuple[str, ...], as_json: bool, server: ApiClient) -> None:
+    """Show, set or reset the sampling defaults of all models.
+
+    They hold for requests that do not say otherwise, and across restarts of the server.
+
+    \b
+    lemonbus params                                   shows them
+    lemonbus params set temperature=0.2 top_k=20      sets some
+    lemonbus params reset [temperature]               takes back one, or all
+    """  # noqa: D301 - the escape is click's mark for lines that stay as they are
+    if action == "show":
+        if words:
+            raise click.UsageError("show takes no words; did you mean: lemonbus params set " + " ".join(words))
+        answer = server.call("GET", PATH)
+    else:
+        answer = server.call("POST", PATH, _values(words) if action == "set" else _nothing(words))
+    if as_json:
+        output.print_json(answer)
+    else:
+        _show(answer)
+
+
+def _values(words: tuple[str, ...]) -> dict[str, Any]:
+    """Turn ``KEY=VALUE`` words into values; the server knows what they may be."""
+    if not words:
+        raise click.UsageError(f"Name what to set, as KEY=VALUE; there are: {', '.join(SAMPLING_PARAMS)}")
+    values: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not key or not equals:
+            raise click.UsageError(f"expected KEY=VALUE, got {word!r}")
+        try:
+            values[key.replace("-", "_")] = json.loads(text)
+        except ValueError:
+            values[key.replace("-", "_")] = text
+    return values
+
+
+def _nothing(words: tuple[str, ...]) -> dict[str, None]:
+    return dict.fromkeys((word.replace("-", "_") for word in words or SAMPLING_PARAMS), None)
+
+
+def _show(answer: dict[str, Any]) -> None:
+    known = answer.get("set", [])
+    output.table(
+        ("PARAMETER", "VALUE", "SET", "WHAT IT IS"),
+        [
+            (
+                name,
+                json.dumps(value),
+                "yes" if name in known else "-",
+                SAMPLING_PARAMS[name].help if name in SAMPLING_PARAMS else "",
+            )
+            for name, value in answer["params"].items()
+        ],
+    )
+    for recipe, names in answer.get("ignored", {}).items():
+        click.echo(f"\n{output.plain(recipe)} has no use for {', '.join(map(output.plain, names))}.")

@@ -1,0 +1,101 @@
+"""``lemonbus run``: a chat in the terminal, or one answer for a script."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from typing import Any
+
+import click
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.chat import ChatSession
+from gateway.cli.downloads import ensure_downloaded
+from gateway.cli.exit_codes import CommandError
+from gateway.cli.options import json_option, model_argument, server_option
+
+GREETING = "Chat with {model}. Ctrl-C stops an answer, /clear begins anew, Ctrl-D or /bye leaves."
+
+
+@click.command()
+@model_argument()
+@click.argument("prompt", required=False)
+@click.option("--system", default="", metavar="TEXT", help="What the model shall be.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
+@click.option("--temperature", type=click.FloatRange(min=0), help="0: always the likeliest word.")
+@json_option("one JSON object with the whole answer")
+@server_option
+def command(
+    model: str,
+    prompt: str | None,
+    system: str,
+    max_tokens: int | None,
+    temperature: float | None,
+    as_json: bool,
+    server: ApiClient,
+) -> None:
+    """Ask MODEL the PROMPT and print the answer as it comes.
+
+    Without PROMPT, or with -, the prompt is read from standard input; on a terminal that makes a conversation.
+    """
+    options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
+    chat = ChatSession(server, model, {key: value for key, value in options.items() if value is not None}, system)
+    if prompt in (None, "-") and sys.stdin.isatty():
+        ensure_downloaded(server, model)
+        _converse(chat, model)
+        return
+    question = sys.stdin.read() if prompt in (None, "-") else prompt
+    if not question or not question.strip():
+        raise click.UsageError("The prompt is empty.")
+    ensure_downloaded(server, model)
+    if as_json:
+        text = "".join(piece.text for piece in chat.ask(question) if not piece.is_reasoning)
+        output.print_json({"model": model, "content": text, "finish_reason": chat.finish, "usage": chat.usage})
+    else:
+        _answer(chat, question)
+
+
+def _answer(chat: ChatSession, question: str) -> None:
+    """Print an answer as it comes; thoughts, dimmed, only on a terminal."""
+    terminal = output.is_terminal()
+    thinking, begun = False, False
+    try:
+        with closing(chat.ask(question)) as pieces:
+            for piece in pieces:
+                if piece.is_reasoning and not terminal:
+                    continue
+                if thinking and not piece.is_reasoning:
+                    click.echo("\n")
+                thinking, begun = piece.is_reasoning, True
+                text = output.plain(piece.text) if terminal else piece.text
+                click.echo(click.style(text, dim=True) if thinking else text, nl=False)
+                sys.stdout.flush()
+    finally:
+        if begun:
+            click.echo()
+    if chat.finish == "length":
+        click.echo("(The answer was cut at its longest length.)", err=True)
+
+
+def _converse(chat: ChatSession, model: str) -> None:
+    import readline  # noqa: F401, PLC0415 - gives input() its editing and history
+
+    click.echo(GREETING.format(model=output.plain(model)), err=True)
+    while True:
+        try:
+            question = input(">>> ").strip()
+        except (EOFError, KeyboardInterrupt):
+            click.echo()
+            return
+        if question == "/bye":
+            return
+        if question == "/clear":
+            chat.forget()
+        elif question:
+            try:
+                _answer(chat, question)
+            except KeyboardInterrupt:
+                click.echo("(Stopped.)", err=True)
+            except CommandError as error:
+                click.echo(f"lemonbus: {error}", err=True)

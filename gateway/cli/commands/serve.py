@@ -1,0 +1,39 @@
+"""``lemonbus serve``: resolves the settings, then becomes the supervisor."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from gateway.cli.exit_codes import USAGE, CommandError
+from gateway.cli.settings import config_option, resolved, setting_options, supervisor_environment
+from protocol.config.resolver import require_key_beyond_loopback
+from protocol.failures import LemonbusError
+
+
+@click.command(
+    epilog="\b\nEvery flag is also a variable, LEMONBUS_PORT and so on, and a key of the configuration file."
+)
+@config_option
+def command(config: str, **flags: Any) -> None:
+    """Start the server and stay in the foreground until SIGTERM or Ctrl-C.
+
+    Flags win over the environment, the environment over the configuration file, the file over the defaults;
+    `lemonbus config` shows what comes from where.
+    """
+    found = resolved(flags, config)
+    try:
+        require_key_beyond_loopback(found.settings)
+    except LemonbusError as problem:
+        raise CommandError(str(problem), USAGE) from problem
+    for note in found.notes:
+        click.echo(f"lemonbus: {note}", err=True)
+    os.environ.update(supervisor_environment(found))
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "supervisor"])  # noqa: S606 - our own module, no shell
+
+
+command.params.extend(setting_options())

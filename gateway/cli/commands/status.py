@@ -1,0 +1,84 @@
+"""``lemonbus status``: what the server is doing, at one glance."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.options import json_option, server_option
+
+
+@click.command()
+@json_option("the server's answer")
+@server_option
+def command(as_json: bool, server: ApiClient) -> None:
+    """Show which models are loaded and how busy they are, what failed, and the processes of the server."""
+    health = server.call("GET", "/v1/health")
+    if as_json:
+        output.print_json(health)
+        return
+    ours = health.get("lemonbus") or {}
+    _headline(server, health, ours)
+    _models(ours.get("models") or [], {model["model_name"]: model for model in health["all_models_loaded"]})
+    _troubled(ours.get("troubled") or [])
+    if ours.get("processes"):
+        shown = (f"{process['role']} {process['pid']}" for process in ours["processes"])
+        click.echo(f"\nProcesses: supervisor {ours['pid']}, {', '.join(shown)}")
+
+
+def _headline(server: ApiClient, health: dict[str, Any], ours: dict[str, Any]) -> None:
+    parts = [f"lemonbus {health['version']} at {server.url}: {ours.get('state', health['status'])}"]
+    if ours:
+        parts.append(f"up {output.duration(ours['uptime_seconds'])}")
+        parts.append(f"{ours['granted']} running, {ours['queued']} waiting")
+    click.secho(", ".join(parts), bold=True)
+    if ours.get("downloads"):
+        click.echo("Downloading: " + ", ".join(map(output.plain, ours["downloads"])))
+
+
+def _models(models: list[dict[str, Any]], documented: dict[str, dict[str, Any]]) -> None:
+    """Models with a worker, whatever their state; what the documents tell of them is about loaded ones only."""
+    rows = {name: {"state": "ready", **facts} for name, facts in documented.items()}
+    for model in models:
+        rows[model["model_name"]] = {**documented.get(model["model_name"], {}), **model}
+    if not rows:
+        click.echo("No model is loaded; the first request for one loads it.")
+        return
+    click.echo()
+    output.table(
+        ("MODEL", "STATE", "RUNNING", "WAITING", "CONTEXT", "RECIPE", "LAST USE"),
+        [
+            (
+                name + (" (pinned)" if facts.get("pinned") else ""),
+                facts["state"],
+                f"{facts.get('granted', 0)} of {facts.get('slots') or '?'}",
+                facts.get("queued", 0),
+                facts.get("context") or "-",
+                facts.get("recipe", "-"),
+                f"{output.duration(max(0.0, time.time() - facts['last_use']))} ago" if facts.get("last_use") else "-",
+            )
+            for name, facts in rows.items()
+        ],
+    )
+
+
+def _troubled(models: list[dict[str, Any]]) -> None:
+    if not models:
+        return
+    click.echo()
+    output.table(
+        ("IN TROUBLE", "FAILURES", "NEXT TRY", "REASON"),
+        [
+            (
+                model["model_name"],
+                model["failures"],
+                f"in {output.duration(model['retry_in_seconds'])}" if model["retry_in_seconds"] > 0 else "on request",
+                model["reason"],
+            )
+            for model in models
+        ],
+    )

@@ -1,0 +1,25 @@
+"""``lemonbus unload``: frees a model's memory."""
+
+from __future__ import annotations
+
+import click
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.options import json_option, model_argument, server_option
+
+
+@click.command()
+@model_argument(required=False)
+@click.option("--all", "-a", "everything", is_flag=True, help="Unload every model.")
+@json_option("the server's answer")
+@server_option
+def command(model: str, everything: bool, as_json: bool, server: ApiClient) -> None:
+    """Unload MODEL once its running requests have ended, or all models with --all."""
+    if bool(model) == everything:
+        raise click.UsageError("Name a MODEL, or say --all.")
+    answer = server.call("POST", "/v1/unload", {"model_name": model} if model else {}, seconds=None)
+    if as_json:
+        output.print_json(answer)
+    else:
+        click.echo(answer.get("message", "Unloaded"))

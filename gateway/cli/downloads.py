@@ -1,0 +1,31 @@
+"""Downloads of models, for all verbs that begin one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.exit_codes import CommandError
+from gateway.cli.progress import show_progress
+
+
+def ensure_downloaded(server: ApiClient, model: str) -> None:
+    """Download a model that is known and not there yet, and show how far it is; all else is for the server to say."""
+    try:
+        known = server.call("GET", "/v1/models?show_all=true")["data"]
+        absent = any(entry["id"] == model and not entry["downloaded"] for entry in known)
+    except (CommandError, KeyError, TypeError):
+        return
+    if absent:
+        click.echo(f"Downloading {output.plain(model)} first.", err=True)
+        download(server, model, as_json=False)
+
+
+def download(server: ApiClient, model: str, as_json: bool, registration: Mapping[str, Any] | None = None) -> None:
+    """Download a model, registering it if need be, and show how far it is."""
+    broken = f"the download of {model} broke off; pull again to go on with it"
+    show_progress(server, "/v1/pull", {"model_name": model, **(registration or {})}, as_json, broken)

@@ -1,0 +1,25 @@
+"""How a verb ends: the exit codes, and the errors that carry them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+FORBIDDEN: Final = 4
+INTERRUPTED: Final = 130
+
+EXIT_CODE_HELP: Final = """\
+Exit codes: 0 done; 1 the server refused or failed; 2 wrong usage or configuration;
+3 the server cannot be reached; 4 the API key is missing or not allowed to; 130 interrupted."""
+
+
+class CommandError(Exception):
+    """Ends the verb with one line on stderr and an exit code."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        """Say ``message`` and end with ``exit_code``."""
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,0 +1,61 @@
+"""Options that verbs share: the server to speak to, and output for scripts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from gateway.cli.api_client import ApiClient
+from gateway.cli.exit_codes import CommandError
+from gateway.cli.settings import resolved
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def server_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--url``, passed as ``server``."""
+    return click.option(
+        "--url",
+        "server",
+        envvar="LEMONBUS_URL",
+        metavar="URL",
+        callback=lambda _context, _parameter, url: connect_client(url),
+        help="Address of the server. Without it: LEMONBUS_URL, or what this machine's configuration says.",
+    )(command)
+
+
+def json_option(what: str) -> Decorator:
+    """Add ``--json``, passed as ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what}, for scripts.")
+
+
+def model_argument(required: bool = True) -> Decorator:
+    """Add the argument MODEL, passed as ``model``, completed with the names that the server knows."""
+    # Any default, even None, would make it optional.
+    optional: dict[str, Any] = {} if required else {"default": ""}
+    return click.argument("model", required=required, shell_complete=_model_names, **optional)
+
+
+def connect_client(url: str | None) -> ApiClient:
+    """Return the server at ``url``, or the one that this machine's configuration describes.
+
+    A key from the configuration file is only sent to the server that it describes.
+    """
+    key = os.environ.get("LEMONBUS_API_KEY") or os.environ.get("LEMONADE_API_KEY") or ""
+    if url:
+        return ApiClient(url, key)
+    settings = resolved().settings
+    return ApiClient(settings.base_url, settings.api_key)
+
+
+def _model_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:
+    server = context.params.get("server") or connect_client(os.environ.get("LEMONBUS_URL"))
+    try:
+        models = server.call("GET", "/v1/models?show_all=true", seconds=1.0)["data"]
+        return [model["id"] for model in models if model["id"].startswith(incomplete)]
+    except (CommandError, KeyError, TypeError):
+        return []  # whoever presses TAB wants names or nothing

@@ -1,0 +1,58 @@
+"""Which variant of a repository is pulled: a menu for people, the best known one for scripts."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.exit_codes import CommandError
+
+VARIANTS_TIMEOUT_S: Final = 60.0
+"""Seconds for the server, which asks the hub, which may be busy."""
+
+
+def choose_variant(server: ApiClient, checkpoint: str) -> str:
+    """Return the checkpoint with the variant that is wanted; one that has a variant is wanted as it is.
+
+    Where nobody sits at the terminal the first variant is taken, and said.
+    """
+    repo, colon, _ = checkpoint.removeprefix("hf:").partition(":")
+    if colon:
+        return checkpoint
+    answer = server.call("GET", f"/v1/pull/variants?checkpoint={quote(repo, safe='/')}", seconds=VARIANTS_TIMEOUT_S)
+    if not answer["variants"]:
+        raise CommandError(f"{repo} has no GGUF model")
+    return f"{repo}:{_pick_variant(repo, answer['variants'])}"
+
+
+def _pick_variant(repo: str, variants: list[dict[str, Any]]) -> str:
+    names = [str(variant["name"]) for variant in variants]
+    if not sys.stdin.isatty():
+        others = f" (also: {', '.join(map(output.plain, names[1:]))})" if len(names) > 1 else ""
+        click.echo(f"Taking {output.plain(names[0])} of {repo}{others}.", err=True)
+        return names[0]
+    click.echo(repo, err=True)
+    width = max(map(len, names))
+    for number, variant in enumerate(variants, 1):
+        parts = f"  {len(variant['files'])} files" if len(variant["files"]) > 1 else ""
+        name = output.plain(str(variant["name"])).ljust(width)
+        click.echo(f"  {number}  {name}  {output.size(variant['size_bytes'])}{parts}", err=True)
+    click.echo(f"  {len(names) + 1}  Other: a quantization or a file of the repository", err=True)
+    return _prompt_for_variant(names)
+
+
+def _prompt_for_variant(names: list[str]) -> str:
+    while True:
+        answer = str(click.prompt("Which one", default="1", err=True)).strip()
+        if not answer.isdecimal():
+            return answer
+        if 1 <= int(answer) <= len(names):
+            return names[int(answer) - 1]
+        if int(answer) == len(names) + 1:
+            return str(click.prompt("Quantization or file", err=True)).strip()
+        click.echo(f"1 to {len(names) + 1}, please, or a name.", err=True)

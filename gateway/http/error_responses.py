@@ -1,0 +1,141 @@
+"""Turns failures into answers: one JSON error body for everything that can go wrong."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import falcon
+import msgspec
+
+from gateway.http.request_context import request_context
+from protocol.failures import HTTP_ERRORS, Code, Failure, LemonbusError
+from protocol.runtime import logs
+
+_TRY_LATER: Final = 503
+_CLIENT_CLOSED_REQUEST: Final = 499
+"""In no standard, and so without a phrase in libraries; the one that everybody uses is nginx's."""
+_CODES: Final = {
+    400: Code.INVALID_REQUEST,
+    401: Code.UNAUTHORIZED,
+    403: Code.FORBIDDEN,
+    404: Code.NOT_FOUND,
+    405: Code.METHOD_NOT_ALLOWED,
+    409: Code.CONFLICT,
+    413: Code.TOO_LARGE,
+    414: Code.URI_TOO_LONG,
+    415: Code.MEDIA_TYPE,
+    431: Code.HEADERS_TOO_LARGE,
+    500: Code.INTERNAL,
+    501: Code.UNSUPPORTED,
+    503: Code.OVERLOADED,
+}
+
+
+def code_for_status(status: int) -> Code:
+    """Return the code for an HTTP status that somebody else chose."""
+    return _CODES.get(status, Code.INVALID_REQUEST if status < 500 else Code.INTERNAL)
+
+
+def error_object(failure: Failure, label: str) -> dict[str, Any]:
+    """Return the ``error`` object: message, type, code, param, request id, and the model if one is known."""
+    error: dict[str, Any] = {
+        "message": failure.message,
+        "type": failure.type,
+        "code": failure.code.value,
+        "param": failure.param or None,
+        "request_id": label,
+    }
+    if failure.model:
+        error["model"] = failure.model
+    return error
+
+
+def error_body(failure: Failure, label: str) -> bytes:
+    """Return the JSON body of an error response."""
+    return msgspec.json.encode({"status": "error", "message": failure.message, "error": error_object(failure, label)})
+
+
+def stream_error(failure: Failure, label: str) -> bytes:
+    """Return the JSON of an error inside a stream, with the number of tokens that were sent before it."""
+    return msgspec.json.encode({"error": {**error_object(failure, label), "tokens_sent": failure.tokens_sent}})
+
+
+def retry_after(failure: Failure) -> str | None:
+    """Return the value of ``Retry-After``, where waiting cures: every 503 has one, measured or not.
+
+    But for a server that was told to stay offline: that ends when somebody tells it otherwise.
+    """
+    if failure.retry_after <= 0 and (failure.http_status != _TRY_LATER or failure.code is Code.OFFLINE):
+        return None
+    return str(max(1, math.ceil(failure.retry_after)))
+
+
+def write_error(req: falcon.Request, resp: falcon.Response, failure: Failure) -> None:
+    """Make ``resp`` the error response for ``failure``."""
+    context = request_context(req.env)
+    context.failure = failure
+    if failure.model and not context.model:
+        context.model = failure.model
+    resp.status = _status_line(failure.http_status)
+    resp.content_type = falcon.MEDIA_JSON
+    resp.stream = None
+    resp.data = error_body(failure, context.label)
+    resp.text = None
+    wait = retry_after(failure)
+    if wait:
+        resp.set_header("Retry-After", wait)
+    if failure.code is Code.UNAUTHORIZED:
+        resp.set_header("WWW-Authenticate", 'Bearer realm="lemonbus"')
+    if failure.code in (Code.DRAINING, Code.SUPERVISOR_LOST, Code.CANCELLED):
+        resp.set_header("Connection", "close")
+        context.close_after()
+
+
+def _status_line(status: int) -> str:
+    return "499 Client Closed Request" if status == _CLIENT_CLOSED_REQUEST else falcon.code_to_http_status(status)
+
+
+def _on_failure(req: falcon.Request, resp: falcon.Response, problem: LemonbusError, _params: object) -> None:
+    write_error(req, resp, problem.failure)
+
+
+def _on_http_error(req: falcon.Request, resp: falcon.Response, problem: falcon.HTTPError, _params: object) -> None:
+    status = problem.status_code
+    if req.method not in falcon.COMBINED_METHODS:
+        # Falcon's 400 for a method it never heard of.
+        status = 405
+        resp.set_header("Allow", "GET, HEAD, POST, DELETE, OPTIONS")
+    code = code_for_status(status)
+    if code == Code.METHOD_NOT_ALLOWED:
+        message = f"{req.method} is not allowed here"
+    elif code == Code.NOT_FOUND:
+        message = "there is no such route"
+    else:
+        message = problem.description or problem.title or "bad request"
+    write_error(req, resp, Failure(code, message, status=status if HTTP_ERRORS[code].status != status else 0))
+    resp.set_headers(problem.headers or {})
+
+
+def _on_http_status(_req: falcon.Request, resp: falcon.Response, problem: falcon.HTTPStatus, _params: object) -> None:
+    resp.status = problem.status
+    resp.set_headers(problem.headers or {})
+    resp.text = problem.text
+
+
+def _on_unexpected_error(req: falcon.Request, resp: falcon.Response, problem: Exception, _params: object) -> None:
+    if isinstance(problem, ConnectionError):
+        # The client is gone; gunicorn ends the connection.
+        raise problem
+    logs.get_logger().error(
+        "unexpected error", request_id=request_context(req.env).label, path=req.path, exc_info=problem
+    )
+    write_error(req, resp, Failure(Code.INTERNAL, "an internal error; the log has it under this request id"))
+
+
+def install_error_handlers(app: falcon.App[Any, Any]) -> None:
+    """Make ``app`` answer every exception with the JSON error body."""
+    app.add_error_handler(Exception, _on_unexpected_error)
+    app.add_error_handler(falcon.HTTPError, _on_http_error)
+    app.add_error_handler(falcon.HTTPStatus, _on_http_status)
+    app.add_error_handler(LemonbusError, _on_failure)

@@ -1,0 +1,167 @@
+"""What every request passes: its id, CORS, keys, foreign pages, draining."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import falcon
+
+from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import request_context
+from protocol.failures import Code, Failure
+from protocol.runtime import logs
+
+OPEN_PATHS: Final = frozenset({"/live", "/health"})
+"""Answered without a key, and while the server starts or stops."""
+_METHODS: Final = "GET, POST, DELETE, OPTIONS"
+_EXPOSED: Final = "X-Request-ID, Retry-After"
+
+
+class RequestIdHeader:
+    """Puts the request id into the log context and the response."""
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Before anything else."""
+        label = request_context(req.env).label
+        logs.bind_request_id(label)
+        resp.set_header("X-Request-ID", label)
+
+
+class Cors:
+    """Lets web pages in, and answers their preflights."""
+
+    def __init__(self, origins: list[str]) -> None:
+        """Allow ``origins``; ``*`` allows all."""
+        self._any = "*" in origins
+        self._origins = frozenset(origins)
+
+    def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Set the headers; end here for a preflight."""
+        origin = req.get_header("Origin")
+        # A cache may give what one asked for to another: so these two are there for everybody.
+        if self._any:
+            resp.set_header("Access-Control-Allow-Origin", "*")
+        else:
+            resp.append_header("Vary", "Origin")
+            if origin in self._origins:
+                resp.set_header("Access-Control-Allow-Origin", origin)
+        if not origin and req.method != "OPTIONS":
+            return
+        resp.set_header("Access-Control-Expose-Headers", _EXPOSED)
+        if req.method != "OPTIONS":
+            return
+        resp.set_header("Access-Control-Allow-Methods", _METHODS)
+        # Echoed, because "*" does not cover Authorization.
+        resp.set_header(
+            "Access-Control-Allow-Headers",
+            req.get_header("Access-Control-Request-Headers") or "Authorization, Content-Type, X-Request-ID",
+        )
+        resp.set_header("Access-Control-Max-Age", "600")
+        resp.set_header("Allow", _METHODS)
+        resp.status = falcon.HTTP_204
+        resp.complete = True
+
+
+class ApiKeyCheck:
+    """Wants the API key."""
+
+    def __init__(self, key: str) -> None:
+        """Compare with ``key``."""
+        self._key = key.encode()
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Refuse who does not have it."""
+        if req.path in OPEN_PATHS:
+            return
+        given = req.get_header("x-api-key") or ""
+        scheme, _, token = (req.get_header("Authorization") or "").partition(" ")
+        if scheme.lower() == "bearer":
+            given = token.strip()
+        if not given:
+            raise Failure(Code.UNAUTHORIZED, "an API key is required: Authorization: Bearer KEY, or x-api-key").raised()
+        # Headers are latin-1 on their way through WSGI.
+        if not hmac.compare_digest(given.encode("latin-1", "replace"), self._key):
+            raise Failure(Code.UNAUTHORIZED, "this API key is not valid").raised()
+
+
+class ForeignOriginCheck:
+    """Without a key: no web page from elsewhere may change the server's state.
+
+    A resource names its methods that do in the class attribute ``changes`` (``frozenset({"POST"})``), and in
+    ``deed`` what they do, if that is something else.
+    """
+
+    def __init__(self, host: str, hosts: list[str], origins: list[str]) -> None:
+        """Accept this machine's names, ``hosts`` that it is called too, and ``origins`` that were configured."""
+        self._names = {"localhost", host.lower(), socket.gethostname().lower(), *(each.lower() for each in hosts)}
+        self._origins = frozenset(origins) - {"*"}
+
+    def process_resource(
+        self, req: falcon.Request, _resp: falcon.Response, resource: object, _params: dict[str, Any]
+    ) -> None:
+        """Refuse what comes from a foreign page or under a foreign name."""
+        if req.method not in getattr(resource, "changes", ()):
+            return
+        deed = getattr(resource, "deed", "change the server")
+        if not self._ours(_hostname(f"//{req.get_header('Host') or ''}")):
+            remedy = "name it in allowed_hosts, or set an API key, to allow it"
+            raise Failure(Code.FORBIDDEN, f"this Host may not {deed}; {remedy}").raised()
+        origin = req.get_header("Origin")
+        if origin is None or origin in self._origins:
+            return
+        if not self._local(_hostname(origin)):
+            raise Failure(Code.FORBIDDEN, f"pages of this origin may not {deed}").raised()
+
+    def _ours(self, name: str | None) -> bool:
+        # A page can only make a browser send us a name it has rebound, never an address.
+        return name is None or name in self._names or _address(name) is not None
+
+    def _local(self, name: str | None) -> bool:
+        if name is None:
+            return False
+        address = _address(name)
+        return name in self._names or (address is not None and address.is_loopback)
+
+
+def _hostname(url: str) -> str | None:
+    """Return the name in ``url``, None if there is none, and what is nobody's name if it cannot be told."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return ""
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+class AdmissionCheck:
+    """Turns new requests away while the server starts or stops."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Raise the failure that says why."""
+        if req.path not in OPEN_PATHS:
+            self._session.admit()
+
+
+def create_middleware(session: SupervisorSession) -> list[Any]:
+    """Return them in their order."""
+    settings = session.settings
+    origins = settings.cors_origins
+    guard = (
+        ApiKeyCheck(settings.api_key)
+        if settings.api_key
+        else ForeignOriginCheck(settings.host, settings.allowed_hosts, origins)
+    )
+    return [RequestIdHeader(), Cors(origins), guard, AdmissionCheck(session)]

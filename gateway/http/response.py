@@ -1,0 +1,162 @@
+"""One HTTP response on its way out: the head leaves with the first piece, the end with the last, ``close`` is obeyed."""
+
+from __future__ import annotations
+
+import re
+import time
+from email.utils import formatdate
+from typing import Any, Final
+
+from gunicorn.http.message import TOKEN_RE
+
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+_STATUS: Final = re.compile(r"[1-9][0-9]{2} [ -~]*")
+_VALUE: Final = re.compile(r"[ -~\t\x80-\xff]*")
+_HOP_BY_HOP: Final = frozenset(
+    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "trailers"}
+    | {"transfer-encoding", "upgrade", "server", "date"}
+)
+"""Ours to say, whatever the application says; but its ``Connection: close`` is heard."""
+_known_names: dict[str, str] = {}
+"""Header names that were found valid → in small letters; applications use few."""
+_MAX_NAMES: Final = 256
+_dates: list[Any] = [0, ""]
+
+
+def _date() -> str:
+    """Return the present ``Date``, made once a second."""
+    now = int(time.time())
+    if _dates[0] != now:
+        _dates[:] = [now, formatdate(now, usegmt=True)]
+    date: str = _dates[1]
+    return date
+
+
+def _name(name: str) -> str:
+    """Return a header's name in small letters; raises ValueError if it cannot be one."""
+    if not TOKEN_RE.fullmatch(name):
+        raise ValueError(f"{name!r} cannot be the name of a header")
+    small = name.lower()
+    if len(_known_names) < _MAX_NAMES:
+        _known_names[name] = small
+    return small
+
+
+class HttpResponseWriter:
+    """Writes one HTTP response; what gunicorn's ``create`` makes, and the door for plain requests."""
+
+    __slots__ = (
+        "_ended",
+        "_length",
+        "_lines",
+        "_must_close",
+        "_omits_body",
+        "_req",
+        "_sock",
+        "chunked",
+        "headers_sent",
+        "sent",
+        "status",
+        "status_code",
+    )
+
+    def __init__(self, req: Any, sock: Any, _cfg: Any = None) -> None:
+        """Answer ``req``: a request of gunicorn's or a plain one."""
+        self._req = req
+        self._sock = sock
+        self._lines: list[str] = []
+        self._length: int | None = None
+        self._must_close = False
+        self._omits_body = False
+        self._ended = False
+        self.status = ""
+        self.status_code = 0
+        self.chunked = False
+        self.headers_sent = False
+        self.sent = 0
+        """Bytes of the body."""
+
+    def force_close(self) -> None:
+        """End the connection after this response."""
+        self._must_close = True
+
+    def should_close(self) -> bool:
+        """Return whether the connection ends after this response."""
+        if self._must_close or self._req.should_close():
+            return True
+        return not (self.chunked or self._omits_body or self._length is not None)
+
+    def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        """Begin, as WSGI says; raises ValueError for headers that would not be what they seem."""
+        if self.headers_sent:
+            # The socket was handed over; or it is too late.
+            if exc_info:
+                raise exc_info[1].with_traceback(exc_info[2])
+            self.status, self.status_code = status, int(status[:3])
+            return self.write
+        if not _STATUS.fullmatch(status):
+            raise ValueError(f"invalid status {status!r}")
+        self.status, self.status_code = status, int(status[:3])
+        self._length = None
+        self._lines = []
+        code = self.status_code
+        bodiless = code == 204 or code < 200
+        self._omits_body = bodiless or code == 304 or self._req.method == "HEAD"
+        for name, value in headers:
+            small = _known_names.get(name) or _name(name)
+            if not _VALUE.fullmatch(value):
+                raise ValueError(f"the value of header {name} cannot be one")
+            if small == "content-length":
+                if bodiless:
+                    continue
+                self._length = int(value)
+            elif small in _HOP_BY_HOP:
+                if small == "connection" and value.strip().lower() == "close":
+                    self._must_close = True
+                continue
+            self._lines.append(f"{name}: {value}\r\n")
+        self.chunked = self._length is None and not self._omits_body and self._req.version > (1, 0)
+        return self.write
+
+    def _head(self) -> bytes:
+        self.headers_sent = True
+        major, minor = self._req.version
+        connection = "close" if self.should_close() else "keep-alive"
+        framing = "Transfer-Encoding: chunked\r\n" if self.chunked else ""
+        return (
+            f"HTTP/{major}.{minor} {self.status}\r\nServer: lemonbus\r\nDate: {_date()}\r\n"
+            f"Connection: {connection}\r\n{framing}{''.join(self._lines)}\r\n"
+        ).encode("latin-1")
+
+    def write(self, data: bytes, last: bool = False) -> None:
+        """Send a piece of the body; the head goes with the first one in one segment, the end with the last one."""
+        if self._omits_body:
+            self._send_head()
+            return
+        if self._length is not None:
+            data = data[: self._length - self.sent]
+        if not data:
+            return
+        self.sent += len(data)
+        framed = b"%X\r\n%b\r\n" % (len(data), data) if self.chunked else data
+        if last and self.chunked:
+            framed += _LAST_CHUNK
+            self._ended = True
+        self._sock.sendall(framed if self.headers_sent else self._head() + framed)
+
+    def _send_head(self) -> None:
+        if not self.headers_sent:
+            self._sock.sendall(self._head())
+
+    def close(self) -> None:
+        """Send what is missing at the end."""
+        self._send_head()
+        if self.chunked and not self._ended:
+            self._sock.sendall(_LAST_CHUNK)
+
+    def hand_over(self) -> None:
+        """Write nothing any more: the socket speaks another protocol now. It is closed afterwards."""
+        self.headers_sent = True
+        self._omits_body = True
+        self.chunked = False
+        self._must_close = True

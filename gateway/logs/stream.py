@@ -1,0 +1,216 @@
+"""``/logs/stream``: the house's log over a WebSocket, on the port that HTTP is on.
+
+Three greenlets a reader: one reads the WebSocket (its own pongs included), one the bus, and the request's own
+writes.  Between the last two is a bounded backlog, so that a reader who is slow misses lines, is told how many,
+and costs nobody anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, ClassVar, Final
+
+import falcon
+import gevent
+import msgspec
+import simple_websocket
+from gevent.event import Event
+from wsproto.utilities import RemoteProtocolError
+
+from gateway.bus.calls import SupervisorCall
+from gateway.bus.session import ADMISSION_FAILURES, AdmissionState, SupervisorSession
+from gateway.http import error_responses
+from gateway.http.request_context import request_context
+from gateway.http.websocket import WebSocketAdapter
+from gateway.logs.records import (
+    QUERY_PARAMETERS,
+    LogBacklog,
+    parse_after_seq,
+    parse_level,
+    parse_subscription,
+    render_entry,
+)
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.messages.admin import LogBatch, LogSnapshot
+from protocol.runtime import logs
+from protocol.wire import envelope
+
+PING_INTERVAL: Final = 25.0
+READER_TIMEOUT_S: Final = 30.0
+"""A reader that takes nothing for this many seconds, or does not subscribe for so long, is cut off."""
+CLOSE_TIMEOUT_S: Final = 0.5
+"""What a reader may take to hear why it is sent away."""
+MAX_MESSAGE_BYTES: Final = 64 * 1024
+MAX_INVALID_MESSAGES: Final = 10
+_ENTRIES_PER_TURN: Final = 100
+"""Entries rendered before others get their turn."""
+_GOING_AWAY: Final = 1001
+_CLOSED: Final = (simple_websocket.ConnectionClosed, OSError)
+
+
+class LogStreamResource:
+    """The route."""
+
+    changes: ClassVar[frozenset[str]] = frozenset({"GET"})
+    """It changes nothing, but no foreign page may read along: WebSockets know no CORS."""
+    deed: ClassVar[str] = "read the logs"
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask ``house``."""
+        self._session = session
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Upgrade, and serve until one side has had enough.
+
+        The query may say what the subscription may, which has the last word; names that it does not know are passed
+        over, as unknown fields are.
+        """
+        if (req.get_header("Upgrade") or "").lower() != "websocket":
+            resp.set_header("Upgrade", "websocket")
+            raise Failure(Code.INVALID_REQUEST, "this route speaks WebSocket", status=426).raised()
+        query = {key: req.get_param(key, default="") for key in QUERY_PARAMETERS}
+        parse_level(query["level"])
+        parse_after_seq(query["after_seq"])
+        context = request_context(req.env)
+        adapter = WebSocketAdapter(req.env["gunicorn.socket"], READER_TIMEOUT_S)
+        # Without the client's offer nothing is compressed: a snapshot would hold everybody else up.
+        env = {**req.env, "gunicorn.socket": adapter}
+        env.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
+        try:
+            socket = simple_websocket.Server.accept(
+                env, ping_interval=PING_INTERVAL, max_message_size=MAX_MESSAGE_BYTES
+            )
+        except (RemoteProtocolError, simple_websocket.ConnectionError) as problem:
+            raise invalid(f"this is no WebSocket handshake: {problem}") from None
+        context.hand_over()
+        try:
+            _LogReader(self._session, req.env, socket, context.label, query).serve()
+        finally:
+            adapter.finish(socket.thread)
+
+
+class _LogReader:
+    """One client of the stream."""
+
+    def __init__(
+        self, session: SupervisorSession, env: dict[str, Any], socket: Any, label: str, query: dict[str, str]
+    ) -> None:
+        self._session = session
+        self._env = env
+        self._socket = socket
+        self._label = label
+        self._query = query
+        self._backlog = LogBacklog()
+        self._entries_arrived = Event()
+        self._ended = False
+        self._failure: Failure | None = None
+
+    def serve(self) -> None:
+        """Wait for the subscription, then send what there is and what comes."""
+        try:
+            call = self._subscribed()
+            if call is None:
+                return
+            with call:
+                self._send_entries(call)
+        except _CLOSED:
+            return
+        except LemonbusError as problem:
+            self._failure = problem.failure
+        if self._failure is not None and self._failure.code != Code.CANCELLED:
+            with contextlib.suppress(*_CLOSED):
+                self._send_error(self._failure)
+                self._socket.close(_GOING_AWAY, self._failure.message[:100])
+
+    def _subscribed(self) -> SupervisorCall | None:
+        """Return what follows the log, once the client has said so in a way that the supervisor takes."""
+        left = READER_TIMEOUT_S
+        for _ in range(MAX_INVALID_MESSAGES):
+            message = None
+            while message is None and left > 0:
+                if self._session.state is not AdmissionState.OPEN:
+                    raise ADMISSION_FAILURES[self._session.state].raised()
+                message = self._socket.receive(timeout=0.25)
+                left -= 0.25
+            if message is None:
+                self._socket.close(message="no logs.subscribe came")
+                return None
+            try:
+                return self._begin(message)
+            except LemonbusError as problem:
+                if problem.failure.code != Code.INVALID_REQUEST:
+                    raise
+                self._send_error(problem.failure)
+        self._socket.close(message="too many mistakes")
+        return None
+
+    def _begin(self, message: str | bytes) -> SupervisorCall:
+        parse_subscription(0, message, self._query)
+        call = self._session.start_call(
+            self._env, lambda number: parse_subscription(number, message, self._query), endless=True
+        )
+        call.stop_watching()
+        # The server's end must not wait for one who does not read.
+        call.on_failure = lambda: gevent.spawn_later(CLOSE_TIMEOUT_S, self._env["gunicorn.socket"].cut)
+        try:
+            # The answer comes first, and only it: batches follow the snapshot.
+            if call.next(READER_TIMEOUT_S) is None:
+                call.fail(Failure(Code.TIMEOUT, "the supervisor does not answer"))
+                call.next()
+            self._snapshot(envelope.unpack_payload(call.report, LogSnapshot))
+        except BaseException:
+            call.close()
+            raise
+        return call
+
+    def _snapshot(self, snapshot: LogSnapshot) -> None:
+        pieces = []
+        for number, entry in enumerate(snapshot.entries):
+            pieces.append(render_entry(entry))
+            if number % _ENTRIES_PER_TURN == _ENTRIES_PER_TURN - 1:
+                gevent.sleep(0)
+        boot = msgspec.json.encode(snapshot.boot)
+        head = b'{"type":"logs.snapshot","boot":%b,"dropped":%d,"entries":[' % (boot, snapshot.dropped)
+        self._socket.send((head + b",".join(pieces) + b"]}").decode())
+
+    def _send_entries(self, call: SupervisorCall) -> None:
+        helpers = [gevent.spawn(self._listen), gevent.spawn(self._collect, call)]
+        try:
+            while not self._ended:
+                self._entries_arrived.wait()
+                self._entries_arrived.clear()
+                sent = 0
+                while (found := self._backlog.take()) is not None:
+                    self._socket.send((b'{"type":"logs.entry","entry":%b}' % render_entry(*found)).decode())
+                    sent += 1
+                    if sent % _ENTRIES_PER_TURN == 0:
+                        gevent.sleep(0)
+        finally:
+            gevent.killall(helpers)
+
+    def _collect(self, call: SupervisorCall) -> None:
+        try:
+            for message in call:
+                if isinstance(message, LogBatch):
+                    self._backlog.put(message)
+                    self._entries_arrived.set()
+        except LemonbusError as problem:
+            self._failure = problem.failure
+        self._end()
+
+    def _listen(self) -> None:
+        """Read what the client says, which nobody asked for, until it leaves."""
+        with contextlib.suppress(*_CLOSED):
+            for _ in range(MAX_INVALID_MESSAGES):
+                self._socket.receive()
+                self._send_error(Failure(Code.INVALID_REQUEST, "the subscription is made; connect again to change it"))
+        self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._entries_arrived.set()
+
+    def _send_error(self, failure: Failure) -> None:
+        logs.get_logger().debug("log reader", request_id=self._label, problem=failure.message)
+        error = error_responses.error_object(failure, self._label)
+        self._socket.send(msgspec.json.encode({"type": "error", "message": failure.message, "error": error}).decode())

@@ -1,0 +1,24 @@
+"""Whether requests may come in, and what they hear if not."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from protocol.failures import Code, Failure
+
+
+class AdmissionState(enum.Enum):
+    """Whether requests may come in."""
+
+    STARTING = "starting"
+    OPEN = "ok"
+    DRAINING = "draining"
+    LOST = "supervisor_lost"
+
+
+ADMISSION_FAILURES: Final = {
+    AdmissionState.STARTING: Failure(Code.STARTING, "the server is starting", retry_after=1),
+    AdmissionState.DRAINING: Failure(Code.DRAINING, "the server is stopping", retry_after=5),
+    AdmissionState.LOST: Failure(Code.SUPERVISOR_LOST, "the server lost its supervisor and is stopping", retry_after=5),
+}

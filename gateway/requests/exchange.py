@@ -1,0 +1,196 @@
+"""One request's life on the bus: its attempts, where they run, how they end. Lives in the hub's callbacks.
+
+The blocking side, for the dialects, is in ``answers.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from gateway.http.hangup import CLIENT_LEFT
+from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
+from gateway.requests.inbox import Inbox
+from gateway.requests.leases import GatewayLease
+from gateway.requests.retry import Retry, decide_retry
+from gateway.waker import GreenletWaker
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.events import Event, Outcome
+from protocol.runtime import logs
+
+_CANCEL_IN_ENGINE = frozenset({Code.LOST, Code.CLIENT_TOO_SLOW, Code.CANCELLED, Code.SUPERVISOR_LOST, Code.TIMEOUT})
+"""Ends that are ours: the engine does not know of them yet."""
+
+
+class InferenceRequest(msgspec.Struct, frozen=True):
+    """An inference request as a dialect hands it to the house.
+
+    ``body`` is an OpenAI request of ``endpoint`` (``protocol.messages.work.SubmitRequest`` names them), with ``model`` in it as
+    the client wrote it.  ``weight``: slots it uses; 0 for reads.  ``label``: the request id.
+    """
+
+    endpoint: str
+    model: str
+    body: bytes
+    label: str
+    stream: bool = False
+    weight: int = 1
+    query: str = ""
+
+
+class ExchangeDispatcher(Protocol):
+    """What an exchange needs of the house."""
+
+    inbox_bytes: int
+
+    def ask(self, exchange: RequestExchange, suspect: bool) -> None:
+        """Send the attempt; raises ``LemonbusError`` if that is impossible now."""
+
+    def cancel(self, exchange: RequestExchange, reason: str) -> None:
+        """Tell the house that nobody wants the present attempt any more."""
+
+    def forget(self, exchange: RequestExchange) -> None:
+        """Deliver nothing to it any more."""
+
+    def may_retry(self) -> bool:
+        """Return whether somebody is there to ask again."""
+
+
+class RequestExchange:
+    """A question and what came of it."""
+
+    __slots__ = (
+        "_dispatcher",
+        "_returns",
+        "_suspect",
+        "admitted",
+        "attempt",
+        "cut",
+        "failure",
+        "inbox",
+        "lease",
+        "model",
+        "number",
+        "request",
+        "spool",
+        "waker",
+        "worker",
+    )
+
+    def __init__(self, dispatcher: ExchangeDispatcher, request: InferenceRequest, number: int) -> None:
+        """Prepare; nothing is sent before :meth:`begin`."""
+        self._dispatcher = dispatcher
+        self.request = request
+        self.number = number
+        self.attempt = 1
+        self._returns = 0
+        self._suspect = False
+        self.admitted = False
+        """Whether the supervisor was ever asked."""
+        self.worker = ""
+        """The worker the present attempt was granted to; empty while it waits."""
+        self.model = request.model
+        """What the client called it; after the grant: the registered name."""
+        self.lease: GatewayLease | None = None
+        """What the present attempt runs under, if anything."""
+        self.spool = ""
+        self.inbox = Inbox(1, dispatcher.inbox_bytes)
+        self.failure: Failure | None = None
+        self.waker = GreenletWaker()
+        self.cut: Callable[[], None] | None = None
+        """Breaks the client's connection: the only way to reach a greenlet that is stuck in a write."""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What it cost, once it really ended."""
+        return self.inbox.outcome
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will arrive."""
+        return self.failure is not None or self.inbox.outcome is not None
+
+    def begin(self) -> None:
+        """Send the first attempt."""
+        self._dispatcher.ask(self, suspect=False)
+
+    def granted(self, worker: str, model: str, attempt: int) -> None:
+        """Remember where the present attempt runs."""
+        if attempt == self.attempt:
+            self.worker, self.model = worker, model
+
+    def returned(self) -> None:
+        """The worker could not be reached: it runs nowhere yet."""
+        self._return_lease()
+        self.worker, self.model = "", self.request.model
+
+    def refused(self, failure: Failure, attempt: int) -> None:
+        """End here: the supervisor will not have it."""
+        if attempt == self.attempt:
+            self.fail(failure)
+
+    def take_event(self, event: Event, worker: str) -> None:
+        """Put an event of ``worker`` where it belongs; the caller rings when its batch is through."""
+        if event.attempt == self.attempt:
+            self.worker = worker
+        failure = self.inbox.put(event)
+        if failure is not None:
+            self._end(failure)
+        elif self.inbox.outcome is not None:
+            self.model = self.inbox.outcome.model or self.model
+            self._return_lease()
+            self._dispatcher.forget(self)
+
+    def wake_if_ready(self) -> None:
+        """Wake the one that waits, if there is something for it (in the hub)."""
+        if not self.inbox.empty or self.over:
+            self.waker.wake()
+
+    def fail(self, failure: Failure) -> None:
+        """End the present attempt with a failure, and tell the one that waits."""
+        self._end(failure)
+        self.waker.wake()
+
+    def _end(self, failure: Failure) -> None:
+        if self.over:
+            return
+        if failure.code in _CANCEL_IN_ENGINE:
+            self._dispatcher.cancel(self, failure.code)
+        self._return_lease()
+        decision = decide_retry(failure.code, self.inbox.taken, self.attempt, self._returns)
+        if isinstance(decision, Retry) and self._dispatcher.may_retry():
+            self.attempt += 1
+            self._returns += failure.code is Code.RETURNED
+            self._suspect = self._suspect or decision.suspect
+            self.worker = ""
+            self.inbox = Inbox(self.attempt, self._dispatcher.inbox_bytes)
+            try:
+                self._dispatcher.ask(self, suspect=self._suspect)
+            except LemonbusError as problem:
+                failure = problem.failure
+            else:
+                why = {"code": failure.code.value, "reason": failure.message, "suspect": decision.suspect}
+                say = logs.get_logger().debug if failure.code is Code.RETURNED else logs.get_logger().warning
+                say("asked again", request_id=self.request.label, model=self.model, **why)
+                return
+        if failure.code is Code.RETURNED and not self._dispatcher.may_retry():
+            failure = ADMISSION_FAILURES[AdmissionState.LOST]
+        self.failure = msgspec.structs.replace(failure, model=failure.model or self.model)
+        self._dispatcher.forget(self)
+        if failure.code == Code.CLIENT_TOO_SLOW and self.cut is not None:
+            self.cut()
+
+    def _return_lease(self) -> None:
+        if self.lease is not None:
+            self.lease.busy -= self.request.weight
+            self.lease = None
+
+    def abandon(self, reason: Code) -> None:
+        """Leave it, whatever state it is in: stops the engine if it still works on it."""
+        if not self.over:
+            self._dispatcher.cancel(self, reason)
+            self._return_lease()
+            self.failure = Failure(reason, CLIENT_LEFT, model=self.model)
+        self._dispatcher.forget(self)

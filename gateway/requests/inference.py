@@ -1,0 +1,160 @@
+"""The blocking side of a request, for the dialects: a whole answer, or a stream of pieces.
+
+Both watch the client's connection while they wait: one that hangs up stops its generation at once.  Every
+failure arrives as :class:`~protocol.failures.LemonbusError`; let it pass, ``faults.py`` answers it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import msgspec
+
+from gateway.bus.session import SupervisorSession
+from gateway.http.hangup import HangUpWatch
+from gateway.requests.exchange import InferenceRequest, RequestExchange
+from protocol.failures import Code, Failure
+from protocol.messages.events import Outcome
+
+__all__ = ["AnswerStream", "InferenceRequest", "WholeAnswer", "complete", "stream"]
+
+Environ = dict[str, Any]
+
+
+class WholeAnswer(NamedTuple):
+    """An answer that was not streamed."""
+
+    body: bytes
+    """The engine's JSON, with ``model`` as the client called it."""
+    model: str
+    """The registered name."""
+    outcome: Outcome
+
+
+def complete(session: SupervisorSession, env: Environ, request: InferenceRequest) -> WholeAnswer:
+    """Ask, wait for the end, return the answer. ``env`` is ``req.env``; ``question.stream`` must be false.
+
+    Raises ``LemonbusError`` for everything else that can come of it.
+    """
+    with AnswerStream(session, env, request) as answer:
+        return WholeAnswer(answer.rest(), answer.model, answer.outcome)
+
+
+def stream(session: SupervisorSession, env: Environ, request: InferenceRequest) -> AnswerStream:
+    """Ask, and return once the first piece is there, or after ``settings.header_silence`` without one.
+
+    A failure before that raises ``LemonbusError``, so that it gets its own HTTP status.  Put the result into
+    ``resp.stream`` (wrapped by the dialect); whoever iterates must call :meth:`AnswerStream.close` at the end, as
+    gunicorn does with ``resp.stream``.
+    """
+    answer = AnswerStream(session, env, request)
+    try:
+        answer.begin()
+    except BaseException:
+        answer.close()
+        raise
+    return answer
+
+
+class AnswerStream:
+    """Iterate: each item is one or more whole server-sent events, as OpenAI's dialect writes them, coalesced.
+
+    An empty item means that ``settings.header_silence`` seconds passed in silence: write your dialect's ping.
+    The iteration ends normally only if the generation really did (then write the end marker).  Otherwise it
+    raises ``LemonbusError`` whose failure has ``model`` and ``tokens_sent``: write the in-band error.  After
+    ``Code.CANCELLED`` or ``Code.CLIENT_TOO_SLOW`` nobody is there to write to: let it pass.
+    """
+
+    def __init__(self, session: SupervisorSession, env: Environ, request: InferenceRequest) -> None:
+        """Send the question."""
+        self._session = session
+        self._first = b""
+        self._exchange: RequestExchange = session.start_exchange(request)
+        self._watch = HangUpWatch(env, self._hung_up)
+        self._exchange.cut = self._watch.cut
+
+    @property
+    def model(self) -> str:
+        """The registered name of the model, once granted; before that what the client called it."""
+        return self._exchange.model
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens were handed on so far."""
+        return self._exchange.inbox.tokens
+
+    @property
+    def finished(self) -> bool:
+        """Whether the generation ended and all of it was handed on: the iteration has nothing more."""
+        return self._exchange.outcome is not None and self._exchange.inbox.empty
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it cost. Only after the iteration ended normally."""
+        outcome = self._exchange.outcome
+        if outcome is None:
+            raise RuntimeError("the generation has not ended")
+        return outcome
+
+    def begin(self) -> None:
+        """Wait for the first piece, the end, or ``settings.header_silence`` seconds."""
+        self._first = self._next(self._session.settings.header_silence) or b""
+
+    def rest(self) -> bytes:
+        """Wait for the end without handing anything on before it, so that it can be retried up to there."""
+        exchange = self._exchange
+        while not exchange.over:
+            exchange.waker.wait(None)
+        if exchange.failure is not None:
+            raise self._failure_to_raise().raised()
+        return self._first + exchange.inbox.take()
+
+    def _next(self, seconds: float | None) -> bytes | None:
+        exchange = self._exchange
+        while True:
+            if exchange.failure is not None and (exchange.failure.code in _CLIENT_LEFT_CODES or exchange.inbox.empty):
+                raise self._failure_to_raise().raised()
+            piece = exchange.inbox.take()
+            if piece:
+                return piece
+            if exchange.outcome is not None:
+                return None
+            if exchange.failure is None and not exchange.waker.wait(seconds):
+                return b""
+
+    def _failure_to_raise(self) -> Failure:
+        failure = self._exchange.failure
+        assert failure is not None  # noqa: S101 - the caller looked
+        return msgspec.structs.replace(failure, tokens_sent=self.tokens)
+
+    def __iter__(self) -> AnswerStream:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._first:
+            piece, self._first = self._first, b""
+            return piece
+        more = self._next(self._session.settings.header_silence)
+        if more is None:
+            raise StopIteration
+        return more
+
+    def _hung_up(self) -> None:
+        exchange = self._exchange
+        exchange.abandon(Code.CANCELLED)
+        exchange.waker.wake()
+
+    def close(self) -> None:
+        """Stop watching; stop the engine if the generation has not ended. Idempotent."""
+        self._watch.close()
+        self._exchange.abandon(Code.CANCELLED)
+        self._session.release(self._exchange)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_CLIENT_LEFT_CODES = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})

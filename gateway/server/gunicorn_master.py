@@ -1,0 +1,168 @@
+"""gunicorn, configured in code: one master, several workers, on a listener that the supervisor bound."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+from typing import Any, Final
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+from gunicorn.config import Config
+
+from gateway.server import gunicorn_log
+from gateway.server.gunicorn_log import GunicornLogger
+from gateway.server.gunicorn_worker import GunicornWorker
+from protocol import ids
+from protocol.config.settings import Settings
+from protocol.runtime import logs, memory
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire import endpoints
+
+HEARTBEAT_TIMEOUT_S: Final = 6
+"""A worker that did not say for this many seconds that it lives is replaced within about three more."""
+KEEP_ALIVE_S: Final = 75
+MAX_CONNECTIONS: Final = 10_000
+_GRACE_MARGIN_S: Final = 5
+
+
+class GunicornMaster(Arbiter):  # type: ignore[misc]
+    """The gunicorn master; ends when the supervisor does."""
+
+    def __init__(self, app: GunicornApplication) -> None:
+        """Hold on to the supervisor."""
+        super().__init__(app)
+        self._supervisor = os.pidfd_open(app.process_context.supervisor)
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self._supervisor, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
+
+    def init_signals(self) -> None:
+        """Let signals wake the wait below."""
+        super().init_signals()
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+
+    def wait_for_signals(self, timeout: float = 1.0) -> list[int]:
+        """Wait for a signal, or for the supervisor's death, which is one."""
+        for descriptor, _ in self._poll.poll(timeout * 1000):
+            if descriptor == self._woken:
+                os.read(self._woken, 512)
+            else:
+                logs.get_logger().error("the supervisor is gone")
+                return [signal.SIGTERM]
+        arrived: list[int] = super().wait_for_signals(0.001)
+        return arrived
+
+    def spawn_worker(self) -> int:
+        """Fork with SIGTERM held back: one that came before the worker has handlers of its own would be lost."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            pid: int = super().spawn_worker()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        return pid
+
+    def forget(self) -> None:
+        """In a worker: these are the master's."""
+        for descriptor in (self._supervisor, self._woken, self._wake):
+            os.close(descriptor)
+
+
+class GunicornApplication(BaseApplication):  # type: ignore[misc]
+    """The application as gunicorn sees it."""
+
+    cfg: Config
+
+    def __init__(self, process_context: ProcessContext, listener: int) -> None:
+        """Serve on the file descriptor ``listener``."""
+        self.process_context = process_context
+        self.settings: Settings = process_context.settings()
+        self.listener = listener
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Set what differs from gunicorn's defaults."""
+        chosen: dict[str, Any] = {
+            "bind": f"fd://{self.listener}",
+            "worker_class": GunicornWorker,
+            "workers": self.settings.gateways,
+            "worker_connections": MAX_CONNECTIONS,
+            "timeout": HEARTBEAT_TIMEOUT_S,
+            "graceful_timeout": math.ceil(self.settings.grace) + _GRACE_MARGIN_S,
+            "keepalive": KEEP_ALIVE_S,
+            "logger_class": GunicornLogger,
+            "control_socket_disable": True,
+            "worker_tmp_dir": str(self.process_context.runtime),
+            "proc_name": "lemonbus-gateway",
+            # Nothing here believes a forwarding header; that there is no list to compare with saves time.
+            "forwarded_allow_ips": "*",
+            "secure_scheme_headers": {},
+            "forwarder_headers": "",
+            "limit_request_line": 8190,
+            "limit_request_fields": 100,
+            "post_fork": post_fork,
+            "post_worker_init": self.post_worker_init,
+            "worker_exit": worker_exit,
+        }
+        for name, value in chosen.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        """Return the WSGI application (in the worker, after the fork)."""
+        from gateway.app import create_app  # noqa: PLC0415 - the master stays small
+        from gateway.bus.session import SupervisorSession  # noqa: PLC0415
+        from gateway.requests.spool import Spool  # noqa: PLC0415
+
+        gateway = ids.peer_id("gateway")
+        spool = Spool(endpoints.spool(self.process_context.runtime), gateway, self.settings.spool_limit)
+        self.session = SupervisorSession(gateway, self.settings, spool)
+        return create_app(self.session)
+
+    def post_worker_init(self, worker: GunicornWorker) -> None:
+        """Open the bus and hold on to those whose death ends us."""
+        from gateway.bus.sockets import GatewayBus  # noqa: PLC0415
+
+        session = worker.session = self.session
+        session.on_leave = worker.leave
+        worker.bus = GatewayBus(session, self.process_context)
+        worker.watch_process(self.process_context.supervisor, session.lose_supervisor)
+        worker.watch_process(worker.ppid, worker.master_died)
+        memory.tune_gc()
+        logs.get_logger().info("gateway worker up", gateway=session.id)
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        try:
+            master = GunicornMaster(self)
+        except ProcessLookupError:
+            logs.get_logger().error("the supervisor is gone")
+            return
+        master.run()
+
+
+def post_fork(master: GunicornMaster, _worker: GunicornWorker) -> None:
+    """Leave the master's descriptors alone; until the worker has handlers of its own, SIGTERM just ends it."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    master.forget()
+
+
+def worker_exit(_master: GunicornMaster, worker: GunicornWorker) -> None:
+    """Give the bus and the spool back."""
+    bus = getattr(worker, "bus", None)
+    if bus is not None:
+        worker.session.spool.sweep()
+        bus.close()
+
+
+def main() -> None:
+    """Serve on the listener in ``LEMONBUS_LISTEN_FD``."""
+    process_context = ProcessContext.from_environment()
+    settings = process_context.settings()
+    logs.configure("gateway", settings.log_level, settings.log_format)
+    gunicorn_log.install_library_log_handler()
+    GunicornApplication(process_context, int(os.environ["LEMONBUS_LISTEN_FD"])).run()

@@ -1,0 +1,141 @@
+"""gunicorn's gevent worker as we want it: our way to serve a connection, to watch, and to leave."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from typing import Any, Final
+
+import gevent
+from gevent.event import Event
+from gunicorn.workers.ggevent import GeventWorker
+
+from gateway.bus.session import SupervisorSession
+from gateway.bus.sockets import GatewayBus
+from gateway.http import bodies, llhttp_parser
+from gateway.http.acceptor import ACCEPT_BATCH, Acceptor
+from gateway.http.client_socket import ClientSocket
+from gateway.http.connection import ClientConnection
+from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
+from protocol.runtime import logs
+
+_READ: Final = 1
+_WELCOME_TIMEOUT_S: Final = 1.0
+
+
+class GunicornWorker(GeventWorker):  # type: ignore[misc]
+    """One gunicorn worker process. ``house`` is set in ``post_worker_init``."""
+
+    session: SupervisorSession
+    bus: GatewayBus
+    listener: Any
+    common: dict[str, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Before the fork: nothing that costs or that must not be shared."""
+        super().__init__(*args, **kwargs)
+        self.idle: set[ClientSocket] = set()
+        self._stop_event = Event()
+        self._watchers: list[Any] = []
+        self._deadline: float | None = None
+        self.keep_alive_s = float(self.cfg.keepalive)
+        self._keep_alive = True
+
+    # Connections
+
+    @property
+    def keeps_connections(self) -> bool:
+        """Whether connections may be kept for another request."""
+        return self.alive and self._keep_alive
+
+    def _serve(self, client_socket: ClientSocket, address: Any) -> None:
+        ClientConnection(self, client_socket, address).serve()
+
+    # The process
+
+    def init_signals(self) -> None:
+        """Let signals wake the loop at once."""
+        super().init_signals()
+        watcher = gevent.get_hub().loop.io(self.PIPE[0], _READ)
+        watcher.start(self._signalled)
+        self._watchers.append(watcher)
+
+    def _signalled(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.PIPE[0], 512)
+        if not self.alive:
+            self._stop_event.set()
+
+    def watch_process(self, pid: int, callback: Any) -> None:
+        """Call back in the hub when ``pid`` ends."""
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            gevent.get_hub().loop.run_callback(callback)
+            return
+        watcher = gevent.get_hub().loop.io(descriptor, _READ)
+
+        def ended() -> None:
+            watcher.stop()
+            watcher.close()
+            os.close(descriptor)
+            callback()
+
+        watcher.start(ended)
+        self._watchers.append(watcher)
+
+    def leave(self, grace: float) -> None:
+        """Begin to leave, as the house says (in the hub)."""
+        self._keep_alive = False
+        self._deadline = time.monotonic() + grace
+        if self.session.state is AdmissionState.LOST:
+            self.alive = False
+        bodies.abort_waiting_reads(ADMISSION_FAILURES[self.session.state])
+        self._stop_event.set()
+
+    def run(self) -> None:
+        """Serve until told to leave, then let running requests end."""
+        self.listener = self.sockets[0].getsockname()
+        self.common = llhttp_parser.process_environ(self.cfg, self.listener)
+        with gevent.Timeout(_WELCOME_TIMEOUT_S, exception=False):
+            self.session.welcomed.wait()
+        # Where there are several processes, each leaves the others what it cannot serve at once.
+        accept_batch = ACCEPT_BATCH if self.cfg.workers == 1 else 1
+        acceptors = [
+            Acceptor(listener, self._serve, self.worker_connections, accept_batch) for listener in self.sockets
+        ]
+        for acceptor in acceptors:
+            acceptor.start()
+        while self.alive:
+            self.notify()
+            self._stop_event.wait(1.0)
+            self._stop_event.clear()
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                gevent.get_hub().loop.run_callback(self.session.end_everything)
+        self._close(acceptors)
+
+    def _close(self, acceptors: list[Acceptor]) -> None:
+        self._keep_alive = False
+        for acceptor in acceptors:
+            # At the house's end the others leave, too; a listener that nobody serves would let clients wait.
+            acceptor.close(for_all=self.session.state is AdmissionState.DRAINING)
+        deadline = self._deadline or time.monotonic() + self.session.settings.grace
+        while any(acceptors):
+            for client_socket in self.idle:
+                client_socket.stop_expecting()
+            if time.monotonic() > deadline + 1.0:
+                break
+            if time.monotonic() > deadline:
+                gevent.get_hub().loop.run_callback(self.session.end_everything)
+            self.notify()
+            gevent.sleep(0.05)
+        for acceptor in acceptors:
+            acceptor.kill()
+        gevent.sleep(0)
+
+    def master_died(self) -> None:
+        """Leave at once: nobody watches over us any more, and the next master brings its own workers."""
+        logs.get_logger().error("the gunicorn master is gone")
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,173 @@
+"""What each setting is called, what it may be, and what it is for, read off the one type ``Settings``.
+
+Flags, environment variables, the TOML file, ``--help`` and ``lemonbus config`` are all made from this table.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import ipaddress
+import itertools
+import re
+from collections.abc import Container
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType, StrType, Type, type_info
+
+from protocol.config import settings as declared
+from protocol.config.settings import Settings
+
+SECRET_SETTINGS: Final = frozenset({"api_key"})
+"""Never shown, and no flags: a command line is visible to everybody on the machine."""
+
+_EXPECTED: Final = {
+    "allowed_hosts": "a list of names of hosts, without ports",
+    "host": "an IP address or a host name",
+    "backend_releases": "a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST",
+    "release_mirror": "an http or https address",
+}
+"""What a setting may be whose rule is too long to be read."""
+_PREFIX: Final = "LEMONBUS_"
+_TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE_WORDS: Final = frozenset({"0", "false", "no", "off"})
+_HOST_NAME: Final = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class SettingField(NamedTuple):
+    """One setting."""
+
+    name: str
+    type: Type
+    annotation: Any
+    help: str
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return _PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        """Its flag of ``lemonbus serve``."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list: a repeatable flag, commas in the environment."""
+        return isinstance(self.type, ListType)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is on or off."""
+        return isinstance(self.type, BoolType)
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether a relative value means a directory beside where it was written."""
+        return self.name.endswith("_dir")
+
+    @property
+    def choices(self) -> list[str]:
+        """The words it may be, in the order of their declaration; empty if it is no such setting."""
+        return list(self.annotation.__args__) if isinstance(self.type, LiteralType) else []
+
+    @property
+    def expected(self) -> str:
+        """What it may be, in words."""
+        if self.name in _EXPECTED:
+            return _EXPECTED[self.name]
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        match self.type:
+            case BoolType():
+                return "true or false"
+            case ListType():
+                return "a list of texts without control characters"
+            case IntType() as whole:
+                return "a whole number" + _bounds(whole)
+            case FloatType() as number:
+                return "a number" + _bounds(number)
+            case StrType(pattern=str()):
+                return "letters, digits and signs of ASCII, without spaces"
+            case StrType(min_length=int()):
+                return "a text without control characters, and not an empty one"
+            case _:
+                return "a text without control characters"
+
+    def parse_text(self, text: str) -> Any:
+        """Return the value that a flag or an environment variable means; raises ValueError."""
+        match self.type:
+            case BoolType():
+                if text.lower() not in _TRUE_WORDS | _FALSE_WORDS:
+                    raise ValueError(text)
+                return self.checked(text.lower() in _TRUE_WORDS)
+            case IntType():
+                return self.checked(int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else text)
+            case FloatType():
+                return self.checked(float(text))
+            case ListType():
+                return self.checked([part.strip() for part in text.split(",") if part.strip()])
+            case _:
+                return self.checked(text)
+
+    def checked(self, value: object) -> Any:
+        """Return the value as its type; raises ValueError if it is not of the type or out of bounds."""
+        good: Any = msgspec.convert(value, self.annotation)
+        for text in good if isinstance(good, list) else [good]:
+            if isinstance(text, str) and _UNPRINTABLE.search(text):
+                raise ValueError("a control character or broken UTF-8")
+        if self.name == "host" and not _is_host(good):
+            raise ValueError("neither an address nor a name")
+        return good
+
+
+def _is_host(text: str) -> bool:
+    """Return whether this may be an address or a name: what ends in digits must be an address, whole."""
+    try:
+        return bool(ipaddress.ip_address(text))
+    except ValueError:
+        return bool(_HOST_NAME.fullmatch(text)) and not text.rstrip(".").rpartition(".")[2].isdigit()
+
+
+def _bounds(number: IntType | FloatType) -> str:
+    above = f" above {number.gt:g}" if number.gt is not None else ""
+    least = f" from {number.ge:g}" if number.ge is not None else ""
+    most = f"{' up' if least or above else ''} to {int(number.le)}" if number.le is not None else ""
+    return above + least + most
+
+
+@cache
+def setting_fields() -> dict[str, SettingField]:
+    """Return every setting by its name, in the order of declaration."""
+    info = type_info(Settings)
+    assert isinstance(info, msgspec.inspect.StructType)  # noqa: S101 - tells the type checker
+    hints = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    helps = _docstrings()
+    return {
+        field.name: SettingField(field.name, field.type, hints[field.name], helps.get(field.name, ""))
+        for field in info.fields
+    }
+
+
+def _docstrings() -> dict[str, str]:
+    """Return the text below each field of ``Settings`` in its source, with other settings as their flags."""
+    tree = ast.parse(inspect.getsource(declared))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == Settings.__name__)
+    found: dict[str, str] = {}
+    for node, below in itertools.pairwise(body):
+        if (
+            isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+        ):
+            found[node.target.id] = " ".join(str(below.value.value).split())
+    return {name: re.sub(r"``(.*?)``", partial(_plain, found), text) for name, text in found.items()}
+
+
+def _plain(known: Container[str], quoted: re.Match[str]) -> str:
+    return f"--{quoted[1].replace('_', '-')}" if quoted[1] in known else quoted[1]

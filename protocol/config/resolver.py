@@ -1,0 +1,240 @@
+"""Resolves the settings of a house: flags > environment > the TOML file > defaults, each with its origin.
+
+:func:`resolve` is pure: text in, settings or a failure out.  A failure is for the operator at the terminal: it
+names the file and line, the variable or the flag, and what was expected there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, LemonbusError, invalid
+
+Flags = Mapping[str, str | list[str]]
+"""Name of the setting → the text of its flag, or of all of them if it is repeatable."""
+
+OTHER_ENVIRONMENT_VARIABLES: Final = frozenset(
+    {"CONFIG", "URL", "SETTINGS", "ORIGINS", "HOUSE", "BOOT", "SUPERVISOR", "PEER", "LISTEN_FD"},
+)
+"""``LEMONBUS_…`` variables that are no settings: the terminal's, and those of the house among its processes."""
+
+
+class ConfigFile(NamedTuple):
+    """A configuration file as read."""
+
+    path: str
+    text: str
+
+
+class Origin(NamedTuple):
+    """Where a value comes from: ``flag``, ``environment``, ``file`` or ``default``, and its name there."""
+
+    kind: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name or self.kind
+
+
+class ResolvedSettings(NamedTuple):
+    """The settings of a house and how they came about."""
+
+    settings: Settings
+    origins: dict[str, Origin]
+    notes: list[str]
+    """What the operator probably did not mean: variables that look like settings and are none."""
+
+
+def config_paths(environment: Mapping[str, str], given: str = "") -> list[Path]:
+    """Return the files to look for, first one first. A file that was asked for is the only one."""
+    asked = given or environment.get("LEMONBUS_CONFIG", "")
+    if asked:
+        return [Path(_absolute(asked, "", environment))]
+    home = environment.get("XDG_CONFIG_HOME") or str(Path(environment.get("HOME") or "/") / ".config")
+    return [Path(folder) / "lemonbus" / "lemonbus.toml" for folder in (home, "/etc")]
+
+
+def read_config_file(environment: Mapping[str, str], given: str = "") -> ConfigFile | None:
+    """Return the configuration file, if there is one; a file that was asked for must be there."""
+    asked = bool(given or environment.get("LEMONBUS_CONFIG"))
+    for path in config_paths(environment, given):
+        try:
+            return ConfigFile(str(path), path.read_bytes().decode())
+        except UnicodeDecodeError as problem:
+            raise invalid(f"{path}: expected UTF-8 text, byte {problem.start + 1} is not") from problem
+        except (FileNotFoundError, NotADirectoryError) as problem:
+            if asked:
+                raise invalid(f"{path}: no such configuration file") from problem
+        except OSError as problem:
+            raise invalid(f"{path}: cannot be read: {problem.strerror}") from problem
+    return None
+
+
+def resolve(flags: Flags, environment: Mapping[str, str], file: ConfigFile | None, folder: str) -> ResolvedSettings:
+    """Return the settings; raises an ``invalid_request`` failure with the setting as ``param``.
+
+    ``folder`` is the working directory, against which relative directories in flags and variables are meant;
+    in the file they are meant beside the file.
+    """
+    values: dict[str, Any] = {}
+    origins = {name: Origin("default") for name in setting_fields()}
+    for name, (value, origin) in {
+        **_from_file(file, environment),
+        **_from_environment(environment, folder),
+        **_from_flags(flags, environment, folder),
+    }.items():
+        values[name], origins[name] = value, origin
+    settings = Settings(**values)
+    if settings.backoff_first > settings.backoff_most:
+        where = origins["backoff_first"] if origins["backoff_first"].kind != "default" else origins["backoff_most"]
+        raise invalid(
+            f"{where}: backoff_first ({settings.backoff_first:g}) must not be above"
+            f" backoff_most ({settings.backoff_most:g})",
+            "backoff_first",
+        )
+    return ResolvedSettings(settings, origins, _notes(environment))
+
+
+def load_settings(flags: Flags | None = None, given: str = "") -> ResolvedSettings:
+    """Resolve with this process's environment and files; ``given`` is what ``--config`` said."""
+    return resolve(flags or {}, os.environ, read_config_file(os.environ, given), str(Path.cwd()))
+
+
+def require_key_beyond_loopback(settings: Settings) -> None:
+    """Refuse to serve beyond this machine without a key, unless that was allowed in so many words."""
+    if settings.api_key or settings.allow_remote or is_loopback(settings.host):
+        return
+    raise Failure(
+        Code.INVALID_REQUEST,
+        f"refusing to bind {settings.host} without an API key: everybody who reaches this address could use and"
+        " change the server. Set LEMONBUS_API_KEY, or allow it with --allow-remote",
+        param="host",
+    ).raised()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach ``host``; a name other than localhost may be anything."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def masked(name: str, value: object) -> object:
+    """Return the value as it may be shown: secrets are masked."""
+    return "********" if name in SECRET_SETTINGS and value else value
+
+
+ValuesWithOrigin = dict[str, tuple[Any, Origin]]
+
+
+def _from_flags(flags: Flags, environment: Mapping[str, str], folder: str) -> ValuesWithOrigin:
+    found: ValuesWithOrigin = {}
+    for name, given in flags.items():
+        field = setting_fields()[name]
+        try:
+            value = field.parse_text(given) if isinstance(given, str) else field.checked(given)
+        except ValueError as problem:
+            raise _invalid_value(field.flag, field, given) from problem
+        found[name] = _resolved_path(field, value, folder, environment), Origin("flag", field.flag)
+    return found
+
+
+def _from_environment(environment: Mapping[str, str], folder: str) -> ValuesWithOrigin:
+    """An empty variable counts as unset: that is how compose files and units leave one out."""
+    found: ValuesWithOrigin = {}
+    for field in setting_fields().values():
+        variables = [field.variable, "LEMONADE_API_KEY"] if field.name == "api_key" else [field.variable]
+        variable = next((each for each in variables if environment.get(each)), None)
+        if variable is None:
+            continue
+        try:
+            value = field.parse_text(environment[variable])
+        except ValueError as problem:
+            raise _invalid_value(variable, field, environment[variable]) from problem
+        found[field.name] = _resolved_path(field, value, folder, environment), Origin("environment", variable)
+    return found
+
+
+def _from_file(file: ConfigFile | None, environment: Mapping[str, str]) -> ValuesWithOrigin:
+    if file is None:
+        return {}
+    try:
+        table = tomllib.loads(file.text)
+    except (ValueError, RecursionError) as problem:
+        said = str(problem) if isinstance(problem, tomllib.TOMLDecodeError) else "a value beyond any bounds"
+        said = said.replace("end of document", f"the end, line {file.text.count(chr(10)) + 1}")
+        raise invalid(f"{file.path}: expected TOML: {said[:1].lower()}{said[1:]}") from problem
+    found: ValuesWithOrigin = {}
+    for name, given in table.items():
+        where = f"{file.path}:{_line(file.text, name)}"
+        field = setting_fields().get(name)
+        if field is None:
+            # No setting is a table, whatever that is called.
+            meant = _suggestion(name, [] if isinstance(given, dict) else setting_fields())
+            raise invalid(f"{where}: unknown setting {name!r}{meant}", name)
+        try:
+            value = field.checked(given)
+        except ValueError as problem:
+            raise _invalid_value(f"{where}: {name}", field, given) from problem
+        found[name] = _resolved_path(field, value, str(Path(file.path).parent), environment), Origin("file", where)
+    return found
+
+
+def _invalid_value(where: str, field: SettingField, given: object) -> LemonbusError:
+    got = "something else" if field.name in SECRET_SETTINGS else _short(given)
+    return invalid(f"{where}: expected {field.expected}, got {got}", field.name)
+
+
+def _short(given: object) -> str:
+    try:
+        text = str(given).lower() if isinstance(given, bool) else repr(given)
+    except (ValueError, RecursionError):
+        text = f"a huge {type(given).__name__}"
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _line(text: str, name: str) -> int:
+    """Return the line where a key of the top level, or the table of that name, is written; 1 if unsure."""
+    key = re.escape(name)
+    place = re.search(rf"""^[ \t]*(?:\[+[ \t]*)?["']?{key}["']?[ \t]*[]=.]""", text, re.MULTILINE)
+    return text.count("\n", 0, place.start()) + 1 if place else 1
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), known, 1, 0.7)
+    return f"; did you mean {close[0]}?" if close else "; `lemonbus config` lists all settings"
+
+
+def _resolved_path(field: SettingField, value: Any, folder: str, environment: Mapping[str, str]) -> Any:
+    return _absolute(value, folder, environment) if field.is_directory and value else value
+
+
+def _absolute(path: str, folder: str, environment: Mapping[str, str]) -> str:
+    home = environment.get("HOME")
+    if home and (path == "~" or path.startswith("~/")):
+        path = home + path[1:]
+    return os.path.normpath(Path(folder) / path)
+
+
+def _notes(environment: Mapping[str, str]) -> list[str]:
+    known = {field.variable for field in setting_fields().values()} | {
+        f"LEMONBUS_{name}" for name in OTHER_ENVIRONMENT_VARIABLES
+    }
+    notes = []
+    for name in sorted(environment):
+        if name.startswith("LEMONBUS_") and name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            if close:
+                notes.append(f"{name} is not a setting and is ignored; did you mean {close[0]}?")
+    return notes

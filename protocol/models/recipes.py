@@ -1,0 +1,158 @@
+"""What a recipe is, as plain data: registry, command line, system info, validation and docs all read it."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from protocol.models.devices import Device, health_words
+
+
+class ModelType(enum.StrEnum):
+    """What a model does; places (``max_loaded_models``) are counted per type."""
+
+    LLM = "llm"
+    EMBEDDING = "embedding"
+    RERANKING = "reranking"
+    AUDIO = "audio"
+    IMAGE = "image"
+    TTS = "tts"
+
+
+class IdleCheck(enum.StrEnum):
+    """How a worker learns that its engine has really stopped working on a cancelled request."""
+
+    SLOTS = "slots"
+    """Ask the engine's ``/slots`` until no more are processing than requests are running."""
+    CLOSED = "closed"
+    """The engine stops when its client hangs up, streamed or not, and answers what is asked then when it has."""
+    ANSWER = "answer"
+    """The engine cannot be interrupted: read its answer to the end and throw it away."""
+
+
+class Provision(enum.StrEnum):
+    """Where the program of a backend comes from."""
+
+    WHEEL = "wheel"
+    """Pinned wheels of the package index, in a folder of their own or in this Python."""
+    ARCHIVE = "archive"
+    """A pinned archive of a release, unpacked into a folder of its own."""
+    USER = "user"
+    """Whoever runs the machine installs it; it is found on PATH."""
+
+
+class NpuSharing(enum.StrEnum):
+    """How a loaded model holds the NPU, which cannot be shared as memory can."""
+
+    EXCLUSIVE = "exclusive"
+    """Nobody else is on it."""
+    PER_TYPE = "per_type"
+    """One model of each type is on it, and nobody who wants to be alone."""
+
+
+class LoadOption(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One load option: its name in requests and ``recipe_options.json``, its type and bounds."""
+
+    name: str
+    kind: str
+    """``int``, ``number``, ``string`` or ``args`` (a command line, split as a shell splits words)."""
+    help: str
+    default: int | float | str | None = None
+    least: float | None = None
+    most: float | None = None
+    choices: list[str] = []
+
+
+class BackendDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One way to run a recipe."""
+
+    name: str
+    devices: list[str]
+    """Kinds of :class:`~protocol.models.devices.Device`: one of them must be in the machine."""
+    executable: str
+    """A program looked up on PATH or in the unpacked archive, or ``module:NAME`` for one of our engine servers."""
+    requires: str = ""
+    """The Python package the executable needs, if it is ours."""
+    extra: str = ""
+    """The extra of lemonbus that brings that package (``pip install 'lemonbus[EXTRA]'``)."""
+    provision: Provision = Provision.USER
+    systems: list[str] = []
+    """Values of ``sys.platform`` it runs on; empty: any."""
+    shares: str = ""
+    """``RECIPE:BACKEND`` whose installation it uses, if it has none of its own."""
+    home: str = ""
+    """A page that says how to get the program, where that is the user's business."""
+    beside: list[str] = []
+    """Kinds that it computes on too, and that come with those."""
+    slots: int = 1
+    """Parallel requests an engine gets unless an option says otherwise."""
+    help: str = ""
+    npu_per_type: bool = False
+    """Whether models of different types may be on the NPU together."""
+
+    @property
+    def device(self) -> str:
+        """The devices in the words of health: ``cpu``, ``gpu``, ``npu``, or several with spaces between."""
+        return health_words([*self.beside, *self.devices])
+
+    @property
+    def npu(self) -> str:
+        """How it holds the NPU, a value of :class:`NpuSharing`; empty if it does not."""
+        if Device.AMD_NPU not in self.devices:
+            return ""
+        return NpuSharing.PER_TYPE if self.npu_per_type else NpuSharing.EXCLUSIVE
+
+
+class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A recipe: which backends, which options, what may not be passed through, what it can serve."""
+
+    recipe: str
+    title: str
+    backends: list[BackendDescriptor]
+    options: list[LoadOption]
+    forbidden_flags: list[str]
+    """Flags of the engine that ``*_args`` may not contain: we set them."""
+    serves: dict[str, list[str]]
+    """Model type → endpoints of the middle language (``chat/completions``, …)."""
+    idle_check: dict[str, str]
+    """Endpoint → :class:`IdleCheck`."""
+    restartable: bool = False
+    """Whether its engine keeps nothing between requests: one that does not stop for a client that is gone is restarted."""
+    silence_by_cpu: bool = True
+    """Whether CPU time of the engine's processes counts as progress (device engines: no)."""
+    sampling: dict[str, str] = {}
+    """Sampling default of the documents → the engine's name for it; what is missing it has no use for."""
+
+    def backend(self, name: str) -> BackendDescriptor | None:
+        """Return the backend of that name; ``default`` and the empty name are the first."""
+        if name in ("", "default"):
+            return self.backends[0]
+        return next((backend for backend in self.backends if backend.name == name), None)
+
+    def option(self, name: str) -> LoadOption | None:
+        """Return the option of that name."""
+        return next((option for option in self.options if option.name == name), None)
+
+
+class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything a worker needs to know to load a model. Paths are of this machine and never leave it."""
+
+    name: str
+    checkpoint: str
+    recipe: str
+    backend: str
+    type: str
+    path: str
+    mmproj: str = ""
+    options: dict[str, int | float | str] = {}
+    labels: list[str] = []
+    size: int = 0
+    """Bytes of the model's files, 0 if unknown."""
+    pinned: bool = False
+    device: str = "cpu"
+    """What it computes on, in the words of health."""
+    npu: str = ""
+    """How it holds the NPU, a value of :class:`NpuSharing`; empty if it does not."""
+    restartable: bool = False
+    """See :attr:`RecipeDescriptor.restartable`."""

@@ -1,0 +1,124 @@
+"""The six sampling defaults of the documents: names, bounds and documented values; and the calls about them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from protocol.failures import invalid
+from protocol.wire.envelope import control_message
+
+SamplingValue = bool | int | float
+_MOST: Final = 2**31 - 1
+
+
+class SamplingParam(NamedTuple):
+    """One of them. Its kind is that of its documented default."""
+
+    default: SamplingValue
+    least: float
+    most: float
+    help: str
+
+    @property
+    def expected(self) -> str:
+        """What it may be, in words."""
+        if isinstance(self.default, bool):
+            return "true or false"
+        kind = "a whole number" if isinstance(self.default, int) else "a number"
+        return f"{kind} from {self.least:.15g} to {self.most:.15g}"
+
+    def checked(self, name: str, value: Any) -> SamplingValue:
+        """Return the value as its kind; raises ``invalid_request`` naming it."""
+        if isinstance(self.default, bool):
+            if isinstance(value, bool):
+                return value
+        elif not isinstance(value, bool) and isinstance(value, int | float) and self.least <= value <= self.most:
+            if isinstance(self.default, float):
+                return float(value)
+            if value == math.floor(value):
+                return int(value)
+        raise invalid(f"`{name}` must be {self.expected}, not {_word(value)}", name)
+
+
+SAMPLING_PARAMS: Final[dict[str, SamplingParam]] = {
+    "temperature": SamplingParam(0.7, 0, 2, "randomness: higher is more random, 0 always takes the likeliest token"),
+    "top_p": SamplingParam(0.95, 0, 1, "likeliest tokens of this cumulative probability are considered"),
+    "top_k": SamplingParam(50, 0, _MOST, "so many likeliest tokens are considered; 0: all"),
+    "min_length": SamplingParam(0, 0, _MOST, "least tokens of an answer"),
+    "max_length": SamplingParam(2048, 1, _MOST, "most tokens of an answer"),
+    "do_sample": SamplingParam(True, 0, 1, "false: always take the likeliest token"),
+}
+"""In the documents' order."""
+
+
+@control_message
+class GetParams(msgspec.Struct, frozen=True):
+    """→ :class:`ParamsReport`: the sampling defaults."""
+
+    number: int
+
+
+@control_message
+class SetParams(msgspec.Struct, frozen=True):
+    """Set sampling defaults of all models; None takes one back, what is missing stays → :class:`ParamsReport`."""
+
+    number: int
+    values: dict[str, SamplingValue | None]
+
+
+class ParamsReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All six sampling defaults: those of ``set`` are in force, the others are the documents'.
+
+    ``ignored``: recipe → names in ``set`` that its engine knows nothing of.
+    """
+
+    params: dict[str, SamplingValue]
+    set: list[str]
+    ignored: dict[str, list[str]] = {}
+
+
+def check_params(given: Mapping[str, Any]) -> dict[str, SamplingValue | None]:
+    """Return what was given, checked; None stands for "as if it had never been set".
+
+    Raises ``invalid_request`` for an unknown name, a wrong type or a value out of bounds.
+    """
+    found: dict[str, SamplingValue | None] = {}
+    for name, value in given.items():
+        param = SAMPLING_PARAMS.get(name)
+        if param is None:
+            shown = name if name.isprintable() and len(name) <= 80 else "a field"
+            raise invalid(f"{shown} is no generation parameter; there are: {', '.join(SAMPLING_PARAMS)}", shown)
+        found[name] = None if value is None else param.checked(name, value)
+    return found
+
+
+def apply_change(
+    current: Mapping[str, SamplingValue], change: Mapping[str, SamplingValue | None]
+) -> dict[str, SamplingValue]:
+    """Return what is set after a change, in the documents' order; raises ``invalid_request`` if that cannot be."""
+    merged = {**current, **change}
+    kept = {name: value for name in SAMPLING_PARAMS if (value := merged.get(name)) is not None}
+    whole = effective_params(kept)
+    if whole["min_length"] > whole["max_length"]:
+        param = "min_length" if change.get("min_length") is not None else "max_length"
+        reason = f"`min_length` ({whole['min_length']}) must not be more than `max_length` ({whole['max_length']})"
+        raise invalid(reason, param)
+    return kept
+
+
+def effective_params(values: Mapping[str, SamplingValue]) -> dict[str, SamplingValue]:
+    """Return all six: what was set, and the documents' values for the rest."""
+    return {name: values.get(name, param.default) for name, param in SAMPLING_PARAMS.items()}
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"{value:.15g}"
+    words: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
+    return words.get(type(value), "null")

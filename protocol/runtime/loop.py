@@ -1,0 +1,251 @@
+"""The one loop that the supervisor, the workers and the jobs run in: sockets, deaths, timers, signals.
+
+One thread, epoll, no framework.  A ZeroMQ socket tells by an edge on its descriptor that *something* happened to
+it, and any use of the socket may swallow that edge.  So the loop asks the socket itself before it sleeps, but only
+those that were used since: that costs a fraction of ``zmq_poll``, which asks all of them, twice.  A callback never
+blocks and never raises by design; one that does raise ends the process, because a house whose state is unknown must
+not go on promising things.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import Final
+
+from protocol.wire import frames
+from protocol.wire.frames import Socket
+
+Callback = Callable[[], None]
+
+_NOT_WRITE: Final = ~select.EPOLLOUT
+_NOT_READ: Final = ~select.EPOLLIN
+
+
+class Timer:
+    """A callback at a time; :meth:`cancel` is idempotent."""
+
+    __slots__ = ("callback", "when")
+
+    def __init__(self, when: float, callback: Callback) -> None:
+        """Fire ``callback`` at ``when`` (monotonic seconds)."""
+        self.when = when
+        self.callback: Callback | None = callback
+
+    def cancel(self) -> None:
+        """Do not fire."""
+        self.callback = None
+
+
+class Loop:
+    """Calls back when a source is ready, a process died, a time has come or a signal arrived."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with nothing to wait for."""
+        self.now: Callable[[], float] = clock
+        self._epoll = select.epoll()
+        self._sockets: dict[int, tuple[Socket, Callback]] = {}
+        self._used: set[int] = set()
+        self._readers: dict[int, Callback] = {}
+        self._writers: dict[int, Callback] = {}
+        self._gone: set[int] = set()
+        """Descriptors taken away in this turn: their number may already be somebody else's."""
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self._turn_end: list[Callback] = []
+        self._deaths: dict[int, int] = {}
+        self._signals: dict[int, Callback] = {}
+        self._wake_read, self._wake_write = -1, -1
+        self._running = False
+
+    def on_socket(self, source: Socket, callback: Callback | None) -> int:
+        """Call back while a ZeroMQ socket has something to read; ``None`` takes the callback away.
+
+        It may find nothing there, and must not wait for it.  Returns the socket's number for :meth:`used`.
+        """
+        fd = int(source.FD)
+        if callback is None:
+            if self._sockets.pop(fd, None):
+                self._epoll.unregister(fd)
+            return fd
+        if fd not in self._sockets:
+            self._epoll.register(fd, select.EPOLLIN)
+        self._sockets[fd] = (source, callback)
+        self._used.add(fd)
+        return fd
+
+    def used(self, number: int) -> None:
+        """Something was sent through this socket: ask it before the loop sleeps."""
+        self._used.add(number)
+
+    def on_readable(self, fd: int, callback: Callback | None) -> None:
+        """Call back while ``fd`` has something to read; ``None`` takes the callback away."""
+        self._set(self._readers, fd, callback)
+
+    def on_writable(self, fd: int, callback: Callback | None) -> None:
+        """Call back while ``fd`` can be written to; ``None`` takes the callback away."""
+        self._set(self._writers, fd, callback)
+
+    def _set(self, table: dict[int, Callback], fd: int, callback: Callback | None) -> None:
+        before = self._mask(fd)
+        if callback is None:
+            table.pop(fd, None)
+        else:
+            table[fd] = callback
+        after = self._mask(fd)
+        if before == after:
+            return
+        if not before:
+            self._epoll.register(fd, after)
+        elif after:
+            self._epoll.modify(fd, after)
+        else:
+            self._epoll.unregister(fd)
+            self._gone.add(fd)
+
+    def _mask(self, fd: int) -> int:
+        return (select.EPOLLIN if fd in self._readers else 0) | (select.EPOLLOUT if fd in self._writers else 0)
+
+    def call_later(self, seconds: float, callback: Callback) -> Timer:
+        """Call back once, not before ``seconds`` have passed."""
+        timer = Timer(self.now() + seconds, callback)
+        heapq.heappush(self._timers, (timer.when, next(self._order), timer))
+        return timer
+
+    def every(self, seconds: float, callback: Callback) -> None:
+        """Call back every ``seconds`` until the loop stops."""
+
+        def again() -> None:
+            callback()
+            self.call_later(seconds, again)
+
+        self.call_later(seconds, again)
+
+    def at_turn_end(self, callback: Callback) -> None:
+        """Call back at the end of every turn: the place to flush what the turn collected."""
+        self._turn_end.append(callback)
+
+    def on_death(self, pid: int, callback: Callback) -> None:
+        """Call back once when the process ``pid`` ends, at once if it already has."""
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self.call_later(0.0, callback)
+            return
+
+        def died() -> None:
+            self.forget_death(pid)
+            callback()
+
+        self._deaths[pid] = fd
+        self.on_readable(fd, died)
+
+    def forget_death(self, pid: int) -> None:
+        """Do not call back for ``pid`` any more."""
+        fd = self._deaths.pop(pid, -1)
+        if fd >= 0:
+            self.on_readable(fd, None)
+            os.close(fd)
+
+    def on_signal(self, number: signal.Signals, callback: Callback) -> None:
+        """Call back (outside the signal handler) when the signal arrives."""
+        if self._wake_read < 0:
+            self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+            self.on_readable(self._wake_read, self._woken)
+        self._signals[number] = callback
+        signal.signal(number, lambda *_: None)
+
+    def _woken(self) -> None:
+        for number in dict.fromkeys(os.read(self._wake_read, 512)):
+            callback = self._signals.get(number)
+            if callback:
+                callback()
+
+    def stop(self) -> None:
+        """End :meth:`run` after this turn."""
+        self._running = False
+
+    def run(self) -> None:
+        """Turn until :meth:`stop`."""
+        self._running = True
+        while self._running:
+            self.turn(60.0)
+
+    def turn(self, longest: float) -> None:
+        """Wait at most ``longest`` seconds for something, then call back for all that is ready."""
+        if self._timers:
+            longest = min(longest, max(0.0, self._timers[0][0] - self.now()))
+        ready = self._ready()
+        try:
+            # Rounded up to milliseconds by epoll: a timer that is 0.4 ms away is no busy loop.
+            happened = self._epoll.poll(0.0 if ready else longest)
+        except InterruptedError:
+            happened = []
+        self._gone.clear()
+        for fd, flags in happened:
+            if fd in self._sockets:
+                if fd not in ready:
+                    ready.append(fd)
+            elif fd not in self._gone:
+                self._call(fd, flags)
+        for fd in ready:
+            known = self._sockets.get(fd)
+            if known:
+                self._used.add(fd)
+                known[1]()
+        self._fire()
+        for callback in self._turn_end:
+            callback()
+
+    def _call(self, fd: int, flags: int) -> None:
+        if flags & _NOT_WRITE:
+            callback = self._readers.get(fd)
+            if callback:
+                callback()
+        if flags & _NOT_READ and fd not in self._gone:
+            callback = self._writers.get(fd)
+            if callback:
+                callback()
+
+    def _ready(self) -> list[int]:
+        known, used = self._sockets, self._used
+        ready = [fd for fd in used if fd in known and frames.readable(known[fd][0])]
+        used.clear()
+        return ready
+
+    def _fire(self) -> None:
+        now = self.now()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            callback, timer.callback = timer.callback, None
+            if callback:
+                callback()
+
+    def close(self) -> None:
+        """Give the loop's own file descriptors back."""
+        for pid in list(self._deaths):
+            self.forget_death(pid)
+        if self._wake_read >= 0:
+            signal.set_wakeup_fd(-1)
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_read = self._wake_write = -1
+        self._epoll.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether the process runs (a zombie does not)."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        return not select.select([fd], [], [], 0)[0]
+    finally:
+        os.close(fd)

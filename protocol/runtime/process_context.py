@@ -1,0 +1,39 @@
+"""What every process that the supervisor starts needs to know, as it travels in the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol.config.settings import Settings, read_settings
+
+
+class ProcessContext(NamedTuple):
+    """A child's place in the house."""
+
+    runtime: Path
+    boot: str
+    supervisor: int
+    """The supervisor's pid."""
+
+    @classmethod
+    def from_environment(cls) -> ProcessContext:
+        """Read what the supervisor put into the environment; raises KeyError if it did not start us."""
+        return cls(
+            Path(os.environ["LEMONBUS_CONTEXT_DIR"]),
+            os.environ["LEMONBUS_BOOT"],
+            int(os.environ["LEMONBUS_SUPERVISOR"]),
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that tell a child the same."""
+        return {
+            "LEMONBUS_CONTEXT_DIR": str(self.runtime),
+            "LEMONBUS_BOOT": self.boot,
+            "LEMONBUS_SUPERVISOR": str(self.supervisor),
+        }
+
+    def settings(self) -> Settings:
+        """Read the settings of the house."""
+        return read_settings(self.runtime)

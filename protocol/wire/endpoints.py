@@ -1,0 +1,111 @@
+"""Where the sockets of a house are: one private runtime directory, one lock, names with the boot id.
+
+A second bind to an ipc path succeeds and steals it, and socket files are world-readable (both measured), so
+the directory is 0700, a lock guards it, and every socket but ``bus`` carries the boot id in its name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Final
+
+from protocol.failures import Code, Failure
+
+MAX_SOCKET_PATH: Final = 107
+_LOCK: Final = "lock"
+_SOCKET_NAME: Final = re.compile(r"bus|[lwr]-[0-9a-f]+(-.*)?")
+"""The names of sockets below."""
+_MAX_NAME: Final = len("w-") + 12 + len("-w00000000")
+
+
+def bus(runtime: Path) -> str:
+    """Return the endpoint of the supervisor's ROUTER. Its name is stable, for peers that come back."""
+    return f"ipc://{runtime}/bus"
+
+
+def logs(runtime: Path, boot: str) -> str:
+    """Return the endpoint of the supervisor's PULL for log records."""
+    return f"ipc://{runtime}/l-{boot}"
+
+
+def events(runtime: Path, boot: str, worker: str) -> str:
+    """Return the endpoint of one worker's XPUB."""
+    return f"ipc://{runtime}/w-{boot}-{worker}"
+
+
+def runs(runtime: Path, boot: str, worker: str) -> str:
+    """Return the endpoint of one worker's PULL, for what gateways run there under a lease."""
+    return f"ipc://{runtime}/r-{boot}-{worker}"
+
+
+def spool(runtime: Path) -> Path:
+    """Return the directory of request bodies that are too large for the bus."""
+    return runtime / "spool"
+
+
+class RuntimeDirectory:
+    """The locked runtime directory. Held by the supervisor for its whole life."""
+
+    def __init__(self, path: Path) -> None:
+        """Create (0700), check and lock ``path``; sweep what an earlier life left there.
+
+        Raises a ``conflict`` failure naming the holder's pid if another supervisor lives in it, and
+        ``invalid_request`` if the path is too long for a socket, belongs to somebody else, or is no runtime directory.
+        """
+        self.path = path
+        longest = len(str(path).encode()) + 1 + _MAX_NAME
+        if longest > MAX_SOCKET_PATH:
+            raise Failure(
+                Code.INVALID_REQUEST,
+                f"runtime directory {path} is too long for a socket name by "
+                f"{longest - MAX_SOCKET_PATH} bytes; choose a shorter --runtime-dir",
+                param="runtime_dir",
+            ).raised()
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = path.stat()
+        if facts.st_uid != os.geteuid():
+            raise Failure(
+                Code.INVALID_REQUEST,
+                f"runtime directory {path} belongs to another user (uid {facts.st_uid})",
+                param="runtime_dir",
+            ).raised()
+        if not (path / _LOCK).is_file() and any(path.iterdir()):
+            # Closing it to others and sweeping it would break what somebody else keeps there.
+            raise Failure(
+                Code.INVALID_REQUEST,
+                f"runtime directory {path} holds things of others; choose one that is empty, or is not there yet",
+                param="runtime_dir",
+            ).raised()
+        if stat.S_IMODE(facts.st_mode) != 0o700:
+            path.chmod(0o700)
+        self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._lock)
+            raise Failure(
+                Code.CONFLICT,
+                f"another lemonbus (pid {holder}) already serves from {path}; stop it, or choose another --runtime-dir",
+            ).raised() from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        self._sweep()
+        spool(path).mkdir(mode=0o700, exist_ok=True)
+
+    def _sweep(self) -> None:
+        for left in self.path.iterdir():
+            if _SOCKET_NAME.fullmatch(left.name) and left.is_socket():
+                left.unlink(missing_ok=True)
+        if spool(self.path).is_dir():
+            for left in spool(self.path).iterdir():
+                left.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Remove the sockets and give the lock back."""
+        self._sweep()
+        os.close(self._lock)

@@ -1,0 +1,100 @@
+"""Forms with files in them (``multipart/form-data``): read by a library, written in one canonical way.
+
+Written here, a body begins with its boundary, so nobody who passes it on has to be told what that is.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+import multipart
+
+MAX_PARTS: Final = 256
+JSON_FIELDS_PART: Final = "fields"
+"""Where a form is passed on with all its fields as one JSON object, the name of that field."""
+MEDIA_TYPE: Final = "multipart/form-data"
+_UNSAFE_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME: Final = 64
+_FIRST_LINE: Final = re.compile(rb"--([A-Za-z0-9'()+_,./:=?-]{1,70})\r\n")
+_PARSE_CHUNK_BYTES: Final = 256 * 1024
+
+
+class FormPart(NamedTuple):
+    """One field of a form; a file has a ``filename``."""
+
+    name: str
+    data: bytes
+    filename: str = ""
+
+    def text(self) -> str:
+        """Return what a field says; raises ValueError if it is not UTF-8."""
+        return self.data.decode()
+
+
+def boundary_from_content_type(content_type: str) -> str:
+    """Return the boundary that a form's content type names; raises ValueError if it names none, or is no form's."""
+    kind, options = multipart.parse_options_header(content_type)
+    if kind != MEDIA_TYPE:
+        raise ValueError(f"it is {kind or 'nothing'}, not {MEDIA_TYPE}")
+    boundary = str(options.get("boundary", ""))
+    if not boundary:
+        raise ValueError("its content type names no boundary")
+    return boundary
+
+
+def boundary_from_body(body: bytes) -> str:
+    """Return the boundary that a body begins with, as :func:`written` makes them; raises ValueError if it has none."""
+    found = _FIRST_LINE.match(body)
+    if found is None:
+        raise ValueError("it does not begin with a boundary")
+    return found[1].decode("ascii")
+
+
+def parse(boundary: str, body: bytes, yield_control: Callable[[], object] = bool) -> list[FormPart]:
+    """Return the fields in their order; raises ValueError, whose text is for the caller, for what is no whole form.
+
+    ``breathe`` is called every now and then.
+    """
+    found: list[FormPart] = []
+    pieces: list[bytes] = []
+    segment = None
+    with multipart.PushMultipartParser(
+        boundary, content_length=len(body), max_segment_count=MAX_PARTS, strict=True
+    ) as parser:
+        for start in range(0, len(body), _PARSE_CHUNK_BYTES):
+            for event in parser.parse(body[start : start + _PARSE_CHUNK_BYTES]):
+                if isinstance(event, multipart.MultipartSegment):
+                    segment, pieces = event, []
+                elif event:
+                    pieces.append(event)
+                elif segment is not None:
+                    found.append(FormPart(segment.name or "", b"".join(pieces), segment.filename or ""))
+            yield_control()
+    return found
+
+
+def encode(parts: Iterable[FormPart], boundary: str = "") -> bytes:
+    """Return a body with these fields. Names of files lose whatever is more than a name."""
+    edge = b"--" + (boundary or secrets.token_hex(16)).encode()
+    pieces: list[bytes] = []
+    for part in parts:
+        pieces += [edge, b"\r\n", _head(part), b"\r\n\r\n", part.data, b"\r\n"]
+    return b"".join([*pieces, edge, b"--\r\n"])
+
+
+def prepend_parts(body: bytes, parts: Iterable[FormPart]) -> bytes:
+    """Return a canonical body with more fields before its own; raises ValueError if it is none."""
+    boundary = boundary_from_body(body)
+    end = len(boundary) + len("----\r\n")
+    return encode(parts, boundary)[:-end] + body
+
+
+def _head(part: FormPart) -> bytes:
+    header = f'Content-Disposition: form-data; name="{multipart.content_disposition_quote(part.name)[1:-1]}"'
+    if part.filename:
+        name = _UNSAFE_CHARACTERS.sub("_", part.filename)[-_LONGEST_NAME:]
+        header += f'; filename="{name}"\r\nContent-Type: application/octet-stream'
+    return header.encode()

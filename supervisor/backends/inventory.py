@@ -1,0 +1,193 @@
+"""What is the matter with each backend on this machine: unsupported, installable, to be updated, or installed.
+
+``recipes`` is that part of system info.  ``devices`` are the kinds that the machine has, in the words of
+:class:`~protocol.models.devices.Device` (``cpu``, ``amd_gpu``, …).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import shutil
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from protocol.config.settings import Settings
+from protocol.failures import invalid
+from protocol.models import installations
+from protocol.models.checkpoints import printable
+from protocol.models.devices import DEVICE_NAMES
+from protocol.models.installations import Installation
+from protocol.models.recipes import BackendDescriptor, Provision, RecipeDescriptor
+from supervisor.backends.releases import BackendReleases, PinnedRelease
+from workers.backends.registry import DESCRIPTORS
+
+DEFAULT_BACKEND: Final = "default"
+"""The name under which every recipe's preferred backend is listed too."""
+
+UNSUPPORTED: Final = "unsupported"
+INSTALLABLE: Final = "installable"
+UPDATE_REQUIRED: Final = "update_required"
+INSTALLED: Final = "installed"
+
+_SYSTEM_NAMES: Final = {"linux": "Linux", "win32": "Windows", "darwin": "macOS"}
+
+
+class BackendStatus(NamedTuple):
+    """One backend as system info shows it."""
+
+    devices: list[str]
+    state: str
+    message: str = ""
+    action: str = ""
+    version: str = ""
+
+    def shown(self) -> dict[str, Any]:
+        """Return the document's object; ``version`` only if there is one."""
+        fields = self._asdict()
+        return fields if self.version else {key: value for key, value in fields.items() if key != "version"}
+
+
+def recipe_report(settings: Settings, devices: Collection[str]) -> dict[str, Any]:
+    """Return the ``recipes`` of system info for a machine that has these kinds of devices."""
+    return BackendInventory(settings).recipes(devices)
+
+
+class BackendInventory:
+    """What the descriptors, the pins and the disk say together. Nothing is remembered but the pins."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read the pins."""
+        self._settings = settings
+        self.releases = BackendReleases(settings)
+
+    def recipes(self, devices: Collection[str]) -> dict[str, Any]:
+        """See :func:`recipes`."""
+        return {recipe: self._recipe(descriptor, devices) for recipe, descriptor in DESCRIPTORS.items()}
+
+    def _recipe(self, descriptor: RecipeDescriptor, devices: Collection[str]) -> dict[str, Any]:
+        found = {
+            backend.name: self.status(descriptor.recipe, backend, devices, backend.name)
+            for backend in descriptor.backends
+        }
+        preferred = self._preferred(descriptor, found)
+        first = descriptor.backend(preferred) or descriptor.backends[0]
+        found[DEFAULT_BACKEND] = self.status(descriptor.recipe, first, devices, DEFAULT_BACKEND)
+        shown: dict[str, Any] = {"default_backend": preferred} if preferred else {}
+        return {**shown, "backends": {name: status.shown() for name, status in found.items()}}
+
+    def _preferred(self, descriptor: RecipeDescriptor, found: dict[str, BackendStatus]) -> str:
+        """Return what the settings say, else what is there already, else the first that can be; empty if none."""
+        asked = str(getattr(self._settings, f"{descriptor.recipe.replace('-', '')}_backend", ""))
+        if asked in found and found[asked].state != UNSUPPORTED:
+            return asked
+        for states in ((INSTALLED,), (UPDATE_REQUIRED, INSTALLABLE)):
+            for name, status in found.items():
+                if status.state in states:
+                    return name
+        return ""
+
+    def find(self, recipe: str, name: str, devices: Collection[str]) -> tuple[RecipeDescriptor, BackendDescriptor]:
+        """Return what a caller means; ``default`` is the preferred one. Raises ``invalid_request``."""
+        descriptor = DESCRIPTORS.get(recipe)
+        if descriptor is None:
+            raise invalid(f"there is no recipe {printable(recipe)!r}; there are: {', '.join(DESCRIPTORS)}", "recipe")
+        if name == DEFAULT_BACKEND:
+            found = {each.name: self.status(recipe, each, devices, each.name) for each in descriptor.backends}
+            return descriptor, descriptor.backend(self._preferred(descriptor, found)) or descriptor.backends[0]
+        backend = descriptor.backend(name) if name else None
+        if backend is None:
+            known = ", ".join(each.name for each in descriptor.backends)
+            raise invalid(f"recipe {recipe} has no backend {printable(name)!r}; there are: {known}, default", "backend")
+        return descriptor, backend
+
+    def status(self, recipe: str, backend: BackendDescriptor, devices: Collection[str], name: str) -> BackendStatus:
+        """Return the state of a backend; ``name`` is what it is called in ``action``."""
+        usable = [str(device) for device in backend.devices if device in devices]
+        lacking = missing_requirement(backend, devices)
+        if lacking:
+            return BackendStatus([], UNSUPPORTED, lacking)
+        if backend.provision is Provision.USER:
+            return self._of_user(backend, usable)
+        pin = self.releases.of(*installation_key(recipe, backend))
+        action = f"lemonbus backends install {recipe}:{name}"
+        there = self.installation(recipe, backend)
+        if there is not None:
+            version = there.record.version
+            if pin is None or not pin.whole or is_up_to_date(there, pin):
+                return BackendStatus(usable, INSTALLED, version=version)
+            return BackendStatus(usable, UPDATE_REQUIRED, "Backend update is required before use.", action, version)
+        version = package_version(backend.requires)
+        if version:
+            return BackendStatus(usable, INSTALLED, version=version)
+        if pin is None or not pin.whole:
+            return BackendStatus([], UNSUPPORTED, not_installable_reason(recipe, backend, pin))
+        return BackendStatus(usable, INSTALLABLE, "Backend is supported but not installed.", action, pin.version)
+
+    def _of_user(self, backend: BackendDescriptor, usable: list[str]) -> BackendStatus:
+        program = self.program(backend)
+        if shutil.which(program):
+            return BackendStatus(usable, INSTALLED)
+        return BackendStatus(usable, INSTALLABLE, f"{Path(program).name} was not found on PATH.", backend.home)
+
+    def program(self, backend: BackendDescriptor) -> str:
+        """Return what is looked for on PATH for a backend that its user installs."""
+        return str(getattr(self._settings, backend.executable.replace("-", "_"), backend.executable))
+
+    def installation(self, recipe: str, backend: BackendDescriptor) -> Installation | None:
+        """Return what we installed: what the pins say if it is there, else the latest."""
+        key = installation_key(recipe, backend)
+        found = installations.find_installations(self._settings.cache_dir, *key)
+        pin = self.releases.of(*key)
+        return next((each for each in found if pin and is_up_to_date(each, pin)), found[0] if found else None)
+
+
+def installation_key(recipe: str, backend: BackendDescriptor) -> tuple[str, str]:
+    """Return recipe and backend under which an installation lies."""
+    shared, _, name = backend.shares.partition(":")
+    return (shared, name) if name else (recipe, backend.name)
+
+
+def is_up_to_date(there: Installation, pin: PinnedRelease) -> bool:
+    """Return whether an installation is of these pins."""
+    return (there.record.version, there.record.digest) == (pin.version, pin.digest)
+
+
+def missing_requirement(backend: BackendDescriptor, devices: Collection[str]) -> str:
+    """Return what the machine lacks for a backend, as a sentence; empty if nothing."""
+    if backend.systems and sys.platform not in backend.systems:
+        return "Requires " + _joined_with_or([_SYSTEM_NAMES.get(system, system) for system in backend.systems])
+    if not any(device in devices for device in backend.devices):
+        return "Requires " + _joined_with_or([DEVICE_NAMES[device].said for device in backend.devices])
+    return ""
+
+
+def not_installable_reason(recipe: str, backend: BackendDescriptor, pin: PinnedRelease | None) -> str:
+    """Return why a backend cannot be installed here although the machine could run it, and what cures that."""
+    key = f"{recipe}:{backend.name}"
+    if backend.provision is Provision.WHEEL:
+        return f"No wheels are known for {key}."
+    known = pin is not None and pin.archive.url
+    what = f"The sha256 of {pin.archive.url} is not known" if pin and known else "No release is known for this machine"
+    version, url = (pin.version, pin.archive.url) if pin and known else ("VERSION", "URL")
+    by_hand = f"`pip install 'lemonbus[{backend.extra}]'`, or " if backend.extra else ""
+    return f"{what}: {by_hand}pin one with the setting backend_releases, as {key}@{version}={url}#sha256=DIGEST."
+
+
+def package_version(package: str) -> str:
+    """Return the version of a package of this Python, empty if it is not there."""
+    spec = importlib.util.find_spec(package) if package else None
+    if spec is None:
+        return ""
+    try:
+        return importlib.metadata.version(package.replace("_", "-"))
+    except importlib.metadata.PackageNotFoundError:
+        # Some distributions have a longer name than what they bring.
+        beside = Path(spec.origin or "").parent.parent.glob(f"{package}_*-*.dist-info")
+        return next((found.stem.rpartition("-")[2] for found in beside), "unknown")
+
+
+def _joined_with_or(words: list[str]) -> str:
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

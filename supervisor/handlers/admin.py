@@ -1,0 +1,123 @@
+"""The calls of :mod:`protocol.messages.admin`, one function each: what a gateway asks beside inference."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from typing import Final
+
+from msgspec import structs
+
+from protocol import RELEASE
+from protocol.messages import admin
+from protocol.models.recipes import ModelType
+from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.scheduled_model import ScheduledModel
+
+
+def list_models(supervisor: Supervisor, peer: str, call: admin.ListModels, _payload: bytes) -> None:
+    """Answer with the catalogue."""
+    entries = [_with_loaded_state(supervisor, entry) for entry in supervisor.models.entries(call.show_all)]
+    supervisor.answer(peer, call.number, entries)
+
+
+def get_model(supervisor: Supervisor, peer: str, call: admin.GetModel, _payload: bytes) -> None:
+    """Answer with one entry."""
+    name = supervisor.models.resolve(call.name).name
+    supervisor.answer(peer, call.number, _with_loaded_state(supervisor, supervisor.models.entry(name)))
+
+
+def _with_loaded_state(supervisor: Supervisor, entry: admin.ModelEntry) -> admin.ModelEntry:
+    model = supervisor.scheduler.models.get(entry.id)
+    loaded = model is not None and model.process is not None and model.process.serves
+    return structs.replace(entry, loaded=loaded) if loaded else entry
+
+
+def abandon_call(supervisor: Supervisor, peer: str, call: admin.AbandonCall, _payload: bytes) -> None:
+    """A caller hung up."""
+    supervisor.scheduler.forget(peer, call.number)
+    supervisor.downloads.forget(peer, call.number)
+    supervisor.logbook.forget(peer, call.number)
+
+
+def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payload: bytes) -> None:
+    """Answer with the whole house at this moment."""
+    now = supervisor.loop.now()
+    scheduler = supervisor.scheduler
+    report = admin.HealthReport(
+        status="draining" if scheduler.closing else "ok",
+        version=RELEASE,
+        boot=supervisor.process_context.boot,
+        pid=os.getpid(),
+        uptime=now - supervisor.started_at,
+        models=[
+            _running_model(supervisor, model)
+            for model in scheduler.models.values()
+            if model.process and model.process.counts_as_loaded
+        ],
+        max_models={kind.value: supervisor.settings.max_loaded_models for kind in ModelType},
+        granted=scheduler.running,
+        queued=scheduler.queued,
+        troubled=[
+            admin.FailedModel(model.name, model.backoff.failure, model.backoff.failures, model.backoff.pause(now))
+            for model in scheduler.models.values()
+            if model.backoff.failure
+        ],
+        downloads=supervisor.downloads.running(),
+        peers=supervisor.peers.all(),
+        counters={
+            **scheduler.counters,
+            "bus_malformed": supervisor.bus.malformed,
+            "bus_undeliverable": supervisor.bus.undeliverable,
+        },
+    )
+    supervisor.answer(peer, call.number, report)
+
+
+def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.RunningModel:
+    process = model.process
+    if process is None or model.spec is None:
+        raise TypeError("not running")
+    child = supervisor.worker_processes.get(process.worker)
+    facts = process.facts
+    unused_s = 0.0 if model.running else supervisor.loop.now() - max(model.last_use, supervisor.started_at)
+    return admin.RunningModel(
+        spec=structs.replace(model.spec, pinned=model.pinned),
+        worker=process.worker,
+        state=process.state.value,
+        worker_pid=child.pid if child else 0,
+        last_use=math.floor((time.time() - unused_s) * 1000) / 1000,
+        slots=facts.slots if facts else 0,
+        context=facts.context if facts else 0,
+        granted=model.running,
+        queued=len(model.queue),
+        engine_pid=facts.engine_pid if facts else 0,
+        backend_url=facts.backend_url if facts else "",
+        load_seconds=facts.seconds if facts else 0.0,
+    )
+
+
+def get_stats(supervisor: Supervisor, peer: str, call: admin.GetStats, _payload: bytes) -> None:
+    """Answer with the last finished request's figures."""
+    stats = supervisor.stats
+    if call.model:
+        name = supervisor.models.resolve(call.model).name
+        stats = supervisor.stats_by_model.get(name, admin.StatsReport(name))
+    supervisor.answer(peer, call.number, stats)
+
+
+def follow_logs(supervisor: Supervisor, peer: str, call: admin.FollowLogs, _payload: bytes) -> None:
+    """Answer with what is retained, then send what comes."""
+    supervisor.answer(peer, call.number, supervisor.logbook.snapshot(call))
+    supervisor.logbook.follow(peer, call)
+
+
+HANDLERS: Final[dict[type, Handler]] = {
+    admin.ListModels: list_models,
+    admin.GetModel: get_model,
+    admin.AbandonCall: abandon_call,
+    admin.GetHealth: get_health,
+    admin.GetStats: get_stats,
+    admin.FollowLogs: follow_logs,
+}

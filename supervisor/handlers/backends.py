@@ -1,0 +1,237 @@
+"""Installing and removing backends: a job process each, whoever waits for it, and who must be unloaded first."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Final
+
+from msgspec import structs
+
+from protocol.failures import Code, Failure, invalid
+from protocol.messages.admin import Progress
+from protocol.messages.backend_installs import (
+    BackendDone,
+    InstallBackend,
+    Installed,
+    InstallFailed,
+    InstallProgress,
+    StartInstall,
+    StartUninstall,
+    UninstallBackend,
+)
+from protocol.models.recipes import BackendDescriptor, Provision
+from protocol.runtime import logs
+from supervisor.backends.inventory import (
+    BackendInventory,
+    installation_key,
+    is_up_to_date,
+    missing_requirement,
+    not_installable_reason,
+    package_version,
+)
+from supervisor.backends.releases import PinnedRelease
+from supervisor.runtime import jobs
+from supervisor.runtime.supervisor import Handler, Supervisor
+from workers.backends.registry import DESCRIPTORS
+
+MODULE: Final = "workers.jobs.install"
+
+log = logs.get_logger()
+Key = tuple[str, str]
+"""Recipe and backend as an installation lies on the disk."""
+Call = InstallBackend | UninstallBackend
+
+
+class BackendJob:
+    """One installation or removal on its way."""
+
+    def __init__(self, key: Key, order: StartInstall | StartUninstall) -> None:
+        """Not started yet."""
+        self.key = key
+        self.order = order
+        self.waiters: list[tuple[str, Call]] = []
+        self.result: Installed | Failure | None = None
+
+    @property
+    def name(self) -> str:
+        """``RECIPE:BACKEND``."""
+        return ":".join(self.key)
+
+
+class BackendJobs:
+    """What is being installed and removed, and the messages about it."""
+
+    def __init__(self, backends: BackendInventory, devices: Callable[[], Collection[str]]) -> None:
+        """``devices``: the kinds of devices of this machine, as far as is known by now."""
+        self._backends = backends
+        self._devices = devices
+        self._tasks: dict[Key, BackendJob] = {}
+        self._by_job: dict[str, BackendJob] = {}
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return what each message means."""
+        return {
+            InstallBackend: self._install,
+            UninstallBackend: self._uninstall,
+            InstallProgress: self._progress,
+            Installed: self._result,
+            InstallFailed: self._result,
+        }
+
+    # calls
+
+    def _install(self, supervisor: Supervisor, peer: str, call: InstallBackend, _payload: bytes) -> None:
+        descriptor, backend = self._backends.find(call.recipe, call.backend, self._devices())
+        key = installation_key(call.recipe, backend)
+        if self._joined(key, peer, call, StartInstall):
+            return
+        lacking = missing_requirement(backend, self._devices())
+        if lacking and not call.force:
+            reason = f"backend {call.recipe}:{backend.name} cannot be used on this machine: {lacking}"
+            raise invalid(f"{reason}; `force` installs it anyway", "backend")
+        if backend.provision is Provision.USER:
+            self._check_program(call.recipe, backend)
+            self._done(supervisor, peer, call, "")
+            return
+        pin = self._backends.releases.of(*key)
+        there = self._backends.installation(call.recipe, backend)
+        version = package_version(backend.requires)
+        if there is not None and (pin is None or not pin.whole or is_up_to_date(there, pin)):
+            self._done(supervisor, peer, call, there.record.version)
+        elif there is None and version:
+            self._done(supervisor, peer, call, version)
+        elif pin is None or not pin.whole:
+            raise invalid(not_installable_reason(call.recipe, backend, pin), "backend")
+        elif supervisor.settings.offline:
+            reason = f"backend {descriptor.recipe}:{backend.name} is not on this machine and the server is offline"
+            raise Failure(Code.OFFLINE, reason).raised()
+        else:
+            self._begin(supervisor, peer, call, BackendJob(key, _install_order(supervisor, key, backend, pin)))
+
+    def _check_program(self, recipe: str, backend: BackendDescriptor) -> None:
+        program = self._backends.program(backend)
+        if not shutil.which(program):
+            raise Failure(
+                Code.UNSUPPORTED,
+                f"backend {recipe}:{backend.name} is not for this server to install: get {backend.executable} from"
+                f" {backend.home} and put it on PATH",
+                param="backend",
+            ).raised()
+
+    def _uninstall(self, supervisor: Supervisor, peer: str, call: UninstallBackend, _payload: bytes) -> None:
+        _, backend = self._backends.find(call.recipe, call.backend, self._devices())
+        key = installation_key(call.recipe, backend)
+        if self._joined(key, peer, call, StartUninstall):
+            return
+        there = self._backends.installation(call.recipe, backend)
+        if there is None:
+            if backend.provision is Provision.USER or package_version(backend.requires):
+                reason = (
+                    f"backend {call.recipe}:{backend.name} was not installed by this server, which does not remove it"
+                )
+                raise Failure(Code.CONFLICT, reason, param="backend").raised()
+            self._done(supervisor, peer, call, "")
+            return
+        task = BackendJob(key, StartUninstall(*key, supervisor.settings.cache_dir))
+        task.waiters.append((peer, call))
+        self._tasks[key] = task
+        waiting = set(models_using(supervisor, key))
+
+        def gone(name: str, _result: object) -> None:
+            waiting.discard(name)
+            if not waiting:
+                self._start(supervisor, task)
+
+        if not waiting:
+            self._start(supervisor, task)
+        for name in list(waiting):
+            log.info("unloading for the removal of its backend", model=name, backend=task.name)
+            supervisor.scheduler.unload_asked("", supervisor.call_self(partial(gone, name)), name)
+
+    def _joined(self, key: Key, peer: str, call: Call, kind: type) -> bool:
+        """Wait with those who want the same; raises ``conflict`` if the opposite is on its way."""
+        task = self._tasks.get(key)
+        if task is None:
+            return False
+        if not isinstance(task.order, kind):
+            doing = "installed" if isinstance(task.order, StartInstall) else "removed"
+            raise Failure(Code.CONFLICT, f"backend {task.name} is just being {doing}", param="backend").raised()
+        task.waiters.append((peer, call))
+        return True
+
+    # jobs
+
+    def _begin(self, supervisor: Supervisor, peer: str, call: Call, task: BackendJob) -> None:
+        task.waiters.append((peer, call))
+        self._tasks[task.key] = task
+        self._start(supervisor, task)
+
+    def _start(self, supervisor: Supervisor, task: BackendJob) -> None:
+        job, _ = jobs.start(supervisor, MODULE, self._ended, task.order)
+        self._by_job[job] = task
+        log.info("backend job started", backend=task.name, order=type(task.order).__name__, job=job)
+
+    def _progress(self, supervisor: Supervisor, job: str, message: InstallProgress, _payload: bytes) -> None:
+        task = self._by_job.get(job)
+        for peer, call in task.waiters if task else ():
+            if isinstance(call, InstallBackend) and call.progress and supervisor.peers.get(peer) is not None:
+                supervisor.bus.send(
+                    peer, Progress(call.number, f"{call.recipe}:{call.backend}", *structs.astuple(message))
+                )
+
+    def _result(self, supervisor: Supervisor, job: str, message: Installed | InstallFailed, _payload: bytes) -> None:
+        """A job says how it ended, and may go; its process's end makes it count."""
+        task = self._by_job.get(job)
+        if task is not None:
+            task.result = message if isinstance(message, Installed) else message.failure
+        jobs.dismiss(supervisor, job)
+
+    def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
+        task = self._by_job.pop(job)
+        del self._tasks[task.key]
+        doing = "installation" if isinstance(task.order, StartInstall) else "removal"
+        result = task.result or Failure(
+            Code.DOWNLOAD_FAILED, f"the {doing} of backend {task.name} was interrupted ({why}); nothing was changed"
+        )
+        version = task.order.version if isinstance(task.order, StartInstall) else ""
+        if isinstance(result, Failure):
+            log.error("backend job failed", backend=task.name, reason=result.message, detail=result.detail)
+        else:
+            log.info("backend job complete", backend=task.name, order=type(task.order).__name__, version=version)
+        for peer, call in task.waiters:
+            if isinstance(result, Installed):
+                self._done(supervisor, peer, call, version, result.files)
+            else:
+                jobs.reply(supervisor, peer, call.number, result)
+        supervisor.reconcile()
+
+    def _done(self, supervisor: Supervisor, peer: str, call: Call, version: str, files: int = 1) -> None:
+        jobs.reply(supervisor, peer, call.number, BackendDone(call.recipe, call.backend, version, files))
+
+
+def _install_order(supervisor: Supervisor, key: Key, backend: BackendDescriptor, pin: PinnedRelease) -> StartInstall:
+    return StartInstall(
+        *key,
+        version=pin.version,
+        digest=pin.digest,
+        cache_dir=supervisor.settings.cache_dir,
+        executable=backend.executable,
+        wheels=pin.wheels,
+        archive=pin.archive,
+        retire=not models_using(supervisor, key),
+    )
+
+
+def models_using(supervisor: Supervisor, key: Key) -> list[str]:
+    """Return the models that run on an installation."""
+    found: list[str] = []
+    for each in supervisor.scheduler.models.values():
+        if each.process is None or not each.process.counts_as_loaded or each.spec is None:
+            continue
+        descriptor = DESCRIPTORS.get(each.spec.recipe)
+        backend = descriptor.backend(each.spec.backend) if descriptor else None
+        if backend is not None and installation_key(each.spec.recipe, backend) == key:
+            found.append(each.name)
+    return found

@@ -1,0 +1,205 @@
+"""Delete: end the download, unload the model, forget it, and remove the files that nobody else uses.
+
+A job process removes the files, because a disk may take its time.  From the first step to the last nobody can have
+the model (``Models.leaving``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.messages.model_files import Deleted, DeleteModel, Removed, RemoveFailed, StartRemoval
+from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, hub_cache, parse
+from protocol.runtime import logs
+from supervisor.handlers import downloads
+from supervisor.models import files
+from supervisor.models.catalogue import CatalogueEntry
+from supervisor.runtime import jobs
+from supervisor.runtime.supervisor import Handler, Supervisor
+
+MODULE: Final = "workers.jobs.remove"
+
+log = logs.get_logger()
+
+
+class DeletionPlan(NamedTuple):
+    """What has to go, and who else uses what stays."""
+
+    order: StartRemoval
+    kept_for: list[str]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.order.files or self.order.repositories or self.order.tag)
+
+
+def plan_deletion(entry: CatalogueEntry, others: list[CatalogueEntry], cache_dir: str, busy: set[str]) -> DeletionPlan:
+    """Return what only this entry uses; ``busy``: repositories that something is downloaded from."""
+    mine = files.owned_files(entry, cache_dir)
+    theirs = {
+        other.name: found for other in _sharing_source(entry, others) if (found := files.owned_files(other, cache_dir))
+    }
+    theirs |= {other.name: {_real(Path(other.path))} for other in others if other.path}
+    kept = {name for name, found in theirs.items() if found & mine or found & {_real(path) for path in mine}}
+    needed = {path for name in kept for path in theirs[name]}
+    gone = sorted(str(path) for path in mine if path not in needed and _real(path) not in needed)
+    models = [parse(source.checkpoint) for source in entry.sources]
+    repositories = {str(hub_cache() / place.folder) for place in models if isinstance(place, HubCheckpoint)}
+    # Path's own is_dir raises where nobody may look.
+    repositories = {path for path in repositories if os.path.isdir(path) and Path(path).name not in busy}  # noqa: PTH112
+    tags = [place.tag for place in models if isinstance(place, TagCheckpoint)]
+    tag = tags[0] if tags and gone else ""
+    return DeletionPlan(StartRemoval(entry.name, gone, sorted(repositories), tag), sorted(kept))
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve raises for a link to itself
+
+
+def _sharing_source(entry: CatalogueEntry, others: list[CatalogueEntry]) -> list[CatalogueEntry]:
+    """Return the entries whose files may be the same: those of the same repositories or places."""
+    models = {_repository(source.checkpoint) for source in entry.sources}
+    return [other for other in others if any(_repository(source.checkpoint) in models for source in other.sources)]
+
+
+def _repository(checkpoint: str) -> str:
+    place = parse(checkpoint)
+    return place.repo if isinstance(place, HubCheckpoint) else checkpoint
+
+
+class Deletions:
+    """The deletions under way."""
+
+    def __init__(self) -> None:
+        """Nothing is being deleted."""
+        self._by_job: dict[str, _Deletion] = {}
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return what each message means."""
+        return {DeleteModel: self._delete, Removed: self._result, RemoveFailed: self._result}
+
+    def _delete(self, supervisor: Supervisor, peer: str, call: DeleteModel, _payload: bytes) -> None:
+        download = supervisor.downloads.running_for(call.model)
+        entry = download.pending if download and download.pending else supervisor.models.resolve(call.model)
+        supervisor.models.check_stays(entry.name)
+        if entry.path:
+            reason = f"model {entry.name} is a file of the extra models directory: whoever put it there takes it away"
+            raise invalid(reason, "model_name")
+        if not self._known(supervisor, entry):
+            raise Failure(Code.MODEL_NOT_FOUND, f"model {entry.name} is not downloaded", model=entry.name).raised()
+        supervisor.models.deleting.add(entry.name)
+        deletion = _Deletion(entry, peer, call.number)
+        why = Failure(Code.CONFLICT, f"model {entry.name} was deleted while it was downloaded", model=entry.name)
+        unload = partial(self._step, supervisor, deletion, self._unload)
+        if not downloads.cancel(supervisor, entry.name, why, unload):
+            unload()
+
+    def _known(self, supervisor: Supervisor, entry: CatalogueEntry) -> bool:
+        """Return whether there is anything of it: a download, an entry of a user's, a worker, or a file."""
+        if supervisor.downloads.running_for(entry.name) or supervisor.models.registered(entry.name):
+            return True
+        place = supervisor.scheduler.models.get(entry.name)
+        if place is not None and place.process is not None:
+            return True
+        wanted = plan_deletion(entry, [], supervisor.settings.cache_dir, set()).order
+        return bool(wanted.files or any(_has_partial_download(Path(each)) for each in wanted.repositories))
+
+    def _step(self, supervisor: Supervisor, deletion: _Deletion, step: Callable[[Supervisor, _Deletion], None]) -> None:
+        """Go on, unless something is in the way: then it is told, and the rest of the model stays."""
+        try:
+            step(supervisor, deletion)
+        except LemonbusError as problem:
+            self._end(supervisor, deletion, problem.failure)
+
+    def _unload(self, supervisor: Supervisor, deletion: _Deletion) -> None:
+        name = deletion.entry.name
+        for called in [called for called, meant in supervisor.running_names.items() if meant == name]:
+            del supervisor.running_names[called]
+        _refuse_waiting(supervisor, name)
+        place = supervisor.scheduler.models.get(name)
+        if place is None or not place.unloadable:
+            self._remove(supervisor, deletion)
+            return
+        number = supervisor.call_self(lambda _result: self._step(supervisor, deletion, self._remove))
+        supervisor.scheduler.unload_asked("", number, name)
+
+    def _remove(self, supervisor: Supervisor, deletion: _Deletion) -> None:
+        entry = deletion.entry
+        _refuse_waiting(supervisor, entry.name)
+        busy = {folder for model in supervisor.downloads.running() for folder in _hub_folders(supervisor, model)}
+        wanted = plan_deletion(entry, supervisor.models.others(entry), supervisor.settings.cache_dir, busy)
+        supervisor.models.forget(entry)
+        supervisor.scheduler.forget_use(entry.name)
+        supervisor.stats_by_model.pop(entry.name, None)
+        deletion.kept_for = wanted.kept_for
+        if wanted.empty:
+            self._end(supervisor, deletion, None)
+            return
+        job, _ = jobs.start(supervisor, MODULE, self._ended, wanted.order)
+        self._by_job[job] = deletion
+
+    def _result(self, supervisor: Supervisor, job: str, message: Removed | RemoveFailed, _payload: bytes) -> None:
+        deletion = self._by_job.get(job)
+        if deletion is not None:
+            deletion.result = message
+        jobs.dismiss(supervisor, job)
+
+    def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
+        deletion = self._by_job.pop(job)
+        result = deletion.result
+        failure = result.failure if isinstance(result, RemoveFailed) else None
+        if result is None:
+            reason = f"deleting {deletion.entry.name} was interrupted ({why}); delete it again"
+            failure = Failure(Code.INTERNAL, reason, model=deletion.entry.name)
+        deletion.files = result.files if isinstance(result, Removed) else 0
+        self._end(supervisor, deletion, failure)
+
+    def _end(self, supervisor: Supervisor, deletion: _Deletion, failure: Failure | None) -> None:
+        name = deletion.entry.name
+        supervisor.models.deleting.discard(name)
+        if failure is not None:
+            log.error("not deleted", model=name, reason=failure.message, detail=failure.detail)
+        else:
+            log.info("deleted", model=name, files=deletion.files, kept_for=deletion.kept_for)
+        told = failure or Deleted(name, deletion.files, deletion.kept_for)
+        jobs.reply(supervisor, deletion.peer, deletion.number, told)
+
+
+class _Deletion:
+    def __init__(self, entry: CatalogueEntry, peer: str, number: int) -> None:
+        self.entry = entry
+        self.peer = peer
+        self.number = number
+        self.kept_for: list[str] = []
+        self.files = 0
+        self.result: Removed | RemoveFailed | None = None
+
+
+def _refuse_waiting(supervisor: Supervisor, name: str) -> None:
+    """Refuse everybody who waits for a model that will not come back."""
+    place = supervisor.scheduler.models.get(name)
+    if place is not None:
+        place.wanted = False
+        supervisor.scheduler.refuse_waiting(
+            place, Failure(Code.MODEL_NOT_FOUND, f"model {name} was deleted", model=name)
+        )
+
+
+def _hub_folders(supervisor: Supervisor, model: str) -> list[str]:
+    download = supervisor.downloads.running_for(model)
+    models = [parse(source.checkpoint) for source in download.sources] if download else []
+    return [place.folder for place in models if isinstance(place, HubCheckpoint)]
+
+
+def _has_partial_download(repository: Path) -> bool:
+    """Return whether a download of this repository broke off."""
+    try:
+        return any(path.name.endswith(".incomplete") for path in (repository / "blobs").iterdir())
+    except OSError:
+        return False

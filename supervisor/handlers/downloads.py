@@ -1,0 +1,144 @@
+"""Downloads: a job process a model, and whoever waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec import structs
+
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.admin import Progress
+from protocol.messages.model_files import Pulled, PullFailed, StartPull
+from protocol.runtime import logs
+from supervisor.handlers.requests import resolve_target
+from supervisor.models import registration
+from supervisor.models.catalogue import CatalogueEntry
+from supervisor.runtime import jobs
+from supervisor.runtime.download_registry import DownloadWaiter, RunningDownload
+from supervisor.runtime.supervisor import Handler, Supervisor
+
+MODULE: Final = "workers.jobs.pull"
+MAX_DOWNLOADS: Final = 8
+"""At once: each is a process, and they share one line."""
+
+log = logs.get_logger()
+
+
+def fetch(
+    supervisor: Supervisor,
+    model: str,
+    waiter: DownloadWaiter | None = None,
+    *,
+    pending: CatalogueEntry | None = None,
+    present: Sequence[str] = (),
+) -> None:
+    """Download a model, or join the download that runs; raises ``offline``, and ``overloaded`` for one too many.
+
+    ``pending``: it is registered when that has succeeded.  ``present``: files that are there already.
+    """
+    running = join(supervisor, model, waiter)
+    if running:
+        running.pending = pending or running.pending
+        return
+    if supervisor.settings.offline and not present:
+        reason = f"Model {model} is not on this machine and the server is offline"
+        raise Failure(Code.OFFLINE, reason, model=model).raised()
+    if len(supervisor.downloads.running()) >= MAX_DOWNLOADS:
+        said = f"{MAX_DOWNLOADS} models are being downloaded already"
+        raise Failure(Code.OVERLOADED, said, model=model, retry_after=10.0).raised()
+    sources = pending.sources if pending else supervisor.models.sources(model)
+    order = StartPull(model, sources, supervisor.settings.cache_dir, list(present))
+    job, child = jobs.start(supervisor, MODULE, _job_ended, order)
+    download = supervisor.downloads.begin(job, model, sources, waiter, pending)
+    download.child = child
+    log.info("download started", model=model, job=job)
+
+
+def join(supervisor: Supervisor, model: str, waiter: DownloadWaiter | None) -> RunningDownload | None:
+    """Wait for a running download, and hear at once how far it is; return None if there is none."""
+    download = supervisor.downloads.join(model, waiter)
+    if download is not None and download.last is not None and waiter is not None and waiter.progress:
+        supervisor.bus.send(waiter.peer, structs.replace(download.last, number=waiter.number))
+    return download
+
+
+def fetch_for_scheduler(supervisor: Supervisor, model: str) -> None:
+    """Download what requests wait for; a refusal is told to them."""
+    try:
+        fetch(supervisor, model)
+    except LemonbusError as problem:
+        supervisor.scheduler.fetched(model, None, problem.failure, supervisor.loop.now())
+        supervisor.perform(supervisor.scheduler.effects())
+
+
+def progress(supervisor: Supervisor, job: str, message: Progress, _payload: bytes) -> None:
+    """A job has got further: tell who wants to know."""
+    download = supervisor.downloads.of_job(job)
+    if download is not None:
+        last = download.last
+        if last is None or last.file != message.file or message.percent // 10 > last.percent // 10:
+            log.info("downloading", model=download.model, file=message.file, percent=message.percent)
+        download.last = message
+        for waiter in download.waiters:
+            if waiter.progress:
+                supervisor.bus.send(waiter.peer, structs.replace(message, number=waiter.number))
+
+
+def result(supervisor: Supervisor, job: str, message: Pulled | PullFailed, _payload: bytes) -> None:
+    """A job says how it ended; its process's end makes it count."""
+    jobs.dismiss(supervisor, job)
+    download = supervisor.downloads.of_job(job)
+    if download is not None:
+        download.result = message if isinstance(message, Pulled) else message.failure
+
+
+def cancel(supervisor: Supervisor, model: str, why: Failure, then: Callable[[], None]) -> bool:
+    """End a download, tell ``why`` to all who wait for it, then go on; return False if there is none."""
+    download = supervisor.downloads.running_for(model)
+    if download is None or download.child is None:
+        return False
+    download.result = why
+    download.then.append(then)
+    supervisor.processes.kill(download.child)
+    return True
+
+
+def _job_ended(supervisor: Supervisor, job: str, why: str) -> None:
+    download = supervisor.downloads.ended(job, why)
+    if download is not None and download.result is not None:
+        outcome: Pulled | Failure = download.result
+        if isinstance(outcome, Pulled) and download.pending:
+            outcome = registration.try_register_downloaded(supervisor, download.pending) or outcome
+        _report_outcome(supervisor, download, outcome)
+        _load_downloaded(supervisor, download.model, outcome)
+        for follows in download.then:
+            follows()
+        supervisor.reconcile()
+
+
+def _report_outcome(supervisor: Supervisor, download: RunningDownload, outcome: Pulled | Failure) -> None:
+    if isinstance(outcome, Failure):
+        wanted = download.then or supervisor.scheduler.closing
+        say, event = (log.info, "download stopped") if wanted else (log.error, "download failed")
+        say(event, model=download.model, reason=outcome.message, detail=outcome.detail)
+    else:
+        log.info("download complete", model=download.model)
+    for waiter in download.waiters:
+        jobs.reply(supervisor, waiter.peer, waiter.number, outcome)
+
+
+def _load_downloaded(supervisor: Supervisor, model: str, outcome: Pulled | Failure) -> None:
+    """Load what was downloaded, if somebody waits for that."""
+    options = supervisor.options_after_fetch.pop(model, None)
+    spec = None
+    if model in supervisor.scheduler.models and isinstance(outcome, Pulled):
+        try:
+            spec = resolve_target(supervisor, model, options).spec
+        except LemonbusError as problem:
+            outcome = problem.failure
+    failure = outcome if isinstance(outcome, Failure) else None
+    supervisor.scheduler.fetched(model, spec, failure, supervisor.loop.now())
+
+
+HANDLERS: Final[dict[type, Handler]] = {Progress: progress, Pulled: result, PullFailed: result}

@@ -1,0 +1,120 @@
+"""Load and unload: what a request comes to, and when it is answered."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.messages.admin import Loaded, LoadModel, OptionValue, UnloadModel
+from protocol.models.checkpoints import printable
+from protocol.models.devices import HYBRID, ONNX_RECIPES, Device, devices_meant_by
+from protocol.models.recipes import RecipeDescriptor
+from supervisor.handlers.requests import resolve_target
+from supervisor.models.catalogue import CatalogueEntry
+from supervisor.runtime.supervisor import Handler, Supervisor
+from workers.backends.registry import DESCRIPTORS, backend_class
+
+
+def load_model(supervisor: Supervisor, peer: str, call: LoadModel, _payload: bytes) -> None:
+    """Load a model, fetching it first if need be; answered when it is ready.
+
+    Options that are to be saved are saved then: what a model could not be loaded with must not be in the way
+    of every later load.
+    """
+    entry = _requested_entry(supervisor, call)
+    name = entry.name
+    options = supervisor.models.options.check(name, call.options)
+    options |= device_option(supervisor.models.descriptor(name), call.device, options)
+    backend_class(entry.recipe)
+    target = resolve_target(supervisor, name, options, afresh=call.save_options)
+    if target.spec is None and options:
+        supervisor.options_after_fetch[name] = options
+    if target.spec is not None:
+        supervisor.models.precheck(target.spec)
+    if call.save_options:
+        peer, number = "", supervisor.call_self(partial(_save_options, supervisor, peer, call.number, name, options))
+    else:
+        number = call.number
+    target = target._replace(pinned=call.pinned, any=not options and not call.save_options)
+    supervisor.scheduler.load_asked(peer, number, target, supervisor.loop.now())
+
+
+def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:
+    """Return the model that is meant; a checkpoint that nobody registered gets an entry of its own name."""
+    if call.recipe and call.recipe not in DESCRIPTORS:
+        reason = f"there is no recipe {printable(call.recipe)}; there are: {', '.join(DESCRIPTORS)}"
+        raise invalid(reason, "recipe")
+    recipe = call.recipe or guess_recipe(call.model, call.device)
+    entry = supervisor.models.resolve_or_adopt(call.model, recipe)
+    if call.recipe and call.recipe != entry.recipe:
+        raise invalid(f"{entry.name} is a model for recipe {entry.recipe}, not {call.recipe}", "recipe")
+    return entry
+
+
+def guess_recipe(checkpoint: str, device: str) -> str:
+    """Return the recipe for an unregistered checkpoint, as far as its name tells: ONNX or GGUF."""
+    if "onnx" in checkpoint.lower():
+        return ONNX_RECIPES.get(device.lower(), ONNX_RECIPES[HYBRID])
+    return "llamacpp"
+
+
+def device_option(descriptor: RecipeDescriptor, device: str, options: dict[str, OptionValue]) -> dict[str, OptionValue]:
+    """Return the backend option that runs a recipe on the device that was asked for, if one has to be chosen.
+
+    Raises ``invalid_request`` if no backend of the recipe does.
+    """
+    option = f"{descriptor.recipe}_backend"
+    if device.lower() in ("", HYBRID) or option in options:
+        return {}
+    wanted = devices_meant_by(device)
+    fitting = [each for each in descriptor.backends if not wanted.isdisjoint(each.devices)]
+    if not fitting:
+        raise invalid(f"recipe {descriptor.recipe} does not run on {device}", "device")
+    on_cpu = Device.CPU in descriptor.backends[0].devices
+    if (Device.CPU in wanted and on_cpu) or descriptor.option(option) is None:
+        return {}  # where everything runs unless it was set up otherwise
+    return {option: fitting[0].name}
+
+
+def _save_options(
+    supervisor: Supervisor, peer: str, number: int, name: str, options: dict[str, OptionValue], result: object
+) -> None:
+    """The model is ready with the options that are to be saved, or could not be loaded with them."""
+    failure = result if isinstance(result, Failure) else None
+    if failure is None:
+        try:
+            supervisor.models.options.save(name, options)
+        except LemonbusError as problem:
+            failure = problem.failure
+    if supervisor.peers.get(peer) is None:
+        return
+    if failure is not None:
+        supervisor.refuse(peer, number, failure)
+    elif isinstance(result, Loaded):
+        supervisor.answer(peer, number, result)
+
+
+def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload: bytes) -> None:
+    """Unload one model, or all; answered when they are gone."""
+    if call.model:
+        known = supervisor.models.find(call.model)
+        name = known.name if known else call.model  # one whose files were taken away may still be loaded
+        if not supervisor.scheduler.unload_asked(peer, call.number, name):
+            raise Failure(Code.NOT_LOADED, f"Model not found: {call.model}", model=call.model).raised()
+        return
+    names = [model.name for model in supervisor.scheduler.models.values() if model.unloadable]
+    waiting = set(names)
+    if not names:
+        supervisor.answer(peer, call.number, [])
+
+    def gone(name: str, _result: object) -> None:
+        waiting.discard(name)
+        if not waiting:
+            supervisor.answer(peer, call.number, names)
+
+    for name in names:
+        supervisor.scheduler.unload_asked("", supervisor.call_self(partial(gone, name)), name)
+
+
+HANDLERS: Final[dict[type, Handler]] = {LoadModel: load_model, UnloadModel: unload_model}

@@ -1,0 +1,95 @@
+"""Messages of the peers about themselves: who comes, what a worker found out, who is gone."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Final
+
+from protocol.messages.admin import Peer
+from protocol.messages.peers import (
+    EngineDied,
+    EngineReady,
+    Hello,
+    LoadFailed,
+    ModelChecked,
+    Pong,
+    Shutdown,
+    Welcome,
+    WorkerUp,
+)
+from protocol.runtime import logs
+from protocol.wire.endpoints import spool
+from supervisor.runtime import jobs
+from supervisor.runtime.supervisor import Handler, Supervisor
+
+log = logs.get_logger()
+
+
+def hello(supervisor: Supervisor, peer: str, message: Hello, _payload: bytes) -> None:
+    """Somebody is there."""
+    expected = message.role != "worker" or peer in supervisor.scheduler.workers
+    if message.boot != supervisor.process_context.boot or not expected:
+        supervisor.bus.send(peer, Shutdown(0.0, "this house does not know you"))
+        return
+    supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
+    supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid()))
+    if message.role == "worker":
+        supervisor.scheduler.hello(peer)
+        for gateway in supervisor.peers.of("gateway"):
+            supervisor.bus.send(gateway, WorkerUp(peer, supervisor.endpoint(peer)))
+    elif message.role == "gateway":
+        supervisor.gateway_is_well()
+        supervisor.loop.on_death(message.pid, partial(_gateway_gone, supervisor, peer))
+        for worker in supervisor.peers.of("worker"):
+            supervisor.bus.send(peer, WorkerUp(worker, supervisor.endpoint(worker)))
+    else:
+        jobs.send_order(supervisor, peer)
+
+
+def _gateway_gone(supervisor: Supervisor, peer: str) -> None:
+    known = supervisor.peers.remove(peer)
+    supervisor.bus.forget(peer)
+    supervisor.logbook.forget_peer(peer)
+    supervisor.downloads.forget(peer)
+    supervisor.scheduler.peer_gone(peer)
+    for body in spool(supervisor.process_context.runtime).glob(f"{peer}-*"):
+        body.unlink(missing_ok=True)
+    (log.info if supervisor.scheduler.closing else log.warning)(
+        "gateway worker gone", gateway=peer, gateway_pid=known.pid if known else 0
+    )
+    supervisor.reconcile()
+
+
+def pong(_supervisor: Supervisor, _peer: str, _message: Pong, _payload: bytes) -> None:
+    """It turns: that it was heard is all."""
+
+
+def checked(supervisor: Supervisor, peer: str, message: ModelChecked, _payload: bytes) -> None:
+    """A worker finds nothing against a model."""
+    supervisor.scheduler.checked(peer, message.need, message.available)
+
+
+def ready(supervisor: Supervisor, peer: str, message: EngineReady, _payload: bytes) -> None:
+    """An engine answers."""
+    supervisor.scheduler.ready(peer, message, supervisor.loop.now())
+
+
+def load_failed(supervisor: Supervisor, peer: str, message: LoadFailed, _payload: bytes) -> None:
+    """A check or a start did not succeed."""
+    supervisor.scheduler.load_failed(peer, message.failure, message.started, supervisor.loop.now())
+
+
+def engine_died(supervisor: Supervisor, peer: str, message: EngineDied, _payload: bytes) -> None:
+    """A worker lost its engine."""
+    supervisor.scheduler.engine_died(peer, message.failure, supervisor.loop.now())
+
+
+HANDLERS: Final[dict[type, Handler]] = {
+    Hello: hello,
+    Pong: pong,
+    ModelChecked: checked,
+    EngineReady: ready,
+    LoadFailed: load_failed,
+    EngineDied: engine_died,
+}

@@ -1,0 +1,151 @@
+"""Messages about inference: which model a request means, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.ids import RequestKey
+from protocol.messages.admin import OptionValue, StatsReport
+from protocol.messages.leases import LeaseEnded, LeaseUsed
+from protocol.messages.work import AttemptAbandoned, AttemptEnded, AttemptsEnded, Cancel, SubmitRequest
+from protocol.models.recipes import ModelSpec
+from supervisor.models import files
+from supervisor.models.catalogue import CatalogueEntry
+from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.state import ModelTarget
+from workers.backends.registry import DESCRIPTORS, backend_class
+
+MAX_NAMES: Final = 1024
+"""Names of running models that are remembered without looking them up again."""
+
+
+def resolve_target(
+    supervisor: Supervisor, name: str, options: Mapping[str, OptionValue] | None = None, *, afresh: bool = False
+) -> ModelTarget:
+    """Return what a model's name comes to; raises ``model_not_found``, and what is wrong with the options.
+
+    Of a model that is not here it also raises what would keep it from running when it has come.
+
+    ``afresh``: see :meth:`supervisor.models.registry.ModelRegistry.spec`.
+    """
+    entry = supervisor.models.resolve(name)
+    scheduled = supervisor.scheduler.models.get(entry.name)
+    if scheduled and (scheduled.process or scheduled.wanted) and scheduled.spec and not options and not afresh:
+        return ModelTarget(entry.name, scheduled.type, scheduled.spec)
+    found = supervisor.models.located(entry.name)
+    spec = supervisor.models.spec(entry.name, options or {}, afresh=afresh, found=found or files.expected_files(entry))
+    if found is None:
+        supervisor.models.precheck(spec)
+        return ModelTarget(entry.name, entry.type.value, None)
+    return ModelTarget(entry.name, spec.type, spec)
+
+
+def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: bytes) -> None:
+    """A gateway wants something run."""
+    key = RequestKey(peer, message.number, message.attempt)
+    now = supervisor.loop.now()
+    try:
+        if message.endpoint == "slots":
+            supervisor.scheduler.read(key, message, payload, _model_for_slots(supervisor, message.model))
+        else:
+            supervisor.scheduler.asked(key, message, payload, _target(supervisor, message), now)
+    except LemonbusError as problem:
+        supervisor.scheduler.refuse(key, problem.failure)
+
+
+def _target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
+    """Return what a request is for; the name of a model that runs is not looked up on the disk."""
+    if not message.model:
+        return _last_used_target(supervisor, message.endpoint)
+    scheduled = supervisor.scheduler.models.get(supervisor.running_names.get(message.model, ""))
+    if scheduled and scheduled.process and scheduled.process.serves and scheduled.spec:
+        model: CatalogueEntry | ModelSpec = scheduled.spec
+        target = ModelTarget(scheduled.name, scheduled.type, scheduled.spec)
+    else:
+        model = supervisor.models.resolve(message.model)
+        if model.recipe in DESCRIPTORS:
+            backend_class(model.recipe)  # before anything is downloaded that cannot be run
+        target = resolve_target(supervisor, message.model)
+        if len(supervisor.running_names) >= MAX_NAMES:
+            supervisor.running_names.clear()
+        supervisor.running_names[message.model] = target.name
+    if not supervisor.models.serves(model, message.endpoint):
+        supervisor.models.descriptor(target.name)
+        reason = f"Model {target.name} is of type {target.type} and does not serve {message.endpoint}"
+        raise Failure(Code.INVALID_REQUEST, reason, model=target.name, param="model").raised()
+    return target
+
+
+def _last_used_target(supervisor: Supervisor, endpoint: str) -> ModelTarget:
+    """Return the model used last that serves an endpoint, whether it is still loaded or not."""
+    for name in supervisor.scheduler.used():
+        entry = supervisor.models.find(name)
+        if entry is not None and supervisor.models.serves(entry, endpoint):
+            return resolve_target(supervisor, entry.name)
+    reason = f"No model was named, and none that serves {endpoint} was used yet"
+    raise Failure(Code.INVALID_REQUEST, reason, param="model").raised()
+
+
+def _model_for_slots(supervisor: Supervisor, model: str) -> ScheduledModel:
+    if model:
+        scheduled = supervisor.scheduler.models.get(supervisor.models.resolve(model).name)
+    else:
+        scheduled = supervisor.scheduler.latest(
+            lambda scheduled: scheduled.spec is not None and scheduled.spec.recipe == "llamacpp"
+        )
+    if scheduled is None or scheduled.spec is None or not scheduled.slots or scheduled.spec.recipe != "llamacpp":
+        which = f"Model {model} is not a loaded llamacpp model" if model else "No llamacpp model is loaded"
+        raise Failure(Code.INVALID_REQUEST, which, param="model").raised()
+    return scheduled
+
+
+def idle(supervisor: Supervisor, peer: str, message: AttemptEnded, _payload: bytes) -> None:
+    """An engine has stopped working on an attempt."""
+    key = RequestKey(message.gateway, message.number, message.attempt)
+    now = supervisor.loop.now()
+    seconds = message.outcome.total_s if message.lease and message.outcome else 0.0
+    scheduled = supervisor.scheduler.idle(key, message.code, now, seconds)
+    if scheduled is None:
+        scheduled = supervisor.scheduler.lease_idle(peer, key, seconds, now, under=bool(message.lease))
+    if scheduled is not None and message.outcome is not None:
+        supervisor.stats = supervisor.stats_by_model[scheduled.name] = StatsReport(scheduled.name, message.outcome)
+
+
+def idles(supervisor: Supervisor, peer: str, message: AttemptsEnded, payload: bytes) -> None:
+    """An engine has stopped working on several."""
+    for end in message.ends:
+        idle(supervisor, peer, end, payload)
+
+
+def unwanted(supervisor: Supervisor, peer: str, message: AttemptAbandoned, _payload: bytes) -> None:
+    """An engine works on what nobody wants any more."""
+    supervisor.scheduler.unwanted(peer, RequestKey(message.gateway, message.number, message.attempt))
+
+
+def cancel(supervisor: Supervisor, peer: str, message: Cancel, _payload: bytes) -> None:
+    """A gateway's client is gone."""
+    supervisor.scheduler.cancelled(RequestKey(peer, message.number, message.attempt), message.reason)
+
+
+def lease_used(supervisor: Supervisor, peer: str, message: LeaseUsed, _payload: bytes) -> None:
+    """Something runs under a lease."""
+    supervisor.scheduler.lease_used(peer, message.gateway, message.lease, message.runs)
+
+
+def lease_ended(supervisor: Supervisor, peer: str, message: LeaseEnded, _payload: bytes) -> None:
+    """Slots that were lent are back."""
+    supervisor.scheduler.lease_ended(peer, message.gateway, message.lease, message.runs, supervisor.loop.now())
+
+
+HANDLERS: Final[dict[type, Handler]] = {
+    SubmitRequest: submit,
+    AttemptEnded: idle,
+    AttemptsEnded: idles,
+    AttemptAbandoned: unwanted,
+    Cancel: cancel,
+    LeaseUsed: lease_used,
+    LeaseEnded: lease_ended,
+}

@@ -1,0 +1,103 @@
+"""The sampling defaults: kept in ``params.json``, answered, and told to every worker when they change.
+
+Only what was set is kept and told: a server where nothing was set does nothing for any request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.peers import Hello, SamplingDefaults
+from protocol.models.checkpoints import printable
+from protocol.models.sampling import (
+    GetParams,
+    ParamsReport,
+    SamplingValue,
+    SetParams,
+    apply_change,
+    check_params,
+    effective_params,
+)
+from protocol.runtime import logs
+from supervisor.handlers import peers
+from supervisor.models import state_files
+from supervisor.runtime.supervisor import Handler, Supervisor
+from workers.backends.registry import DESCRIPTORS
+
+FILE: Final = "params.json"
+
+log = logs.get_logger()
+
+
+class SamplingDefaultsStore:
+    """What was set, and the messages about it."""
+
+    def __init__(self, path: Path, report: Callable[[str], None]) -> None:
+        """Read the file. A broken one is moved aside; a wrong value in it costs only itself; ``report`` is told."""
+        self._path = path
+        self.values: dict[str, SamplingValue] = {}
+        """What was set."""
+        try:
+            items = state_files.read_json_object(path)
+        except ValueError as problem:
+            items = {}
+            report(f"{problem}; {state_files.move_broken_file(path)}")
+        except OSError as problem:
+            items = {}
+            report(f"{FILE} cannot be read: {problem.strerror}")
+        for name, value in items.items():
+            try:
+                self.values = apply_change(self.values, check_params({name: value}))
+            except LemonbusError as problem:
+                report(f"{FILE}: {printable(name)} is left out: {problem}")
+
+    def change(self, change: dict[str, SamplingValue | None]) -> bool:
+        """Take over a change and keep it; return whether anything is different now.
+
+        Raises ``invalid_request``, and ``internal_error`` if the file cannot be written: then nothing changes.
+        """
+        values = apply_change(self.values, check_params(change))
+        if values == self.values:
+            return False
+        try:
+            state_files.replace_file(self._path, msgspec.json.format(msgspec.json.encode(values), indent=2) + b"\n")
+        except OSError as problem:
+            reason = f"the parameters could not be kept: {problem.strerror}"
+            raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
+        self.values = values
+        return True
+
+    def report(self) -> ParamsReport:
+        """Return all six, which of them were set, and which of those a recipe has no use for."""
+        ignored = {
+            recipe: names
+            for recipe, descriptor in DESCRIPTORS.items()
+            if descriptor.sampling and (names := [name for name in self.values if name not in descriptor.sampling])
+        }
+        return ParamsReport(effective_params(self.values), list(self.values), ignored)
+
+    # messages
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return what the messages mean; a worker that says hello is told what is set."""
+        return {GetParams: self._get, SetParams: self._set, Hello: self._hello}
+
+    def _get(self, supervisor: Supervisor, peer: str, call: GetParams, _payload: bytes) -> None:
+        supervisor.answer(peer, call.number, self.report())
+
+    def _set(self, supervisor: Supervisor, peer: str, call: SetParams, _payload: bytes) -> None:
+        if self.change(call.values):
+            log.info("generation parameters set", **self.values)
+            for worker in supervisor.peers.of("worker"):
+                supervisor.bus.send(worker, SamplingDefaults(self.values))
+        supervisor.answer(peer, call.number, self.report())
+
+    def _hello(self, supervisor: Supervisor, peer: str, message: Hello, payload: bytes) -> None:
+        peers.hello(supervisor, peer, message, payload)
+        if message.role == "worker" and self.values:
+            supervisor.bus.send(peer, SamplingDefaults(self.values))

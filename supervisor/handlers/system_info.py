@@ -1,0 +1,148 @@
+"""System info: what the kernel told at the start, what a job found out since, and what can be run on that.
+
+The makers' own tools (``nvidia-smi``, ``rocm-smi``, ``xrt-smi``, ``flm``) and the list of Python packages take their time,
+so a job process asks them, and only when somebody wants to know what they say.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, Final
+
+from msgspec import structs
+
+from protocol.messages.system_info import GetSystemInfo, Gpu, MachineInfo, MachineProbed, SystemInfo
+from protocol.runtime import logs
+from protocol.runtime.loop import Timer
+from supervisor.backends.inventory import INSTALLED, UPDATE_REQUIRED
+from supervisor.runtime import jobs
+from supervisor.runtime.processes import ChildProcess
+from supervisor.runtime.supervisor import Handler, Supervisor
+
+TOOLS: Final = ("nvidia-smi", "rocm-smi", "xrt-smi", "flm")
+MODULE: Final = "workers.jobs.probe"
+PROBE_INTERVAL_S: Final = 60.0
+"""So long nobody is asked again, whether there was an answer or not."""
+PROBE_TIMEOUT_S: Final = 15.0
+"""A tool may hang in a driver that does; then the kernel's word has to do."""
+
+log = logs.get_logger()
+
+
+def merge_probe(machine: MachineInfo, probed: MachineProbed) -> MachineInfo:
+    """Return the machine with what the tools know better, and the devices that only they see."""
+    npu = machine.npu
+    if npu is not None and probed.npu_power_mode:
+        npu = structs.replace(npu, power_mode=probed.npu_power_mode)
+    return structs.replace(
+        machine,
+        amd_gpus=_merge_gpus(machine.amd_gpus, probed.amd_gpus),
+        nvidia_gpus=_merge_gpus(machine.nvidia_gpus, probed.nvidia_gpus),
+        npu=npu,
+    )
+
+
+def _merge_gpus(kernels: list[Gpu], tools: list[Gpu]) -> list[Gpu]:
+    found = {gpu.address: gpu for gpu in kernels}
+    for gpu in tools:
+        known = found.get(gpu.address, gpu)
+        told = {name: value for name, value in structs.asdict(gpu).items() if value}
+        # Lists of names tell integrated graphics apart, which rocm-smi does not.
+        found[gpu.address] = structs.replace(known, **{**told, "name": known.name or gpu.name})
+    return [found[address] for address in sorted(found)]
+
+
+def apply_flm_status(recipes: dict[str, Any], trouble: str, version: str) -> None:
+    """Put beside ``flm``'s installed backends which one it is, and what has to be brought up to date before it runs."""
+    for backend in recipes.get("flm", {}).get("backends", {}).values():
+        if backend["state"] != INSTALLED:
+            continue
+        if version:
+            backend["version"] = version
+        if trouble:
+            backend |= {"state": UPDATE_REQUIRED, "message": trouble, "action": "flm validate"}
+
+
+class SystemInspection:
+    """Answers for the machine; at most one job looks at it at a time."""
+
+    def __init__(self, machine: MachineInfo, recipes: Callable[[Collection[str]], dict[str, Any]]) -> None:
+        """Take the kernel's word; ``recipes`` says what can be run on a machine with such devices."""
+        self.machine = machine
+        """As far as is known by now."""
+        self._kernels = machine
+        self._recipes = recipes
+        self._tools = [tool for tool in TOOLS if shutil.which(tool)]
+        self._probed: MachineProbed | None = None
+        self._asked_at: float | None = None
+        self._waiting: list[tuple[str, GetSystemInfo]] = []
+        self._looking = False
+        self._job = ""
+        self._child: ChildProcess | None = None
+        self._patience: Timer | None = None
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return what each message means."""
+        return {GetSystemInfo: self._get, MachineProbed: self._tell}
+
+    def _get(self, supervisor: Supervisor, peer: str, call: GetSystemInfo, _payload: bytes) -> None:
+        if supervisor.scheduler.closing or self._suffices(call, supervisor.loop.now()):
+            self._answer(supervisor, peer, call)
+            return
+        self._waiting.append((peer, call))
+        if not self._looking:
+            self._begin(supervisor)
+
+    def _suffices(self, call: GetSystemInfo, now: float) -> bool:
+        """Return whether what is known is new enough for a call: the tools' word is asked for once, or if verbose."""
+        if self._looking:
+            return False
+        fresh = self._asked_at is not None and now - self._asked_at < PROBE_INTERVAL_S
+        return fresh or (not call.verbose and (not self._tools or self._probed is not None))
+
+    def _answer(self, supervisor: Supervisor, peer: str, call: GetSystemInfo) -> None:
+        packages = self._probed.packages if call.verbose and self._probed else None
+        recipes = self._recipes(self.machine.devices)
+        if self._probed is not None:
+            apply_flm_status(recipes, self._probed.flm, self._probed.flm_version)
+        report = SystemInfo(self.machine, recipes, packages)
+        jobs.reply(supervisor, peer, call.number, report)
+
+    def _begin(self, supervisor: Supervisor) -> None:
+        self._looking = True
+        self._asked_at = supervisor.loop.now()
+        self._job, self._child = jobs.start(supervisor, MODULE, self._ended)
+        self._patience = supervisor.loop.call_later(PROBE_TIMEOUT_S, partial(self._time_out, supervisor))
+
+    def _tell(self, supervisor: Supervisor, peer: str, message: MachineProbed, _payload: bytes) -> None:
+        jobs.dismiss(supervisor, peer)
+        if peer != self._job:
+            return
+        for trouble in message.probe_errors:
+            log.warning("a tool did not answer", problem=trouble)
+        self._probed = message
+        self.machine = merge_probe(self._kernels, message)
+        self._answer_all(supervisor)
+
+    def _answer_all(self, supervisor: Supervisor) -> None:
+        self._looking = False
+        waiting, self._waiting = self._waiting, []
+        for peer, call in waiting:
+            self._answer(supervisor, peer, call)
+
+    def _time_out(self, supervisor: Supervisor) -> None:
+        log.warning("the machine was not looked at in time", seconds=PROBE_TIMEOUT_S)
+        self._answer_all(supervisor)
+        if self._child is not None:
+            supervisor.processes.kill(self._child)
+
+    def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
+        if job == self._job:
+            self._child = None
+            if self._patience is not None:
+                self._patience.cancel()
+            if self._looking:
+                log.warning("nobody looked at the machine", why=why)
+                self._answer_all(supervisor)

@@ -1,0 +1,161 @@
+"""AMD's and NVIDIA's devices on the PCI bus, as the kernel shows them under ``/sys`` and ``/proc``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from protocol.messages.system_info import Gpu, Npu
+from supervisor.machine import pci_ids
+
+_AMD: Final = "0x1002"
+_AMD_PROCESSORS: Final = "0x1022"
+_NVIDIA: Final = "0x10de"
+_NPUS: Final = {"0x1502": "XDNA", "0x17f0": "XDNA2", "0x17f1": "XDNA2"}
+_INTEGRATED: Final = frozenset(
+    {
+        *("gfx902", "gfx909", "gfx90c", "gfx1013", "gfx1033", "gfx1035", "gfx1036", "gfx1037"),
+        *("gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153"),
+    }
+)
+"""Graphics that are part of a processor."""
+_DRIVER: Final = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
+_MODEL: Final = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
+_LARGEST: Final = 1 << 20
+"""Bytes of a file of the kernel: ``cpuinfo`` is long where there are many processors."""
+
+
+def read_text(path: Path) -> str:
+    """Return what a file of the kernel says, empty if there is none."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+class PciDevice(NamedTuple):
+    """A device of the bus."""
+
+    path: Path
+    vendor: str
+    device: str
+    revision: str
+    kind: str
+    """The class's first two bytes: ``0x0300`` is a display."""
+    driver: str
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a display, a 3D controller or a processing accelerator."""
+        return self.kind.startswith("0x03") or self.kind == "0x1200"
+
+
+def devices(root: Path) -> list[PciDevice]:
+    """Return the devices of the makers we know something of, in the order of their addresses."""
+    found = []
+    for path in sorted(root.glob("sys/bus/pci/devices/*")):
+        vendor = read_text(path / "vendor")
+        if vendor in (_AMD, _AMD_PROCESSORS, _NVIDIA):
+            about = (read_text(path / name) for name in ("device", "revision", "class"))
+            device, revision, kind = about
+            found.append(PciDevice(path, vendor, device, revision, kind[:6], _driver(path)))
+    return found
+
+
+def _driver(path: Path) -> str:
+    try:
+        return (path / "driver").readlink().name
+    except OSError:
+        return ""
+
+
+def amd_gpus(root: Path, found: list[PciDevice], kernel: str) -> list[Gpu]:
+    """Return AMD's graphics cards. The driver in the kernel is of the kernel's version."""
+    families = _kfd(root)
+    gpus = []
+    for each in found:
+        if each.vendor == _AMD and each.is_gpu:
+            family = families.get(each.path.name) or _graphics_ip(each.path)
+            version = read_text(root / "sys/module" / each.driver / "version") or kernel if each.driver else ""
+            gpus.append(
+                Gpu(
+                    each.path.name,
+                    read_text(each.path / "product_name")
+                    or pci_ids.device_name(root, each.vendor, each.device, each.revision),
+                    family,
+                    _number(each.path / "mem_info_vram_total"),
+                    each.driver,
+                    version,
+                    _is_integrated(each.path, family),
+                )
+            )
+    return gpus
+
+
+def _number(path: Path) -> int:
+    said = read_text(path)
+    return int(said) if said.isdecimal() else 0
+
+
+def _is_integrated(path: Path, family: str) -> bool:
+    if (path / "board_info").exists():  # the driver has it for cards only
+        return False
+    return family in _INTEGRATED or (not family and read_text(path / "mem_info_vram_vendor") in ("", "unknown"))
+
+
+def _kfd(root: Path) -> dict[str, str]:
+    """Return PCI address → ``gfx…``, by the compute driver's word."""
+    found = {}
+    for path in root.glob("sys/class/kfd/kfd/topology/nodes/*/properties"):
+        said = dict(line.split()[:2] for line in read_text(path).splitlines() if len(line.split()) >= 2)
+        number = said.get("gfx_target_version", "0")
+        place, domain = said.get("location_id", ""), said.get("domain", "0")
+        if number.isdecimal() and int(number) and place.isdecimal() and domain.isdecimal():
+            where = int(place)
+            address = f"{int(domain):04x}:{where >> 8 & 255:02x}:{where >> 3 & 31:02x}.{where & 7}"
+            found[address] = _gfx(int(number) // 10000, int(number) // 100 % 100, int(number) % 100)
+    return found
+
+
+def _graphics_ip(path: Path) -> str:
+    """Return ``gfx…`` by the versions of the chip's parts, which newer drivers show without the compute driver."""
+    parts = path / "ip_discovery/die/0/GC/0"
+    numbers = [read_text(parts / name) for name in ("major", "minor", "revision")]
+    return _gfx(*map(int, numbers)) if all(number.isdecimal() for number in numbers) else ""
+
+
+def _gfx(major: int, minor: int, revision: int) -> str:
+    return f"gfx{major}{minor:x}{revision:x}"
+
+
+def nvidia_driver(root: Path) -> str:
+    """Return the version of NVIDIA's driver, empty if it is not loaded."""
+    found = _DRIVER.search(read_text(root / "proc/driver/nvidia/version") + "\n")
+    return found[1] if found else read_text(root / "sys/module/nvidia/version")
+
+
+def nvidia_gpus(root: Path, found: list[PciDevice]) -> list[Gpu]:
+    """Return NVIDIA's graphics cards; their memory only NVIDIA's own tool tells."""
+    version = nvidia_driver(root)
+    told = {path.name: path for path in root.glob("proc/driver/nvidia/gpus/*")}
+    on_bus = {each.path.name: each for each in found if each.vendor == _NVIDIA and each.is_gpu}
+    gpus = []
+    for address in sorted({*told, *on_bus}):  # in a container the bus may be hidden
+        each = on_bus.get(address)
+        model = _MODEL.search(read_text(told[address] / "information")) if address in told else None
+        name = model[1] if model else pci_ids.device_name(root, each.vendor, each.device, each.revision) if each else ""
+        driver = "nvidia" if address in told or each is None else each.driver
+        gpus.append(Gpu(address, name, driver=driver, driver_version=version if driver == "nvidia" else ""))
+    return gpus
+
+
+def npu(root: Path, found: list[PciDevice], kernel: str) -> Npu | None:
+    """Return AMD's neural processor."""
+    for each in found:
+        if each.vendor == _AMD_PROCESSORS and (each.driver == "amdxdna" or each.device in _NPUS):
+            version = read_text(root / "sys/module/amdxdna/version") or kernel if each.driver else ""
+            name = read_text(each.path / "vbnv") or "AMD NPU"
+            return Npu(name, _NPUS.get(each.device, ""), each.driver, version)
+    return None

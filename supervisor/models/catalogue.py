@@ -1,0 +1,150 @@
+"""Entries of models: the built-in catalogue and what it and ``user_models.json`` may say, in Lemonade's form.
+
+Beyond Lemonade's fields an item may have ``sources``: where the same files can be had, in the order in which
+they are tried (a wheel is pinned by sha256), and ``aliases``: other names that it answers to.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from protocol.failures import LemonbusError
+from protocol.messages.admin import OptionValue
+from protocol.messages.model_files import CheckpointSource
+from protocol.models import checkpoints
+from protocol.models.recipes import ModelType
+
+CATALOGUE_FILE: Final = Path(__file__).parent.parent / "data" / "models.json"
+MAX_NAME_LENGTH: Final = 255
+
+_TYPE_BY_LABEL: Final = {
+    "embeddings": ModelType.EMBEDDING,
+    "embedding": ModelType.EMBEDDING,
+    "reranking": ModelType.RERANKING,
+    "reranker": ModelType.RERANKING,
+    "transcription": ModelType.AUDIO,
+    "audio": ModelType.AUDIO,
+    "image": ModelType.IMAGE,
+    "tts": ModelType.TTS,
+}
+_TYPE_BY_RECIPE: Final = {"whispercpp": ModelType.AUDIO, "sd-cpp": ModelType.IMAGE}
+"""Where labels say nothing, the recipe does."""
+_OPTIONAL_CHECKPOINTS: Final = {"whispercpp": {"npu_cache"}}
+"""Recipe → files of Lemonade's ``checkpoints`` that a model also works without."""
+_LABEL_BY_FLAG: Final = {
+    "reasoning": "reasoning",
+    "vision": "vision",
+    "embedding": "embeddings",
+    "reranking": "reranking",
+}
+"""Switches of a pull request that older files kept instead of labels."""
+
+Text = Annotated[str, Meta(min_length=1, max_length=512)]
+
+
+class CatalogueEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One model that can be named. ``size`` in gigabytes (10⁹ bytes)."""
+
+    name: str
+    checkpoint: str
+    recipe: str
+    sources: list[CheckpointSource] = []
+    """Where its files can be had; empty for files of the extra models directory."""
+    labels: list[str] = []
+    suggested: bool = False
+    size: float = 0.0
+    registered: int = 0
+    """Unix seconds."""
+    path: str = ""
+    """Only for files of the extra models directory: the (first) file."""
+    mmproj: str = ""
+    """Likewise: the vision projector."""
+    aliases: list[str] = []
+    options: dict[str, OptionValue] = {}
+    """Load options that this model wants unless somebody says otherwise."""
+
+    @property
+    def type(self) -> ModelType:
+        """What the labels, or else the recipe, say it does."""
+        by_recipe = _TYPE_BY_RECIPE.get(self.recipe, ModelType.LLM)
+        return next((_TYPE_BY_LABEL[label] for label in self.labels if label in _TYPE_BY_LABEL), by_recipe)
+
+
+class _CatalogueItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    recipe: Text
+    checkpoint: Annotated[str, Meta(max_length=512)] = ""
+    checkpoints: dict[str, Text] = {}
+    mmproj: Annotated[str, Meta(max_length=255)] = ""
+    labels: list[Text] = []
+    suggested: bool = False
+    size: Annotated[float, Meta(ge=0)] = 0.0
+    sources: list[CheckpointSource] = []
+    aliases: list[Text] = []
+    image_defaults: dict[str, OptionValue] = {}
+    recipe_options: dict[str, OptionValue] = {}
+    reasoning: bool = False
+    vision: bool = False
+    embedding: bool = False
+    reranking: bool = False
+
+
+def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
+    """Return the entry that an item of a catalogue file describes; raises ValueError saying what is wrong."""
+    if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+        raise ValueError(f"{checkpoints.printable(name)!r} cannot be a name")
+    try:
+        said = msgspec.convert(item, _CatalogueItem)
+        checkpoint, mmproj = _main_checkpoint(said)
+        sources = said.sources or [CheckpointSource(checkpoint=source_of(said.recipe, checkpoint), mmproj=mmproj)]
+        for source in sources:
+            if isinstance(checkpoints.parse(source.checkpoint), checkpoints.WheelCheckpoint) and not source.sha256:
+                raise ValueError(f"source {source.checkpoint} needs `sha256`")
+    except (msgspec.ValidationError, LemonbusError) as problem:
+        raise ValueError(str(problem)) from None
+    labels = said.labels + [
+        label for flag, label in _LABEL_BY_FLAG.items() if getattr(said, flag) and label not in said.labels
+    ]
+    return CatalogueEntry(
+        name,
+        checkpoint,
+        said.recipe,
+        sources,
+        labels,
+        said.suggested,
+        said.size,
+        registered,
+        aliases=said.aliases,
+        options={**said.image_defaults, **said.recipe_options},
+    )
+
+
+def source_of(recipe: str, checkpoint: str) -> str:
+    """Return a recipe's checkpoint as the grammar of sources writes it: flm's names have no owner."""
+    return f"flm:{checkpoint}" if recipe == "flm" and not checkpoint.startswith("flm:") else checkpoint
+
+
+def _main_checkpoint(said: _CatalogueItem) -> tuple[str, str]:
+    """Return checkpoint and projector, from either of Lemonade's two forms."""
+    checkpoint = said.checkpoint or said.checkpoints.get("main", "")
+    if not checkpoint:
+        raise ValueError("`checkpoint` is missing")
+    strange = sorted(set(said.checkpoints) - {"main", "mmproj"} - _OPTIONAL_CHECKPOINTS.get(said.recipe, set()))
+    if strange:
+        raise ValueError(f"`checkpoints` has {', '.join(strange)}, which recipe {said.recipe} has no use for")
+    mmproj = said.mmproj
+    beside = said.checkpoints.get("mmproj", "")
+    if beside:
+        repo, _, mmproj = beside.rpartition(":")
+        if repo != checkpoint.partition(":")[0]:
+            raise ValueError("`checkpoints.mmproj` must be a file of the same repository")
+    return checkpoint, mmproj
+
+
+def built_in(path: Path = CATALOGUE_FILE) -> dict[str, CatalogueEntry]:
+    """Return the built-in catalogue; raises ValueError if one of its items is wrong (a test reads them all)."""
+    items = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    return {name: entry(name, item) for name, item in items.items()}

@@ -1,0 +1,47 @@
+"""Which models this machine can run, and why not the others. Pure, but for one look at the machine's memory."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple
+
+from protocol.messages.system_info import MachineInfo as Hardware
+from protocol.models.checkpoints import printable
+from protocol.models.devices import Device
+from supervisor.backends.inventory import missing_requirement
+from supervisor.models.catalogue import CatalogueEntry
+from workers.backends.registry import DESCRIPTORS
+
+_USABLE_MEMORY_SHARE: Final = 0.8
+"""Of the memory: what is beside the model needs some, too."""
+
+
+class MachineCapacity(NamedTuple):
+    """What a model needs of a machine: kinds of devices, and bytes of memory (0: unknown)."""
+
+    devices: frozenset[str]
+    memory: int
+
+
+def default_capacity() -> MachineCapacity:
+    """Return what every machine has: a processor, and its memory."""
+    return MachineCapacity(frozenset({Device.CPU}), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def capacity_of(hardware: Hardware) -> MachineCapacity:
+    """Return the same of the machine as its kernel tells; memory of graphics cards counts, models are split over both."""
+    cards = sum(gpu.memory for gpu in (*hardware.amd_gpus, *hardware.nvidia_gpus) if gpu.available)
+    return MachineCapacity(frozenset(hardware.devices), hardware.memory + cards if hardware.memory else 0)
+
+
+def incompatibility(entry: CatalogueEntry, machine: MachineCapacity) -> str:
+    """Return why a model cannot be run on a machine, as a sentence; empty if it can."""
+    descriptor = DESCRIPTORS.get(entry.recipe)
+    if descriptor is None:
+        return f"Recipe {printable(entry.recipe)} is not known here"
+    own = [backend for backend in descriptor.backends if not backend.shares]
+    if all(missing_requirement(backend, machine.devices) for backend in own):
+        return missing_requirement(own[0], machine.devices)
+    if machine.memory and entry.size * 1e9 > _USABLE_MEMORY_SHARE * machine.memory:
+        return f"Needs more than {entry.size:.3g} GB of memory, of which this machine has {machine.memory / 1e9:.3g}"
+    return ""

@@ -1,0 +1,228 @@
+"""The extra models directory: every model file in it can be named ``extra.STEM``, without being registered.
+
+What a file is, its first bytes say (``workers/backends/file_identification.py``): GGUF files of llama.cpp and of
+stable-diffusion.cpp, safetensors files of diffusion models, ggml files of whisper.cpp.  A folder with one GGUF model
+(shards count as one) gives it the folder's name, and a vision projector beside it makes it a vision model.  A folder
+with a ``genai_config.json`` is a model of ONNX Runtime GenAI.  Where two models would have one name, those in folders
+are named by their whole path: ``extra.FOLDER/STEM``.  Folders are read four deep, and again only when one was changed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from protocol.models import checkpoints
+from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
+from workers.backends.file_identification import HEAD, SUFFIXES, Identity, identify
+
+PREFIX: Final = "extra."
+ONNX_RECIPE: Final = "oga-cpu"
+"""What runs a folder of ONNX Runtime GenAI."""
+_MAX_DEPTH: Final = 4
+_MAX_FOLDERS: Final = 2000
+_MOST_READS: Final = 256
+"""Files that one look opens to see what they are, because the supervisor waits for each; the next look goes on from there."""
+_SETTLED_S: Final = 2.0
+"""A folder changed less than this many seconds before it was read may change again under the same time stamp."""
+_GGUF: Final = ".gguf"
+
+
+class _Found(NamedTuple):
+    """A model in the directory that has no name yet."""
+
+    short: str
+    path: Path
+    """The (first) file."""
+    recipe: str
+    labels: tuple[str, ...]
+    registered: int
+    mmproj: str = ""
+
+
+class ExtraModels:
+    """The models found in one directory."""
+
+    def __init__(self, directory: str) -> None:
+        """Find nothing if ``directory`` is empty."""
+        self._root = Path(directory) if directory else None
+        self._modified: dict[Path, int] = {}
+        """Every folder that was read, and when it had been changed, in nanoseconds."""
+        self._settled = False
+        self._reads = 0
+        self._identities: dict[tuple[str, int, int], Identity | None] = {}
+        """Path, time of change and size of a file → what it is. A file that stayed the same is not opened again."""
+        self._found: list[_Found] = []
+        self._unreadable = 0
+        self.entries: dict[str, CatalogueEntry] = {}
+        self.problems: list[str] = []
+        """What is wrong, as of the last time the directory was read."""
+
+    def refresh(self) -> bool:
+        """Read the directory again if it was changed; return whether it was read."""
+        unchanged = self._settled and all(_modified(path) == when for path, when in self._modified.items())
+        if self._root is None or unchanged:
+            return False
+        self._modified, self._found, self.problems = {}, [], []
+        self._reads = self._unreadable = 0
+        known = self._identities
+        self._identities = {}
+        began = time.time_ns()
+        if _is_text(str(self._root)):
+            self._read(self._root, 0, known)
+        else:
+            self._unreadable = 1
+        if self._unreadable:
+            self._report(f"{self._unreadable} files or folders are skipped: their names are not UTF-8")
+        self.entries = self._named()
+        quiet = all(began - when > _SETTLED_S * 1e9 for when in self._modified.values())
+        self._settled = quiet and self._reads <= _MOST_READS
+        return True
+
+    def _report(self, problem: str) -> None:
+        self.problems.append(f"extra models directory: {problem}")
+
+    # Finding.
+
+    def _read(self, folder: Path, depth: int, known: dict[tuple[str, int, int], Identity | None]) -> None:
+        self._modified[folder] = _modified(folder)
+        try:
+            with os.scandir(folder) as found:
+                every = sorted(found, key=lambda item: item.name)
+        except OSError as problem:
+            self._report(f"{folder}: {problem.strerror}")
+            return
+        items = [item for item in every if _is_text(item.name)]
+        self._unreadable += len(every) - len(items)
+        files = [item for item in items if item.name.lower().endswith(SUFFIXES) and _answers_yes(item.is_file)]
+        identities = {item.name: one for item in files if (one := self._identity(item, known)) is not None}
+        self._add_gguf(folder, {name: one for name, one in identities.items() if _is_gguf(name)}, depth)
+        for name in sorted(name for name in identities if not _is_gguf(name)):
+            self._add(folder, name.rpartition(".")[0], name, identities[name])
+        if any(item.name == checkpoints.GENAI_CONFIG and _answers_yes(item.is_file) for item in items):
+            self._add(folder, folder.name, checkpoints.GENAI_CONFIG, Identity(ONNX_RECIPE))
+            return
+        for item in items:
+            if item.name.startswith(".") or not _answers_yes(item.is_dir):
+                continue
+            if depth == _MAX_DEPTH or len(self._modified) >= _MAX_FOLDERS:
+                self._report(f"{item.path} and what is in it are too deep or too many")
+                return
+            self._read(Path(item.path), depth + 1, known)
+
+    def _identity(self, item: os.DirEntry[str], known: dict[tuple[str, int, int], Identity | None]) -> Identity | None:
+        try:
+            facts = item.stat()
+        except OSError:
+            return None
+        key = (item.path, facts.st_mtime_ns, facts.st_size)
+        if key in known:
+            self._identities[key] = known[key]
+            return known[key]
+        self._reads += 1
+        if self._reads > _MOST_READS:
+            return identify(item.name, b"")
+        self._identities[key] = identify(item.name, _head(item.path))
+        return self._identities[key]
+
+    def _add_gguf(self, folder: Path, identities: dict[str, Identity], depth: int) -> None:
+        """Add the GGUF models of one folder."""
+        projectors = [name for name, one in identities.items() if checkpoints.is_projector(name) or not one.recipe]
+        there = frozenset(identities)
+        models: dict[str, str] = {}
+        for file in sorted(there.difference(projectors), reverse=True):
+            models[checkpoints.stem(file)] = file
+        alone = len(models) == 1
+        for stem, file in sorted(models.items()):
+            if not checkpoints.complete_shards(file, there):
+                self._report(f"{folder / file} is one of several shards, and not all of them are there")
+                continue
+            mmproj = str(folder / projectors[0]) if projectors and (alone or depth) else ""
+            self._add(folder, folder.name if alone and depth else stem, file, identities[file], mmproj)
+
+    def _add(self, folder: Path, short: str, file: str, identity: Identity, mmproj: str = "") -> None:
+        labels = ("custom", *(["vision"] if mmproj else []), *identity.labels)
+        registered = self._modified[folder] // 10**9
+        self._found.append(_Found(short, folder / file, identity.recipe, labels, registered, mmproj))
+
+    # Naming.
+
+    def _named(self) -> dict[str, CatalogueEntry]:
+        """Give every model its name: short, or by its path where others would have the same short name."""
+        shared = Counter(found.short for found in self._found)
+        entries: dict[str, CatalogueEntry] = {}
+        for found in self._found:
+            name = PREFIX + (found.short if shared[found.short] == 1 else self._by_path(found))
+            problem = _problem_of(name, entries)
+            if problem:
+                self._report(f"{found.path} {problem}")
+                continue
+            folder = found.path.name == checkpoints.GENAI_CONFIG
+            entries[name] = CatalogueEntry(
+                name=name,
+                checkpoint=found.path.parent.name if folder else found.path.name,
+                recipe=found.recipe,
+                labels=list(found.labels),
+                registered=found.registered,
+                path=str(found.path),
+                mmproj=found.mmproj,
+            )
+        return entries
+
+    def _by_path(self, found: _Found) -> str:
+        folder = "" if self._root is None else str(found.path.parent.relative_to(self._root))
+        if found.path.name == checkpoints.GENAI_CONFIG:
+            return folder
+        stem = checkpoints.stem(found.path.name) if _is_gguf(found.path.name) else found.path.stem
+        return stem if folder == "." else f"{folder}/{stem}"
+
+
+def _problem_of(name: str, entries: dict[str, CatalogueEntry]) -> str:
+    if len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        return "has a name that cannot be shown"
+    return f"is not used: {name} is another file already" if name in entries else ""
+
+
+def _is_gguf(name: str) -> bool:
+    return name.lower().endswith(_GGUF)
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name is UTF-8: Python has other bytes of a name as lone surrogates, which no message can carry."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _answers_yes(question: Callable[[], bool]) -> bool:
+    """Return what the disk says of an item; no to a link that goes in circles, or where nobody may look."""
+    try:
+        return question()
+    except OSError:
+        return False
+
+
+def _head(path: str) -> bytes:
+    """Return the first bytes of a file; nothing if it cannot be read."""
+    try:
+        # A pipe that took the file's place meanwhile is not waited for.
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.read(file, HEAD)
+        finally:
+            os.close(file)
+    except OSError:
+        return b""
+
+
+def _modified(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,182 @@
+"""Which files of this machine an entry means, if they are there: read from the disk at every question.
+
+The hub's cache is read as its documentation lays it out (``models--OWNER--REPO/snapshots/REVISION/…``); its
+library is not imported, because the supervisor must not pay for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from protocol.failures import Code, Failure
+from protocol.messages.model_files import CheckpointSource
+from protocol.models import checkpoints
+from protocol.models.checkpoints import GENAI_CONFIG, HubCheckpoint, TagCheckpoint
+from protocol.runtime import small_files
+from protocol.wire.decoding import DECODE_ERRORS
+from supervisor.models.catalogue import CatalogueEntry
+
+
+class ModelFiles(NamedTuple):
+    """The files of a model that is there. ``size`` in bytes, all of them together; ``modified`` in Unix seconds."""
+
+    path: str
+    mmproj: str
+    size: int
+    modified: int
+
+
+def locate(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
+    """Return the files of an entry, or None if one of them is missing."""
+    if entry.path:
+        return _in_extra_directory(entry)
+    return next((files for source in entry.sources if (files := _of_source(source, cache_dir))), None)
+
+
+def locate_for_use(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
+    """Return the files of an entry that somebody wants to use, or None if they are to be fetched.
+
+    Raises ``load_failed`` for one of the extra models directory that is not whole: it can be fetched from nowhere.
+    """
+    found = locate(entry, cache_dir)
+    if found is None and entry.path:
+        said = f"{entry.name} cannot be loaded: {_broken_reason(entry)}; put a whole one in its place"
+        raise Failure(Code.LOAD_FAILED, said, model=entry.name, detail=entry.path).raised()
+    return found
+
+
+def expected_files(entry: CatalogueEntry) -> ModelFiles:
+    """Return what is known of files that are still to come: the tag of a model that ``flm`` will keep, and no paths."""
+    places = (checkpoints.parse(source.checkpoint) for source in entry.sources)
+    return ModelFiles(next((place.tag for place in places if isinstance(place, TagCheckpoint)), ""), "", 0, 0)
+
+
+def _in_extra_directory(entry: CatalogueEntry) -> ModelFiles | None:
+    return _with_size(_parts(entry.path), entry.mmproj)
+
+
+def _parts(path: str) -> list[str]:
+    """Return the files of which one of the extra models directory is the first; of a folder of ONNX the last.
+
+    A folder of GGUF files is not looked through: it may have thousands, and each of them asks.
+    """
+    name = path.rpartition("/")[2]
+    folder = path.removesuffix(name)
+    if name == GENAI_CONFIG:
+        return [*(folder + each for each in walk(Path(folder)) if each != GENAI_CONFIG), path]
+    return [folder + each for each in checkpoints.shards(name)]
+
+
+def _broken_reason(entry: CatalogueEntry) -> str:
+    try:
+        for path in _parts(entry.path):
+            os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return "its file is missing"
+    except OSError as problem:
+        return f"its file cannot be read ({problem.strerror})"
+    return "its file is empty"
+
+
+def _of_source(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:
+    place = checkpoints.parse(source.checkpoint)
+    if isinstance(place, TagCheckpoint):
+        return _located_by_tag(place, cache_dir)
+    if not isinstance(place, HubCheckpoint):
+        file = place.file(cache_dir)
+        return _with_size([file], file.parent)
+    if not os.path.isdir(f"{checkpoints.hub_cache()}/{place.folder}"):  # noqa: PTH112
+        return None  # as nearly always: a whole catalogue asks, so it has to be quick
+    for snapshot in snapshots(checkpoints.hub_cache() / place.folder):
+        names = list(walk(snapshot))
+        chosen = checkpoints.choose_files(names, place.variant)
+        projector = checkpoints.projector(names, source.mmproj)
+        if chosen and (projector or not source.mmproj):
+            files = _with_size([snapshot / name for name in chosen], snapshot / projector)
+            if files:
+                return files
+    return None
+
+
+def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
+    """Return every file that belongs to an entry, in all snapshots and of all its sources; whole or not."""
+    found: set[Path] = set()
+    for source in entry.sources:
+        place = checkpoints.parse(source.checkpoint)
+        if isinstance(place, TagCheckpoint):
+            found |= _existing(place.mark(cache_dir))
+        elif not isinstance(place, HubCheckpoint):
+            found |= _existing(place.file(cache_dir))
+        else:
+            for snapshot in snapshots(checkpoints.hub_cache() / place.folder):
+                names = list(walk(snapshot))
+                chosen = [*checkpoints.choose_files(names, place.variant), checkpoints.projector(names, source.mmproj)]
+                found |= {snapshot / name for name in chosen if name}
+    return found
+
+
+def _existing(path: Path) -> set[Path]:
+    # Path's own raises for a name that no disk takes, and where nobody may look.
+    return {path} if os.path.exists(path) else set()  # noqa: PTH110
+
+
+def _located_by_tag(place: TagCheckpoint, cache_dir: str) -> ModelFiles | None:
+    """Return what was noted of a model that ``flm`` keeps: its tag is all that it is loaded by."""
+    mark = place.mark(cache_dir)
+    try:
+        facts = mark.stat()
+        noted = msgspec.json.decode(small_files.read_small_file(mark), type=dict[str, Any])
+    except (OSError, *DECODE_ERRORS):
+        return None
+    size = noted.get("size", 0)
+    return ModelFiles(place.tag, "", size if isinstance(size, int) else 0, int(facts.st_mtime))
+
+
+def snapshots(repo: Path) -> Iterator[Path]:
+    """Yield the snapshots of a cached repository, the one that ``main`` points to first."""
+    try:
+        main = small_files.read_small_file(repo / "refs" / "main").decode("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        main = ""
+    try:
+        revisions = list((repo / "snapshots").iterdir())
+    except OSError:
+        return
+    yield from sorted(revisions, key=lambda folder: (folder.name != main, folder))
+
+
+def walk(folder: Path, prefix: str = "") -> Iterator[str]:
+    """Yield the names of all files below a folder, with ``prefix`` before them."""
+    try:
+        with os.scandir(folder) as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    yield from walk(Path(item.path), f"{prefix}{item.name}/")
+                else:
+                    yield prefix + item.name
+    except OSError:
+        return
+
+
+def _with_size(paths: Sequence[str | Path], mmproj: str | Path) -> ModelFiles | None:
+    """Return the files with their size; ``mmproj`` is a folder, or nothing, where there is no projector."""
+    size = modified = 0
+    try:
+        for path in paths:
+            facts = os.stat(path)  # noqa: PTH116 - no pathlib where a listing asks for thousands
+            size += facts.st_size
+            modified = max(modified, int(facts.st_mtime))
+        beside = bool(mmproj) and Path(mmproj).is_file()
+        size += Path(mmproj).stat().st_size if beside else 0
+    except OSError:
+        return None
+    if not size:
+        return None
+    last = Path(paths[-1]) if str(paths[-1]).endswith(GENAI_CONFIG) else None
+    path = last.parent if last and last.name == GENAI_CONFIG else paths[0]
+    return ModelFiles(str(path), str(mmproj) if beside else "", size, modified)

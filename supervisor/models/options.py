@@ -1,0 +1,160 @@
+"""Load options: checked against the recipe's descriptor, and those that were saved for a model.
+
+Request > ``recipe_options.json`` > settings.  A request's wrong option is the caller's error; a wrong one in the
+file is reported and left out, so that a typing error there costs one option and not the server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.messages.admin import OptionValue
+from protocol.models.checkpoints import printable
+from protocol.models.recipes import LoadOption, RecipeDescriptor
+from supervisor.models import state_files
+from workers.backends.registry import ARGUMENT_CHECKS, DESCRIPTORS
+
+FILE: Final = "recipe_options.json"
+Options = dict[str, OptionValue]
+
+
+def check(descriptor: RecipeDescriptor, given: Mapping[str, Any]) -> Options:
+    """Return the options as the recipe knows them; raises ``invalid_request`` naming the wrong one."""
+    return {name: _checked(descriptor, name, value) for name, value in given.items()}
+
+
+def _checked(descriptor: RecipeDescriptor, name: str, value: Any) -> OptionValue:
+    option = descriptor.option(name)
+    if option is None:
+        known = ", ".join(option.name for option in descriptor.options)
+        raise invalid(
+            f"{printable(name)} is no option of recipe {descriptor.recipe}; there are: {known}", printable(name)
+        )
+    if option.kind in ("int", "number"):
+        return _number(option, value)
+    if not isinstance(value, str):
+        raise invalid(f"{name} must be a string, not {_word(value)}", name)
+    if option.kind == "args":
+        ARGUMENT_CHECKS[name](value)
+    elif option.choices and value not in (*option.choices, "default"):
+        raise invalid(f"{name} must be one of {', '.join(option.choices)}, not {printable(value)!r}", name)
+    return value
+
+
+def _number(option: LoadOption, value: Any) -> OptionValue:
+    kinds = (int,) if option.kind == "int" else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+        what = "a whole number" if option.kind == "int" else "a number"
+        raise invalid(f"{option.name} must be {what}, not {_word(value)}", option.name)
+    if (option.least is not None and value < option.least) or (option.most is not None and value > option.most):
+        least = f" from {option.least:.15g}" if option.least is not None else ""
+        most = f" up to {option.most:.15g}" if option.most is not None else ""
+        raise invalid(f"{option.name} must be{least}{most}", option.name)
+    return value
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return {str: "a string", bool: "a boolean", int: "a number", list: "a list", dict: "an object"}.get(
+        type(value), "null"
+    )
+
+
+def defaults(descriptor: RecipeDescriptor, settings: Settings) -> Options:
+    """Return what the settings, or else the recipe, say for each option; what says nothing is left out."""
+    # `sd-cpp_backend` can be no setting's name.
+    found = {each.name: getattr(settings, each.name.replace("-", ""), each.default) for each in descriptor.options}
+    return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise ``invalid_request`` for the first setting that some recipe would not take as the option it stands for."""
+    for descriptor in DESCRIPTORS.values():
+        for name, value in defaults(descriptor, settings).items():
+            try:
+                _checked(descriptor, name, value)
+            except LemonbusError as problem:
+                setting = name.replace("-", "")
+                raise invalid(str(problem).replace(name, setting), setting) from problem
+
+
+class ModelOptions:
+    """``recipe_options.json``: the options that were saved, by the registered name of their model."""
+
+    def __init__(self, path: Path, descriptor_of: Callable[[str], RecipeDescriptor]) -> None:
+        """Nothing is read yet. ``descriptor_of``: registered name → its recipe's descriptor, or a failure."""
+        self._path = path
+        self._descriptor_of = descriptor_of
+        self._mark: state_files.FileVersion | None = None
+        self._items: dict[str, Any] = {}
+        self.problems: list[str] = []
+        """What was wrong in the file; the reader of this list empties it."""
+
+    def refresh(self) -> None:
+        """Read the file if it was changed. A broken one is moved aside."""
+        mark = state_files.file_version(self._path)
+        if mark == self._mark:
+            return
+        self._mark = mark
+        try:
+            self._items = state_files.read_json_object(self._path)
+        except ValueError as problem:
+            self._items = {}
+            self.problems.append(f"{problem}; {state_files.move_broken_file(self._path)}")
+            self._mark = state_files.file_version(self._path)
+        except OSError as problem:
+            self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
+        for name, item in self._items.items():
+            if not isinstance(item, dict):
+                self.problems.append(f"{FILE}: {printable(name)}: expected an object")
+
+    def check(self, model: str, given: Mapping[str, Any]) -> Options:
+        """Return a request's options as the model's recipe knows them; raises ``invalid_request``."""
+        return check(self._descriptor_of(model), given)
+
+    def of(self, model: str) -> Options:
+        """Return what was saved for a model; what its recipe does not take is reported and left out."""
+        self.refresh()
+        descriptor = self._descriptor_of(model)
+        item = self._items.get(model)
+        good: Options = {}
+        for name, value in item.items() if isinstance(item, dict) else ():
+            try:
+                good[name] = _checked(descriptor, name, value)
+            except LemonbusError as problem:
+                self.problems.append(f"{FILE}: {printable(model)}: {problem}")
+        return good
+
+    def save(self, model: str, given: Mapping[str, Any]) -> None:
+        """Replace what is saved for a model by a request's options, by nothing if there are none.
+
+        Raises ``invalid_request``, and ``internal_error`` if the file cannot be written.
+        """
+        good = self.check(model, given)
+        self.refresh()
+        items = {name: item for name, item in self._items.items() if name != model}
+        if good:
+            items[model] = good
+        self._write(model, items)
+
+    def drop(self, model: str) -> None:
+        """Forget what is saved for a model that will not be known any more; raises like :meth:`save`."""
+        self.refresh()
+        if model in self._items:
+            self._write(model, {name: item for name, item in self._items.items() if name != model})
+
+    def _write(self, model: str, items: dict[str, Any]) -> None:
+        try:
+            state_files.replace_file(self._path, msgspec.json.format(msgspec.json.encode(items), indent=2) + b"\n")
+        except OSError as problem:
+            reason = f"the options could not be saved: {problem.strerror}"
+            raise Failure(Code.INTERNAL, reason, model=model, detail=str(problem)).raised() from problem
+        self._items, self._mark = items, state_files.file_version(self._path)

@@ -1,0 +1,124 @@
+"""Registering a model: what may be registered, and writing it down once its files are there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, Final
+
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.messages.model_files import Registration
+from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, parse, printable
+from protocol.runtime import logs
+from supervisor.models import catalogue, files
+from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
+from supervisor.models.names import LATEST
+from supervisor.models.user_models import PREFIX
+from supervisor.runtime.supervisor import Supervisor
+from workers.backends.registry import DESCRIPTORS
+
+CUSTOM: Final = "custom"
+"""The label of what users registered."""
+_LABEL_BY_RECIPE: Final = {"whispercpp": "transcription", "sd-cpp": "image"}
+"""Recipe → the label of what all of its models do, as the built-in ones have it."""
+_INVALID_NAME: Final = re.compile(r"[/\\]|^\.*$|^\s|\s$")
+_FILE_KINDS: Final = {"llamacpp": ("GGUF file", ".gguf"), "whispercpp": ("ggml file", ".bin", ".gguf")}
+"""Recipe → what it loads, in words, and how its name may end."""
+_FOLDER_RECIPES: Final = ("oga-cpu", "oga-hybrid", "oga-npu", "ryzenai-llm")
+"""Recipes that load a folder."""
+
+log = logs.get_logger()
+
+
+def entry_from_registration(name: str, said: Registration) -> CatalogueEntry:
+    """Return the entry that somebody wants; raises ``invalid_request`` naming what is wrong."""
+    check_name(name)
+    if said.recipe not in DESCRIPTORS:
+        known = ", ".join(DESCRIPTORS)
+        raise invalid(f"there is no recipe {printable(said.recipe)!r}; there are: {known}", "recipe")
+    place = _parse_checkpoint(said)
+    if said.mmproj and (said.recipe != "llamacpp" or not isinstance(place, HubCheckpoint)):
+        raise invalid(f"a model of recipe {said.recipe} has no `mmproj`", "mmproj")
+    if ".." in said.mmproj.split("/") or said.mmproj.startswith("/") or "\\" in said.mmproj:
+        raise invalid(f"{printable(said.mmproj)!r} is no file of a repository", "mmproj")
+    try:
+        return catalogue.entry(name, item_of(said))
+    except ValueError as problem:
+        raise invalid(printable(str(problem), 300), "checkpoint") from None
+
+
+def check_name(name: str) -> None:
+    """Raise ``invalid_request`` unless this can be the name of a user's model."""
+    bare = name.removeprefix(PREFIX)
+    if not name.startswith(PREFIX) or not bare:
+        raise invalid(f"the name of a model that is registered must be `{PREFIX}NAME`", "model_name")
+    if len(name) > MAX_NAME_LENGTH:
+        raise invalid(f"`model_name` must be at most {MAX_NAME_LENGTH} characters", "model_name")
+    if not bare.isprintable() or _INVALID_NAME.search(bare) or bare.startswith(PREFIX) or bare.endswith(LATEST):
+        raise invalid(
+            f"`model_name` must be {PREFIX}NAME without slashes, control characters, spaces at its ends or {LATEST}",
+            "model_name",
+        )
+
+
+def _parse_checkpoint(said: Registration) -> HubCheckpoint | TagCheckpoint:
+    if "/" not in said.checkpoint and said.recipe != "flm":
+        what = "owner/repo or owner/repo:variant of a Hugging Face hub"
+        raise invalid(f"`checkpoint` must be {what}, not {printable(said.checkpoint)!r}", "checkpoint")
+    place = parse(catalogue.source_of(said.recipe, said.checkpoint))
+    if isinstance(place, HubCheckpoint if said.recipe != "flm" else TagCheckpoint):
+        return place
+    raise invalid(f"{printable(said.checkpoint)!r} is no checkpoint for recipe {said.recipe}", "checkpoint")
+
+
+def item_of(said: Registration) -> dict[str, Any]:
+    """Return what ``user_models.json`` says of such a model, in Lemonade's words."""
+    labels = [CUSTOM, *said.labels]
+    if said.mmproj and "vision" not in labels:
+        labels.append("vision")
+    if said.recipe in _LABEL_BY_RECIPE:
+        labels.append(_LABEL_BY_RECIPE[said.recipe])
+    item: dict[str, Any] = {"checkpoint": said.checkpoint, "recipe": said.recipe, "suggested": True, "labels": labels}
+    return {**item, "mmproj": said.mmproj} if said.mmproj else item
+
+
+def register_downloaded(supervisor: Supervisor, entry: CatalogueEntry) -> None:
+    """The files of a model are there: register it. Raises what is in the way of that."""
+    found = files.locate(entry, supervisor.settings.cache_dir)
+    if found is None:
+        raise Failure(Code.DOWNLOAD_FAILED, f"model {entry.name} is not whole", model=entry.name).raised()
+    problem = unloadable_reason(entry.recipe, found.path)
+    if problem:
+        raise Failure(
+            Code.INVALID_REQUEST, f"{entry.checkpoint} {problem}", model=entry.name, param="checkpoint"
+        ).raised()
+    mmproj = entry.sources[0].mmproj
+    item: Mapping[str, Any] = {
+        "checkpoint": entry.checkpoint,
+        "recipe": entry.recipe,
+        "suggested": entry.suggested,
+        "labels": entry.labels,
+        **({"mmproj": mmproj} if mmproj else {}),
+        **({"size": round(found.size / 1e9, 4)} if found.size else {}),
+    }
+    supervisor.models.register(entry.name, item)
+    log.info("registered", model=entry.name, checkpoint=entry.checkpoint, recipe=entry.recipe)
+
+
+def unloadable_reason(recipe: str, path: str) -> str:
+    """Return why a recipe cannot load what was downloaded, empty if it may."""
+    name = PurePath(path).name.lower()
+    if recipe in _FOLDER_RECIPES:
+        return f"is no ONNX model, which recipe {recipe} needs" if name.endswith((".gguf", ".bin")) else ""
+    what, *ends = _FILE_KINDS.get(recipe, ("", ""))
+    return "" if name.endswith(tuple(ends)) else f"is no {what}, which recipe {recipe} needs"
+
+
+def try_register_downloaded(supervisor: Supervisor, entry: CatalogueEntry) -> Failure | None:
+    """Register a model; return what was in the way."""
+    try:
+        register_downloaded(supervisor, entry)
+    except LemonbusError as problem:
+        return problem.failure
+    return None

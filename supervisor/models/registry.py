@@ -1,0 +1,303 @@
+"""All models that can be named here: built-in, registered by users, found in the extra models directory.
+
+The supervisor's loop asks; nothing is answered from memory that the disk could know better, and every look at
+the disk is a few ``stat`` calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, invalid
+from protocol.messages.admin import ModelEntry, OptionValue
+from protocol.messages.model_files import CheckpointSource
+from protocol.models import checkpoints
+from protocol.models.recipes import BackendDescriptor, ModelSpec, RecipeDescriptor
+from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
+from supervisor.models import catalogue, compatibility, files, names, options, user_models
+from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.extra_models import ExtraModels
+from supervisor.models.files import ModelFiles
+from supervisor.models.user_models import UserModels
+from workers.backends.registry import DESCRIPTORS, backend_class
+
+MAX_ADOPTED: Final = 256
+"""Checkpoints that have an entry without being registered; the oldest gives way."""
+MAX_REPORTED: Final = 1000
+"""Problems that are remembered, so that each is told once."""
+
+
+class ModelRegistry:
+    """Names in, entries and specs out."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read all three kinds once, so that what is wrong is known at the start (``problems``)."""
+        self._settings = settings
+        self._built_in = catalogue.built_in()
+        self._user = UserModels(Path(settings.state_dir) / user_models.FILE)
+        self.machine = compatibility.default_capacity()
+        """What decides which models are shown as runnable."""
+        self.deleting: set[str] = set()
+        """Models that are being deleted: nobody may have them."""
+        self._implicit: dict[str, CatalogueEntry] = {}
+        self._extra = ExtraModels(settings.extra_models_dir)
+        self.options = options.ModelOptions(Path(settings.state_dir) / options.FILE, self.descriptor)
+        """The options saved for models, by registered name."""
+        self._all: dict[str, CatalogueEntry] = {}
+        self._by_checkpoint: dict[str, CatalogueEntry] = {}
+        self._reported: set[str] = set()
+        self._devices: dict[tuple[str, frozenset[str]], str] = {}
+        self.problems: list[str] = []
+        """Lines for the log: what is wrong in a file or directory, once each. The reader empties the list."""
+        self._index()
+        self._refresh(starting=True)
+
+    # what is there
+
+    def _refresh(self, starting: bool = False) -> None:
+        changed = self._user.refresh(starting)
+        if self._extra.refresh():
+            changed = True
+            self._report(self._extra.problems)
+        if changed:
+            self._index()
+        self.options.refresh()
+        self._collect()
+
+    def _index(self) -> None:
+        self._all = {**self._built_in, **self._user.entries, **self._extra.entries, **self._implicit}
+        self._by_checkpoint = names.checkpoints_of(self._all)
+
+    def _report(self, problems: list[str]) -> None:
+        fresh = [problem for problem in problems if problem not in self._reported]
+        if len(self._reported) > MAX_REPORTED:
+            self._reported.clear()
+        self._reported.update(fresh)
+        self.problems += fresh
+
+    def _collect(self) -> None:
+        for found in (self.options.problems, self._user.problems):
+            self._report(found)
+            found.clear()
+
+    # names
+
+    def find(self, name: str) -> CatalogueEntry | None:
+        """Return the entry a name means, or None."""
+        found = names.find(name, self._all, self._by_checkpoint)
+        if found is None or found.name in self._user.entries or found.path:
+            self._refresh()
+            found = names.find(name, self._all, self._by_checkpoint)
+        return found
+
+    def resolve(self, name: str) -> CatalogueEntry:
+        """Return the entry a name means; raises ``model_not_found`` with the most similar names."""
+        found = self.find(name)
+        if found is None:
+            raise names.not_found(name, self._all).raised()
+        self.check_stays(found.name)
+        return found
+
+    def check_stays(self, name: str) -> None:
+        """Raise ``conflict`` if a model is being deleted."""
+        if name in self.deleting:
+            raise Failure(Code.CONFLICT, f"model {name} is being deleted", model=name).raised()
+
+    def resolve_or_adopt(self, name: str, recipe: str = "llamacpp") -> CatalogueEntry:
+        """Return the entry a name means; a checkpoint that nobody registered gets one of its own name.
+
+        Such an entry is forgotten at the end of the house.
+        """
+        known = self.find(name)
+        if known or "/" not in name:
+            return known or self.resolve(name)
+        checkpoint = name.removeprefix("hf:")
+        try:
+            adopted = catalogue.entry(checkpoint, {"checkpoint": checkpoint, "recipe": recipe})
+        except ValueError as problem:
+            raise invalid(str(problem), "model") from None
+        while len(self._implicit) >= MAX_ADOPTED:
+            del self._implicit[next(iter(self._implicit))]
+        self._implicit[checkpoint] = adopted
+        self._index()
+        return adopted
+
+    # registration
+
+    def registered(self, name: str) -> CatalogueEntry | None:
+        """Return the entry that a user registered under exactly this name, None if there is none.
+
+        Raises ``conflict`` if ``user_models.json`` has one that makes no sense: it is its writer's to correct.
+        """
+        self._refresh()
+        found = self._user.entries.get(name)
+        if found is None and self._user.has(name):
+            reason = f"{user_models.FILE} has an entry {name} that cannot be read: correct it, or take it out"
+            raise Failure(Code.CONFLICT, reason, model=name).raised()
+        return found
+
+    def register(self, name: str, item: Mapping[str, Any]) -> None:
+        """Write an entry into ``user_models.json``; raises ``internal_error`` and changes nothing if it cannot be."""
+        self._user.put(name, item)
+        self._index()
+
+    def forget(self, entry: CatalogueEntry) -> None:
+        """Take an entry of a user's out of ``user_models.json``, or a checkpoint's that nobody registered out of mind.
+
+        What was saved for it goes too. Raises ``internal_error`` if the file cannot be written.
+        """
+        if entry.name in self._user.entries:
+            self.options.drop(entry.name)
+            self._user.drop(entry.name)
+        self._implicit.pop(entry.name, None)
+        self._index()
+
+    def others(self, entry: CatalogueEntry) -> list[CatalogueEntry]:
+        """Return every other entry: their files are not this one's to take away."""
+        self._refresh()
+        return [other for other in self._all.values() if other.name != entry.name]
+
+    # what the APIs show
+
+    def entries(self, show_all: bool) -> list[ModelEntry]:
+        """Return the downloaded models, or with ``show_all`` every model, in the order of the catalogues."""
+        self._refresh()
+        shown = [self._shown(entry) for entry in self._all.values()]
+        return [entry for entry in shown if show_all or entry.downloaded]
+
+    def entry(self, name: str) -> ModelEntry:
+        """Return one model as the APIs show it; raises ``model_not_found``."""
+        return self._shown(self.resolve(name))
+
+    def _shown(self, entry: CatalogueEntry) -> ModelEntry:
+        found = files.locate(entry, self._settings.cache_dir)
+        return ModelEntry(
+            id=entry.name,
+            created=found.modified if found else entry.registered,
+            checkpoint=entry.checkpoint,
+            recipe=entry.recipe,
+            type=entry.type.value,
+            downloaded=found is not None,
+            device=self._device(entry.recipe),
+            dtype=_dtype(entry, found),
+            labels=entry.labels,
+            size=round(found.size / 1e9, 4) if found and found.size else entry.size,
+            suggested=entry.suggested,
+            aliases=entry.aliases,
+            unsupported_reason=compatibility.incompatibility(entry, self.machine),
+        )
+
+    def _device(self, recipe: str) -> str:
+        """Return what models of a recipe run on here unless somebody says otherwise."""
+        key = recipe, self.machine.devices
+        if key not in self._devices:
+            descriptor = DESCRIPTORS.get(recipe)
+            chosen = options.defaults(descriptor, self._settings) if descriptor else {}
+            backend = _backend(descriptor, chosen, self.machine.devices) if descriptor else None
+            self._devices[key] = backend.device if backend else "cpu"
+        return self._devices[key]
+
+    # loading and downloading
+
+    def located(self, name: str) -> ModelFiles | None:
+        """Return the files of a model, None if not all of them are there; raises as :meth:`resolve` and ``load_failed``."""
+        return files.locate_for_use(self.resolve(name), self._settings.cache_dir)
+
+    def downloaded(self, name: str) -> bool:
+        """Return whether all files of a model are there; raises like :meth:`located`."""
+        return self.located(name) is not None
+
+    def sources(self, name: str) -> list[CheckpointSource]:
+        """Return where the files of a model can be had, in the order to try; raises ``model_not_found``."""
+        return self.resolve(name).sources
+
+    def serves(self, model: str | CatalogueEntry | ModelSpec, endpoint: str) -> bool:
+        """Return whether a model of this type and recipe answers an endpoint of the middle language."""
+        known = self.resolve(model) if isinstance(model, str) else model
+        descriptor = DESCRIPTORS.get(known.recipe)
+        return descriptor is not None and endpoint in descriptor.serves.get(known.type, [])
+
+    def spec(
+        self, name: str, asked: Mapping[str, OptionValue], *, afresh: bool = False, found: ModelFiles | None = None
+    ) -> ModelSpec:
+        """Return what a worker needs to load a model with the options that were asked for.
+
+        ``afresh``: as if nothing was saved for it, because what was is about to be replaced.  ``found``: its files,
+        as :meth:`located` has them, or what is expected of those that are still to be fetched; else they are looked
+        for.
+        Raises ``model_not_found``, ``invalid_request`` for an option, ``unsupported_operation`` for the recipe,
+        and ``not_loaded`` if the files are looked for and not there.
+        """
+        entry = self.resolve(name)
+        descriptor = self.descriptor(entry.name)
+        chosen = {
+            **options.defaults(descriptor, self._settings),
+            **{key: value for key, value in entry.options.items() if descriptor.option(key)},
+            **({} if afresh else self.options.of(entry.name)),
+            **options.check(descriptor, asked),
+        }
+        self._collect()
+        found = found or files.locate(entry, self._settings.cache_dir)
+        if found is None:
+            raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
+        backend = _backend(descriptor, chosen, self.machine.devices)
+        return ModelSpec(
+            name=entry.name,
+            checkpoint=entry.checkpoint,
+            recipe=entry.recipe,
+            backend=backend.name,
+            type=entry.type.value,
+            path=found.path,
+            mmproj=found.mmproj,
+            options=chosen,
+            labels=entry.labels,
+            size=found.size,
+            pinned=any(self._is(entry, pinned) for pinned in self._settings.pin),
+            device=backend.device,
+            npu=backend.npu,
+            restartable=descriptor.restartable,
+        )
+
+    def precheck(self, spec: ModelSpec) -> None:
+        """Raise what is wrong with the options or the backend, before a model that runs is ended or files are fetched."""
+        backend_class(spec.recipe)(spec, self._settings).check()
+
+    def _is(self, entry: CatalogueEntry, name: str) -> bool:
+        found = names.find(name, self._all, self._by_checkpoint)
+        return found is not None and found.name == entry.name
+
+    def descriptor(self, name: str) -> RecipeDescriptor:
+        """Return the recipe of a model; raises ``unsupported_operation`` if it cannot be run here."""
+        entry = self.resolve(name)
+        descriptor = DESCRIPTORS.get(entry.recipe)
+        if descriptor is None:
+            raise Failure(
+                Code.UNSUPPORTED,
+                f"model {entry.name} needs recipe {checkpoints.printable(entry.recipe)}, which cannot be run here",
+                model=entry.name,
+            ).raised()
+        return descriptor
+
+
+def _dtype(entry: CatalogueEntry, found: ModelFiles | None) -> str:
+    """Return the type of a model's weights, as its file's name tells, or else its checkpoint."""
+    return (checkpoints.dtype(found.path.rpartition("/")[2]) if found else "") or checkpoints.dtype(entry.checkpoint)
+
+
+def _backend(descriptor: RecipeDescriptor, chosen: options.Options, devices: Collection[str] = ()) -> BackendDescriptor:
+    """Return the backend that was chosen, else the first that a machine with these devices could run, else the first."""
+    wanted = str(chosen.get(f"{descriptor.recipe}_backend", ""))
+    if wanted in ("", DEFAULT_BACKEND):
+        return next(
+            (each for each in descriptor.backends if not missing_requirement(each, devices)), descriptor.backends[0]
+        )
+    found = descriptor.backend(wanted)
+    if found is None:
+        known = ", ".join(backend.name for backend in descriptor.backends)
+        raise invalid(
+            f"{descriptor.recipe}_backend must be one of {known}, not {wanted!r}", f"{descriptor.recipe}_backend"
+        )
+    return found

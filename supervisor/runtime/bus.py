@@ -1,0 +1,137 @@
+"""The supervisor's sockets: the ROUTER of the control plane and the PULL of the log records.
+
+All sends are NOBLOCK.  A peer that does not read fills its own bounded outbox and nobody else's; a peer that
+is not there is an event, not an error.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import zmq
+from msgspec import Struct
+
+from protocol.runtime.loop import Loop
+from protocol.wire import endpoints, envelope, frames
+
+MAX_OUTBOX_MESSAGES: Final = 4096
+MAX_OUTBOX_BYTES: Final = 64 * 1024 * 1024
+RETRY_INTERVAL_S: Final = 0.005
+_MESSAGES_PER_TURN: Final = 256
+_LOG_MESSAGES_PER_TURN: Final = 512
+_MAX_LOG_BYTES: Final = 65536
+
+Received = Callable[[str, Any, bytes], None]
+
+
+class _Outbox:
+    """Messages that a peer could not take yet."""
+
+    def __init__(self) -> None:
+        self.messages: deque[bytes] = deque()
+        self.size = 0
+
+    def put(self, frame: bytes) -> bool:
+        self.messages.append(frame)
+        self.size += len(frame)
+        return len(self.messages) <= MAX_OUTBOX_MESSAGES and self.size <= MAX_OUTBOX_BYTES
+
+
+class SupervisorBus:
+    """Sends to and receives from every peer of the house."""
+
+    def __init__(self, loop: Loop, runtime: Path, boot: str) -> None:
+        """Bind both sockets in the runtime directory; the caller holds its lock."""
+        self._loop = loop
+        self._context = zmq.Context(io_threads=1)
+        self._router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
+        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._router.setsockopt(zmq.LINGER, 200)
+        self._router.setsockopt(zmq.SNDHWM, 2000)
+        self._router.setsockopt(zmq.RCVHWM, 0)
+        self._router.bind(endpoints.bus(runtime))
+        self._logs: zmq.Socket[bytes] = self._context.socket(zmq.PULL)
+        self._logs.setsockopt(zmq.RCVHWM, 10_000)
+        self._logs.setsockopt(zmq.MAXMSGSIZE, _MAX_LOG_BYTES)
+        self._logs.bind(endpoints.logs(runtime, boot))
+        self._outboxes: dict[str, _Outbox] = {}
+        self._retrying = False
+        self.malformed = 0
+        self.undeliverable = 0
+
+    def listen(self, received: Received, logged: Callable[[bytes], None], overflow: Callable[[str], None]) -> None:
+        """Call ``received(peer, message, payload)``, ``logged(record)`` and ``overflow(peer)`` from now on."""
+        self._received, self._logged, self._overflow = received, logged, overflow
+        self._number = self._loop.on_socket(self._router, self._read)
+        self._loop.on_socket(self._logs, self._read_logs)
+
+    def send(self, peer: str, message: Struct, payload: bytes = b"") -> None:
+        """Send, or keep in the peer's outbox while it does not read. Never blocks, never raises."""
+        frame = envelope.encode(message, payload)
+        waiting = self._outboxes.get(peer)
+        if waiting is None and self._try(peer, frame):
+            return
+        outbox = waiting or self._outboxes.setdefault(peer, _Outbox())
+        if not outbox.put(frame):
+            self.forget(peer)
+            self._overflow(peer)
+        elif not self._retrying:
+            self._retrying = True
+            self._loop.call_later(RETRY_INTERVAL_S, self._retry)
+
+    def takes(self, peer: str) -> bool:
+        """Return whether the peer has read all that was sent to it, as far as we know."""
+        return peer not in self._outboxes
+
+    def forget(self, peer: str) -> None:
+        """The peer is gone: nothing is kept for it."""
+        self._outboxes.pop(peer, None)
+
+    def _try(self, peer: str, frame: bytes) -> bool:
+        self._loop.used(self._number)
+        try:
+            return frames.send_to(self._router, peer.encode(), frame)
+        except zmq.ZMQError as problem:
+            if problem.errno != zmq.EHOSTUNREACH:
+                raise
+            self.undeliverable += 1  # its death is told by its pidfd
+        return True
+
+    def _retry(self) -> None:
+        self._retrying = False
+        for peer, outbox in list(self._outboxes.items()):
+            while outbox.messages and self._try(peer, outbox.messages[0]):
+                outbox.size -= len(outbox.messages.popleft())
+            if not outbox.messages:
+                del self._outboxes[peer]
+        if self._outboxes:
+            self._retrying = True
+            self._loop.call_later(RETRY_INTERVAL_S, self._retry)
+
+    def _read(self) -> None:
+        for received in islice(frames.receive_routed(self._router), _MESSAGES_PER_TURN):
+            try:
+                sender, frame = received
+                message, payload = envelope.decode(frame)
+                peer = sender.decode()
+            except ValueError:  # malformed, too few frames or too many, or a peer with a name that is no text
+                self.malformed += 1
+                continue
+            self._received(peer, message, payload)
+
+    def _read_logs(self) -> None:
+        for records in islice(frames.receive_each(self._logs), _LOG_MESSAGES_PER_TURN):
+            for record in records.split(b"\n"):
+                self._logged(record)
+
+    def close(self) -> None:
+        """Send what still fits into 200 ms, and close."""
+        self._loop.on_socket(self._router, None)
+        self._loop.on_socket(self._logs, None)
+        self._router.close()
+        self._logs.close(0)
+        self._context.term()

@@ -1,0 +1,98 @@
+"""Running downloads: one job process a model; whoever asks for the same model joins it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from protocol.failures import Code, Failure
+from protocol.messages.admin import Progress
+from protocol.messages.model_files import CheckpointSource, Pulled
+from supervisor.models.catalogue import CatalogueEntry
+from supervisor.runtime.processes import ChildProcess
+
+
+class DownloadWaiter(NamedTuple):
+    """A call that waits for a download."""
+
+    peer: str
+    number: int
+    progress: bool
+
+
+class RunningDownload:
+    """One model on its way."""
+
+    def __init__(self, model: str, sources: list[CheckpointSource], pending: CatalogueEntry | None = None) -> None:
+        """Not started yet. ``pending``: what is to be registered once its files are there."""
+        self.model = model
+        self.sources = sources
+        self.pending = pending
+        self.child: ChildProcess | None = None
+        self.waiters: list[DownloadWaiter] = []
+        self.last: Progress | None = None
+        self.result: Pulled | Failure | None = None
+        self.then: list[Callable[[], None]] = []
+        """What is to be done when its job is gone and everybody was told."""
+
+
+class DownloadRegistry:
+    """The register of downloads. Pure: processes are owned elsewhere."""
+
+    def __init__(self) -> None:
+        """Nothing is on its way."""
+        self._by_model: dict[str, RunningDownload] = {}
+        self._by_job: dict[str, RunningDownload] = {}
+
+    def running(self) -> list[str]:
+        """Return the models on their way."""
+        return sorted(self._by_model)
+
+    def running_for(self, model: str) -> RunningDownload | None:
+        """Return the download of a model, None if there is none."""
+        return self._by_model.get(model)
+
+    def join(self, model: str, waiter: DownloadWaiter | None) -> RunningDownload | None:
+        """Wait for a running download; return None if there is none."""
+        download = self._by_model.get(model)
+        if download and waiter:
+            download.waiters.append(waiter)
+        return download
+
+    def begin(
+        self,
+        job: str,
+        model: str,
+        sources: list[CheckpointSource],
+        waiter: DownloadWaiter | None,
+        pending: CatalogueEntry | None = None,
+    ) -> RunningDownload:
+        """Register a new download that ``job`` does."""
+        download = self._by_model[model] = self._by_job[job] = RunningDownload(model, sources, pending)
+        if waiter:
+            download.waiters.append(waiter)
+        return download
+
+    def of_job(self, job: str) -> RunningDownload | None:
+        """Return what a job downloads."""
+        return self._by_job.get(job)
+
+    def ended(self, job: str, why: str) -> RunningDownload | None:
+        """The job's process is gone; return its download, with a result in any case."""
+        download = self._by_job.pop(job, None)
+        if download is None:
+            return None
+        self._by_model.pop(download.model, None)
+        if download.result is None:
+            reason = f"The download of {download.model} was interrupted ({why}); what was fetched is kept"
+            download.result = Failure(Code.DOWNLOAD_FAILED, reason, model=download.model)
+        return download
+
+    def forget(self, peer: str, number: int | None = None) -> None:
+        """A caller (or all calls of a peer) waits no more; the download goes on."""
+        for download in self._by_model.values():
+            download.waiters = [
+                waiter
+                for waiter in download.waiters
+                if waiter.peer != peer or (number is not None and waiter.number != number)
+            ]

@@ -1,0 +1,64 @@
+"""The gateway's listener: bound before anything is started, and why that cannot be."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from typing import Final
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure
+
+BIND_TIMEOUT_S: Final = 2.0
+
+_NO_SUCH_ADDRESS: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+_PERMISSION_ERRORS: Final = frozenset({errno.EACCES, errno.EPERM})
+
+
+def bind_listener(settings: Settings) -> socket.socket:
+    """Bind the gateway's listener; raises what :func:`refusal` makes of it if that cannot be."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bind(listener, settings)
+        listener.listen(4096)
+    except OSError as problem:
+        raise bind_failure(problem, settings).raised() from problem
+    listener.set_inheritable(True)
+    return listener
+
+
+def bind_failure(problem: OSError, settings: Settings) -> Failure:
+    """Return ``conflict`` for what may be over the next time, and ``invalid_request`` for what a setting has to cure."""
+    reason = problem.strerror or str(problem)
+    failed = f"cannot listen on {settings.host}:{settings.port}: {reason}"
+    if isinstance(problem, socket.gaierror):
+        if problem.errno == socket.EAI_AGAIN:
+            return Failure(Code.CONFLICT, failed)
+        said = f"host {settings.host} is no address, and no name that can be resolved: {reason}"
+        return Failure(Code.INVALID_REQUEST, said, param="host")
+    if problem.errno in _NO_SUCH_ADDRESS:
+        said = f"host {settings.host} is no address of this machine: {reason}"
+        return Failure(Code.INVALID_REQUEST, said, param="host")
+    if problem.errno in _PERMISSION_ERRORS:
+        said = f"{failed}; low ports are not for every user: choose another --port, above 1023"
+        return Failure(Code.INVALID_REQUEST, said, param="port")
+    if problem.errno == errno.EADDRINUSE:
+        failed += "; stop what listens there, or choose another --port"
+    return Failure(Code.CONFLICT, failed)
+
+
+def _bind(listener: socket.socket, settings: Settings) -> None:
+    """Bind, with a little patience: the gateways of a house that was just killed close theirs within a second."""
+    end = time.monotonic() + BIND_TIMEOUT_S
+    while True:
+        try:
+            listener.bind((settings.host, settings.port))
+        except OSError as problem:
+            if problem.errno != errno.EADDRINUSE or time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+        else:
+            return

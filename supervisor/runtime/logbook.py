@@ -1,0 +1,198 @@
+"""The retained log: numbered records, readers that follow it, and what each of them missed.
+
+The supervisor hands every record in, its own and its children's, and gives it the next number.  Numbers
+belong to one boot.  Nothing here grows without bound: records are kept up to a number, a follower's backlog
+too, and what a follower could not be sent in time is counted and told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from protocol.failures import Code, Failure, invalid
+from protocol.messages.admin import FollowLogs, LogBatch, LogEntry, LogSnapshot
+from protocol.runtime.log_records import MAX_LINE_BYTES
+from protocol.runtime.logs import LEVEL_RANK
+from protocol.wire.decoding import DECODE_ERRORS
+
+MAX_RETAINED: Final = 5000
+MAX_SNAPSHOT_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of records in one snapshot: it is one message."""
+MAX_BATCH_ENTRIES: Final = 256
+"""Entries in one message."""
+MAX_BACKLOG_ENTRIES: Final = 2000
+"""Entries that wait for one follower; then the oldest give way."""
+MAX_FOLLOWERS: Final = 64
+"""Readers of one gateway."""
+
+
+class _RecordFields(msgspec.Struct):
+    """What filters look at."""
+
+    level: str = "info"
+    process: str = ""
+    model: str | None = None
+    request_id: str | None = None
+    dropped: int = 0
+
+
+class _RetainedRecord:
+    """An entry and its facts."""
+
+    __slots__ = ("entry", "facts", "rank")
+
+    def __init__(self, entry: LogEntry, facts: _RecordFields) -> None:
+        self.entry = entry
+        self.facts = facts
+        self.rank = LEVEL_RANK.get(facts.level, LEVEL_RANK["info"])
+
+    def matches(self, wish: FollowLogs, least: int) -> bool:
+        facts = self.facts
+        return (
+            self.rank >= least
+            and (not wish.model or wish.model == facts.model)
+            and (not wish.request_id or wish.request_id == facts.request_id)
+            and (not wish.process or wish.process == facts.process)
+        )
+
+
+class _Follower:
+    """One reader: its filters, its backlog, and the entries it lost."""
+
+    __slots__ = ("backlog", "dropped", "least", "wish")
+
+    def __init__(self, wish: FollowLogs) -> None:
+        self.wish = wish
+        self.least = _min_rank(wish)
+        self.backlog: deque[LogEntry] = deque()
+        self.dropped = 0
+
+    def offer(self, kept: _RetainedRecord) -> None:
+        if not kept.matches(self.wish, self.least):
+            return
+        if len(self.backlog) >= MAX_BACKLOG_ENTRIES:
+            self.backlog.popleft()
+            self.dropped += 1
+        self.backlog.append(kept.entry)
+
+    def take(self) -> LogBatch:
+        entries = [self.backlog.popleft() for _ in range(min(MAX_BATCH_ENTRIES, len(self.backlog)))]
+        dropped, self.dropped = self.dropped, 0
+        return LogBatch(self.wish.number, entries, dropped)
+
+
+def _min_rank(wish: FollowLogs) -> int:
+    if wish.level and wish.level not in LEVEL_RANK:
+        raise invalid(f"level must be one of {', '.join(LEVEL_RANK)}, not {wish.level[:64]!r}", "level")
+    return LEVEL_RANK[wish.level] if wish.level else 0
+
+
+_decode_fields = msgspec.json.Decoder(_RecordFields).decode
+
+
+class LogBook:
+    """The records of one boot, and who reads along."""
+
+    def __init__(self, boot: str, retained: int = MAX_RETAINED) -> None:
+        """Keep the last ``retained`` records (at most 5000)."""
+        self.boot = boot
+        self.refused = 0
+        """Records that were too long or no log record."""
+        self.lost = 0
+        """Records that their senders say they dropped, and the refused ones."""
+        self._seq = 0
+        self._ring: deque[_RetainedRecord] = deque(maxlen=max(1, min(retained, MAX_RETAINED)))
+        self._followers: dict[str, dict[int, _Follower]] = {}
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest record, 0 if there is none."""
+        return self._seq
+
+    def append(self, record: bytes) -> LogEntry | None:
+        """Number and keep a record; ``None`` if it is too long or no JSON object of ours (counted)."""
+        try:
+            if len(record) > MAX_LINE_BYTES:
+                raise msgspec.ValidationError("too long")
+            record.decode()  # msgspec does not look into strings that it skips
+            facts = _decode_fields(record)
+        except DECODE_ERRORS:
+            self.refused += 1
+            self.lost += 1
+            return None
+        self.lost += max(0, facts.dropped)
+        self._seq += 1
+        kept = _RetainedRecord(LogEntry(self._seq, record), facts)
+        self._ring.append(kept)
+        for followers in self._followers.values():
+            for follower in followers.values():
+                follower.offer(kept)
+        return kept.entry
+
+    def snapshot(self, wish: FollowLogs) -> LogSnapshot:
+        """Return the retained entries that match.
+
+        ``after_seq`` counts if it can be of this boot: no other is named, and it is not beyond the newest.
+        ``dropped`` is what was lost on its way here in this boot, what came after ``after_seq`` but is no longer
+        kept, and what found no room in one message.  Raises ``invalid_request`` for an unknown level.
+        """
+        least = _min_rank(wish)
+        after = wish.after_seq
+        if after is None or after < 0 or after > self._seq or wish.boot not in ("", self.boot):
+            after = None
+        dropped = self.lost
+        if after is not None and self._ring:
+            dropped += max(0, self._ring[0].entry.seq - after - 1)
+        entries: list[LogEntry] = []
+        size = 0
+        for kept in reversed(self._ring):
+            if kept.entry.seq <= (after or 0):
+                break
+            if not kept.matches(wish, least):
+                continue
+            size += len(kept.entry.fields)
+            if size > MAX_SNAPSHOT_BYTES:
+                dropped += 1
+            else:
+                entries.append(kept.entry)
+        entries.reverse()
+        return LogSnapshot(self.boot, entries, dropped)
+
+    def follow(self, peer: str, wish: FollowLogs) -> None:
+        """Collect what comes from now on for this reader; raises ``invalid_request`` or ``overloaded``."""
+        follower = _Follower(wish)
+        followers = self._followers.setdefault(peer, {})
+        if len(followers) >= MAX_FOLLOWERS and wish.number not in followers:
+            raise Failure(
+                Code.OVERLOADED, f"{MAX_FOLLOWERS} readers already follow the log through this gateway", retry_after=5
+            ).raised()
+        followers[wish.number] = follower
+
+    def forget(self, peer: str, number: int) -> None:
+        """Stop collecting for one reader; unknown ones are ignored."""
+        followers = self._followers.get(peer, {})
+        followers.pop(number, None)
+        if not followers:
+            self._followers.pop(peer, None)
+
+    def forget_peer(self, peer: str) -> None:
+        """Stop collecting for all readers of a gateway."""
+        self._followers.pop(peer, None)
+
+    def batches(self, takes: Callable[[str], bool] = lambda _peer: True) -> list[tuple[str, LogBatch]]:
+        """Return what this turn sends: each reader's backlog, in bounded batches.
+
+        ``takes`` says whether a peer's outbox is empty; the others keep their bounded backlog for a later turn.
+        """
+        found = []
+        for peer, followers in self._followers.items():
+            behind = [follower for follower in followers.values() if follower.backlog]
+            if behind and takes(peer):
+                for follower in behind:
+                    while follower.backlog:
+                        found.append((peer, follower.take()))
+        return found

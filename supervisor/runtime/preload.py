@@ -1,0 +1,90 @@
+"""The models that the settings name: loaded at the start, with a line to try for the first that is ready."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from protocol.failures import Failure, LemonbusError
+from protocol.messages.admin import Loaded
+from protocol.models.recipes import ModelType
+from protocol.runtime import logs
+from supervisor.handlers import requests
+from supervisor.runtime.supervisor import Supervisor
+
+log = logs.get_logger()
+
+_EXAMPLE_REQUESTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    ModelType.LLM: (
+        "chat/completions",
+        {"stream": True, "messages": [{"role": "user", "content": "Tell me about lemons."}]},
+    ),
+    ModelType.EMBEDDING: ("embeddings", {"input": "Tell me about lemons."}),
+    ModelType.RERANKING: ("reranking", {"query": "What is sour?", "documents": ["A lemon.", "A pear."]}),
+    ModelType.IMAGE: ("images/generations", {"prompt": "A lemon on a table"}),
+}
+"""Model type → a route, and what is asked there beside the model."""
+
+
+def example_command(url: str, model: str, kind: str, with_key: bool) -> str:
+    """Return the command that tries a model of this type; of a type that nobody can ask yet, the one that lists it."""
+    key = " -H 'Authorization: Bearer '$LEMONBUS_API_KEY" if with_key else ""
+    if kind == ModelType.AUDIO:
+        return f"curl {url}/v1/audio/transcriptions{key} -F file=@recording.wav -F {shlex.quote(f'model={model}')}"
+    if kind not in _EXAMPLE_REQUESTS:
+        return f"curl {url}/v1/models{key}"
+    route, fields = _EXAMPLE_REQUESTS[kind]
+    body = shlex.quote(msgspec.json.encode({"model": model, **fields}).decode())
+    unbuffered = " -N" if "stream" in fields else ""
+    return f"curl{unbuffered} {url}/v1/{route}{key} -H 'Content-Type: application/json' -d {body}"
+
+
+class ModelPreload:
+    """Loads what is to be loaded at the start."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        """Nothing is asked for yet."""
+        self._supervisor = supervisor
+        self._told = False
+
+    def load(self) -> None:
+        """Load the models that the settings name, and say how to talk to the first of them that is ready."""
+        supervisor = self._supervisor
+        for name in supervisor.settings.load:
+            number = supervisor.call_self(partial(self._loaded, name))
+            try:
+                supervisor.scheduler.load_asked(
+                    "", number, requests.resolve_target(supervisor, name), supervisor.loop.now()
+                )
+            except LemonbusError as problem:
+                self._loaded(name, problem.failure)
+        supervisor.reconcile()
+
+    def warn(self) -> None:
+        """Say which names of models that are to be pinned nobody knows: they may be registered yet."""
+        for name in self._supervisor.settings.pin:
+            if self._supervisor.models.find(name) is None:
+                log.warning("pinned model is not known", model=name)
+
+    def _loaded(self, name: str, result: object) -> None:
+        if isinstance(result, Loaded):
+            self._greet(result.model)
+        elif isinstance(result, Failure):
+            log.error("cannot load at start", model=name, reason=result.message)
+
+    def _greet(self, model: str) -> None:
+        url = self._supervisor.settings.base_url
+        if self._told:
+            log.info("loaded at start", model=model, url=url)
+            return
+        self._told = True
+        entry = self._supervisor.models.find(model)
+        line = example_command(url, model, entry.type if entry else "", bool(self._supervisor.settings.api_key))
+        on_terminal = os.isatty(2)
+        log.info("loaded at start", model=model, url=url, **({} if on_terminal else {"try": line}))
+        if on_terminal:
+            os.write(2, f"\n  Try:  {line}\n\n".encode())

@@ -1,0 +1,104 @@
+"""Child processes: started from the main thread, in sessions of their own, ended as whole groups.
+
+A child is started by module name with the house's surroundings in its environment.  When it dies, whatever
+is left in its process group is killed before its pid is given back, so that no engine outlives its worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+
+Died = Callable[[str], None]
+
+
+class ChildProcess:
+    """One process of ours."""
+
+    def __init__(self, process: subprocess.Popen[bytes] | None, role: str) -> None:
+        """``role``: gateway, worker or job. ``process`` is None for one that could not be started."""
+        self.process = process
+        self.role = role
+
+    @property
+    def pid(self) -> int:
+        """Its pid, which is also its group's and its session's; 0 if there is none."""
+        return self.process.pid if self.process else 0
+
+
+class ChildProcesses:
+    """Starts, watches and ends the processes of a house."""
+
+    def __init__(self, loop: Loop, process_context: ProcessContext) -> None:
+        """Nothing is running yet."""
+        self._loop = loop
+        self._process_context = process_context
+        self._children: dict[int, ChildProcess] = {}
+
+    def __len__(self) -> int:
+        """Return the number of children that run."""
+        return len(self._children)
+
+    def start(
+        self,
+        role: str,
+        module: str,
+        died: Died,
+        extra: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> ChildProcess:
+        """Start ``python -m module``; ``died(why)`` is called once when it ended (``exit 1``, ``SIGKILL``…).
+
+        One that cannot be started (no process or no memory is left) has died at once.
+        """
+        environment = {**os.environ, **self._process_context.environment(), **(extra or {})}
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                stderr=2,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+        except OSError as problem:
+            why = f"it could not be started: {problem.strerror}"
+            self._loop.call_later(0.0, lambda: died(why))
+            return ChildProcess(None, role)
+        child = self._children[process.pid] = ChildProcess(process, role)
+        self._loop.on_death(process.pid, lambda: self._ended(process, died))
+        return child
+
+    def _ended(self, process: subprocess.Popen[bytes], died: Died) -> None:
+        _signal_group(process.pid, signal.SIGKILL)
+        code = process.wait()
+        del self._children[process.pid]
+        died(f"exit {code}" if code >= 0 else signal.Signals(-code).name)
+
+    def terminate(self, child: ChildProcess) -> None:
+        """Ask a child (not its group) to end."""
+        if child.process and child.pid in self._children:
+            child.process.send_signal(signal.SIGTERM)
+
+    def kill(self, child: ChildProcess) -> None:
+        """End a child and all that is in its group, now."""
+        if child.pid in self._children:
+            _signal_group(child.pid, signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        """End every child and its group, now."""
+        for pid in self._children:
+            _signal_group(pid, signal.SIGKILL)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

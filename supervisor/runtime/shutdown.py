@@ -1,0 +1,88 @@
+"""How a house ends: not ready → refuse → let run → stop the workers → stop the gateway → leave nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from typing import Final
+
+from protocol.messages.peers import Draining, Shutdown
+from protocol.runtime import logs
+from protocol.runtime.loop import Timer
+from supervisor.runtime.supervisor import Supervisor
+from supervisor.scheduler.worker_lifecycle import WorkerState
+
+_KILL_DELAY_S: Final = 5.0
+"""After the deadline: how long workers and gateway have to tell what they cut off."""
+
+log = logs.get_logger()
+
+
+class GracefulShutdown:
+    """The orderly end, begun by a signal; a second signal makes it short."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        """Nothing happens yet."""
+        self._supervisor = supervisor
+        self._gateway_told = False
+        self._deadline: Timer | None = None
+        supervisor.on_process_ended = self._look
+
+    def begin(self) -> None:
+        """Stop taking requests; end when what runs has ended, at the latest after the grace."""
+        supervisor = self._supervisor
+        if supervisor.scheduler.closing:
+            log.warning("second signal, ending at once")
+            supervisor.processes.kill_all()
+            return
+        grace = supervisor.settings.grace
+        log.info("stopping", granted=supervisor.scheduler.running, queued=supervisor.scheduler.queued, grace=grace)
+        for gateway in supervisor.peers.of("gateway"):
+            supervisor.bus.send(gateway, Draining(grace))
+        supervisor.scheduler.close()
+        for job in supervisor.peers.of("job"):
+            supervisor.bus.send(job, Shutdown(0.0, "draining"))
+        supervisor.reconcile()
+        self._deadline = supervisor.loop.call_later(grace, self._cut)
+        supervisor.loop.every(0.02, self._look)
+
+    def _look(self) -> None:
+        supervisor = self._supervisor
+        if not supervisor.scheduler.closing:
+            return
+        if supervisor.gateway is None:
+            self._shut()
+        if supervisor.scheduler.granted == 0:
+            self._stop_rest()
+        if len(supervisor.processes) == 0:
+            supervisor.loop.stop()
+
+    def _stop_rest(self) -> None:
+        supervisor = self._supervisor
+        if not self._gateway_told and supervisor.gateway is not None:
+            self._gateway_told = True
+            supervisor.processes.terminate(supervisor.gateway)
+        for process in supervisor.scheduler.workers.values():
+            if process.state is WorkerState.SPAWNED:
+                supervisor.scheduler.kill_worker(process)
+            elif process.state is not WorkerState.STOPPING:
+                supervisor.scheduler.stop_worker(process)
+        supervisor.perform(supervisor.scheduler.effects())
+
+    def _cut(self) -> None:
+        supervisor = self._supervisor
+        log.warning("grace is over", granted=supervisor.scheduler.running)
+        for worker in supervisor.peers.of("worker"):
+            supervisor.bus.send(worker, Shutdown(0.0, "grace is over"))
+        if supervisor.gateway is not None:
+            supervisor.processes.terminate(supervisor.gateway)
+        supervisor.loop.call_later(_KILL_DELAY_S, supervisor.processes.kill_all)
+
+    def _shut(self) -> None:
+        """Let clients be refused that would wait for our own end: a gateway that left in good order has done so itself.
+
+        The listener is shut, not closed: it belongs to whoever bound it.
+        """
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._supervisor.listen_fd)) as listener:
+            listener.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,105 @@
+"""What must be right before a house is opened: settings that the recipes take, and directories that can be used.
+
+The terminal hands over the settings as JSON in ``LEMONBUS_SETTINGS``, and in ``LEMONBUS_ORIGINS`` where those come
+from that are no defaults.  ``python -m supervisor.runtime.startup`` checks the settings alone, for ``lemonbus config``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.models import options
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+"""What will be wrong the next time too: whoever starts us again on failure leaves it at that."""
+
+_TEMPORARY_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ENOMEM})
+"""What is wrong with the machine, and not with the setting."""
+
+
+class StartupSettings(NamedTuple):
+    """The settings, and where those come from that are no defaults."""
+
+    settings: Settings
+    origins: dict[str, str]
+
+    def said(self, failure: Failure) -> str:
+        """Return the line for the operator: with where the setting was written, if one is to blame."""
+        if not failure.param:
+            return failure.message
+        return f"{self.origins.get(failure.param, 'default')}: {failure.message}"
+
+
+def take_settings(environment: MutableMapping[str, str]) -> StartupSettings:
+    """Take what was handed over out of the environment, which children inherit; raises ``msgspec.ValidationError``."""
+    settings = environment.pop("LEMONBUS_SETTINGS", "{}")
+    origins = environment.pop("LEMONBUS_ORIGINS", "{}")
+    return StartupSettings(
+        msgspec.json.decode(settings, type=Settings), msgspec.json.decode(origins, type=dict[str, str])
+    )
+
+
+def report_failure(given: StartupSettings, failure: Failure) -> int:
+    """Say why there will be no house; return the exit code."""
+    return print_line(given.said(failure), EXIT_USAGE if failure.code is Code.INVALID_REQUEST else EXIT_FAILED)
+
+
+def print_line(line: str, code: int) -> int:
+    """Say one line to whoever started us; return the exit code."""
+    os.write(2, f"lemonbus: {line}\n".encode())
+    return code
+
+
+def prepare_directories(settings: Settings) -> None:
+    """Make the directories that are written to, and try whether they can be; raises a failure that names the setting."""
+    for name in ("state_dir", "cache_dir"):
+        path = Path(getattr(settings, name))
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            attempt = path / f".lemonbus.{os.getpid()}.new"
+            attempt.touch()
+            attempt.unlink()
+        except OSError as problem:
+            raise _unusable(name, path, problem) from problem
+
+
+def runtime_directory(settings: Settings) -> RuntimeDirectory:
+    """Return the runtime directory, locked; raises ``conflict`` if another server has it, or a failure like the others."""
+    path = Path(settings.runtime_dir)
+    try:
+        return RuntimeDirectory(path)
+    except OSError as problem:
+        raise _unusable("runtime_dir", path, problem) from problem
+
+
+def _unusable(name: str, path: Path, problem: OSError) -> LemonbusError:
+    reason = "it is not a directory" if isinstance(problem, FileExistsError) else problem.strerror or str(problem)
+    said = f"{name} {path} cannot be used: {reason}"
+    if problem.errno in _TEMPORARY_ERRORS:
+        return Failure(Code.INTERNAL, said, param=name).raised()
+    return invalid(said, name)
+
+
+def main() -> int:
+    """Check the settings that were handed over."""
+    given = take_settings(os.environ)
+    try:
+        options.check_settings(given.settings)
+    except LemonbusError as problem:
+        return report_failure(given, problem.failure)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""When to try a model again that failed to load or died. Pure: it knows no clock but the one handed in."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from protocol.failures import Code, Failure
+
+FORGIVEN_AFTER_PAUSES: Final = 10
+"""After this many longest pauses without a further failure a model counts as sound again."""
+
+
+class BackoffPolicy(NamedTuple):
+    """How patient to be, in seconds and deaths."""
+
+    first: float = 1.0
+    most: float = 60.0
+    deaths: int = 20
+    window: float = 60.0
+
+
+class Backoff:
+    """What is remembered about one model's misfortunes."""
+
+    def __init__(self, policy: BackoffPolicy) -> None:
+        """Start clean."""
+        self._policy = policy
+        self._deaths: deque[float] = deque()
+        self._until = 0.0
+        self._last = 0.0
+        self.failures = 0
+        self.failure: Failure | None = None
+
+    def load_failed(self, failure: Failure, now: float) -> None:
+        """Remember that it did not become ready: the pause doubles from ``first`` to ``most``."""
+        self.failures += 1
+        pause = min(self._policy.most, self._policy.first * 2.0 ** min(self.failures - 1, 30))
+        self._pause(failure, pause, now)
+
+    def died(self, failure: Failure, now: float) -> bool:
+        """Remember a death after Ready; return whether it may be restarted at once."""
+        self._deaths.append(now)
+        while self._deaths and self._deaths[0] <= now - self._policy.window:
+            self._deaths.popleft()
+        if len(self._deaths) <= self._policy.deaths:
+            return True
+        reason = f"died {len(self._deaths)} times in {self._policy.window:g} s, last: {failure.message}"
+        self._pause(Failure(Code.BREAKER_OPEN, reason, model=failure.model), self._policy.most, now)
+        self._deaths.clear()
+        return False
+
+    def _pause(self, failure: Failure, seconds: float, now: float) -> None:
+        self.failure = failure
+        self._last = now
+        self._until = now + seconds
+
+    def ready(self) -> None:
+        """It loaded: earlier failures to load are forgiven (deaths keep their window)."""
+        self.failures = 0
+        self._until = 0.0
+        self.failure = None
+
+    def pause(self, now: float) -> float:
+        """Return the seconds until it may be tried again, 0 for now."""
+        return max(0.0, self._until - now)
+
+    def suspect(self, now: float) -> bool:
+        """Return whether its last try failed lately: then it evicts nobody unless told to load explicitly."""
+        return self.suspect_for(now) > 0
+
+    def suspect_for(self, now: float) -> float:
+        """Return for how many seconds its last failure still counts."""
+        return 0.0 if self.failure is None else max(0.0, self._last + FORGIVEN_AFTER_PAUSES * self._policy.most - now)
+
+    def refusal(self, model: str, now: float) -> Failure:
+        """Return why a request is refused while it pauses."""
+        reason = self.failure.message if self.failure else "unknown"
+        code = Code.BREAKER_OPEN if self.failure and self.failure.code is Code.BREAKER_OPEN else Code.BACKING_OFF
+        pause = self.pause(now)
+        return Failure(
+            code,
+            f"Model {model} is not tried again for {pause:.0f} s: {reason}",
+            model=model,
+            retry_after=pause,
+            detail=self.failure.detail if self.failure else "",
+        )

@@ -1,0 +1,154 @@
+"""The client process of the benchmarks: raw sockets and a selector, so that it costs the server next to nothing.
+
+``python -m tests.benchmarks.load_generator`` reads one :class:`LoadJob` as JSON on stdin and writes one :class:`LoadResult` on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+_TOKEN = b'"content":"'
+_END = b"\r\n0\r\n\r\n"
+_LIMIT = 120.0
+
+
+class LoadJob(msgspec.Struct):
+    """``clients`` at once, each ``rounds`` requests one after the other, every one on a new connection."""
+
+    port: int
+    model: str
+    clients: int
+    rounds: int
+    tokens: int
+    stream: bool
+
+
+class LoadResult(msgspec.Struct):
+    """Times in seconds. ``gaps`` are between tokens: those that came in one piece have gaps of zero."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+    pieces: int = 0
+    """Reads that brought tokens."""
+    requests: int = 0
+    broken: int = 0
+    first: list[float] = []
+    gaps: list[float] = []
+    whole: list[float] = []
+
+
+class _LoadClient:
+    """One of the clients: its present connection and what came on it."""
+
+    def __init__(self, job: LoadJob, request: bytes, result: LoadResult) -> None:
+        self.job, self.request, self.result = job, request, result
+        self.left = job.rounds
+        self.socket = socket.socket()
+        self.socket.close()
+
+    def begin(self, selector: selectors.BaseSelector) -> None:
+        """Connect and ask."""
+        self.left -= 1
+        self.tokens, self.tail, self.body = 0, b"", b""
+        self.started = self.latest = time.perf_counter()
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.connect(("127.0.0.1", self.job.port))
+        self.socket.sendall(self.request)
+        self.socket.setblocking(False)
+        selector.register(self.socket, selectors.EVENT_READ, self)
+
+    def read(self) -> bool:
+        """Take in what is there; return whether the response has ended."""
+        data = self.socket.recv(1 << 18)
+        now = time.perf_counter()
+        if not data:
+            self.result.broken += 1
+            return True
+        if self.job.stream:
+            count = data.count(_TOKEN)
+            if count:
+                self._count(count, now)
+            self.tail = (self.tail + data)[-len(_END) :]
+            ended = self.tail == _END
+        else:
+            self.body += data
+            ended = self._has_all()
+        if ended:
+            self.result.whole.append(now - self.started)
+            self.result.requests += 1
+            if self.job.stream and self.tokens != self.job.tokens:
+                self.result.broken += 1
+        return ended
+
+    def _count(self, count: int, now: float) -> None:
+        result = self.result
+        result.pieces += 1
+        result.tokens += count
+        if self.tokens == 0:
+            result.first.append(now - self.started)
+        else:
+            result.gaps.append(now - self.latest)
+        result.gaps += [0.0] * (count - 1)
+        self.tokens += count
+        self.latest = now
+
+    def _has_all(self) -> bool:
+        head, found, body = self.body.partition(b"\r\n\r\n")
+        if not found:
+            return False
+        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        if len(body) < int(length.split(b":")[1]):
+            return False
+        self.result.broken += not head.startswith(b"HTTP/1.1 200")
+        return True
+
+
+def run(job: LoadJob) -> LoadResult:
+    """Do the job in this process."""
+    body = {"model": job.model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": job.tokens}
+    data = json.dumps({**body, "temperature": 0, "stream": job.stream}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{job.port}\r\nContent-Type: application/json\r\n"
+    request = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+    result = LoadResult()
+    started = time.perf_counter()
+    with selectors.DefaultSelector() as selector:
+        for _ in range(job.clients):
+            _LoadClient(job, request, result).begin(selector)
+        while selector.get_map():
+            if time.perf_counter() - started > _LIMIT:
+                raise TimeoutError(f"not done within {_LIMIT:g} s")
+            for key, _ in selector.select(1.0):
+                client: _LoadClient = key.data
+                if client.read():
+                    selector.unregister(client.socket)
+                    client.socket.close()
+                    if client.left:
+                        client.begin(selector)
+    result.seconds = time.perf_counter() - started
+    return result
+
+
+def run_in_process(job: LoadJob) -> LoadResult:
+    """Do the job in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.load_generator"],
+        input=msgspec.json.encode(job),
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+        timeout=_LIMIT + 10,
+        check=True,
+    )
+    return msgspec.json.decode(done.stdout, type=LoadResult)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(run(msgspec.json.decode(sys.stdin.buffer.read(), type=LoadJob))))

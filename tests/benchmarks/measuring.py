@@ -1,0 +1,33 @@
+"""Arithmetic and clocks of the benchmarks."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+_STEP = 0.001
+
+
+def until(condition: Callable[[], object], limit: float = 10.0) -> float:
+    """Poll every millisecond; return the seconds until the condition held."""
+    started = time.perf_counter()
+    while not condition():
+        if time.perf_counter() - started > limit:
+            raise TimeoutError(f"not within {limit:g} s")
+        time.sleep(_STEP)
+    return time.perf_counter() - started
+
+
+def median(values: list[float]) -> float:
+    return statistics.median(values) if values else 0.0
+
+
+def percentile(values: list[float], part: float) -> float:
+    """Return the value below which ``part`` of the values are."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
+
+
+def ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

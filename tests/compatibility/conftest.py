@@ -1,0 +1,63 @@
+"""What tests of the documents share: servers, what those ask on loopback, and that a test finds them as they were at their start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compatibility.backend_installation import release_server_with_pins
+from tests.compatibility.flm_on_npu import npu_server
+from tests.compatibility.hub_server import HubServer, hub_with_repositories
+from tests.conftest import StartServer
+from tests.support.fakes.hub import Hub
+from tests.support.fakes.release_server import ReleaseServer
+from tests.support.server import LemonbusServer
+
+
+@pytest.fixture(scope="module")
+def module_hub_server(
+    tmp_path_factory: pytest.TempPathFactory, start_module_server: StartServer
+) -> Iterator[HubServer]:
+    """A server and its hub, for all tests of a module."""
+    folder = tmp_path_factory.mktemp("hub")
+    with hub_with_repositories(folder) as hub:
+        yield HubServer(start_module_server("tiny-chat", offline=False), hub, folder)
+
+
+@pytest.fixture
+def hub_server(module_hub_server: HubServer) -> HubServer:
+    """The same, with nothing registered, downloaded or loaded, and a hub without faults."""
+    module_hub_server.reset()
+    return module_hub_server
+
+
+@pytest.fixture
+def server(hub_server: HubServer) -> LemonbusServer:
+    return hub_server.server
+
+
+@pytest.fixture
+def hub(hub_server: HubServer) -> Hub:
+    return hub_server.hub
+
+
+@pytest.fixture
+def folder(hub_server: HubServer) -> Path:
+    return hub_server.folder
+
+
+@pytest.fixture(scope="module")
+def module_npu_server(
+    start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[LemonbusServer, Path]]:
+    """A server with flm, and the folder of that, for all tests of a module."""
+    with npu_server(start_module_server, tmp_path_factory.mktemp("flm")) as server_and_home:
+        yield server_and_home
+
+
+@pytest.fixture(scope="module")
+def module_releases() -> Iterator[ReleaseServer]:
+    with release_server_with_pins() as releases:
+        yield releases

@@ -1,0 +1,61 @@
+"""A house with flm: how it is opened, its models loaded and asked, and the process of their engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.wire import form_data
+from protocol.wire.form_data import FormPart
+from tests.conftest import StartServer
+from tests.fake_engines import flm
+from tests.support import processes
+from tests.support.fakes import driver_tools
+from tests.support.fakes.machines import laptop
+from tests.support.http_exchange import HttpExchange
+from tests.support.server import LemonbusServer
+
+MODEL, TAG = "Llama-3.2-1B-FLM", "llama3.2:1b"
+EMBED, SPEECH = "embed-gemma-300m-FLM", "whisper-v3-turbo-FLM"
+
+
+@contextmanager
+def npu_server(start_module_server: StartServer, folder: Path) -> Iterator[tuple[LemonbusServer, Path]]:
+    """A server on the documents' laptop, and the folder of its flm; nothing odd may have been done to that."""
+    home = flm.installed(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", driver_tools.path(folder / "bin"))
+        machine = str(laptop(folder / "machine").root)
+        settings = {"machine_dir": machine, "ctx_size": 1024, "backoff_first": 0.05, "gateway_workers": 1}
+        server = start_module_server("tiny-chat", offline=False, **settings)
+        yield server, home
+    assert not (home / "oddities").exists(), (home / "oddities").read_text()
+
+
+def load(server: LemonbusServer, name: str = MODEL, **options: Any) -> HttpExchange:
+    return server.client.post("/v1/load", {"model_name": name, **options})
+
+
+def engine_of(server: LemonbusServer, name: str = MODEL) -> processes.ProcessInfo:
+    """The process of a model's engine."""
+    pid = next(model["engine_pid"] for model in server.state()["models"] if model["model_name"] == name)
+    found = processes.look(pid)
+    assert found is not None
+    return found
+
+
+def granted(server: LemonbusServer) -> int:
+    return int(server.state()["granted"])
+
+
+def transcribe(server: LemonbusServer, **fields: str) -> HttpExchange:
+    said = {"model": SPEECH, **fields}.items()
+    body = form_data.encode(
+        [*(FormPart(name, text.encode()) for name, text in said), FormPart("file", b"what I said", "a.wav")]
+    )
+    kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
+    return server.client.post("/v1/audio/transcriptions", body, Content_Type=kind)

@@ -1,0 +1,118 @@
+"""GET /api/v1/models and /api/v1/models/{model_id}: what is here, what can be had, and what this machine cannot run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compatibility.field_paths import missing
+from tests.compatibility.hub_server import CPU, PHI, hub_with_repositories, ids, pull
+from tests.conftest import StartServer
+from tests.support.fakes.hub import Hub
+from tests.support.fakes.machines import FakeMachine, laptop
+from tests.support.server import LemonbusServer
+
+HYBRID = "Llama-3.2-1B-Instruct-Hybrid"
+SAME = "Phi-4-mini-instruct-GGUF"
+"""The built-in model of the same file."""
+FLM = "Llama-3.2-1B-FLM"
+FIELDS = ["object", *(f"data[].{name}" for name in ("id", "created", "object", "owned_by", "checkpoint", "recipe"))]
+MORE = [f"data[].{name}" for name in ("name", "downloaded", "labels", "size", "suggested")]
+PREVIEW = [f"data[].{name}" for name in ("checkpoint", "device", "dtype")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hub")
+
+
+@pytest.fixture(scope="module")
+def hub(folder: Path) -> Iterator[Hub]:
+    with hub_with_repositories(folder) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def server(hub: Hub, folder: Path, start_module_server: StartServer) -> LemonbusServer:
+    assert hub.url
+    FakeMachine(folder / "machine")
+    server = start_module_server("tiny-chat", offline=False, machine_dir=str(folder / "machine"))
+    assert pull(server, model_name=CPU)[0] == 200
+    assert pull(server, **PHI)[0] == 200
+    return server
+
+
+@pytest.mark.parametrize("prefix", ["/v1", "/api/v1", "/v0", "/api/v0"])
+def test_only_what_is_downloaded(server: LemonbusServer, prefix: str) -> None:
+    answer = server.client.get(f"{prefix}/models").json()
+    assert missing(answer, FIELDS + PREVIEW) == []
+    assert answer["object"] == "list"
+    assert {entry["id"] for entry in answer["data"]} == {CPU, PHI["model_name"], "extra.tiny-chat", SAME}
+    for entry in answer["data"]:
+        assert (entry["object"], entry["owned_by"]) == ("model", "lemonade")
+        assert isinstance(entry["created"], int)
+    cpu = next(entry for entry in answer["data"] if entry["id"] == CPU)
+    assert cpu["checkpoint"] == "amd/Qwen2.5-0.5B-Instruct-quantized_int4-float16-cpu-onnx"
+    assert (cpu["recipe"], cpu["device"]) == ("oga-cpu", "cpu")
+
+
+def test_show_all_has_the_catalogue(server: LemonbusServer) -> None:
+    answer = server.client.get("/api/v1/models?show_all=true").json()
+    assert missing(answer, FIELDS + MORE) == []
+    assert all(entry["name"] == entry["id"] for entry in answer["data"])
+    assert all(isinstance(entry["labels"], list) for entry in answer["data"])
+    assert {entry["downloaded"] for entry in answer["data"]} == {True, False}
+    assert len(answer["data"]) + len(answer["hidden"]) >= 60
+    assert {"hot", "cpu"} <= set(next(entry for entry in answer["data"] if entry["id"] == CPU)["labels"])
+
+
+def test_what_the_machine_cannot_run_is_hidden_with_a_reason(
+    server: LemonbusServer, folder: Path, start_server: StartServer
+) -> None:
+    hidden = {each["id"]: each for each in server.client.get("/v1/models?show_all=true").json()["hidden"]}
+    assert hidden[FLM]["reason"] == "Requires an AMD NPU"
+    assert hidden[HYBRID]["reason"]
+    assert "memory" in hidden["gpt-oss-120b-mxfp-GGUF"]["reason"]
+    assert not set(hidden) & set(ids(server, "?show_all=true"))
+    laptop(folder / "laptop")
+    richer = start_server("tiny-chat", machine_dir=str(folder / "laptop"))
+    assert FLM in ids(richer, "?show_all=true")
+
+
+@pytest.mark.parametrize("name", [CPU, HYBRID, FLM, "llama3.2:1b", "unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M"])
+def test_one_model(server: LemonbusServer, name: str) -> None:
+    answer = server.client.get(f"/api/v1/models/{name}")
+    assert answer.status == 200, answer
+    shown = answer.json()
+    assert missing(shown, ["id", "created", "object", "owned_by", "checkpoint", "recipe"]) == []
+    assert (shown["object"], shown["owned_by"]) == ("model", "lemonade")
+    if name in (HYBRID, FLM):
+        assert shown["id"] == name
+        assert (shown["supported"], bool(shown["unsupported_reason"])) == (False, True)
+
+
+def test_an_unknown_model(server: LemonbusServer) -> None:
+    answer = server.client.get("/api/v1/models/No-Such-Model")
+    assert answer.status == 404
+    assert answer.json()["error"]["message"] == "Model No-Such-Model has not been found"
+    assert answer.json()["error"]["type"] == "not_found"
+
+
+@pytest.fixture
+def another_program(server: LemonbusServer, folder: Path) -> Iterator[str]:
+    """Let another program download a model of the catalogue, until the end of the test; return its name."""
+    assert server
+    repository = folder / "hf/hub/models--LiquidAI--LFM2-1.2B-GGUF"
+    snapshot = repository / "snapshots/abc"
+    snapshot.mkdir(parents=True)
+    os.link(next((folder / "hf/hub").glob("models--unsloth--Phi*/blobs/*")), snapshot / "LFM2-1.2B-Q4_K_M.gguf")
+    yield "LFM2-1.2B-GGUF"
+    shutil.rmtree(repository)
+
+
+def test_what_another_program_downloaded_is_found(server: LemonbusServer, another_program: str) -> None:
+    assert another_program in ids(server)

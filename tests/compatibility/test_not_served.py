@@ -1,0 +1,39 @@
+"""Routes of the documents that nothing here serves: each says what would."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+
+from gateway.app import PREFIXES
+from tests.support.server import LemonbusServer
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize(
+    ("route", "word"),
+    [
+        ("images/variations", "images/edits"),
+        ("audio/speech", "text to speech"),
+        ("realtime", "audio/transcriptions"),
+    ],
+)
+def test_routes_that_nothing_serves_say_what_would(
+    shared_server: LemonbusServer, prefix: str, route: str, word: str
+) -> None:
+    answer = shared_server.client.post(f"{prefix}/{route}", {"prompt": "a cat"})
+    assert (answer.status, answer.error["code"]) == (501, "unsupported_operation"), answer
+    assert word in answer.error["message"]
+    assert shared_server.client.get(f"{prefix}/{route}").status == (501 if route == "realtime" else 405)
+
+
+def test_live_audio_says_so_without_a_version(shared_server: LemonbusServer) -> None:
+    assert shared_server.client.get("/realtime").error["code"] == "unsupported_operation"
+
+
+def test_speech_by_the_openai_client(shared_server: LemonbusServer) -> None:
+    with (
+        openai.OpenAI(base_url=f"http://127.0.0.1:{shared_server.port}/v1", api_key="none", max_retries=0) as client,
+        pytest.raises(openai.APIStatusError, match="text to speech"),
+    ):
+        client.audio.speech.create(model="tts", voice="alloy", input="hello")

@@ -1,0 +1,95 @@
+"""``GET stats`` as documents 000, 001 and 002 show it: figures of the last request that add up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.api.lemonade.health import stats_body
+from gateway.app import PREFIXES
+from protocol.messages.admin import StatsReport
+from tests.compatibility.field_paths import missing
+from tests.conftest import StartServer
+from tests.support.models.tiny_models import prompt_of
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+CHAT, LOOP, EMBED = "extra.tiny-chat", "extra.tiny-loop", "extra.tiny-embed"
+PREVIEW = ["time_to_first_token", "tokens_per_second", "input_tokens", "output_tokens", "decode_token_times"]
+DOCUMENTED = [*PREVIEW, "prompt_tokens"]
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> LemonbusServer:
+    return start_module_server("tiny-chat", "tiny-loop", "tiny-embed")
+
+
+def stats(server: LemonbusServer, model: str = "", prefix: str = "/v1") -> Any:
+    return server.client.get(f"{prefix}/stats" + (f"?model={model}" if model else "")).json()
+
+
+def after(server: LemonbusServer, model: str, **fields: Any) -> Any:
+    """The figures after a chat; they come a moment after its last byte."""
+    before = stats(server, model)
+    asked = server.client.chat(model, **fields)
+    assert asked.status == 200, asked
+    return wait_for(lambda: (now := stats(server, model)) != before and now, "the figures of the request are there")
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("stream", [True, False])
+def test_every_documented_field_is_there_and_adds_up(server: LemonbusServer, prefix: str, stream: bool) -> None:
+    told = after(server, LOOP, max_tokens=40, stream=stream)
+    found = stats(server, prefix=prefix)
+    assert found == told
+    assert missing(found, DOCUMENTED) == []
+    assert (found["output_tokens"], len(found["decode_token_times"])) == (40, 40)
+    assert found["prompt_tokens"] >= found["input_tokens"] > 0
+    assert 0 < found["time_to_first_token"] < found["total_seconds"]
+    assert all(seconds >= 0 for seconds in found["decode_token_times"])
+    decoding = sum(found["decode_token_times"])
+    assert 0 < decoding < found["total_seconds"] + 0.001
+    assert found["tokens_per_second"] == pytest.approx(40 / decoding, rel=0.05)
+
+
+def test_the_token_that_ends_an_answer_has_a_time_too(server: LemonbusServer) -> None:
+    for stream in (True, False):
+        found = after(server, CHAT, stream=stream)
+        assert found["output_tokens"] == len(found["decode_token_times"]) == 21
+
+
+def test_a_brief_answer_that_was_asked_for_whole_has_times(server: LemonbusServer) -> None:
+    found = after(server, LOOP, max_tokens=5)
+    assert found["output_tokens"] == len(found["decode_token_times"]) == 5
+    assert found["time_to_first_token"] > 0
+
+
+def test_a_cached_prompt_is_not_processed_again(server: LemonbusServer) -> None:
+    message = [{"role": "user", "content": prompt_of(600)}]
+    first = after(server, LOOP, messages=message, max_tokens=20)
+    again = after(server, LOOP, messages=message, max_tokens=21)
+    assert first["prompt_tokens"] == again["prompt_tokens"] > 600
+    assert first["input_tokens"] > 500
+    assert 0 < again["input_tokens"] < 100
+
+
+def test_the_last_request_is_told_or_the_last_of_a_model(server: LemonbusServer) -> None:
+    assert after(server, LOOP, max_tokens=33)["model"] == LOOP
+    assert after(server, CHAT)["model"] == CHAT
+    assert stats(server)["model"] == CHAT
+    assert stats(server, LOOP)["output_tokens"] == 33
+    unknown = server.client.get("/v1/stats?model=nobody")
+    assert (unknown.status, unknown.error["code"]) == (404, "model_not_found")
+
+
+def test_an_embedding_generates_nothing(server: LemonbusServer) -> None:
+    assert server.client.post("/v1/embeddings", {"model": EMBED, "input": "one two three"}).status == 200
+    found = wait_for(lambda: (now := stats(server, EMBED))["prompt_tokens"] and now, "its figures are there")
+    assert (found["output_tokens"], found["decode_token_times"], found["tokens_per_second"]) == (0, [], 0.0)
+
+
+def test_before_the_first_request_nothing_is_told() -> None:
+    found = stats_body(StatsReport())
+    assert missing(found, DOCUMENTED) == []
+    assert (found["output_tokens"], found["decode_token_times"], found["model"]) == (0, [], None)

@@ -1,0 +1,157 @@
+"""``GET pull/variants``, as the lemonade document has it, on the real server with a local hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support.fakes.hub import Hub, gguf
+from tests.support.http_client import run_concurrently
+from tests.support.http_exchange import HttpExchange
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+QWEN = "unsloth/Qwen3-8B-GGUF"
+SHARDS = [f"Q8_0/Qwen3-8B-Q8_0-0000{number}-of-00002.gguf" for number in (1, 2)]
+PREFIXES = ["/v1", "/api/v1", "/v0", "/api/v0"]
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    held = {
+        QWEN: {
+            "Qwen3-8B-Q4_K_M.gguf": gguf(4920),
+            SHARDS[0]: gguf(5000),
+            SHARDS[1]: gguf(3500),
+            "mmproj-model-f16.gguf": gguf(30),
+            "README.md": b"# Qwen3",
+        },
+        "acme/nothing": {"README.md": b"# nothing"},
+    }
+    with Hub(held) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def server(
+    hub: Hub, start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LemonbusServer]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", hub.url)
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
+        patch.setenv("HF_TOKEN", "hf_secret")
+        yield start_module_server("tiny-chat", offline=False)
+
+
+@pytest.fixture(autouse=True)
+def healthy_hub(hub: Hub) -> Iterator[None]:
+    yield
+    hub.status = hub.busy = 0
+    hub.token, hub.garbage = "", b""
+
+
+def variants(server: LemonbusServer, checkpoint: str, prefix: str = "/v1") -> HttpExchange:
+    return server.client.get(f"{prefix}/pull/variants?checkpoint={checkpoint}")
+
+
+def test_variants(server: LemonbusServer) -> None:
+    answer = variants(server, QWEN)
+    assert answer.status == 200, answer
+    assert answer.json() == {
+        "checkpoint": QWEN,
+        "recipe": "llamacpp",
+        "suggested_name": "Qwen3-8B-GGUF",
+        "suggested_labels": ["vision"],
+        "mmproj_files": ["mmproj-model-f16.gguf"],
+        "variants": [
+            {
+                "name": "Q4_K_M",
+                "primary_file": "Qwen3-8B-Q4_K_M.gguf",
+                "files": ["Qwen3-8B-Q4_K_M.gguf"],
+                "sharded": False,
+                "size_bytes": 4920,
+            },
+            {"name": "Q8_0", "primary_file": SHARDS[0], "files": SHARDS, "sharded": True, "size_bytes": 8500},
+        ],
+    }
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_variants_under_every_prefix(server: LemonbusServer, prefix: str) -> None:
+    answer = variants(server, "acme/nothing", prefix)
+    assert answer.status == 200
+    assert answer.json()["variants"] == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "?checkpoint=", "?checkpoint=no-slash", "?checkpoint=a/b/c", "?checkpoint=a/b:Q4_0", "?checkpoint=../b"],
+)
+def test_variants_error_missing_or_malformed(server: LemonbusServer, query: str) -> None:
+    answer = server.client.get(f"/v1/pull/variants{query}")
+    refused(answer, 400, "invalid_request")
+    assert answer.error["param"] == "checkpoint"
+
+
+def test_variants_error_hub_404(server: LemonbusServer) -> None:
+    answer = variants(server, "acme/absent")
+    refused(answer, 404, "not_found")
+    assert "acme/absent" in answer.error["message"]
+
+
+def refused(answer: HttpExchange, status: int, kind: str) -> None:
+    assert answer.status == status, answer
+    body = answer.json()
+    assert body["status"] == "error"
+    assert body["message"] == body["error"]["message"] != ""
+    assert body["error"]["type"] == kind
+    assert body["error"]["code"]
+
+
+def test_variants_error_hub_transport(server: LemonbusServer, hub: Hub) -> None:
+    hub.status = 502
+    answer = variants(server, "acme/broken")
+    refused(answer, 500, "internal_error")
+    assert "502" in answer.error["message"]
+
+
+def test_variants_error_parsing(server: LemonbusServer, hub: Hub) -> None:
+    hub.garbage = b"<html>captive portal</html>"
+    refused(variants(server, QWEN), 500, "internal_error")
+
+
+def test_the_servers_token_is_forwarded(server: LemonbusServer, hub: Hub) -> None:
+    hub.token = "hf_secret"
+    assert variants(server, QWEN).status == 200
+    hub.token = "hf_other"
+    answer = variants(server, QWEN)
+    refused(answer, 500, "internal_error")
+    assert "HF_TOKEN" in answer.error["message"]
+    assert "hf_secret" not in answer.body.decode()
+
+
+def test_equal_requests_share_one_lookup(server: LemonbusServer, hub: Hub) -> None:
+    before = hub.requests
+    answers = run_concurrently(6, lambda _: variants(server, QWEN))
+    assert [answer.status for answer in answers] == [200] * 6
+    assert hub.requests - before < 6
+
+
+def test_at_most_four_repositories_at_once(server: LemonbusServer) -> None:
+    answers = run_concurrently(12, lambda number: variants(server, f"acme/absent-{number}"))
+    statuses = [answer.status for answer in answers]
+    assert set(statuses) <= {404, 503}
+    assert statuses.count(404) >= 4
+    assert all(answer.headers["retry-after"] for answer in answers if answer.status == 503)
+    wait_for(lambda: variants(server, "acme/nothing").status == 200, "there is room again")
+
+
+def test_an_offline_server_asks_no_hub(start_server: StartServer, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    before = hub.requests
+    answer = variants(start_server("tiny-chat", offline=True), QWEN)
+    assert answer.status == 500
+    assert answer.error["code"] == "offline"
+    assert hub.requests == before

@@ -1,0 +1,23 @@
+"""Says two words of every stream but the warm-up, then nothing more, and uses no processor time."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+
+from tests.fake_engines.llama_server import Body, FakeLlamaServer
+
+
+class HangsMidStream(FakeLlamaServer):
+    """See the file's first line."""
+
+    async def words(self, body: Body) -> AsyncIterator[str]:
+        said = 0
+        async for word in super().words(body):
+            if said == 2 and self.answered > 1:
+                await asyncio.Event().wait()
+            said += 1
+            yield word
+
+
+if __name__ == "__main__":
+    HangsMidStream(sys.argv).main()

@@ -1,0 +1,166 @@
+"""A well-behaved stand-in for llama-server over asyncio; each program beside this file misbehaves in one way.
+
+``program()`` gives a test an executable path for the setting ``llama_server``, with the backend ``system``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+WORDS: Final = [" one", " two", " three", " four", " five"]
+ANSWER: Final = "".join(WORDS)
+
+Body = dict[str, Any]
+
+
+def program(folder: Path, name: str) -> str:
+    """Return an executable that runs ``tests/fake_engines/NAME.py``; its process keeps the pid that was started."""
+    path = folder / f"engine-{name}"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.fake_engines.{name} "$@"\n')
+    path.chmod(0o700)
+    return str(path)
+
+
+class FakeLlamaServer:
+    """Speaks what the worker of llama.cpp needs; override what shall go wrong."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.arguments = words
+        self.slots = int(self.argument("-np", "1"))
+        self.context = int(self.argument("--ctx-size", "4096"))
+        self.busy = 0
+        self.answered = 0
+        """Generations begun so far; the worker's warm-up is the first."""
+
+    def argument(self, name: str, default: str) -> str:
+        return self.arguments[self.arguments.index(name) + 1] if name in self.arguments else default
+
+    async def load(self) -> None:
+        """What happens before it listens."""
+
+    def health(self) -> tuple[int, Body]:
+        return 200, {"status": "ok"}
+
+    async def words(self, _body: Body) -> AsyncIterator[str]:
+        """Say the answer, piece by piece."""
+        for word in WORDS:
+            await asyncio.sleep(0.005)
+            yield word
+
+    async def end(self, writer: StreamWriter) -> None:
+        """What comes after the last piece."""
+        send(writer, b"data: [DONE]\n\n")
+
+    async def generate(self, writer: StreamWriter, path: str, body: Body) -> None:
+        """Answer a request for text."""
+        self.answered += 1
+        self.busy += 1
+        try:
+            if body.get("stream"):
+                await self.stream(writer, path, body)
+            else:
+                said = "".join([word async for word in self.words(body)])
+                answer(writer, 200, {"choices": [choice(path, said, "stop", whole=True)], "usage": usage(len(WORDS))})
+        finally:
+            self.busy -= 1
+
+    async def stream(self, writer: StreamWriter, path: str, body: Body) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        count = 0
+        async for word in self.words(body):
+            count += 1
+            send(writer, event(path, self.argument("-a", ""), [choice(path, word, None)]))
+            await writer.drain()
+        send(writer, event(path, self.argument("-a", ""), [choice(path, "", "stop")]))
+        if body.get("stream_options", {}).get("include_usage"):
+            send(writer, event(path, self.argument("-a", ""), [], usage=usage(count)))
+        await self.end(writer)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Answer the requests of one connection."""
+        try:
+            more = True
+            while more and (request := await read(reader)) is not None:
+                method, path, body, more = request
+                if path == "/health":
+                    answer(writer, *self.health())
+                elif path == "/props":
+                    settings = {"n_ctx": self.context // self.slots}
+                    answer(writer, 200, {"total_slots": self.slots, "default_generation_settings": settings})
+                elif path == "/slots":
+                    answer(writer, 200, [{"id": i, "is_processing": i < self.busy} for i in range(self.slots)])
+                elif method == "POST":
+                    await self.generate(writer, path, json.loads(body or b"{}"))
+                else:
+                    answer(writer, 404, {"error": {"code": 404, "message": "File Not Found"}})
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def run(self) -> None:
+        await self.load()
+        port = int(self.argument("--port", "0"))
+        server = await asyncio.start_server(self.serve, "127.0.0.1", port, reuse_port=True)
+        await server.serve_forever()
+
+    def main(self) -> None:
+        """Run until killed."""
+        asyncio.run(self.run())
+
+
+def usage(count: int) -> Body:
+    return {"completion_tokens": count, "prompt_tokens": 3, "total_tokens": count + 3}
+
+
+def choice(path: str, text: str, finish: str | None, whole: bool = False) -> Body:
+    """One choice as the endpoint writes it."""
+    if "chat" not in path:
+        return {"text": text, "index": 0, "logprobs": None, "finish_reason": finish}
+    said = {"content": text} if text or whole else {}
+    return {"finish_reason": finish, "index": 0, "message" if whole else "delta": said}
+
+
+def event(path: str, model: str, choices: list[Body], **more: Any) -> bytes:
+    """One server-sent event, its fields in the order in which llama-server writes them."""
+    kind = "chat.completion.chunk" if "chat" in path else "text_completion"
+    chunk = {"choices": choices, "created": int(time.time()), "id": "fake", "model": model, "object": kind, **more}
+    return b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n"
+
+
+def send(writer: StreamWriter, data: bytes) -> None:
+    """Write one chunk of a chunked body."""
+    writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+
+def answer(writer: StreamWriter, status: int, body: Any) -> None:
+    """Write a whole JSON answer."""
+    data = json.dumps(body).encode()
+    head = f"HTTP/1.1 {status} .\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    writer.write(head.encode() + data)
+
+
+async def read(reader: StreamReader) -> tuple[str, str, bytes, bool] | None:
+    """Read one request, and whether another may follow; None at the connection's end."""
+    first = (await reader.readline()).decode().split()
+    if len(first) < 2:
+        return None
+    length, more = 0, True
+    while (line := (await reader.readline()).strip()) != b"":
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+        elif name.lower() == b"connection":
+            more = value.strip().lower() != b"close"
+    return first[0], first[1].partition("?")[0], await reader.readexactly(length), more

@@ -1,0 +1,22 @@
+"""Says one word every tenth of a second, a hundred of them: a slow generation that never stands still."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+
+from tests.fake_engines.llama_server import Body, FakeLlamaServer
+
+COUNT = 100
+
+
+class SlowGeneration(FakeLlamaServer):
+    """See the file's first line."""
+
+    async def words(self, body: Body) -> AsyncIterator[str]:
+        for number in range(1 if self.answered == 1 else int(body.get("max_tokens") or COUNT)):
+            await asyncio.sleep(0.1)
+            yield f" {number}"
+
+
+if __name__ == "__main__":
+    SlowGeneration(sys.argv).main()

@@ -1,0 +1,28 @@
+"""Streams at every gateway process: which one takes a connection is the kernel's choice, unless the others are stopped."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from tests.support import processes
+from tests.support.http_exchange import HttpExchange
+from tests.support.server import LemonbusServer
+
+
+def streams_at_each(server: LemonbusServer, model: str, tokens: int, count: int = 1) -> list[tuple[HttpExchange, int]]:
+    """Return ``count`` streams of each gateway process, that have begun, with the pid of theirs."""
+    gateways = server.gateway_pids()
+    streams: list[tuple[HttpExchange, int]] = []
+    for gateway in gateways:
+        begun = []
+        with ExitStack() as stack:
+            for other in gateways:
+                if other != gateway:
+                    stack.enter_context(processes.stopped(other))
+            for _ in range(count):
+                stream = server.client.start_chat(model, stream=True, max_tokens=tokens)
+                stream.until(lambda it: len(it.events) > 1)
+                begun.append((stream, server.gateway_of(stream)))
+        assert {pid for _, pid in begun} == {gateway}
+        streams += begun
+    return streams

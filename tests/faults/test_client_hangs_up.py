@@ -1,0 +1,70 @@
+"""A client hangs up, streaming or not, in prefill or in decoding: the slot is idle, and the grant with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support.models.tiny_models import prompt_of
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+LOOP, SLOW = "extra.tiny-loop", "extra.tiny-slow"
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> LemonbusServer:
+    return start_module_server("tiny-loop", "tiny-slow", load=[LOOP, SLOW])
+
+
+def gone(server: LemonbusServer, model: str) -> None:
+    wait_for(lambda: server.busy_slots(model) == 0, "the slot is idle")
+    wait_for(lambda: server.state()["granted"] == 0, "the grant is free")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
+def test_in_decoding(server: LemonbusServer, stream: bool, endpoint: str) -> None:
+    asked = {"messages": [{"role": "user", "content": "hi"}]} if endpoint.startswith("chat") else {"prompt": "hi"}
+    body = {"model": LOOP, **asked, "max_tokens": 8000, "stream": stream}
+    request = server.client.start("POST", f"/v1/{endpoint}", body)
+    wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine", 10)
+    if stream:
+        request.until(lambda it: len(it.events) > 3)
+    request.hang_up()
+    gone(server, LOOP)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_in_prefill(server: LemonbusServer, stream: bool) -> None:
+    body = {"model": SLOW, "prompt": prompt_of(3000), "max_tokens": 4000, "stream": stream}
+    request = server.client.start("POST", "/v1/completions", body)
+    wait_for(lambda: server.busy_slots(SLOW) == 1, "it is in the engine", 10)
+    assert not request.events
+    request.hang_up()
+    gone(server, SLOW)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_all_choices_of_one_request(server: LemonbusServer, stream: bool) -> None:
+    request = server.client.start_chat(LOOP, n=3, stream=stream, max_tokens=8000)
+    wait_for(lambda: server.busy_slots(LOOP) == 3, "every choice has a slot", 10)
+    wait_for(lambda: server.state()["granted"] == 3, "so many are granted")
+    request.hang_up()
+    gone(server, LOOP)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_half_closed_connection_is_a_hang_up(server: LemonbusServer, stream: bool) -> None:
+    """TCP does not tell the two apart; who still reads is told, and gets no answer that looks whole."""
+    request = server.client.start_chat(LOOP, stream=stream, max_tokens=8000)
+    wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine", 10)
+    if stream:
+        request.until(lambda it: it.events)
+    request.end_sending()
+    gone(server, LOOP)
+    request.finish()
+    assert not request.done
+    if not stream:
+        assert (request.status, request.error["code"]) == (499, "cancelled")
+        assert "ended its side" in request.error["message"]

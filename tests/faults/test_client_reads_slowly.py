@@ -1,0 +1,54 @@
+"""A client that reads a byte a second costs bounded memory, and nobody else's speed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.conftest import StartServer
+from tests.fake_engines.large_output import PIECE
+from tests.fake_engines.llama_server import program
+from tests.support import processes
+from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.waiting import wait_for
+
+FLOOD, CHAT = "extra.tiny-tale", "extra.tiny-chat"
+MOST = 40_000_000
+"""Bytes by which the whole house may grow, where the answer has 64 million."""
+
+
+def test_a_slow_client_is_cut_off(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server("tiny-tale", "tiny-chat", llama_server=program(tmp_path, "large_output"), load=[CHAT])
+    loaded = server.client.post("/v1/load", {"model_name": FLOOD, "llamacpp_backend": "system"})
+    assert loaded.status == 200, loaded
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    ours = [server.pid, *server.gateway_pids(), *(worker.pid for worker in server.workers())]
+    before = sum(processes.memory(pid) for pid in ours)
+
+    slow = server.client.start_chat(FLOOD, stream=True, receive_buffer=4096)
+    slow.read(most=1)
+    longest = most = 0.0
+    deadline = time.monotonic() + 30
+    while server.state()["granted"]:
+        assert time.monotonic() < deadline, "the slow client still holds its grant"
+        slow.read(most=1)
+        start = time.monotonic()
+        assert server.client.chat(CHAT, patience=5).text == CHAT_TEXT
+        longest = max(longest, time.monotonic() - start)
+        most = max(most, sum(processes.memory(pid) for pid in ours) - before)
+    assert longest < 2
+    assert most < MOST, f"the house grew by {most:.0f} bytes"
+    wait_for(lambda: server.busy_slots(FLOOD) == 0, "the engine has stopped")
+    slow.finish()
+    assert not slow.done
+    assert not slow.complete
+
+
+def test_what_fits_the_inbox_is_whole_however_large_its_pieces(start_server: StartServer, tmp_path: Path) -> None:
+    engine = program(tmp_path, "large_output")
+    server = start_server("tiny-chat", llamacpp_backend="system", llama_server=engine, load=[CHAT])
+    for stream in (True, False):
+        flood = server.client.start_chat(CHAT, stream=stream, max_tokens=3).finish(60)
+        assert flood.complete
+        assert flood.done == stream
+        assert len(flood.text) == 3 * len(PIECE)

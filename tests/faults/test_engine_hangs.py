@@ -1,0 +1,143 @@
+"""SIGSTOP of a busy engine: told, killed, replaced after the silence limit, or at once if nobody needs it; progress is never touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.fake_engines.llama_server import program
+from tests.support.models.tiny_models import prompt_of
+from tests.support.server import LemonbusServer
+from tests.support.waiting import DEADLINE, stays, wait_for
+
+LOOP, SLOW, CHAT = "extra.tiny-loop", "extra.tiny-slow", "extra.tiny-chat"
+
+
+def test_a_stopped_engine_is_replaced(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", silence=1, load=[LOOP])
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: len(it.events) > 2)
+    engine = server.engine_pid(LOOP)
+    os.kill(engine, signal.SIGSTOP)
+    stream.finish(8)
+    assert not stream.done
+    assert stream.error["code"] == "backend_hung"
+    assert stream.error["tokens_sent"] > 0
+    wait_for(lambda: (found := server.engine_now(LOOP)) and found.pid != engine, "another engine")
+    server.wait_loaded(LOOP)
+
+
+@pytest.fixture(scope="module")
+def short_silence_server(start_module_server: StartServer) -> LemonbusServer:
+    return start_module_server("tiny-loop", "tiny-slow", silence=0.4, load=[LOOP, SLOW])
+
+
+def test_an_idle_engine_may_be_silent(short_silence_server: LemonbusServer) -> None:
+    server = short_silence_server
+    server.wait_loaded(LOOP)
+    engine = server.engine_pid(LOOP)
+    stays(lambda: server.engine_pid(LOOP) == engine, "an idle engine is left alone", 1.5)
+
+
+def test_a_long_prefill_is_never_touched(short_silence_server: LemonbusServer) -> None:
+    server = short_silence_server
+    server.wait_loaded(SLOW)
+    engine = server.engine_pid(SLOW)
+    body = {"model": SLOW, "prompt": prompt_of(4000), "max_tokens": 3, "temperature": 0}
+    answer = server.client.post("/v1/completions", body)
+    assert answer.status == 200, answer
+    assert server.engine_pid(SLOW) == engine
+
+
+def test_a_slow_generation_is_never_touched(start_server: StartServer, tmp_path: Path) -> None:
+    engine = program(tmp_path, "slow_generation")
+    server = start_server("tiny-chat", llamacpp_backend="system", llama_server=engine, silence=0.5, load=[CHAT])
+    stream = server.client.start_chat(CHAT, stream=True, max_tokens=30).finish()
+    assert stream.done
+    assert len(stream.text.split()) == 30
+
+
+def test_an_engine_that_hangs_in_mid_stream(start_server: StartServer, tmp_path: Path) -> None:
+    engine = program(tmp_path, "hangs_mid_stream")
+    server = start_server("tiny-chat", llamacpp_backend="system", llama_server=engine, silence=0.5, load=[CHAT])
+    stream = server.client.start_chat(CHAT, stream=True).finish(8)
+    assert stream.text == " one two"
+    assert stream.error["code"] == "backend_hung"
+    assert stream.error["tokens_sent"] == 2
+    assert not stream.done
+
+
+def abandoned(server: LemonbusServer, stream: bool) -> None:
+    """Stop the engine under a request, and hang up."""
+    before = server.busy_slots(LOOP)
+    request = server.client.start_chat(LOOP, stream=stream, max_tokens=8000)
+    wait_for(lambda: server.busy_slots(LOOP) == before + 1, "it is in the engine")
+    os.kill(server.engine_pid(LOOP), signal.SIGSTOP)
+    request.hang_up()
+
+
+def lost(server: LemonbusServer, model: str) -> list[str]:
+    """What the house said of losing a model's engine."""
+    said = [line["event"] for line in server.lines if line.get("model") == model]
+    return [event for event in said if event.startswith("engine lost")]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_unload_does_not_wait_for_cancelled_requests(start_server: StartServer, stream: bool) -> None:
+    server = start_server("tiny-loop", slots=4, load=[LOOP])
+    server.wait_loaded(LOOP)
+    abandoned(server, stream)
+    assert server.client.post("/v1/unload", {"model_name": LOOP}, DEADLINE).status == 200
+    assert server.engine_now(LOOP) is None
+    assert lost(server, LOOP) == [], "nothing died: it was ended"
+
+
+def test_an_unload_does_not_wait_for_cancelled_requests_under_a_lease(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", slots=8, load=[LOOP])
+    server.wait_loaded(LOOP)
+
+    def straight() -> bool:
+        before = server.state()["counters"].get("grants", 0)
+        server.client.chat(LOOP, max_tokens=1)
+        return bool(server.state()["counters"]["grants"] == before)
+
+    wait_for(straight, "a request went straight to the worker")
+    abandoned(server, stream=True)
+    assert server.client.post("/v1/unload", {"model_name": LOOP}, DEADLINE).status == 200
+    assert server.engine_now(LOOP) is None
+
+
+def test_an_eviction_does_not_wait_for_cancelled_requests(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", "tiny-chat", max_loaded_models=1, load=[LOOP])
+    server.wait_loaded(LOOP)
+    abandoned(server, stream=True)
+    assert server.client.chat(CHAT, DEADLINE, max_tokens=2).status == 200
+
+
+def test_an_unload_waits_for_requests_with_a_client(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", slots=4, silence=2, load=[LOOP])
+    server.wait_loaded(LOOP)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: it.events)
+    abandoned(server, stream=True)
+    assert server.client.post("/v1/unload", {"model_name": LOOP}).status == 200
+    stream.finish(DEADLINE)
+    assert stream.error["code"] == "backend_hung", "until it has been silent for too long"
+
+
+def test_an_engine_that_dies_while_it_is_to_be_unloaded_is_not_said_to_come_back(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", load=[LOOP])
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: it.events)
+    unload = server.client.start("POST", "/v1/unload", {"model_name": LOOP})
+    wait_for(lambda: server.model_state(LOOP) == "draining", "the stream is let end")
+    os.kill(server.engine_pid(LOOP), signal.SIGKILL)
+    assert unload.finish(DEADLINE).status == 200
+    assert stream.finish(DEADLINE).error["code"] == "backend_died"
+    wait_for(lambda: lost(server, LOOP), "the log tells of it")
+    assert lost(server, LOOP) == ["engine lost, it was to leave"]
+    assert server.model_state(LOOP) == ""

@@ -1,0 +1,99 @@
+"""SIGKILL before the first token, and right after the last one: every client gets a whole answer, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.fake_engines.llama_server import ANSWER, program
+from tests.support import processes
+from tests.support.http_client import run_concurrently
+from tests.support.http_exchange import HttpExchange
+from tests.support.models.tiny_models import CHAT_TEXT, prompt_of
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+CHAT, SLOW = "extra.tiny-chat", "extra.tiny-slow"
+TOKENS = 20
+"""As many as the story has."""
+
+
+@pytest.fixture(scope="module")
+def slow_server(start_module_server: StartServer) -> LemonbusServer:
+    return start_module_server("tiny-slow", load=[SLOW], breaker_deaths=50)  # the breaker has a test of its own
+
+
+@pytest.fixture(scope="module")
+def quick_server(start_module_server: StartServer) -> LemonbusServer:
+    return start_module_server("tiny-chat")
+
+
+def pid_to_kill(server: LemonbusServer, kind: str, model: str) -> int:
+    return server.engine_pid(model) if kind == "engine" else server.worker_pid(model)
+
+
+def in_prefill(server: LemonbusServer, stream: bool) -> HttpExchange:
+    """Return a request that is in the engine, long before its first token."""
+    body = {"model": SLOW, "prompt": prompt_of(1000), "max_tokens": TOKENS, "temperature": 0, "stream": stream}
+    request = server.client.start("POST", "/v1/completions", body)
+    wait_for(lambda: server.busy_slots(SLOW) == 1, "the request is in the engine")
+    return request
+
+
+@pytest.mark.parametrize("kind", ["engine", "worker"])
+def test_eight_deaths_in_a_row_before_the_first_token(slow_server: LemonbusServer, kind: str) -> None:
+    server = slow_server
+    for turn in range(8):
+        server.wait_loaded(SLOW)
+        request = in_prefill(server, stream=turn % 2 == 0)
+        processes.kill(pid_to_kill(server, kind, SLOW))
+        request.finish(20)
+        assert request.status == 200, request
+        assert request.complete
+        assert request.text == CHAT_TEXT, "whole, and once"
+        assert request.done == (turn % 2 == 0)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_done_counts_although_the_worker_is_dead_when_it_is_read(quick_server: LemonbusServer, stream: bool) -> None:
+    server = quick_server
+    assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
+    body = {"model": CHAT, "prompt": prompt_of(4000), "max_tokens": 200, "temperature": 0, "stream": stream}
+    request = server.client.start("POST", "/v1/completions", body)
+    gateway = server.gateway_of(request)
+    wait_for(lambda: server.busy_slots(CHAT) == 1, "it is in the engine")
+    with processes.stopped(gateway):
+        wait_for(lambda: server.state()["granted"] == 0, "it is done, and the other gateway hears so")
+        worker = server.worker_pid(CHAT)
+        processes.kill(worker)
+        wait_for(lambda: not processes.alive(worker), "the worker is dead")
+    request.finish(10)
+    assert request.complete
+    assert request.text == CHAT_TEXT
+    assert request.done == stream
+
+
+def test_a_request_that_kills_its_engine_twice_fails_alone(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server(
+        "tiny-chat",
+        llamacpp_backend="system",
+        llama_server=program(tmp_path, "crashes_on_prompt"),
+        slots=4,
+        load=[CHAT],
+    )
+    server.wait_loaded(CHAT)
+
+    def ask(index: int) -> HttpExchange:
+        said = "POISON" if index == 3 else f"neighbour {index}"
+        return server.client.chat(CHAT, messages=[{"role": "user", "content": said}])
+
+    answers = run_concurrently(12, ask)
+    poison = answers.pop(3)
+    assert poison.status == 500
+    assert poison.error["code"] == "backend_died"
+    for answer in answers:
+        assert answer.status == 200, answer
+        assert answer.text == ANSWER
+    server.wait_loaded(CHAT)

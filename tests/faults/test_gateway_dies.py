@@ -1,0 +1,68 @@
+"""SIGKILL of a gunicorn worker, and of the master: what nobody reads is not generated, and the door comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.faults.gateway_streams import streams_at_each
+from tests.support import processes
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+LOOP = "extra.tiny-loop"
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> LemonbusServer:
+    """Two gateways, which every test leaves as many and others."""
+    return start_module_server("tiny-loop", slots=8, load=[LOOP])
+
+
+def test_a_killed_gateway_stops_only_its_own_generations(server: LemonbusServer) -> None:
+    begun = streams_at_each(server, LOOP, 1000, count=4)
+    dead = begun[-1][1]  # whose streams began last: they are far from their end
+    os.kill(dead, signal.SIGKILL)
+    streams = [stream for stream, _ in begun]
+    survivors = [stream for stream, gateway in begun if gateway != dead]
+    assert len(survivors) == 4
+    wait_for(lambda: server.busy_slots(LOOP) <= len(survivors), "its generations stopped at the engine")
+    for stream in streams:
+        stream.finish()
+        assert stream.done == (stream in survivors)
+        assert stream.complete == (stream in survivors)
+    wait_for(lambda: len(server.gateway_pids()) == 2, "it was replaced")
+
+
+def test_what_had_not_subscribed_yet_is_stopped_too(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", "tiny-chat", gateway_workers=1)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    wait_for(lambda: server.state()["models"], "its model is being loaded")
+    os.kill(server.gateway_of(stream), signal.SIGKILL)
+    stream.finish(10)
+    assert not stream.complete
+    wait_for(lambda: server.client.get("/health").status == 200, "the gateway is back", 10)
+    server.wait_loaded(LOOP)
+    server.assert_idle()
+    assert server.busy_slots(LOOP) == 0
+
+
+def test_a_killed_master_breaks_streams_and_comes_back(server: LemonbusServer) -> None:
+    streams = [server.client.start_chat(LOOP, stream=True, max_tokens=8000) for _ in range(3)]
+    whole = server.client.start_chat(LOOP, max_tokens=8000)
+    for stream in streams:
+        stream.until(lambda it: len(it.events) > 1)
+    master = server.gateway_master()
+    processes.kill(master)
+    for stream in [*streams, whole]:
+        stream.finish(10)
+        assert not stream.done
+        assert not stream.complete, "broken, never complete"
+    wait_for(lambda: server.gateway_master() not in (0, master), "another master")
+    server.wait_ready()
+    wait_for(lambda: len(server.gateway_pids()) == 2, "both gateways serve again")
+    wait_for(lambda: server.busy_slots(LOOP) == 0, "nothing is generated for nobody")
+    assert server.client.chat(LOOP, max_tokens=3).status == 200

@@ -1,0 +1,73 @@
+"""SIGSTOP of a gateway, or of a worker, under load: nobody else slows down; the stopped one is cut off."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.faults.gateway_streams import streams_at_each
+from tests.support import processes
+from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
+SILENCE = 4
+"""Seconds after which a silent process is cut off: more than a busy machine keeps one waiting for its turn."""
+CUT_OFF = 20.0
+"""The test's own patience with the house."""
+
+
+@pytest.fixture(scope="module")
+def module_server(start_module_server: StartServer) -> LemonbusServer:
+    return start_module_server("tiny-loop", "tiny-chat", slots=16, peer_silence=SILENCE)
+
+
+@pytest.fixture
+def server(module_server: LemonbusServer) -> LemonbusServer:
+    """A server with both models and both gateways, whoever was ended before."""
+    for model in (LOOP, CHAT):
+        assert module_server.client.post("/v1/load", {"model_name": model}).status == 200
+    wait_for(lambda: len(module_server.gateway_pids()) == 2, "two gateways serve")
+    return module_server
+
+
+def answers_at_once(server: LemonbusServer) -> None:
+    for _ in range(10):
+        start = time.monotonic()
+        answer = server.client.chat(CHAT)
+        assert answer.text == CHAT_TEXT
+        assert time.monotonic() - start < SILENCE, "nobody waited for the stopped one's end"
+
+
+def test_a_stopped_gateway_slows_no_other_process(server: LemonbusServer) -> None:
+    streams = streams_at_each(server, LOOP, 3000)
+    assert len(streams) == 2
+    stopped = streams[-1][1]
+    with processes.stopped(stopped):
+        answers_at_once(server)
+        for stream, gateway in streams:
+            if gateway != stopped:
+                assert stream.finish().done
+        wait_for(lambda: stopped not in server.gateway_pids(), "the stopped one is replaced", CUT_OFF)
+    for stream, gateway in streams:
+        if gateway == stopped:
+            assert not stream.finish(5).done
+    wait_for(lambda: len(server.gateway_pids()) == 2, "two gateways serve again")
+    wait_for(lambda: server.busy_slots(LOOP) == 0, "nothing is generated for the dead one")
+
+
+def test_a_stopped_worker_slows_no_other_process(server: LemonbusServer) -> None:
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: len(it.events) > 2)
+    stopped = server.worker_pid(LOOP)
+    with processes.stopped(stopped):
+        answers_at_once(server)
+        wait_for(lambda: not processes.alive(stopped), "the stopped one is ended", CUT_OFF)
+    stream.finish(5)
+    assert not stream.done
+    assert stream.error["model"] == LOOP
+    server.wait_loaded(LOOP)
+    assert server.client.chat(LOOP, max_tokens=20).text == CHAT_TEXT

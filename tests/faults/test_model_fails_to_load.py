@@ -1,0 +1,158 @@
+"""Pinned and busy models stay; a model that cannot load costs nobody anything, or one model once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.fake_engines.llama_server import program
+from tests.support import processes
+from tests.support.http_exchange import HttpExchange
+from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.server import LemonbusServer
+from tests.support.waiting import stays, wait_for
+
+CHAT, TALES, LOOP = "extra.tiny-chat", "extra.tiny-tale", "extra.tiny-loop"
+
+
+def refused(answer: HttpExchange, code: str) -> None:
+    assert answer.status == 503, answer
+    assert answer.error["code"] == code
+    assert float(answer.headers["retry-after"]) >= 1
+    assert "/opt/" not in answer.body.decode(), "no path of the machine"
+
+
+def test_a_pinned_model_is_never_evicted(start_server: StartServer) -> None:
+    server = start_server("tiny-chat", "tiny-tale", max_loaded_models=1, pin=[CHAT], load=[CHAT])
+    engine = server.engine_pid(CHAT)
+    server.wait_loaded(CHAT)
+    answer = server.client.chat(TALES)
+    assert answer.status == 409
+    assert answer.error["code"] == "all_pinned"
+    assert CHAT in answer.error["message"]
+    assert server.engine_pid(CHAT) == engine
+    assert server.client.chat(CHAT).status == 200
+
+
+@pytest.fixture(scope="module")
+def full_server(start_module_server: StartServer) -> LemonbusServer:
+    """A house with one place, which tiny-chat has, and files that are no models."""
+    server = start_module_server("tiny-chat", "tiny-tale", max_loaded_models=1, load=[CHAT])
+    whole = (server.models / "tiny-tale.gguf").read_bytes()
+    (server.models / "truncated.gguf").write_bytes(whole[: len(whole) // 2])
+    (server.models / "headless.gguf").write_bytes(whole[:12])
+    (server.models / "nonsense.gguf").write_bytes(b"<html>404 Not Found</html>" * 100)
+    (server.models / "empty.gguf").write_bytes(b"")
+    server.wait_loaded(CHAT)
+    return server
+
+
+@pytest.mark.parametrize("model", ["truncated", "headless", "nonsense", "empty"])
+def test_a_broken_file_evicts_no_model(full_server: LemonbusServer, model: str) -> None:
+    engine = full_server.engine_pid(CHAT)
+    answer = full_server.client.chat(f"extra.{model}")
+    assert 400 <= answer.status <= 503, answer
+    assert answer.error["code"] == "load_failed"
+    assert str(full_server.models) not in answer.body.decode(), "no path of the machine"
+    assert full_server.engine_pid(CHAT) == engine
+    assert full_server.client.chat(CHAT).status == 200
+
+
+@pytest.mark.parametrize("flags", ["--port 1", "--model /etc/passwd", "-c 1", "--host=0.0.0.0", "--frobnicate"])
+def test_a_forbidden_or_unknown_flag_evicts_no_model(full_server: LemonbusServer, flags: str) -> None:
+    engine = full_server.engine_pid(CHAT)
+    answer = full_server.client.post("/v1/load", {"model_name": TALES, "llamacpp_args": flags})
+    assert answer.status == 400, answer
+    assert flags.replace("=", " ").split(maxsplit=1)[0] in answer.error["message"]
+    assert full_server.engine_pid(CHAT) == engine
+
+
+def test_a_missing_engine_evicts_no_model(full_server: LemonbusServer) -> None:
+    engine = full_server.engine_pid(CHAT)
+    answer = full_server.client.post("/v1/load", {"model_name": TALES, "llamacpp_backend": "system"})
+    assert answer.status == 503, answer
+    assert full_server.engine_pid(CHAT) == engine
+
+
+@pytest.mark.parametrize(("name", "options"), [("refuses_a_flag", "--frobnicate"), ("illegal_instruction", "")])
+def test_a_failure_at_startup_evicts_one_model_once(
+    start_server: StartServer, tmp_path: Path, name: str, options: str
+) -> None:
+    server = start_server(
+        "tiny-chat",
+        "tiny-loop",
+        "tiny-tale",
+        max_loaded_models=2,
+        llama_server=program(tmp_path, name),
+        load=[CHAT, LOOP],
+        backoff_first=20,
+    )
+    server.wait_loaded(CHAT, LOOP)
+    assert server.client.chat(LOOP, max_tokens=1).status == 200
+    stays_here = server.engine_pid(LOOP)
+    load = {"model_name": TALES, "llamacpp_backend": "system", "llamacpp_args": options}
+    answer = server.client.post("/v1/load", load)
+    assert answer.status == 503, answer
+    if name == "illegal_instruction":
+        assert "SIGILL" in answer.error["message"]
+    assert server.engine_pid(LOOP) == stays_here, "at most the one that had to leave"
+
+    assert server.client.chat(CHAT).status == 200, "and it may come back"
+    came_back = server.engine_pid(CHAT)
+    refused(server.client.chat(TALES), "backing_off")
+    assert server.engine_pid(CHAT) == came_back, "once"
+    assert server.engine_pid(LOOP) == stays_here
+
+
+def test_a_running_model_survives_options_that_its_engine_refuses(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server("tiny-chat", llama_server=program(tmp_path, "refuses_a_flag"), load=[CHAT])
+    server.wait_loaded(CHAT)
+    load = {"model_name": CHAT, "llamacpp_backend": "system", "llamacpp_args": "--frobnicate"}
+    answer = server.client.post("/v1/load", load)
+    refused(answer, "load_failed")
+    assert "keeps its former options" in answer.error["message"]
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    assert server.state()["troubled"] == []
+
+    engine = server.engine_pid(CHAT)
+    again = server.client.post("/v1/load", load)
+    refused(again, "load_failed")
+    assert again.error["message"] == answer.error["message"]
+    assert 0 < int(again.headers["retry-after"]) <= 60
+    assert server.engine_pid(CHAT) == engine, "it is not ended for the same options over and over"
+
+
+def test_backoff_grows_and_says_so(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server(
+        "tiny-chat", llamacpp_backend="system", llama_server=program(tmp_path, "exits_at_once"), backoff_first=1
+    )
+    first = server.client.chat(CHAT)
+    refused(first, "load_failed")
+    assert "exited with code 3" in first.error["message"]
+    second = server.client.chat(CHAT)
+    refused(second, "backing_off")
+    wait_for(lambda: server.client.chat(CHAT).error["code"] == "load_failed", "it is tried again after the pause")
+    third = server.client.chat(CHAT)
+    refused(third, "backing_off")
+    assert int(third.headers["retry-after"]) > int(second.headers["retry-after"])
+    assert server.state()["troubled"][0]["detail"], "an administrator sees the engine's last words"
+
+
+def test_the_breaker_opens(start_server: StartServer) -> None:
+    server = start_server("tiny-chat", breaker_deaths=3, load=[CHAT])
+    for _ in range(4):
+        server.wait_loaded(CHAT)
+        processes.kill(server.engine_pid(CHAT))
+        wait_for(lambda: server.model_state(CHAT) != "ready", "its death is known")
+    wait_for(lambda: server.state()["troubled"], "the breaker is open")
+    refused(server.client.chat(CHAT), "breaker_open")
+    stays(lambda: server.engine_now(CHAT) is None, "no further engine is started", 1.0)
+
+
+def test_an_engine_that_never_gets_ready_is_given_up(start_server: StartServer, tmp_path: Path) -> None:
+    engine = program(tmp_path, "never_ready")
+    server = start_server("tiny-chat", llamacpp_backend="system", llama_server=engine, load_timeout=1)
+    refused(server.client.chat(CHAT), "load_failed")
+    wait_for(lambda: server.engine_now(CHAT) is None, "its process is gone")

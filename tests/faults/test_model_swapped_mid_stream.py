@@ -1,0 +1,78 @@
+"""One place, a long stream on A, a request for B: A ends whole, B comes right after, and nothing else waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Self
+
+from tests.conftest import StartServer
+from tests.support import processes
+from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+LOOP, TALES = "extra.tiny-loop", "extra.tiny-tale"
+
+
+class Watcher:
+    """Asks for the health all the time; keeps the statuses and the longest wait."""
+
+    def __init__(self, server: LemonbusServer) -> None:
+        self.server = server
+        self.seen: list[tuple[str, int, float]] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def _watch(self) -> None:
+        while not self._end.is_set():
+            for path in ("/v1/health", "/live"):
+                start = time.monotonic()
+                status = self.server.client.get(path, patience=5.0).status
+                self.seen.append((path, status, time.monotonic() - start))
+            self._end.wait(0.02)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(10)
+
+
+def test_a_stream_is_never_cut_for_another_model(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", "tiny-tale", max_loaded_models=1, slots=2, load=[LOOP])
+    server.wait_loaded(LOOP)
+    with Watcher(server) as watcher:
+        first = server.client.start_chat(LOOP, {"X-Request-ID": "A"}, stream=True, max_tokens=1500)
+        first.until(lambda it: len(it.events) > 2)
+        engine = server.engine_pid(LOOP)
+        with processes.stopped(engine):  # the stream lasts until both others have asked, however slow the machine
+            other = server.client.start_chat(TALES, {"X-Request-ID": "B"})
+            wait_for(lambda: server.state()["queued"] == 1, "B waits")
+            late = server.client.start_chat(LOOP, {"X-Request-ID": "A-again"}, max_tokens=20)
+            wait_for(lambda: server.state()["queued"] == 2, "the second request for A waits, although a slot is free")
+            assert server.engine_pid(LOOP) == engine, "the busy model was not touched"
+        for exchange in (first, other, late):
+            exchange.finish(60)
+
+    assert first.done
+    assert first.text.startswith(CHAT_TEXT + CHAT_TEXT)
+    assert first.chunks[-1]["choices"][0]["finish_reason"] == "length"
+    assert other.text == TALE_TEXT
+    assert late.text == CHAT_TEXT
+    answered = ("A", "answered"), ("B", "granted"), ("B", "answered"), ("A-again", "granted"), ("A-again", "answered")
+    wait_for(
+        lambda: _request_events(server) == [("A", "granted"), *answered], "A, then B, then A again, one after the other"
+    )
+    assert {status for _, status, _ in watcher.seen} == {200}
+    assert len(watcher.seen) > 20
+    print(f"slowest health during the swap: {1000 * max(seconds for *_, seconds in watcher.seen):.1f} ms")
+
+
+def _request_events(server: LemonbusServer) -> list[tuple[str, str]]:
+    """Which request was granted, and which answered, in the order of the log."""
+    asked = ("A", "B", "A-again")
+    told = ((str(line.get("request_id")), str(line["event"])) for line in server.lines)
+    return [(request, event) for request, event in told if request in asked and event in ("granted", "answered")]

@@ -1,0 +1,75 @@
+"""A model's queue has an end, in requests and in bytes; beyond it 503 says when to come again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.conftest import StartServer
+from tests.support.http_exchange import HttpExchange
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+LOOP = "extra.tiny-loop"
+
+
+@contextmanager
+def busy(server: LemonbusServer) -> Iterator[HttpExchange]:
+    """The only slot is taken for the time of the block."""
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: len(it.events) > 1)
+    try:
+        yield stream
+    finally:
+        stream.hang_up()
+
+
+def wait_queued(server: LemonbusServer, count: int) -> None:
+    wait_for(lambda: server.state()["queued"] == count, f"{count} wait")
+
+
+def overloaded(answer: HttpExchange) -> None:
+    assert answer.status == 503, answer
+    assert answer.error["code"] == "overloaded"
+    assert answer.error["type"] == "overloaded"
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_in_requests_and_a_client_that_hangs_up_leaves_it(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", slots=1, queue_requests=3, load=[LOOP])
+    with busy(server):
+        waiting = [server.client.start_chat(LOOP, max_tokens=3) for _ in range(3)]
+        wait_queued(server, 3)
+        overloaded(server.client.chat(LOOP, max_tokens=3))
+        waiting.pop(1).hang_up()
+        wait_queued(server, 2)
+        waiting.append(server.client.start_chat(LOOP, max_tokens=3))
+        wait_queued(server, 3)
+    for request in waiting:
+        assert request.finish().status == 200
+    assert server.state()["counters"]["refused_overloaded"] == 1
+
+
+def test_in_bytes(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", slots=1, queue_bytes=100_000, load=[LOOP])
+    long = [{"role": "user", "content": "hi"}, {"role": "user", "content": "x" * 60_000}]
+    with busy(server):
+        first = server.client.start_chat(LOOP, max_tokens=3, messages=long)
+        wait_queued(server, 1)
+        overloaded(server.client.chat(LOOP, max_tokens=3, messages=long))
+        small = server.client.start_chat(LOOP, max_tokens=3)
+        wait_queued(server, 2)
+    assert first.finish().status == 400, "beyond the context, once it is its turn"
+    assert small.finish().status == 200
+
+
+def test_retry_after_comes_from_measured_service_time(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", slots=1, queue_requests=1, load=[LOOP])
+    assert server.client.chat(LOOP, max_tokens=1200).status == 200
+    with busy(server):
+        waiting = server.client.start_chat(LOOP, max_tokens=3)
+        wait_queued(server, 1)
+        answer = server.client.chat(LOOP)
+        overloaded(answer)
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+    assert waiting.finish().status == 200

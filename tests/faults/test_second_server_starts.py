@@ -1,0 +1,72 @@
+"""A second server on the same place says one clear line; stale places are taken over; ids are labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+CHAT, TALES, LOOP = "extra.tiny-chat", "extra.tiny-tale", "extra.tiny-loop"
+
+
+@pytest.fixture(scope="module")
+def first(start_module_server: StartServer) -> LemonbusServer:
+    return start_module_server("tiny-chat")
+
+
+def exits_with_one_line(second: LemonbusServer) -> str:
+    try:
+        assert second.wait_exit() == 1
+        assert not second.process_tree() or second.runtime.exists()
+        assert len(second.unread) == 1, second.unread
+        return second.unread[0]
+    finally:
+        second.clean()
+
+
+def test_a_second_server_on_the_runtime_directory(first: LemonbusServer) -> None:
+    line = exits_with_one_line(LemonbusServer("tiny-chat", wait=False, runtime=first.runtime))
+    assert f"pid {first.pid}" in line
+    assert str(first.runtime) in line
+    assert first.client.chat(CHAT).text == CHAT_TEXT, "the first is unharmed"
+
+
+def test_a_second_server_on_the_port(first: LemonbusServer) -> None:
+    line = exits_with_one_line(LemonbusServer("tiny-chat", wait=False, port=first.port))
+    assert str(first.port) in line
+    assert first.client.chat(CHAT).text == CHAT_TEXT, "the first is unharmed"
+
+
+def test_a_stale_runtime_directory(start_server: StartServer) -> None:
+    first = start_server("tiny-chat", load=[CHAT])
+    first.wait_loaded(CHAT)
+    first.kill_supervisor()
+    wait_for(lambda: not first.process_tree(), "all have left")
+    assert any(first.runtime.iterdir()), "it left something behind"
+    second = start_server("tiny-chat", runtime=first.runtime)
+    assert second.client.chat(CHAT).text == CHAT_TEXT
+
+
+def test_a_server_started_within_the_grace_of_a_dead_one(start_server: StartServer) -> None:
+    first = start_server("tiny-loop", load=[LOOP])
+    stream = first.client.start_chat(LOOP, stream=True, max_tokens=1500)
+    stream.until(lambda it: len(it.events) > 2)
+    first.kill_supervisor()
+    second = start_server("tiny-chat", runtime=first.runtime, port=first.port)
+    assert second.client.chat(CHAT).text == CHAT_TEXT
+    assert stream.finish().done, "the old stream ends whole beside it"
+
+
+def test_two_live_requests_with_one_id(shared_server: LemonbusServer) -> None:
+    server = shared_server
+    same = {"X-Request-ID": "twin"}
+    long = server.client.start_chat(LOOP, same, stream=True, max_tokens=1000)
+    long.until(lambda it: len(it.events) > 2)
+    chat, tale = server.client.start_chat(CHAT, same), server.client.start_chat(TALES, same)
+    assert chat.finish().text == CHAT_TEXT
+    assert tale.finish().text == TALE_TEXT
+    assert long.finish().done
+    assert {it.headers["x-request-id"] for it in (long, chat, tale)} == {"twin"}

@@ -1,0 +1,144 @@
+"""SIGTERM lets run what runs and leaves nothing; SIGKILL of the supervisor answers everybody and leaves nothing."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support import processes
+from tests.support.http_client import chat_body
+from tests.support.waiting import wait_for
+
+LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
+
+
+def test_sigterm_lets_running_requests_end(start_server: StartServer) -> None:
+    # One gateway: the kept connection is at the one that says it is not ready any more.
+    server = start_server("tiny-loop", load=[LOOP], gateway_workers=1)
+    kept = server.client.connect()
+    assert not server.client.start("GET", "/live", connection=kept).until(lambda it: it.complete).closed
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=4000)
+    stream.until(lambda it: len(it.events) > 2)
+
+    server.signal(signal.SIGTERM)
+    # As long as something runs, whoever comes is told: the listener stays.
+    wait_for(lambda: server.client.get("/health", patience=2).status == 503, "readiness is false")
+    new = server.client.chat(LOOP)
+    late = server.client.start("POST", "/v1/chat/completions", chat_body(LOOP), connection=kept).until(
+        lambda it: it.complete, 5
+    )
+    for refused in (new, late):
+        assert (refused.status, refused.error["code"]) == (503, "draining")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.headers["connection"] == "close"
+    assert late.read_to_close(5), "the kept connection really closes"
+    assert server.client.get("/live").status == 200
+    assert server.alive
+
+    stream.finish()
+    assert stream.done
+    assert stream.complete
+    assert server.wait_exit() == 0
+    server.assert_nothing_left()
+
+
+def test_sigterm_refuses_what_waits(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=20)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+    stream.until(lambda it: len(it.events) > 2)
+    waiting = server.client.start_chat(LOOP)
+    wait_for(lambda: server.state()["queued"] == 1, "one waits")
+    server.signal(signal.SIGTERM)
+    waiting.finish(5)
+    assert waiting.status == 503
+    assert waiting.headers["retry-after"]
+    assert stream.finish().done
+    assert server.wait_exit() == 0
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
+def test_sigterm_waits_for_no_body(start_server: StartServer, framing: bytes) -> None:
+    server = start_server("tiny-loop", grace=25, gateway_workers=1)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    slow = server.client.raw(head + framing + b"\r\n\r\n5\r\n{")
+    server.signal(signal.SIGTERM)
+    slow.until(lambda it: it.complete, 5)
+    assert (slow.status, slow.error["code"]) == (503, "draining")
+    assert slow.read_to_close(5)
+    assert server.wait_exit() == 0
+
+
+def test_the_grace_has_an_end(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", load=[LOOP], grace=0.5)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: len(it.events) > 2)
+    server.signal(signal.SIGTERM)
+    stream.finish(5)
+    assert not stream.done
+    assert stream.error["code"] in ("draining", "cancelled", "unloaded", "worker_gone")
+    assert server.wait_exit() == 0
+    told = [(line["level"], line["why"]) for line in server.lines if line["event"] == "worker gone"]
+    assert set(told) == {("info", "exit 0")}, "it left as it was told"
+
+
+@pytest.mark.parametrize("first", ["stopped by us", "dead"])
+def test_connections_in_the_backlog_are_answered_at_shutdown(start_server: StartServer, first: str) -> None:
+    server = start_server("tiny-loop", load=[LOOP], grace=20)
+    server.wait_loaded(LOOP)
+    # The house cannot end before this one does.
+    with processes.stopped(server.worker_pid(LOOP)):
+        if first == "dead":
+            processes.kill(server.gateway_master())
+        server.signal(signal.SIGTERM)
+        wait_for(lambda: not server.listens(), "clients are refused at once")
+        assert server.alive
+    assert server.wait_exit() == 0
+    assert not [line for line in server.lines if line["event"] == "no connections for a moment"]
+
+
+def test_sigterm_while_a_model_is_loaded(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", "tiny-chat")
+    request = server.client.start_chat(LOOP, max_tokens=3)
+    wait_for(lambda: server.state()["models"], "it is being loaded")
+    server.signal(signal.SIGTERM)
+    request.finish(10)
+    assert request.status in (200, 503)
+    assert server.wait_exit() == 0
+
+
+def test_sigkill_of_an_idle_supervisor_ends_all(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", load=[LOOP])
+    server.wait_loaded(LOOP)
+    server.kill_supervisor()
+    wait_for(lambda: not server.process_tree(), "idle workers, spare and gateway leave at once")
+
+
+def test_sigkill_of_the_supervisor_answers_every_client(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=20, gateway_workers=2)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+    stream.until(lambda it: len(it.events) > 2)
+    waiting = [server.client.start_chat(LOOP, stream=stream_it) for stream_it in (True, False)]
+    wait_for(lambda: server.state()["queued"] == 2, "two wait")
+    server.kill_supervisor()
+    for request in waiting:
+        request.finish(5)
+        assert request.status == 503, request
+        assert request.error["code"] == "supervisor_lost"
+        assert int(request.headers["retry-after"]) >= 1
+    wait_for(lambda: not server.listens(), "the listener is closed")
+    stream.finish()
+    assert stream.done, "what runs may go on up to the grace"
+    wait_for(lambda: not server.process_tree(), "then all leave")
+
+
+def test_the_grace_after_the_supervisors_death_has_an_end(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", load=[LOOP], grace=0.5)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    stream.until(lambda it: len(it.events) > 2)
+    server.kill_supervisor()
+    stream.finish(5)
+    assert not stream.done
+    assert stream.error["code"] == "supervisor_lost"
+    wait_for(lambda: not server.process_tree(), "all have left")

@@ -1,0 +1,123 @@
+"""health, stats and live: every field of the documents, and what is ours."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.api.lemonade.health import health_body, stats_body
+from gateway.app import PREFIXES
+from protocol.messages import admin
+from protocol.messages.events import Outcome
+from tests.gateway.api.error_bodies import is_error
+from tests.gateway.api.supervisor_reports import HEALTH
+from tests.gateway.app_client import AppClient
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_health_has_the_fields_of_all_documents(ask: AppClient, prefix: str) -> None:
+    ask.reports[admin.GetHealth] = HEALTH
+    body = ask("GET", f"{prefix}/health").json
+    assert (body["status"], body["version"], body["websocket_port"]) == ("ok", "1.2.3", 13305)
+    assert (body["model_loaded"], body["checkpoint_loaded"]) == ("new", "owner/new")
+    assert body["max_models"] == {
+        "llm": 4,
+        "embedding": 3,
+        "reranking": 2,
+        "audio": 1,
+        "transcription": 1,
+        "image": 1,
+        "tts": 1,
+    }
+    assert body["all_models_loaded"] == [
+        {
+            "model_name": name,
+            "checkpoint": f"owner/{name}",
+            "last_use": last_use,
+            "type": "llm",
+            "device": "cpu",
+            "recipe": "llamacpp",
+            "recipe_options": {"ctx_size": 4096},
+            "backend_url": url,
+        }
+        for name, last_use, url in [
+            ("old", 100.5, "http://127.0.0.1:8001/v1"),
+            ("new", 200.5, "http://127.0.0.1:8002/v1"),
+        ]
+    ]
+    assert "secret" not in json.dumps(body)
+
+
+def test_health_has_operator_fields() -> None:
+    ours = msgspec.to_builtins(health_body(HEALTH, 1)["lemonbus"])
+    assert ours["state"] == "ok"
+    assert [(model["model_name"], model["state"]) for model in ours["models"]] == [
+        ("old", "ready"),
+        ("new", "draining"),
+        ("coming", "loading"),
+    ]
+    assert ours["models"][0] | {"granted": 2, "queued": 1, "slots": 4, "load_seconds": 0.25} == ours["models"][0]
+    assert ours["troubled"] == [
+        {
+            "model_name": "bad",
+            "code": "load_failed",
+            "reason": "it did not load",
+            "detail": "SIGILL",
+            "failures": 3,
+            "retry_in_seconds": 7.5,
+        }
+    ]
+    assert (ours["downloads"], ours["counters"]) == (["m"], {"evictions": 2})
+
+
+def test_health_without_models(ask: AppClient) -> None:
+    ask.reports[admin.GetHealth] = msgspec.structs.replace(HEALTH, models=[], max_models={})
+    body = ask("GET", "/v1/health").json
+    assert body["status"] == "ok"
+    assert body["model_loaded"] is None
+    assert body["all_models_loaded"] == []
+    assert set(body["max_models"].values()) == {0}
+
+
+def test_the_websocket_port_is_the_one_that_was_found_if_none_was_chosen(tmp_path: Path) -> None:
+    ask = AppClient(tmp_path, port=0)
+    ask.reports[admin.GetHealth] = HEALTH
+    assert ask("GET", "/v1/health", port=8123).json["websocket_port"] == 8123
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_stats_tells_processed_and_all_prompt_tokens(ask: AppClient, prefix: str) -> None:
+    times = array("f", [0.01, 0.02, 0.03, 0.04, 0.05]).tobytes()
+    outcome = Outcome(137, 9, 5, 2.14, 0.25, 2.5, times)
+    ask.reports[admin.GetStats] = admin.StatsReport("m", outcome)
+    assert ask("GET", f"{prefix}/stats").json == {
+        "time_to_first_token": 2.14,
+        "tokens_per_second": 20.0,
+        "input_tokens": 128,
+        "output_tokens": 5,
+        "decode_token_times": [0.01, 0.02, 0.03, 0.04, 0.05],
+        "prompt_tokens": 137,
+        "model": "m",
+        "total_seconds": 2.5,
+    }
+
+
+def test_stats_of_one_model_and_of_none(ask: AppClient) -> None:
+    ask.reports[admin.GetStats] = admin.StatsReport()
+    body = ask("GET", "/v1/stats?model=m").json
+    assert ask.asked(admin.GetStats)[0].model == "m"
+    assert body == stats_body(admin.StatsReport())
+    assert (body["tokens_per_second"], body["decode_token_times"], body["model"]) == (0.0, [], None)
+
+
+def test_live_is_only_at_the_root_and_sends_no_message(ask: AppClient) -> None:
+    assert ask("GET", "/live").text == '{"status":"ok"}'
+    head = ask("HEAD", "/live")
+    assert (head.status_code, head.text) == (200, "")
+    for prefix in PREFIXES:
+        is_error(ask("GET", f"{prefix}/live"), 404, "not_found")
+    assert not ask.bus.sent

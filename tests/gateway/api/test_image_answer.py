@@ -1,0 +1,54 @@
+"""What is told beside an engine's pictures, and the seed that is chosen where none was given."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import msgspec
+import pytest
+
+from gateway.api.openai.image_answer import SEEDS, told, with_seed
+from tests.support.images import png
+
+
+def answer(*pictures: bytes, **more: object) -> bytes:
+    data = [{"b64_json": base64.b64encode(picture).decode()} for picture in pictures]
+    return json.dumps({"created": 1, "data": data, "output_format": "png", **more}).encode()
+
+
+def test_a_given_seed_is_left_alone() -> None:
+    body = b'{"prompt": "a",  "seed": 7}'
+    assert with_seed(body, 7) == (body, 7)
+    assert with_seed(body, 0) == (body, 0)
+
+
+@pytest.mark.parametrize("seed", [None, -1])
+def test_a_seed_is_chosen(seed: int | None) -> None:
+    body = json.dumps({"prompt": "a", "seed": seed, "other": [1]}).encode()
+    chosen = {with_seed(body, seed)[1] for _ in range(5)}
+    assert len(chosen) > 1
+    assert all(0 <= number < SEEDS for number in chosen)
+    written, number = with_seed(body, seed)
+    assert json.loads(written) == {"prompt": "a", "seed": number, "other": [1]}
+
+
+def test_size_and_seeds_are_told() -> None:
+    pictures = [png(104, 72), png(104, 72)]
+    said = json.loads(told(answer(*pictures), 7))
+    assert (said["size"], said["created"], said["output_format"]) == ("104x72", 1, "png")
+    assert [each["seed"] for each in said["data"]] == [7, 8]
+    assert [base64.b64decode(each["b64_json"]) for each in said["data"]] == pictures
+
+
+@pytest.mark.parametrize("picture", [b"", b"GIF89a", png(8, 8)[:10], bytes(100_000)])
+def test_a_size_that_is_not_known_is_not_told(picture: bytes) -> None:
+    said = json.loads(told(answer(picture), 1))
+    assert "size" not in said
+    assert said["data"][0]["seed"] == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"data":1}', b'{"data":[1]}', b'{"data":[{"b64_json":"\xc3\xa9AAA"}]}'])
+def test_answers_that_make_no_sense(body: bytes) -> None:
+    with pytest.raises((ValueError, msgspec.DecodeError)):
+        told(body, 1)

@@ -1,0 +1,92 @@
+"""The list of models and one of it: what the documents ask and show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.app import PREFIXES
+from protocol.messages import admin
+from tests.gateway.api.error_bodies import is_error
+from tests.gateway.api.supervisor_reports import ABSENT, CPU, UNKNOWN
+from tests.gateway.app_client import AppClient
+
+OLD = ("/v0", "/api/v0")
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_models_lists_downloaded_ones_in_openais_form(ask: AppClient, prefix: str) -> None:
+    ask.reports[admin.ListModels] = [CPU]
+    assert ask("GET", f"{prefix}/models").json == {
+        "object": "list",
+        "data": [
+            {
+                "id": "Qwen2.5-0.5B-Instruct-CPU",
+                "created": 1744173590,
+                "object": "model",
+                "owned_by": "lemonade",
+                "checkpoint": "amd/Qwen2.5-0.5B-cpu-onnx",
+                "recipe": "oga-cpu",
+                "device": "cpu",
+                "dtype": "",
+                "labels": ["hot", "cpu"],
+            }
+        ],
+    }
+    assert not ask.asked(admin.ListModels)[0].show_all
+
+
+def test_show_all_adds_name_downloaded_and_size(ask: AppClient) -> None:
+    ask.reports[admin.ListModels] = [CPU, ABSENT]
+    found = ask("GET", "/v1/models", params={"show_all": "true"}).json["data"]
+    assert ask.asked(admin.ListModels)[0].show_all
+    assert [(each["name"], each["downloaded"], each["size"]) for each in found] == [
+        (CPU.id, True, 0.0),
+        (ABSENT.id, False, 1.5),
+    ]
+    assert all(each["name"] == each["id"] for each in found)
+
+
+@pytest.mark.parametrize(("given", "meant"), [("1", True), ("True", True), ("", True), ("false", False), ("0", False)])
+def test_show_all_may_be_written_so(ask: AppClient, given: str, meant: bool) -> None:
+    ask.reports[admin.ListModels] = []
+    assert ask("GET", f"/v1/models?show_all={given}").status_code == 200
+    assert ask.asked(admin.ListModels)[0].show_all == meant
+
+
+def test_show_all_may_not_be_written_otherwise(ask: AppClient) -> None:
+    is_error(ask("GET", "/v1/models?show_all=maybe"), 400, "invalid_request", "show_all")
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_model_may_have_slashes_in_its_id(ask: AppClient, prefix: str) -> None:
+    ask.reports[admin.GetModel] = CPU
+    for path in ("owner/repo:Q4_K_M", "owner%2Frepo:Q4_K_M"):
+        assert ask("GET", f"{prefix}/models/{path}").json["id"] == CPU.id
+    assert {call.name for call in ask.asked(admin.GetModel)} == {"owner/repo:Q4_K_M"}
+
+
+def test_an_unknown_model_is_not_found_in_the_documents_words(ask: AppClient) -> None:
+    ask.reports[admin.GetModel] = UNKNOWN
+    body = is_error(ask("GET", "/api/v1/models/No-Such-Model"), 404, "not_found")
+    assert body["error"]["message"] == "Model No-Such-Model has not been found"
+    assert body["error"]["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_the_preview_also_lists_with_post(ask: AppClient, prefix: str) -> None:
+    ask.reports[admin.ListModels] = [CPU]
+    result = ask("POST", f"{prefix}/models", {"cache_dir": str(Path(ask.session.settings.cache_dir) / "models")})
+    if prefix in OLD:
+        assert result.json["data"][0]["checkpoint"] == CPU.checkpoint
+    else:
+        is_error(result, 405, "invalid_request")
+        assert "GET" in result.headers["Allow"]
+
+
+@pytest.mark.parametrize("place", ["/etc", "/", "cache/../../elsewhere", "~root"])
+def test_cache_dir_is_only_one_of_ours(ask: AppClient, place: str) -> None:
+    is_error(ask("GET", "/v0/models", params={"cache_dir": place}), 400, "invalid_request", "cache_dir")
+    is_error(ask("POST", "/v0/load", {"model": "m", "cache_dir": place}), 400, "invalid_request", "cache_dir")
+    assert not ask.bus.sent

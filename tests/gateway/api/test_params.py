@@ -1,0 +1,82 @@
+"""``params``: the route under all prefixes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.app import PREFIXES
+from protocol.failures import Code, Failure
+from protocol.models import sampling
+from protocol.models.sampling import effective_params
+from tests.gateway.app_client import AppClient
+
+SET = {"temperature": 0.8, "top_p": 0.95, "max_length": 1000}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_the_documents_example(ask: AppClient, prefix: str) -> None:
+    ask.reports[sampling.SetParams] = sampling.ParamsReport(effective_params(SET), list(SET))
+    assert ask("POST", f"{prefix}/params", SET).json == {
+        "status": "success",
+        "message": "Generation parameters set successfully",
+        "params": {
+            "temperature": 0.8,
+            "top_p": 0.95,
+            "top_k": 50,
+            "min_length": 0,
+            "max_length": 1000,
+            "do_sample": True,
+        },
+        "set": ["temperature", "top_p", "max_length"],
+    }
+    assert [call.values for call in ask.asked(sampling.SetParams)] == [SET]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_get_shows_what_is_in_force(ask: AppClient, prefix: str) -> None:
+    ask.reports[sampling.GetParams] = sampling.ParamsReport(
+        effective_params({"min_length": 2}), ["min_length"], {"llamacpp": ["min_length"]}
+    )
+    found = ask("GET", f"{prefix}/params").json
+    assert (found["params"], found["set"]) == (effective_params({"min_length": 2}), ["min_length"])
+    assert found["ignored"] == {"llamacpp": ["min_length"]}
+    assert ask("HEAD", f"{prefix}/params").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": 3}, "temperature"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"do_sample": 1}, "do_sample"),
+        ({"top_k": 5, "heat": 1}, "heat"),
+        (b"[]", None),
+        (b"{", None),
+    ],
+)
+def test_what_is_wrong_is_named_and_not_sent(ask: AppClient, body: Any, param: str | None) -> None:
+    result = ask("POST", "/v1/params", body)
+    assert (result.status_code, result.json["error"]["type"]) == (400, "invalid_request")
+    assert result.json["status"] == "error"
+    assert result.json["error"]["param"] == param
+    assert not ask.bus.sent
+
+
+def test_null_takes_back_and_an_empty_body_changes_nothing(ask: AppClient) -> None:
+    ask.reports[sampling.SetParams] = sampling.ParamsReport(effective_params({}), [])
+    ask("POST", "/v1/params", {"top_k": None})
+    ask("POST", "/v1/params")
+    assert [call.values for call in ask.asked(sampling.SetParams)] == [{"top_k": None}, {}]
+
+
+def test_what_the_supervisor_refuses_reaches_the_client(ask: AppClient) -> None:
+    ask.reports[sampling.SetParams] = Failure(Code.INVALID_REQUEST, "too long", param="min_length")
+    assert ask("POST", "/v1/params", {"min_length": 5000}).json["error"]["param"] == "min_length"
+
+
+def test_a_page_from_elsewhere_may_not_set_them(ask: AppClient) -> None:
+    assert ask("POST", "/v1/params", SET, headers={"Origin": "http://evil.example"}).status_code == 403
+    assert not ask.bus.sent

@@ -1,0 +1,180 @@
+"""pull and delete: bodies, registrations, and the stream of a download's progress."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.api.common.progress_events import PING, PROGRESS_INTERVAL_S
+from gateway.api.lemonade.pull import PullEventStream
+from gateway.app import PREFIXES
+from protocol.failures import Code, Failure
+from protocol.messages import admin, model_files
+from protocol.wire import envelope
+from tests.gateway.api.error_bodies import is_error
+from tests.gateway.api.supervisor_reports import UNKNOWN
+from tests.gateway.app_client import AppClient, SeveralMessages
+
+
+def progress(done: int, total: int = 100, index: int = 1, of: int = 2) -> admin.Progress:
+    return admin.Progress(0, "m", f"file{index}.gguf", index, of, done, total)
+
+
+def events_of(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """The events of a stream; comments are left out."""
+    found = []
+    for block in text.split("\n\n"):
+        if block and not block.startswith(":"):
+            first, second = block.split("\n")
+            found.append((first.removeprefix("event: "), json.loads(second.removeprefix("data: "))))
+    return found
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_pull_answers_when_the_model_is_there(ask: AppClient, prefix: str) -> None:
+    ask.reports[model_files.PullModel] = model_files.Pulled("m", 2)
+    result = ask("POST", f"{prefix}/pull", {"model_name": "m"})
+    assert result.json == {"status": "success", "message": "Installed model: m", "model_name": "m"}
+    assert not ask.asked(model_files.PullModel)[0].progress
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_pull_hands_a_registration_on(ask: AppClient, stream: bool) -> None:
+    ask.reports[model_files.PullModel] = model_files.Pulled("user.x")
+    said = {"checkpoint": "a/b:Q4", "recipe": "llamacpp", "mmproj": "m.gguf"}
+    switches = {"embedding": True, "vision": True, "reasoning": False, "reranking": None}
+    body = {"model_name": "user.x", **said, **switches, "stream": stream}
+    assert ask("POST", "/v1/pull", body).status_code == 200
+    (call,) = ask.asked(model_files.PullModel)
+    assert call.progress is stream
+    assert call.registration == model_files.Registration("a/b:Q4", "llamacpp", "m.gguf", ["vision", "embeddings"])
+
+
+def test_delete_says_what_it_did(ask: AppClient) -> None:
+    ask.reports[model_files.DeleteModel] = model_files.Deleted("m", 2, ["user.n"])
+    body = ask("POST", "/v1/delete", {"model_name": "m"}).json
+    assert body.items() >= {"status": "success", "message": "Deleted model: m", "model_name": "m"}.items()
+    assert (body["files_removed"], body["kept_for"]) == (2, ["user.n"])
+    is_error(ask("POST", "/v1/delete", {}), 400, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [
+        ({}, 400, "invalid_request"),
+        ({"model_name": "m", "stream": "yes"}, 400, "invalid_request"),
+        ({"model_name": "x", "checkpoint": "a/b:Q4", "recipe": "llamacpp"}, 400, "invalid_request"),
+        ({"model_name": "user.x", "checkpoint": "a/b:Q4"}, 400, "invalid_request"),
+        ({"model_name": "user.x", "recipe": "llamacpp"}, 400, "invalid_request"),
+        ({"model_name": "user.x", "mmproj": "m.gguf"}, 400, "invalid_request"),
+        ({"model_name": "user.x", "checkpoint": "a/b:Q4", "recipe": "llamacpp", "vision": 1}, 400, "invalid_request"),
+    ],
+)
+def test_pull_says_what_it_does_not_take(ask: AppClient, body: dict[str, Any], status: int, kind: str) -> None:
+    is_error(ask("POST", "/v1/pull", body), status, kind)
+    assert not ask.bus.sent
+
+
+def test_a_streamed_pull_has_the_documents_events(ask: AppClient) -> None:
+    ask.reports[model_files.PullModel] = SeveralMessages([progress(40), model_files.Pulled("m", 2)])
+    result = ask("POST", "/v1/pull", {"model_name": "m", "stream": True})
+    assert result.headers["Content-Type"].startswith("text/event-stream")
+    assert events_of(result.text) == [
+        (
+            "progress",
+            {
+                "file": "file1.gguf",
+                "file_index": 1,
+                "total_files": 2,
+                "bytes_downloaded": 40,
+                "bytes_total": 100,
+                "percent": 40,
+            },
+        ),
+        ("complete", {"file_index": 2, "total_files": 2, "percent": 100}),
+    ]
+    assert ask.asked(model_files.PullModel)[0].progress
+
+
+@pytest.mark.parametrize("before", [[], [progress(1)]])
+def test_a_download_that_fails_ends_the_stream_with_an_error_event(ask: AppClient, before: list[Any]) -> None:
+    broken = Failure(Code.DOWNLOAD_FAILED, "the hub has no such checkpoint")
+    ask.reports[model_files.PullModel] = SeveralMessages([*before, broken])
+    result = ask("POST", "/v1/pull", {"model_name": "m", "stream": True}, headers={"X-Request-ID": "r1"})
+    assert result.status_code == 200
+    name, data = events_of(result.text)[-1]
+    assert (name, data) == (
+        "error",
+        {"error": "the hub has no such checkpoint", "code": "download_failed", "request_id": "r1"},
+    )
+    assert "complete" not in result.text
+
+
+def test_an_unknown_name_has_a_status_even_if_a_stream_was_asked_for(ask: AppClient) -> None:
+    ask.reports[model_files.PullModel] = UNKNOWN
+    is_error(ask("POST", "/v1/pull", {"model_name": "x", "stream": True}), 404, "not_found")
+
+
+class Script:
+    """A follower to whom things happen at given seconds."""
+
+    def __init__(self, *happenings: tuple[float, Any]) -> None:
+        self.now = 0.0
+        self.report = envelope.pack_payload(model_files.Pulled("m", 1))
+        self.closed = 0
+        self._left = list(happenings)
+
+    def clock(self) -> float:
+        return self.now
+
+    def next(self, seconds: float) -> Any:
+        when, what = self._left[0]
+        if when > self.now + seconds:
+            self.now += seconds
+            return None
+        self._left.pop(0)
+        self.now = max(self.now, when)
+        if isinstance(what, Failure):
+            raise what.raised()
+        return what
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def played(*happenings: tuple[float, Any], silence: float = 5.0) -> list[tuple[float, bytes]]:
+    follower = Script(*happenings)
+    stream = PullEventStream(follower, follower.next(silence), "r1", silence, follower.clock)  # type: ignore[arg-type]
+    return [(follower.now, piece) for piece in stream]
+
+
+def test_progress_is_told_ten_times_a_second_at_most_and_never_stale() -> None:
+    told = played(*[(step / 100, progress(step)) for step in range(1, 301)], (3.005, admin.CallResult(1)))
+    assert told[-1][1].startswith(b"event: complete")
+    seconds = [when for when, piece in told]
+    for start in seconds:
+        assert sum(start <= when < start + 1 for when in seconds) <= 10
+    assert b'"percent":100' in told[-1][1]
+    assert json.loads(told[-2][1].partition(b"data: ")[2])["bytes_downloaded"] == 300
+
+
+def test_a_held_progress_is_told_as_soon_as_it_may() -> None:
+    told = played((0.0, progress(1)), (0.01, progress(2)), (9.0, admin.CallResult(1)))
+    assert [when for when, piece in told if b"progress" in piece] == [0.0, PROGRESS_INTERVAL_S]
+
+
+def test_silence_is_bridged_with_comments() -> None:
+    told = played((12.0, admin.CallResult(1)))
+    assert [piece for _, piece in told[:-1]] == [PING, PING]
+
+
+def test_nothing_is_written_to_a_client_that_hung_up() -> None:
+    assert played((0.0, progress(1)), (0.2, Failure(Code.CANCELLED, "the client hung up")))[1:] == []
+
+
+def test_closing_the_stream_closes_the_follower_even_before_its_first_event() -> None:
+    follower = Script((0.0, progress(1)))
+    PullEventStream(follower, None, "r1", 5.0, follower.clock).close()  # type: ignore[arg-type]
+    assert follower.closed == 1

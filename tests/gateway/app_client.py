@@ -1,0 +1,117 @@
+"""An application on a house without sockets: calls and questions are answered by a test's functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+import msgspec
+
+from gateway.app import create_app
+from gateway.bus.session import AdmissionState, SupervisorSession
+from gateway.requests.spool import Spool
+from protocol.config.settings import Settings
+from protocol.failures import Failure
+from protocol.messages import work
+from protocol.messages.admin import AbandonCall, CallResult, Progress
+from protocol.messages.events import Event, EventKind, Outcome
+from protocol.wire import envelope
+
+
+class FakeBus:
+    """Stands in for the bus: what is sent is kept, and answered at once from ``reports`` and ``answers``.
+
+    ``reports``: message type → report, :class:`Failure`, or a list of progress that ends with one of these.
+    ``answers``: endpoint → the engine's JSON, or a failure.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.bodies: list[bytes] = []
+        self.reports: dict[type, Any] = {}
+        self.answers: dict[str, Any] = {}
+        self.session: SupervisorSession
+
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
+        self.sent.append(message)
+        if isinstance(message, work.SubmitRequest):
+            self.bodies.append(payload or b"")
+            self._answer(message)
+        elif not isinstance(message, AbandonCall | work.Cancel):
+            number: int = message.number  # type: ignore[attr-defined]
+            said = self.reports[type(message)]
+            for each in said if isinstance(said, SeveralMessages) else [said]:
+                self._report(number, each)
+
+    def _report(self, number: int, said: Any) -> None:
+        if isinstance(said, Failure):
+            self.session.on_message(work.Refused(number, 0, said), b"")
+        elif isinstance(said, Progress):
+            self.session.on_message(msgspec.structs.replace(said, number=number), b"")
+        else:
+            self.session.on_message(CallResult(number), envelope.pack_payload(said))
+
+    def _answer(self, ask: work.SubmitRequest) -> None:
+        said = self.answers[ask.endpoint]
+        if isinstance(said, Failure):
+            self.session.on_message(work.Refused(ask.number, ask.attempt, said), b"")
+            return
+        self.session.on_message(
+            work.Granted([work.GrantedAttempt(ask.number, ask.attempt, "w1", ask.model or "latest")]), b""
+        )
+        data = msgspec.json.encode(said)
+        self.session.on_events(
+            [
+                Event(ask.number, ask.attempt, 0, EventKind.DELTA, 1, data),
+                Event(ask.number, ask.attempt, 1, EventKind.DONE, 0, envelope.pack_payload(Outcome())),
+            ],
+            "w1",
+        )
+        self.session.notify_exchanges()
+
+    def connect(self, endpoint: str) -> None:
+        """Nothing to connect."""
+
+    def disconnect(self, worker: str, endpoint: str) -> None:
+        """Nothing to disconnect."""
+
+    def run(self, worker: str, message: msgspec.Struct, payload: bytes = b"") -> bool:
+        """Nothing is lent here."""
+        return False
+
+    def lent(self, worker: str) -> None:
+        """Nothing is lent here."""
+
+    def ended(self, endpoint: str) -> bool:
+        return True
+
+    def drain_events(self) -> None:
+        """Nothing to drain."""
+
+
+class SeveralMessages(list[Any]):
+    """Several messages under one number."""
+
+
+class AppClient:
+    """The application, its client, and the line that answers."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        settings = msgspec.structs.replace(Settings(cache_dir=str(folder / "cache")), **changes)
+        self.bus = FakeBus()
+        self.reports, self.answers = self.bus.reports, self.bus.answers
+        self.session = self.bus.session = SupervisorSession("g1", settings, Spool(folder, "g1", 1 << 20))
+        self.session.open(self.bus)
+        self.session.state = AdmissionState.OPEN
+        self.client = falcon.testing.TestClient(create_app(self.session))
+
+    def asked(self, cls: type) -> list[Any]:
+        """What was sent of this kind."""
+        return [message for message in self.bus.sent if isinstance(message, cls)]
+
+    def __call__(self, method: str, path: str, body: Any = None, **kwargs: Any) -> falcon.testing.Result:
+        """Send a request; ``body``: bytes as they are, anything else as JSON."""
+        if body is not None:
+            kwargs["body"] = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return self.client.simulate_request(method, path, **{"host": "localhost", **kwargs})

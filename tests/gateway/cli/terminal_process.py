@@ -1,0 +1,59 @@
+"""A verb as a person has it: a process with a terminal of its own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+LAUNCH = Path(__file__).resolve().parents[3] / "deploy" / "launch"
+
+
+class TerminalProcess:
+    """A verb with a terminal of its own, and who types there."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+        self._seen = ""
+
+    def __enter__(self) -> Self:
+        self._fd, theirs = pty.openpty()
+        self._process = subprocess.Popen(
+            [sys.executable, LAUNCH, *self._arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            env={**os.environ, "TERM": "xterm", "INPUTRC": "/dev/null"},
+        )
+        os.close(theirs)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait(10)
+        os.close(self._fd)
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def until(self, text: str, seconds: float = 20) -> str:
+        """Return what is shown up to ``text``, and forget it."""
+        deadline = time.monotonic() + seconds
+        while text not in self._seen:
+            ready = select.select([self._fd], [], [], max(0, deadline - time.monotonic()))[0]
+            assert ready, f"waited for {text!r}, saw {self._seen!r}"
+            try:
+                self._seen += os.read(self._fd, 65536).decode("utf-8", "replace")
+            except OSError:
+                assert text in self._seen, f"ended before {text!r}, after {self._seen!r}"
+        before, _, self._seen = self._seen.partition(text)
+        return before
+
+    def ends(self) -> int:
+        return self._process.wait(20)

@@ -1,0 +1,250 @@
+"""A supervisor that does as a test says, speaking the real protocol over real sockets to a real gateway."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+
+from protocol import ids
+from protocol.config import settings
+from protocol.failures import Failure
+from protocol.messages import admin, peers, work
+from protocol.messages.events import Event
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire import endpoints, envelope, frames
+from tests.gateway.fake_worker import DEADLINE, FakeWorker, ReceivedAsk
+from tests.gateway.raw_http import parsed, read_to_end, request
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class GatewayHarness:
+    """The house around one gateway. Everything runs in one thread; :meth:`do` runs a function in it."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.runtime = folder
+        self.boot = ids.boot_id()
+        self.directory = endpoints.RuntimeDirectory(folder)
+        self.settings = msgspec.structs.replace(settings.Settings(gateway_workers=1), **changes)
+        settings.write_settings(self.settings, folder)
+        self.context = zmq.Context()
+        self.bus = self.context.socket(zmq.ROUTER)
+        self.bus.linger = 0
+        self.bus.bind(endpoints.bus(folder))
+        self.logs = self.context.socket(zmq.PULL)
+        self.logs.linger = 0
+        self.logs.bind(endpoints.logs(folder, self.boot))
+        self.workers: dict[str, FakeWorker] = {}
+        self.gateways: list[peers.Hello] = []
+        self.asked: queue.Queue[ReceivedAsk] = queue.Queue()
+        self.cancelled: queue.Queue[work.Cancel] = queue.Queue()
+        self.others: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self.lines: list[dict[str, Any]] = []
+        self.welcoming = True
+        self.on_ask: Callable[[ReceivedAsk], None] = self.asked.put
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listener.getsockname()[1]
+        self.supervisor = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        self.gateway: subprocess.Popen[bytes] | None = None
+        self._loop = Loop()
+        self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK)
+        self._number = self._loop.on_socket(self.bus, self._message)
+        self._loop.on_socket(self.logs, self._line)
+        self._loop.on_readable(self._wake_read, self._woken)
+        self._thread = threading.Thread(target=self._loop.run, daemon=True)
+        self._thread.start()
+        self.add_worker("w1")
+
+    # In the thread
+
+    def _message(self) -> None:
+        received = frames.receive(self.bus)
+        if received is None:
+            return
+        peer, frame = received
+        message, payload = envelope.decode(frame)
+        gateway = peer.decode()
+        match message:
+            case peers.Hello():
+                self.gateways.append(message)
+                if self.welcoming:
+                    self.send(gateway, peers.Welcome(self.boot, self.supervisor.pid))
+                    for worker in self.workers.values():
+                        self.send(gateway, peers.WorkerUp(worker.name, worker.endpoint))
+            case work.SubmitRequest():
+                self.on_ask(ReceivedAsk(gateway, message, payload))
+            case work.Cancel():
+                self.cancelled.put(message)
+            case _:
+                self.others.put((gateway, message))
+
+    def _line(self) -> None:
+        received = frames.receive(self.logs)
+        if received is not None:
+            self.lines += [msgspec.json.decode(record) for record in received[0].split(b"\n")]
+
+    def _woken(self) -> None:
+        os.read(self._wake_read, 512)
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return
+            job()
+
+    def send(self, gateway: str, message: msgspec.Struct, payload: bytes = b"") -> None:
+        self._loop.used(self._number)
+        self.bus.send_multipart([gateway.encode(), envelope.encode(message, payload)])
+
+    def grant(self, asked: ReceivedAsk, worker: str = "w1", model: str = "tiny") -> None:
+        self.send(
+            asked.gateway, work.Granted([work.GrantedAttempt(asked.ask.number, asked.ask.attempt, worker, model)])
+        )
+
+    def publish(self, asked: ReceivedAsk, batch: list[Event], worker: str = "w1") -> None:
+        self.workers[worker].publish(asked.gateway, batch)
+
+    # From the test
+
+    def do(self, job: Callable[[], Any]) -> Any:
+        """Run ``job`` in the stand-in's thread; return or raise what it does."""
+        outcome: queue.Queue[tuple[bool, Any]] = queue.Queue()
+
+        def run() -> None:
+            try:
+                outcome.put((True, job()))
+            except BaseException as problem:  # noqa: BLE001 - handed to the test
+                outcome.put((False, problem))
+
+        self._jobs.put(run)
+        os.write(self._wake_write, b"!")
+        good, value = outcome.get(timeout=2 * DEADLINE)
+        if not good:
+            raise value
+        return value
+
+    def add_worker(self, name: str) -> None:
+        def add() -> None:
+            worker = self.workers[name] = FakeWorker(self.context, self.runtime, self.boot, name)
+            for hello in self.gateways:
+                self.send(hello.id, peers.WorkerUp(name, worker.endpoint))
+
+        self.do(add)
+
+    def kill_worker(self, name: str, failure: Failure) -> None:
+        def kill() -> None:
+            worker = self.workers.pop(name)
+            worker.close()
+            for hello in self.gateways:
+                self.send(hello.id, peers.WorkerGone(name, worker.endpoint, failure))
+
+        self.do(kill)
+
+    def next_ask(self) -> ReceivedAsk:
+        return self.asked.get(timeout=DEADLINE)
+
+    def called(self, kind: type) -> tuple[str, Any]:
+        """Return the next call of this kind, and the gateway that made it."""
+        while True:
+            gateway, message = self.others.get(timeout=DEADLINE)
+            if isinstance(message, kind):
+                return gateway, message
+
+    def forgotten(self, number: int) -> None:
+        """Wait until a call is forgotten; those of the test before may still be."""
+        while self.called(admin.AbandonCall)[1].number != number:
+            pass
+
+    def start(self) -> None:
+        """Start the gateway and wait until it answers."""
+        process_context = ProcessContext(self.runtime, self.boot, self.supervisor.pid)
+        self.gateway = subprocess.Popen(
+            [sys.executable, "-m", "gateway"],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                **process_context.environment(),
+                "PYTHONPATH": str(ROOT),
+                "LEMONBUS_LISTEN_FD": str(self.listener.fileno()),
+            },
+            pass_fds=[self.listener.fileno()],
+            start_new_session=True,
+        )
+        wait_for(lambda: self.gateways and self.get("/live")[0] == 200)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE)
+
+    def raw(self, request: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Send bytes on a connection of their own; read to its end."""
+        with self.connect() as connection:
+            connection.sendall(request)
+            return parsed(read_to_end(connection))
+
+    def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        return self.raw(request("GET", path, b"", **headers))
+
+    def post(self, path: str, body: Any, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        return self.raw(request("POST", path, body, **headers))
+
+    def close(self) -> None:
+        self.supervisor.kill()
+        self.supervisor.wait(DEADLINE)
+        if self.gateway is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.gateway.send_signal(signal.SIGTERM)
+            try:
+                self.gateway.wait(DEADLINE)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.gateway.pid, signal.SIGKILL)
+        self.do(self._loop.stop)
+        self._thread.join(DEADLINE)
+        self._loop.close()
+        self.listener.close()
+        for worker in self.workers.values():
+            worker.close()
+        self.bus.close()
+        self.logs.close()
+        self.context.term()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+        self.directory.release()
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    """Return what ``condition`` gives once it is true; fails after the deadline."""
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        with contextlib.suppress(ConnectionError):
+            value = condition()
+            if value:
+                return value
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def running_gateway(folder: Path, **changes: Any) -> Iterator[GatewayHarness]:
+    """Run a gateway in a stand-in house."""
+    harness = GatewayHarness(folder, **changes)
+    try:
+        harness.start()
+        yield harness
+    finally:
+        harness.close()

@@ -1,0 +1,202 @@
+"""What a real gateway process says to bad requests, to pages, and to those without the key."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
+from tests.gateway.process.chat_requests import CHAT, PATH, answer_whole, error_of
+from tests.gateway.raw_http import parsed, read_to_end, read_until, request
+
+CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: %b\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400),
+        (b"GET /a\x00b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: b\x00c\r\n\r\n", 400),
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 9000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: odd\r\n\r\n", 501),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+            400,
+        ),
+        (b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}nonsense", 400),
+        (CHUNKED % b"gzip, chunked", 501),
+        (CHUNKED % b"gzip\r\nTransfer-Encoding: chunked", 501),
+        (CHUNKED % b"chunked, gzip", 400),
+        (CHUNKED % b"gzip", 400),
+        (b"GET /live HTTP/1.1\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\nX-A: b\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\nHost: evil.example@localhost\r\n\r\n", 400),
+    ],
+)
+def test_what_the_parser_refuses_is_answered_in_json(harness: GatewayHarness, raw: bytes, status: int) -> None:
+    response = harness.raw(raw)
+    assert response[0] == status
+    assert response[1]["connection"] == "close"
+    error_of(response)
+
+
+@pytest.mark.parametrize("line", [b"Host: a/b", b"Host: a\r\nTransfer-Encoding: gzip, chunked"])
+def test_what_the_head_is_refused_for_is_told_under_its_own_id(harness: GatewayHarness, line: bytes) -> None:
+    response = harness.raw(b"POST /v1/load HTTP/1.1\r\nX-Request-ID: head.1\r\n" + line + b"\r\n\r\n0\r\n\r\n")
+    assert error_of(response)["request_id"] == "head.1"
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nHost:\r\n", b"HTTP/1.1\r\nHost: [::1]:13305\r\n"])
+def test_a_valid_or_optional_host_header_is_accepted(harness: GatewayHarness, head: bytes) -> None:
+    assert harness.raw(b"GET /live " + head + b"Connection: close\r\n\r\n")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/nowhere", b"", 404, "not_found"),
+        ("GET", PATH, b"", 405, "method_not_allowed"),
+        ("POST", "/live", b"", 405, "method_not_allowed"),
+        ("POST", PATH, b"{", 400, "invalid_json"),
+        ("POST", PATH, b"[]", 400, "invalid_request"),
+        ("POST", PATH, b"", 400, "invalid_json"),
+        ("POST", PATH, {**CHAT, "stop": list("abcde")}, 400, "invalid_request"),
+        ("POST", PATH, {**CHAT, "max_tokens": 1, "max_completion_tokens": 1}, 400, "invalid_request"),
+        ("POST", PATH, {"messages": []}, 400, "invalid_request"),
+        ("POST", "/v1/completions", {"prompt": "x", "stream": True, "logprobs": True}, 400, "invalid_request"),
+        ("POST", "/v1/completions", {"prompt": "x", "stream": True, "echo": True}, 400, "invalid_request"),
+        ("POST", "/v1/embeddings", {"input": "x", "encoding_format": "hex"}, 400, "invalid_request"),
+        ("POST", PATH, b"x" * 1_100_000, 413, "body_too_large"),
+        ("BREW", "/live", b"", 405, "method_not_allowed"),
+    ],
+)
+def test_bad_requests_are_clear_4xx(
+    harness: GatewayHarness, method: str, path: str, body: Any, status: int, code: str
+) -> None:
+    response = harness.raw(request(method, path, body, X_Request_ID="bad.1"))
+    assert response[0] == status
+    error = error_of(response)
+    assert (error["code"], error["request_id"]) == (code, "bad.1")
+    if status == 405:
+        assert response[1]["allow"]
+
+
+def test_a_chunked_body_over_the_limit_is_413_before_its_end(harness: GatewayHarness) -> None:
+    with harness.connect() as connection:
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                connection.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+        response = parsed(read_to_end(connection))
+    assert response[0] == 413
+    assert response[1]["connection"] == "close"
+    error_of(response)
+
+
+@pytest.mark.parametrize("chunks", [b"ffffffff\r\nabc", b"%x\r\n" % 1_000_001, b"1\r\nx\r\n%x\r\n" % 1_000_000])
+def test_chunks_that_announce_more_than_the_limit_are_413_at_once(harness: GatewayHarness, chunks: bytes) -> None:
+    with harness.connect() as connection:
+        connection.sendall(CHUNKED % b"chunked" + chunks)
+        response = parsed(read_until(connection, b"}}"))
+        assert (response[0], response[1]["connection"]) == (413, "close")
+        assert error_of(response)["code"] == "body_too_large"
+        assert read_to_end(connection) == b""
+
+
+def test_a_body_over_the_limit_is_not_asked_for(harness: GatewayHarness) -> None:
+    with harness.connect() as connection:
+        length = b"Content-Length: 99999999\r\nExpect: 100-continue\r\n\r\n"
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n" + length)
+        assert parsed(read_to_end(connection))[0] == 413
+
+
+def test_multipart_is_refused_by_a_json_route(harness: GatewayHarness) -> None:
+    response = harness.raw(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+        b"Content-Length: 2\r\n\r\n{}"
+    )
+    assert response[0] == 415
+    error_of(response)
+
+
+def test_head_is_get_without_the_body(harness: GatewayHarness) -> None:
+    status, headers, body = harness.raw(request("HEAD", "/live", b""))
+    assert (status, body, headers["content-length"]) == (200, b"", "15")
+
+
+def test_pages_may_ask_and_the_headers_they_want_are_echoed(harness: GatewayHarness) -> None:
+    status, headers, _ = harness.raw(
+        request("OPTIONS", PATH, b"", Origin="http://elsewhere", Access_Control_Request_Headers="authorization, x-a")
+    )
+    assert status == 204
+    assert headers["access-control-allow-origin"] == "*"
+    assert headers["access-control-allow-headers"] == "authorization, x-a"
+
+
+def test_what_a_cache_keeps_of_one_is_good_for_a_page_too(harness: GatewayHarness) -> None:
+    _, headers, _ = harness.raw(request("GET", "/live", b""))
+    assert headers["access-control-allow-origin"] == "*"
+    assert "access-control-expose-headers" not in headers
+    _, headers, _ = harness.raw(request("GET", "/live", b"", Origin="http://elsewhere"))
+    assert "X-Request-ID" in headers["access-control-expose-headers"]
+
+
+def test_foreign_pages_may_not_change_the_server(harness: GatewayHarness) -> None:
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://["},
+        {"Host": "evil.example"},
+        {"Host": "[::x]"},
+        {"Host": "[:::1]"},
+    ):
+        response = harness.raw(
+            b"POST /v1/load HTTP/1.1\r\n"
+            + b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())
+            + (b"" if "Host" in headers else b"Host: localhost\r\n")
+            + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}"
+        )
+        assert response[0] == 403
+        error_of(response)
+
+
+def test_a_name_that_was_allowed_may_change_the_server(tmp_path: Path) -> None:
+    def ask(harness: GatewayHarness, name: str) -> int:
+        head = b"POST /v1/params HTTP/1.1\r\n"
+        fields = f"Host: {name}:8080\r\nOrigin: http://{name}:8080\r\nConnection: close\r\nContent-Length: 1\r\n\r\n["
+        return harness.raw(head + fields.encode())[0]
+
+    with running_gateway(tmp_path / "r", api_key="", allowed_hosts=["Box.lan"]) as harness:
+        assert [ask(harness, name) for name in ("box.lan", "BOX.LAN", "other.lan")] == [400, 400, 403]
+
+
+def test_every_line_of_the_log_carries_the_request_id(harness: GatewayHarness) -> None:
+    harness.post(PATH, b"{", X_Request_ID="logged.1")
+    line = wait_for(lambda: next((line for line in harness.lines if line.get("request_id") == "logged.1"), None))
+    assert (line["event"], line["status"], line["process"], line["code"]) == ("request", 400, "gateway", "invalid_json")
+
+
+def test_with_a_key_only_the_probes_are_open(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "r", api_key="secret-/+=") as harness:
+        harness.on_ask = lambda asked: answer_whole(harness, asked)
+        assert harness.get("/live")[0] == harness.get("/health")[0] == 200
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"x_api_key": "wrong"}, {"Authorization": "Basic x"}):
+            response = harness.post(PATH, CHAT, **headers)
+            assert (response[0], response[1]["www-authenticate"]) == (401, 'Bearer realm="lemonbus"')
+            error_of(response)
+        for key, status in (("secret-/+=", 200), ("secret-ä", 401)):
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            body = msgspec.json.encode(CHAT)
+            for name in ("Authorization: Bearer", "x-api-key:"):
+                fields = f"{name} {key}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                assert harness.raw(head + fields + body)[0] == status

@@ -1,0 +1,119 @@
+"""How a real gateway process ends: draining, a dead supervisor, a dead worker process, a dead master."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from protocol.messages import peers
+from tests.gateway.fake_worker import CHUNK, DEADLINE
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
+from tests.gateway.process.chat_requests import CHAT, PATH, error_of, open_request
+from tests.gateway.raw_http import parsed, read_to_end, read_until, request
+
+
+def test_draining_refuses_the_new_and_lets_the_old_end(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "r") as harness, harness.connect() as kept, open_request(harness) as connection:
+        kept.sendall(request("GET", "/live", b"", Connection="keep-alive"))
+        read_until(kept, b'{"status":"ok"}')
+        asked = harness.next_ask()
+        harness.do(lambda: harness.grant(asked))
+        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1)))
+        seen = read_until(connection, CHUNK % 0)
+        harness.do(lambda: harness.send(asked.gateway, peers.Draining(DEADLINE)))
+        wait_for(lambda: harness.get("/health")[0] == 503)
+        kept.sendall(request("POST", PATH, CHAT, Connection="keep-alive"))
+        response = parsed(read_to_end(kept))
+        assert (response[0], response[1]["connection"], error_of(response)["code"]) == (503, "close", "draining")
+        assert harness.get("/live")[0] == 200
+        harness.do(lambda: harness.publish(asked, [*asked.tokens(1, 2), asked.done(2)]))
+        assert parsed(seen + read_to_end(connection))[2].endswith(b"data: [DONE]\n\n")
+        assert harness.gateway is not None
+        harness.gateway.send_signal(signal.SIGTERM)
+        assert harness.gateway.wait(DEADLINE) == 0
+
+
+def test_the_supervisors_death_closes_the_listener_and_lets_streams_end(tmp_path: Path) -> None:
+    with (
+        running_gateway(tmp_path / "r") as harness,
+        open_request(harness, CHAT) as waiting,
+        open_request(harness) as running,
+    ):
+        asks = [harness.next_ask(), harness.next_ask()]
+        asked = next(asked for asked in asks if asked.ask.stream)
+        harness.do(lambda: harness.grant(asked))
+        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1)))
+        seen = read_until(running, CHUNK % 0)
+        harness.listener.close()
+        harness.supervisor.kill()
+        harness.supervisor.wait(DEADLINE)
+        response = parsed(read_to_end(waiting))
+        assert (response[0], error_of(response)["code"]) == (503, "supervisor_lost")
+        assert response[1]["retry-after"]
+        wait_for(lambda: refused(harness.port))
+        harness.do(lambda: harness.publish(asked, [*asked.tokens(1, 2), asked.done(2)]))
+        assert parsed(seen + read_to_end(running))[2].endswith(b"data: [DONE]\n\n")
+        assert harness.gateway is not None
+        assert harness.gateway.wait(DEADLINE) == 0
+
+
+def test_after_the_grace_streams_are_told(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "r", grace=0.5) as harness, open_request(harness) as running:
+        asked = harness.next_ask()
+        harness.do(lambda: harness.grant(asked))
+        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1)))
+        seen = read_until(running, CHUNK % 0)
+        harness.supervisor.kill()
+        harness.supervisor.wait(DEADLINE)
+        body = parsed(seen + read_to_end(running))[2]
+        assert b"supervisor_lost" in body
+        assert b"[DONE]" not in body
+        assert harness.gateway is not None
+        assert harness.gateway.wait(DEADLINE) == 0
+
+
+def refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=DEADLINE).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def workers_of(harness: GatewayHarness) -> list[psutil.Process]:
+    assert harness.gateway is not None
+    return psutil.Process(harness.gateway.pid).children()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_process_that_dies_or_stops_is_replaced(tmp_path: Path, how: signal.Signals) -> None:
+    with running_gateway(tmp_path / "r") as harness:
+        (worker,) = workers_of(harness)
+        os.kill(worker.pid, how)
+        deadline = time.monotonic() + 12
+        while len(harness.gateways) < 2:
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.05)
+        wait_for(lambda: harness.get("/live")[0] == 200)
+
+
+def test_the_masters_death_breaks_streams_and_never_completes_them(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "r") as harness, open_request(harness) as connection:
+        asked = harness.next_ask()
+        harness.do(lambda: harness.grant(asked))
+        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1)))
+        read_until(connection, CHUNK % 0)
+        (worker,) = workers_of(harness)
+        assert harness.gateway is not None
+        harness.gateway.kill()
+        rest = read_to_end(connection)
+        assert b"[DONE]" not in rest
+        assert not rest.endswith(b"0\r\n\r\n")
+        worker.wait(DEADLINE)

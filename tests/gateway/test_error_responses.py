@@ -1,0 +1,90 @@
+"""Failures become one JSON body, whoever found them."""
+
+from __future__ import annotations
+
+import falcon
+import falcon.testing
+import msgspec
+import pytest
+from gunicorn.http import errors
+
+from gateway.http import error_responses, parse_errors
+from protocol.failures import HTTP_ERRORS, Code, Failure
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_the_body_has_every_key_and_no_detail(code: Code) -> None:
+    failure = Failure(code, "what happened", param="p", detail="/a/path of ours")
+    body = error_responses.error_body(failure, "r.1")
+    assert b"path" not in body
+    assert msgspec.json.decode(body) == {
+        "status": "error",
+        "message": "what happened",
+        "error": {
+            "message": "what happened",
+            "type": HTTP_ERRORS[code].type,
+            "code": code.value,
+            "param": "p",
+            "request_id": "r.1",
+        },
+    }
+
+
+def test_an_error_in_a_stream_says_what_was_sent() -> None:
+    failure = Failure(Code.BACKEND_DIED, "dead", model="tiny", tokens_sent=5)
+    assert msgspec.json.decode(error_responses.stream_error(failure, "r.1")) == {
+        "error": {
+            "message": "dead",
+            "type": "model_error",
+            "code": "backend_died",
+            "param": None,
+            "request_id": "r.1",
+            "model": "tiny",
+            "tokens_sent": 5,
+        }
+    }
+
+
+@pytest.mark.parametrize(("seconds", "header"), [(0.0, "1"), (0.2, "1"), (1.0, "1"), (1.1, "2"), (59.5, "60")])
+def test_waiting_is_said_in_whole_seconds(seconds: float, header: str | None) -> None:
+    assert error_responses.retry_after(Failure(Code.OVERLOADED, "full", retry_after=seconds)) == header
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_every_503_says_when_to_try_again(code: Code) -> None:
+    failure = Failure(code, "no")
+    waiting_cures = failure.http_status == 503 and code is not Code.OFFLINE
+    assert error_responses.retry_after(failure) == ("1" if waiting_cures else None)
+
+
+@pytest.mark.parametrize(
+    ("problem", "status"),
+    [
+        (errors.LimitRequestLine(9000, 8190), 414),
+        (errors.LimitRequestHeaders("too many"), 431),
+        (errors.InvalidHeader("CONTENT-LENGTH"), 400),
+        (errors.InvalidRequestLine("x" * 9999), 400),
+        (errors.InvalidChunkSize(b"zz"), 400),
+        (errors.UnsupportedTransferCoding("odd"), 501),
+        (errors.ExpectationFailed("miracle"), 417),
+    ],
+)
+def test_what_the_parser_refuses_is_the_clients_fault(problem: Exception, status: int) -> None:
+    failure = parse_errors.failure_for(problem)
+    assert failure is not None
+    assert failure.http_status == status
+    response = parse_errors.error_response(failure, "r.1")
+    assert response.startswith(b"HTTP/1.1 %d " % status)
+    assert len(response) < 1500
+
+
+@pytest.mark.parametrize("problem", [errors.InvalidResponseHeader("X"), ValueError("ours"), RecursionError()])
+def test_our_own_mistakes_are_not(problem: Exception) -> None:
+    assert parse_errors.failure_for(problem) is None
+
+
+@pytest.mark.parametrize(("code", "line"), [(Code.CANCELLED, "499 Client Closed Request"), (Code.INTERNAL, "500 ")])
+def test_every_status_has_its_phrase(code: Code, line: str) -> None:
+    response = falcon.Response()
+    error_responses.write_error(falcon.Request(falcon.testing.create_environ()), response, Failure(code, "no"))
+    assert response.status.startswith(line)

@@ -1,0 +1,157 @@
+"""Every mistake in a body is a 4xx that says where it is."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.api.openai.completions import ChatRequest, EmbeddingRequest, TextRequest, prompts, texts, with_text
+from gateway.http import bodies
+from protocol.failures import Code, LemonbusError
+
+CHAT = b'{"messages":[{"role":"user","content":"hi"}]%b}'
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b'{"a": 1,}', "line 1 column 9"),
+        (b'{"a": 1,\n  }', "line 2 column 3"),
+        (b'{\n"\xc3\xa4": ?}', "line 2 column 6"),
+        (b"", "line 1 column 1"),
+        (b'{"a": 1', "line 1 column 8"),
+        (b'{"a": NaN}', "line 1 column 7"),
+        (b'{"a": Infinity}', "line 1 column 7"),
+        (b'{"a": 1} x', "line 1 column 1"),
+        (b'{"a": "\xff"}', "line 1 column 8"),
+        (b'{"a": "\\ud800"}', "bad JSON"),
+        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+    ],
+)
+def test_bad_json_says_where(data: bytes, says: str) -> None:
+    for read in (bodies.decode_object, lambda data: bodies.decode(data, EmbeddingRequest)):
+        with pytest.raises(LemonbusError) as raised:
+            read(data)
+        assert raised.value.failure.code in (Code.INVALID_JSON, Code.INVALID_REQUEST)
+        assert raised.value.failure.http_status == 400
+    with pytest.raises(LemonbusError, match=says) as raised:
+        bodies.decode_object(data)
+    assert raised.value.failure.code == Code.INVALID_JSON
+
+
+@pytest.mark.parametrize("data", [b"[]", b"1", b'"a"', b"null"])
+def test_only_objects_are_taken(data: bytes) -> None:
+    with pytest.raises(LemonbusError, match="object") as raised:
+        bodies.decode_object(data)
+    assert raised.value.failure.http_status == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        (b',"temperature":"hot"', "temperature"),
+        (b',"temperature":-1', "temperature"),
+        (b',"temperature":1e999', "temperature"),
+        (b',"top_p":1.5', "top_p"),
+        (b',"repeat_penalty":0.5', "repeat_penalty"),
+        (b',"repeat_penalty":2.5', "repeat_penalty"),
+        (b',"n":0', "n"),
+        (b',"n":1.5', "n"),
+        (b',"max_tokens":99999999999', "max_tokens"),
+        (b',"stream":"yes"', "stream"),
+        (b',"model":3', "model"),
+        (b',"stop":3', "stop"),
+        (b',"stop":["a",3]', "stop[1]"),
+        (b',"tools":{}', "tools"),
+        (b',"logprobs":3', "logprobs"),
+        (b',"messages":"hi"', "messages"),
+        (b',"messages":[{"role":"user","content":3}]', "messages[0].content"),
+        (b',"messages":[{"content":"hi"}]', "messages[0].role"),
+        (b',"max_tokens":3,"max_completion_tokens":3', "max_tokens"),
+        (b',"stop":["1","2","3","4","5"]', "stop"),
+    ],
+)
+def test_a_wrong_field_is_named(fields: bytes, param: str) -> None:
+    with pytest.raises(LemonbusError) as raised:
+        bodies.decode(CHAT % fields, ChatRequest).check()
+    failure = raised.value.failure
+    assert failure.http_status == 400
+    assert failure.param == param
+    assert param.partition("[")[0] in failure.message
+
+
+def test_a_missing_field_is_named() -> None:
+    for cls, field in ((ChatRequest, "messages"), (TextRequest, "prompt"), (EmbeddingRequest, "input")):
+        with pytest.raises(LemonbusError) as raised:
+            bodies.decode(b"{}", cls)
+        assert (raised.value.failure.param, raised.value.failure.http_status) == (field, 400)
+
+
+def test_unknown_fields_and_nulls_pass() -> None:
+    request = bodies.decode(CHAT % b',"min_length":0,"device":"cpu","stop":null,"temperature":null', ChatRequest)
+    request.check()
+    assert request.stop is None
+
+
+def test_lone_surrogates_hide_in_no_field() -> None:
+    with pytest.raises(LemonbusError):
+        bodies.decode(CHAT % b',"elsewhere":"\\udfff\\ud800"', ChatRequest)
+    assert bodies.decode(CHAT % b',"elsewhere":"\\ud83c\\udf4b"', ChatRequest)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise_anything_else(data: bytes) -> None:
+    statuses = {400}
+    with contextlib.suppress(LemonbusError):
+        try:
+            bodies.decode_object(data)
+        except LemonbusError as problem:
+            statuses.add(problem.failure.http_status)
+            raise
+    assert statuses == {400}
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        ("one", 1),
+        (["one", "two"], 2),
+        ([1, 2, 3], 1),
+        ([[1, 2], [3]], 2),
+        (["one", [1, 2]], 2),
+    ],
+)
+def test_prompts_are_counted_as_slots(value: list[object] | str, count: int) -> None:
+    assert prompts(value, "prompt") == count  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [[], [1, "one"], ["one", []]])
+def test_odd_prompts_are_refused(value: list[object]) -> None:
+    with pytest.raises(LemonbusError, match="prompt"):
+        prompts(value, "prompt")  # type: ignore[arg-type]
+
+
+def test_completions_have_their_text_on_top() -> None:
+    body = b'{"id":"1","choices":[{"text":"a","index":0},{"text":"b","index":1}]}\n'
+    assert msgspec.json.decode(with_text(body, None, 1)) == {
+        "id": "1",
+        "choices": [{"text": "a", "index": 0}, {"text": "b", "index": 1}],
+        "text": "a",
+    }
+
+
+def test_an_echo_goes_before_its_own_choices() -> None:
+    body = msgspec.json.encode({"choices": [{"text": str(index), "index": index} for index in (3, 0, 1, 2)]})
+    echoed = msgspec.json.decode(with_text(body, ["x", "y"], 2))
+    assert [choice["text"] for choice in echoed["choices"]] == ["y3", "x0", "x1", "y2"]
+    assert echoed["text"] == "y3"
+
+
+def test_tokens_cannot_be_echoed() -> None:
+    assert texts("a") == ["a"]
+    with pytest.raises(LemonbusError, match="echo"):
+        texts([1, 2])

@@ -1,0 +1,104 @@
+"""What is understood of a hub's answers, and what is said of its failures: never an address or a path."""
+
+from __future__ import annotations
+
+import email.utils
+import errno
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+
+from workers.jobs.model_download import huggingface_listing
+
+SECRET = "https://user:password@mirror.example/private/file"
+REPO = "owner/repo"
+
+
+def made(kind: type[Exception], status: int = 0, **headers: str) -> Any:
+    """Return an exception of the library as any of its versions makes it."""
+    problem = kind.__new__(kind, SECRET)
+    problem.args = (SECRET,)
+    problem.response = SimpleNamespace(status_code=status, headers=headers)  # type: ignore[attr-defined]
+    return problem
+
+
+def caused(cause: Exception) -> Exception:
+    problem: Exception = made(LocalEntryNotFoundError)
+    problem.__cause__ = cause
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (made(OfflineModeIsEnabled), "offline mode is on"),
+        (made(GatedRepoError, 401), "owner/repo is gated"),
+        (made(RepositoryNotFoundError, 404), "there is no repository owner/repo"),
+        (made(EntryNotFoundError, 404), "a file is gone"),
+        (made(HfHubHTTPError, 401), "the hub refuses owner/repo (401)"),
+        (made(HfHubHTTPError, 403), "the hub refuses owner/repo (403)"),
+        (made(HfHubHTTPError, 500), "the hub answered 500"),
+        (caused(made(HfHubHTTPError, 503)), "the hub answered 503"),
+        (caused(TimeoutError(SECRET)), "the hub cannot be reached"),
+        (OSError(errno.ENOSPC, "No space left on device", "/srv/secret"), "could not be written: No space left"),
+        (ValueError(SECRET), "the hub's answer could not be read"),
+        (RuntimeError(SECRET), "the transfer broke off (RuntimeError)"),
+    ],
+)
+def test_a_failure_is_explained_without_addresses(problem: Exception, said: str) -> None:
+    told = huggingface_listing.explain_hub_error(problem, REPO)
+    assert said in str(told)
+    assert "mirror" not in str(told)
+    assert "/srv" not in str(told)
+    assert "password" not in told.detail
+
+
+def test_only_an_absent_repository_is_absent() -> None:
+    assert huggingface_listing.explain_hub_error(made(RepositoryNotFoundError, 404), REPO).absent
+    assert not huggingface_listing.explain_hub_error(made(GatedRepoError, 401), REPO).absent
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("7", 7), ("0", 0), ("date", 100), ("soon", None), ("", None)],
+)
+def test_retry_after_is_seconds_or_a_date(given: str, seconds: float | None) -> None:
+    given = given.replace("date", email.utils.formatdate(time.time() + 100, usegmt=True))
+    found = huggingface_listing._retry_after(made(HfHubHTTPError, 429, **{"Retry-After": given}))
+    assert found == (None if seconds is None else pytest.approx(seconds, abs=3))
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a//x", "a/./x", "a\\x", "a\nx", "", "a/../x"])
+def test_a_name_that_leads_elsewhere_is_no_file(name: str) -> None:
+    assert not huggingface_listing._is_inside_repository(name)
+
+
+@pytest.mark.parametrize("etag", ["../../x", "A" * 64, "0" * 63, "", "0" * 64 + "\n"])
+def test_what_is_no_digest_names_no_blob(etag: str) -> None:
+    assert huggingface_listing._digest(etag) == ""
+
+
+def test_patience_ends_with_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(huggingface_listing.time, "sleep", pauses.append)
+    asked: list[int] = []
+
+    def ask() -> None:
+        asked.append(1)
+        raise made(HfHubHTTPError, 502)
+
+    with pytest.raises(HfHubHTTPError):
+        huggingface_listing.retry_while_busy(ask)
+    assert len(asked) == 3
+    assert pauses == sorted(pauses)
+    assert sum(pauses) < 3

@@ -1,0 +1,49 @@
+"""Small files are read whole or not at all; nothing that is put in their place is waited for."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from protocol.models import installations
+from protocol.runtime import small_files
+
+
+def refused(path: Path) -> OSError:
+    with pytest.raises(OSError, match=path.name) as raised:
+        small_files.read_small_file(path)
+    return raised.value
+
+
+@pytest.mark.parametrize("size", [0, 1, small_files.MAX_BYTES])
+def test_a_file_is_read_whole(tmp_path: Path, size: int) -> None:
+    content = b"x" * size
+    (tmp_path / "file").write_bytes(content)
+    (tmp_path / "link").symlink_to("file")
+    assert small_files.read_small_file(tmp_path / "link") == content
+
+
+def test_a_pipe_a_folder_and_a_device_are_no_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "device").symlink_to("/dev/zero")
+    for name in ("pipe", "folder", "device"):
+        problem = refused(tmp_path / name)
+        assert (problem.errno, problem.strerror) == (errno.EINVAL, "not a regular file")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(small_files.MAX_BYTES + 1)
+    problem = refused(tmp_path / "file")
+    assert (problem.errno, problem.strerror) == (errno.EFBIG, "larger than 4 MiB")
+
+
+def test_a_pipe_in_place_of_a_record_is_no_installation(tmp_path: Path) -> None:
+    folder = installations.backend_folder(str(tmp_path), "llamacpp", "cpu") / "1-abc"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / installations.RECORD_FILE)
+    assert installations.find_installations(str(tmp_path), "llamacpp", "cpu") == []

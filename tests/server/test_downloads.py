@@ -1,0 +1,230 @@
+"""Downloads through the whole house: progress, joining, hanging up, and going on after everything that can die did."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support import processes
+from tests.support.fakes.hub import Hub, gguf
+from tests.support.http_exchange import HttpExchange
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+REPOSITORY = "shop/tiny-GGUF"
+MODEL = gguf(3_000_000)
+HELD, ENOUGH = 1_500_000, 1_000_000
+"""Bytes that the hub sends before it pauses, and that are waited for."""
+FIELDS = ["file", "file_index", "total_files", "bytes_downloaded", "bytes_total", "percent"]
+NAME = "user.Tiny"
+FILES = {REPOSITORY: {"tiny-Q4_0.gguf": MODEL, "mmproj-F16.gguf": gguf(9000, 2)}}
+OwnHub = tuple[Hub, dict[str, Any]]
+
+
+@contextmanager
+def hub_with_settings(folder: Path) -> Iterator[OwnHub]:
+    """A hub, and the settings of servers that share their state and know one model of it."""
+    state = folder / "state"
+    state.mkdir()
+    item = {"checkpoint": f"{REPOSITORY}:Q4_0", "recipe": "llamacpp", "mmproj": "mmproj-F16.gguf"}
+    (state / "user_models.json").write_text(json.dumps({"Tiny": item}))
+    with Hub({repo: dict(files) for repo, files in FILES.items()}) as hub, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", hub.url)
+        patch.setenv("HF_HOME", str(folder / "hf"))
+        yield hub, {"state_dir": str(state), "cache_dir": str(folder / "cache"), "offline": False}
+
+
+@pytest.fixture
+def own_hub(tmp_path: Path) -> Iterator[OwnHub]:
+    with hub_with_settings(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def start_own_server(own_hub: OwnHub, start_server: StartServer) -> Callable[[], LemonbusServer]:
+    """Opens servers of a test's own, which ends them."""
+    return lambda: start_server("tiny-chat", **own_hub[1])
+
+
+@pytest.fixture(scope="module")
+def hub_and_server(
+    tmp_path_factory: pytest.TempPathFactory, start_module_server: StartServer
+) -> Iterator[tuple[Hub, LemonbusServer]]:
+    with hub_with_settings(tmp_path_factory.mktemp("hub")) as (hub, settings):
+        yield hub, start_module_server("tiny-chat", **settings)
+
+
+@pytest.fixture
+def server(hub_and_server: tuple[Hub, LemonbusServer]) -> LemonbusServer:
+    """The server of all tests that leave it alive; each finds nothing downloaded, and a hub without faults."""
+    hub, server = hub_and_server
+    hub.rate = hub.hold_after = hub.wrong_size = 0
+    hub.released.set()
+    wait_for(lambda: not server.state()["downloads"], "no download runs")
+    shutil.rmtree(os.environ["HF_HOME"], ignore_errors=True)
+    hub.repositories = {repo: dict(files) for repo, files in FILES.items()}
+    hub.released.clear()
+    hub.holding.clear()
+    hub.transfers.clear()
+    return server
+
+
+@pytest.fixture
+def hub(hub_and_server: tuple[Hub, LemonbusServer]) -> Hub:
+    """The hub of :func:`server`."""
+    return hub_and_server[0]
+
+
+def start(server: LemonbusServer, **fields: Any) -> HttpExchange:
+    return server.client.start("POST", "/v1/pull", {"model_name": NAME, **fields})
+
+
+def named(exchange: HttpExchange, name: str) -> list[Any]:
+    return [event.json() for event in exchange.events if event.name == name]
+
+
+def jobs(server: LemonbusServer) -> list[int]:
+    return [process.pid for process in server.process_tree() if process.runs("workers.jobs.pull")]
+
+
+def begun(exchange: HttpExchange) -> bool:
+    return any(event["bytes_downloaded"] > ENOUGH for event in named(exchange, "progress"))
+
+
+def test_a_stream_of_progress_has_the_documents_fields(hub: Hub, server: LemonbusServer) -> None:
+    hub.rate = 2_000_000
+    answer = start(server, stream=True).finish()
+    assert answer.status == 200
+    told = named(answer, "progress")
+    assert told
+    for event in told:
+        assert list(event) == FIELDS
+        assert 0 <= event["bytes_downloaded"] <= event["bytes_total"]
+        assert event["percent"] == 100 * event["bytes_downloaded"] // event["bytes_total"]
+        assert (event["file_index"], event["total_files"]) in {(1, 2), (2, 2)}
+    assert named(answer, "complete") == [{"file_index": 2, "total_files": 2, "percent": 100}]
+    assert answer.events[-1].name == "complete"
+    moments = [event.at for event in answer.events]
+    assert all(later - at > 0.9 for at, later in zip(moments, moments[10:], strict=False)), "ten a second"
+
+
+def test_a_second_pull_joins_and_a_client_that_hangs_up_loses_nothing(hub: Hub, server: LemonbusServer) -> None:
+    hub.hold_after = HELD
+    first = start(server, stream=True).until(begun)
+    second, third = start(server, stream=True), start(server)
+    second.until(lambda exchange: exchange.status)
+    first.hang_up()
+    hub.released.set()
+    assert named(second.finish(), "complete")
+    assert third.finish().json()["status"] == "success"
+    assert [file for file, _ in hub.transfers] == ["tiny-Q4_0.gguf", "mmproj-F16.gguf"]
+    assert start(server).finish().status == 200
+    assert len(hub.transfers) == 2
+
+
+def test_a_download_whose_job_is_killed_goes_on_with_the_next_pull(hub: Hub, server: LemonbusServer) -> None:
+    hub.hold_after = HELD
+    broken = start(server, stream=True).until(begun)
+    for job in jobs(server):
+        processes.kill(job)
+    broken.finish()
+    (error,) = named(broken, "error")
+    assert isinstance(error["error"], str)
+    assert "what was fetched is kept" in error["error"]
+    assert not named(broken, "complete")
+    goes_on(hub, server)
+
+
+def test_jobs_leave_no_file_in_the_runtime_directory(hub: Hub, server: LemonbusServer) -> None:
+    hub.hold_after = HELD
+    broken = start(server, stream=True).until(begun)
+    for job in jobs(server):
+        processes.kill(job)
+    broken.finish()
+    hub.hold_after = 0
+    assert start(server).finish().status == 200
+    wait_for(lambda: not jobs(server), "the jobs have ended")
+    wait_for(lambda: not files_of_jobs(server), f"their files are gone: {files_of_jobs(server)}")
+
+
+def files_of_jobs(server: LemonbusServer) -> list[str]:
+    return [path.name for path in server.runtime.iterdir() if path.name.rpartition("-")[2].startswith("j")]
+
+
+def test_a_download_goes_on_after_the_server_was_stopped(
+    own_hub: OwnHub, start_own_server: Callable[[], LemonbusServer]
+) -> None:
+    hub, _ = own_hub
+    hub.hold_after = HELD
+    server = start_own_server()
+    broken = start(server, stream=True).until(begun)
+    server.stop()
+    broken.finish()
+    assert not named(broken, "complete")
+    goes_on(hub, start_own_server())
+
+
+def test_a_download_goes_on_after_the_server_was_killed(
+    own_hub: OwnHub, start_own_server: Callable[[], LemonbusServer]
+) -> None:
+    hub, _ = own_hub
+    hub.hold_after = HELD
+    server = start_own_server()
+    start(server, stream=True).until(begun).hang_up()
+    server.kill_supervisor()
+    server.assert_nothing_left()
+    goes_on(hub, start_own_server())
+
+
+def goes_on(hub: Hub, server: LemonbusServer) -> None:
+    """Pull what broke off: only what is missing is transferred, and it is whole."""
+    hub.hold_after = 0
+    hub.released.set()
+    hub.transfers.clear()
+    answer = start(server, stream=True).finish()
+    assert named(answer, "complete")
+    assert hub.transfers[0][0] == "tiny-Q4_0.gguf"
+    assert hub.transfers[0][1] > ENOUGH
+    shown = server.client.get(f"/v1/models/{NAME}").json()
+    assert shown["downloaded"] is True
+    cached = list(Path(os.environ["HF_HOME"]).rglob("snapshots/*/tiny-Q4_0.gguf"))
+    assert [path.read_bytes() for path in cached] == [MODEL]
+
+
+def test_nothing_is_downloaded_for_a_backend_that_is_not_there(server: LemonbusServer) -> None:
+    wanted = {"model_name": "SmolLM2-135M-Instruct-GGUF", "llamacpp_backend": "system"}
+    answer = server.client.post("/v1/load", wanted)
+    assert answer.error["code"] == "load_failed"
+    assert "llama-server was not found" in answer.error["message"]
+    assert not jobs(server)
+    assert server.client.get(f"/v1/models/{wanted['model_name']}").json()["downloaded"] is False
+
+
+def test_a_pull_that_fails_says_why_and_leaves_nothing_registered_wrong(hub: Hub, server: LemonbusServer) -> None:
+    hub.wrong_size = shutil.disk_usage(server.home).total
+    answer = start(server, stream=True).finish()
+    assert answer.status == 200
+    (error,) = named(answer, "error")
+    assert "not enough disk space" in error["error"]
+    assert error["code"] == "download_failed"
+    whole = start(server).finish()
+    assert whole.status == 502
+    assert str(Path(os.environ["HF_HOME"]).parent) not in whole.body.decode()
+    hub.wrong_size = 0
+    assert start(server).finish().json()["status"] == "success"
+
+
+def test_progress_of_two_files_has_their_index(hub: Hub, server: LemonbusServer) -> None:
+    hub.rate = 150_000
+    hub.repositories[REPOSITORY]["tiny-Q4_0.gguf"] = gguf(100)
+    answer = start(server, stream=True).finish()
+    assert named(answer, "progress")[-1]["file"] == "mmproj-F16.gguf"
+    assert named(answer, "progress")[-1]["file_index"] == 2

@@ -1,0 +1,143 @@
+"""The log as somebody reads it who must find out what happened: calm where all is well, and clear where it is not."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support import processes
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
+
+
+@pytest.fixture(scope="module")
+def trace_server(start_module_server: StartServer) -> LemonbusServer:
+    """A server that tells everything, for tests that know their own requests again."""
+    return start_module_server("tiny-chat", log_level="trace")
+
+
+@pytest.fixture(scope="module")
+def crash_server(start_module_server: StartServer) -> LemonbusServer:
+    """A server whose processes are killed, one kind a test; it is well again afterwards."""
+    return start_module_server("tiny-loop", load=[LOOP], log_level="info")
+
+
+def lines_of(server: LemonbusServer, *levels: str) -> list[dict[str, Any]]:
+    return [line for line in server.lines if line["level"] in levels]
+
+
+def info_events(server: LemonbusServer) -> list[str]:
+    """The events of the log in their order, those of monitors and of the engine left out."""
+    return [line["event"] for line in lines_of(server, "info", "warning", "error")]
+
+
+def line_of(server: LemonbusServer, event: str, **fields: str) -> dict[str, Any]:
+    """Wait for a line and return it."""
+
+    def found() -> list[dict[str, Any]]:
+        return [line for line in server.lines if line["event"] == event and line.items() >= fields.items()]
+
+    wait_for(lambda: bool(found()), f"there is a line {event!r} with {fields}")
+    return found()[0]
+
+
+def test_normal_operation_logs_few_lines(start_server: StartServer) -> None:
+    server = start_server("tiny-chat", "tiny-loop", max_loaded_models=1, log_level="info", gateway_workers=2)
+    assert server.client.chat(CHAT).status == 200
+    assert server.client.chat(LOOP, max_tokens=3).status == 200
+    assert server.client.get("/v1/health").status == 200
+    server.stop()
+    told = [event for event in info_events(server) if event != "gateway worker up"]
+    up, down = told[:9], told[9:]
+    assert up == [
+        "starting",
+        *("engine started", "model ready", "request"),
+        *("draining", "worker gone", "engine started", "model ready", "request"),
+    ]
+    assert down[:2] == ["stopping", "draining"]
+    assert sorted(down[2:-1]) == ["gateway worker gone"] * 2 + ["worker gone"] * 2
+    assert down[-1] == "stopped"
+    assert not lines_of(server, "warning", "error", "critical"), "nothing went wrong"
+
+
+def test_shutdown_logs_no_warning_even_if_a_worker_has_just_started(start_server: StartServer) -> None:
+    server = start_server("tiny-chat", log_level="info", wait=False)
+    line_of(server, "starting")
+    server.stop()
+    assert not lines_of(server, "warning", "error", "critical")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_and_a_closed_terminal_end_it_in_order(start_server: StartServer, number: signal.Signals) -> None:
+    server = start_server("tiny-chat", log_level="info")
+    server.signal(number)
+    assert server.wait_exit() == 0
+    assert info_events(server)[-1] == "stopped"
+    server.assert_nothing_left()
+
+
+def test_an_engines_death_names_the_model_and_each_request(crash_server: LemonbusServer) -> None:
+    server = crash_server
+    server.wait_loaded(LOOP)
+    engine = server.engine_pid(LOOP)
+    stream = server.client.start_chat(LOOP, {"X-Request-ID": "unlucky"}, stream=True)
+    stream.until(lambda said: len(said.chunks) > 5)
+    processes.kill(engine)
+    stream.finish()
+    died = line_of(server, "engine died", process="worker")
+    assert (died["level"], died["engine_pid"], died["model"]) == ("error", engine, LOOP)
+    lost = line_of(server, "request lost", request_id="unlucky")
+    assert (lost["level"], lost["model"], lost["code"]) == ("warning", LOOP, "backend_died")
+    told = line_of(server, "request", request_id="unlucky")
+    assert (told["level"], told["model"], told["code"]) == ("warning", LOOP, "backend_died")
+    assert line_of(server, "engine lost, it is started again")["model"] == LOOP
+    server.wait_loaded(LOOP)
+
+
+def test_a_gateways_death_leaves_the_names_of_its_requests(crash_server: LemonbusServer) -> None:
+    server = crash_server
+    server.wait_loaded(LOOP)
+    stream = server.client.start_chat(LOOP, {"X-Request-ID": "orphan"}, stream=True)
+    stream.until(lambda said: len(said.chunks) > 5)
+    gateway = server.gateway_of(stream)
+    assert gateway in [each["pid"] for each in server.state()["processes"] if each["role"] == "gateway"]
+    processes.kill(gateway)
+    assert line_of(server, "request stopped", request_id="orphan")["code"] == "gateway_gone"
+    assert line_of(server, "gateway worker gone")["gateway_pid"] == gateway
+    wait_for(lambda: len([line for line in server.lines if line["event"] == "gateway worker up"]) > 2, "it is back")
+
+
+def test_what_the_caller_did_wrong_is_no_warning(trace_server: LemonbusServer) -> None:
+    server = trace_server
+    assert server.client.chat(CHAT, temperature="hot").status == 400
+    assert server.client.chat("nobody").status == 404
+    assert server.client.chat(CHAT, messages=[{"role": "user", "content": "y" * 100_000}]).status == 400
+    line_of(server, "request", code="context_length_exceeded")
+    assert "temperature" in line_of(server, "request", code="invalid_request")["reason"]
+    assert not lines_of(server, "warning", "error")
+
+
+def test_the_line_of_a_request_has_the_models_registered_name(trace_server: LemonbusServer) -> None:
+    server = trace_server
+    for label, model in (("a1", f"{CHAT}:latest"), ("a2", "")):
+        body = {"messages": [{"role": "user", "content": "hi"}], **({"model": model} if model else {})}
+        assert server.client.post("/v1/chat/completions", body, X_Request_ID=label).status == 200
+        assert line_of(server, "request", request_id=label)["model"] == CHAT
+        answered = line_of(server, "answered", request_id=label)
+        assert (answered["output_tokens"], answered["first_token_s"] > 0) == (21, True)
+        assert answered["tokens_per_second"] > 0
+        assert line_of(server, "granted", request_id=label)["process"] == "supervisor"
+
+
+def test_only_trace_shows_prompts_and_shows_them_once(trace_server: LemonbusServer) -> None:
+    server = trace_server
+    body = {"model": CHAT, "messages": [{"role": "user", "content": "in-the-open"}]}
+    assert server.client.post("/v1/chat/completions", body, X_Request_ID="shown").status == 200
+    line_of(server, "request", request_id="shown")
+    shown = [line for line in server.lines if "in-the-open" in str(line)]
+    assert [line["level"] for line in shown] == ["trace"]

@@ -1,0 +1,78 @@
+"""Which model answers, and what becomes of one that runs when somebody asks for what cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.server import LemonbusServer
+
+CHAT, LOOP, EMBED = "extra.tiny-chat", "extra.tiny-loop", "extra.tiny-embed"
+ASK = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def module_server(start_module_server: StartServer) -> LemonbusServer:
+    return start_module_server("tiny-chat", "tiny-loop", "tiny-embed")
+
+
+@pytest.fixture
+def server(module_server: LemonbusServer) -> LemonbusServer:
+    """A server with nothing loaded, registered or saved, whoever was here before."""
+    module_server.client.post("/v1/unload", {})
+    for name in ("user_models.json", "recipe_options.json"):
+        (module_server.home / "state" / name).unlink(missing_ok=True)
+    return module_server
+
+
+def test_without_a_name_the_model_used_last_answers_loaded_or_not(start_server: StartServer) -> None:
+    server = start_server("tiny-chat", "tiny-embed")
+    nobody = server.client.post("/v1/chat/completions", ASK)
+    assert (nobody.status, nobody.error["param"]) == (400, "model")
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    assert server.client.post("/v1/embeddings", {"model": EMBED, "input": "a"}).status == 200
+    assert server.client.post("/v1/chat/completions", ASK).json()["model"] == CHAT
+    assert server.client.post("/v1/unload", {}).status == 200
+    assert server.engine_now(CHAT) is None
+    again = server.client.post("/v1/chat/completions", ASK)
+    assert (again.json()["model"], again.text) == (CHAT, CHAT_TEXT)
+    assert server.client.post("/v1/embeddings", {"input": "a"}).json()["model"] == EMBED
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [({"llamacpp_args": "--nonsense"}, 400), ({"llamacpp_args": "--port 1"}, 400), ({"ctx_size": -1}, 400)],
+)
+def test_a_model_that_runs_is_not_ended_for_options_that_cannot_be(
+    server: LemonbusServer, options: dict[str, object], status: int
+) -> None:
+    assert server.client.chat(LOOP, max_tokens=3).status == 200
+    engine = server.engine_pid(LOOP)
+    refused = server.client.post("/v1/load", {"model": LOOP, "save_options": True, **options})
+    assert (refused.status, refused.error["param"]) == (status, next(iter(options)))
+    assert server.engine_pid(LOOP) == engine
+    assert not (server.home / "state" / "recipe_options.json").exists(), "what cannot be is not saved"
+
+
+def test_a_pin_stays_until_it_is_taken_away(server: LemonbusServer) -> None:
+    def pinned() -> bool:
+        (model,) = server.health()["lemonbus"]["models"]
+        return bool(model["pinned"])
+
+    assert server.client.post("/v1/load", {"model": CHAT, "pinned": True}).status == 200
+    assert pinned()
+    assert server.client.post("/v1/load", {"model": CHAT}).status == 200
+    assert server.client.post("/v1/load", {"model": CHAT, "ctx_size": 2048}).status == 200
+    assert pinned(), "a load that says nothing of it changes nothing"
+    assert server.client.post("/v1/load", {"model": CHAT, "pinned": False}).status == 200
+    assert not pinned()
+
+
+def test_a_recipe_that_cannot_be_run_here_is_named(server: LemonbusServer) -> None:
+    file = server.home / "state" / "user_models.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('{"Odd": {"checkpoint": "some/model", "recipe": "from-the-future"}}')
+    answer = server.client.chat("user.Odd")
+    assert (answer.status, answer.error["code"]) == (501, "unsupported_operation")
+    assert "from-the-future" in answer.error["message"]

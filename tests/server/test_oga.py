@@ -1,0 +1,181 @@
+"""Models of ONNX Runtime GenAI in the whole house: found, loaded, asked, cancelled, killed, refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support import processes
+from tests.support.models.genai_models import CONTEXT, GENAI_TEXT, write_genai_model
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+OGA, LOOP, PLAIN = "extra.tiny-oga", "extra.tiny-oga-loop", "extra.tiny-oga-plain"
+
+
+@pytest.fixture(scope="module")
+def server(shared_server: LemonbusServer) -> Iterator[LemonbusServer]:
+    """The server that all share, with these models beside the others as long as this lasts."""
+    folders = [write_genai_model(shared_server.models, name.removeprefix("extra.")) for name in (OGA, LOOP, PLAIN)]
+    yield shared_server
+    for folder in folders:
+        shared_server.client.post("/v1/unload", {"model_name": f"extra.{folder.name}"})
+        shutil.rmtree(folder)
+
+
+def load(server: LemonbusServer, model: str, **options: Any) -> tuple[int, dict[str, Any]]:
+    answer = server.client.post("/v1/load", {"model_name": model, **options})
+    return answer.status, answer.json()
+
+
+def test_a_folder_is_a_model_that_is_loaded_asked_and_unloaded(server: LemonbusServer) -> None:
+    listed = {each["id"]: each for each in server.client.get("/v1/models").json()["data"]}
+    assert (listed[OGA]["recipe"], listed[OGA]["device"]) == ("oga-cpu", "cpu")
+
+    status, body = load(server, OGA)
+    assert (status, body["status"], body["message"]) == (200, "success", f"Loaded model: {OGA}")
+    (shown,) = [each for each in server.health()["all_models_loaded"] if each["model_name"] == OGA]
+    assert (shown["recipe"], shown["device"], shown["type"]) == ("oga-cpu", "cpu", "llm")
+
+    answer = server.client.chat(OGA)
+    assert answer.text == GENAI_TEXT
+    body = answer.json()
+    assert body["model"] == OGA
+    assert body["choices"][0]["finish_reason"] == "stop"
+    assert body["usage"]["total_tokens"] == body["usage"]["prompt_tokens"] + body["usage"]["completion_tokens"]
+    stats = server.client.get("/v1/stats").json()
+    assert stats["output_tokens"] == body["usage"]["completion_tokens"] == len(stats["decode_token_times"])
+    assert stats["input_tokens"] == body["usage"]["prompt_tokens"]
+
+    engine = server.engine_pid(OGA)
+    assert server.client.post("/v1/unload", {"model_name": OGA}).status == 200
+    wait_for(lambda: processes.look(engine) is None, "the engine is gone")
+
+
+def test_streams(server: LemonbusServer) -> None:
+    answer = server.client.start_chat(OGA, stream=True, stream_options={"include_usage": True}).finish()
+    assert (answer.text, answer.done) == (GENAI_TEXT, True)
+    assert {chunk["model"] for chunk in answer.chunks} == {OGA}
+    assert answer.chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert answer.chunks[-1]["usage"]["completion_tokens"] > len(GENAI_TEXT.split())
+    plain = server.client.start_chat(OGA, stream=True).finish()
+    assert plain.text == GENAI_TEXT
+    assert not any(chunk.get("usage") for chunk in plain.chunks)
+
+
+def test_a_long_prompt_is_read_in_pieces_and_counted(server: LemonbusServer) -> None:
+    body = {"model": OGA, "prompt": "y" * 900, "temperature": 0, "stream": True, "return_progress": True}
+    answer = server.client.start("POST", "/v1/completions", body).finish()
+    assert answer.text == GENAI_TEXT
+    seen = [chunk["prompt_progress"]["processed"] for chunk in answer.chunks if "prompt_progress" in chunk]
+    assert seen == sorted(seen)
+    assert (seen[-1], len(seen) > 10) == (900, True)
+
+
+def test_sampling_defaults_hold_where_a_request_says_nothing(server: LemonbusServer) -> None:
+    try:
+        assert server.client.post("/v1/params", {"max_length": 3, "do_sample": False}).status == 200
+        assert server.client.post("/v1/completions", {"model": OGA, "prompt": "x"}).json()["text"] == " One folder full"
+        said = {"model": OGA, "prompt": "x", "max_tokens": 2, "temperature": 0}
+        assert server.client.post("/v1/completions", said).json()["text"] == " One folder"
+    finally:
+        assert server.client.post("/v1/params", {"max_length": None, "do_sample": None}).status == 200
+    longer = {"model": OGA, "prompt": "x", "min_length": 30, "do_sample": False}
+    assert server.client.post("/v1/completions", longer).json()["usage"]["completion_tokens"] >= 30
+
+
+def test_log_probabilities_and_echo_as_the_documents_have_them(server: LemonbusServer) -> None:
+    body = {"model": OGA, "prompt": "What?", "echo": True, "logprobs": True, "max_tokens": 3, "do_sample": False}
+    (choice,) = server.client.post("/api/v1/completions", body).json()["choices"]
+    assert choice["text"] == "What? One folder full"
+    assert [token["token"] for token in choice["logprobs"]["content"]] == [" One", " folder", " full"]
+    (choice,) = server.client.chat(OGA, logprobs=True, top_logprobs=2, max_tokens=30).json()["choices"]
+    assert "".join(token["token"] for token in choice["logprobs"]["content"]) == GENAI_TEXT
+    for token in choice["logprobs"]["content"]:
+        first, second = token["top_logprobs"]
+        assert first["token"] == token["token"]
+        assert 0 >= first["logprob"] == token["logprob"] > second["logprob"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, 501, "tools"),
+        ({"response_format": {"type": "json_object"}}, 501, "form"),
+        ({"top_p": 7}, 400, "top_p"),
+        ({"messages": [{"role": "user", "content": "x" * CONTEXT}]}, 400, "context"),
+        ({"model": PLAIN}, 400, "chat template"),
+    ],
+)
+def test_what_cannot_be_had_is_said(server: LemonbusServer, body: dict[str, Any], status: int, said: str) -> None:
+    answer = server.client.chat(**{"model": OGA, **body})
+    assert (answer.status, said in answer.error["message"]) == (status, True), answer
+    assert server.client.chat(OGA, max_tokens=1).status == 200
+
+
+def test_a_model_without_a_chat_template_completes(server: LemonbusServer) -> None:
+    answer = server.client.post("/v1/completions", {"model": PLAIN, "prompt": "x", "temperature": 0})
+    assert answer.json()["text"] == GENAI_TEXT
+    assert answer.json()["usage"]["prompt_tokens"] == 2, "a token before the text, as its tokenizer wants it"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_hang_up_ends_the_generation(server: LemonbusServer, stream: bool) -> None:
+    assert load(server, LOOP)[0] == 200
+    talk = server.client.start_chat(LOOP, stream=stream)
+    wait_for(lambda: server.busy_slots(LOOP) == 1, "it works")
+    talk.hang_up()
+    wait_for(lambda: server.busy_slots(LOOP) == 0, "it has stopped", 2.0)
+    server.assert_idle()
+
+
+def test_an_engine_killed_in_mid_answer_is_told_and_replaced(server: LemonbusServer) -> None:
+    talk = server.client.start_chat(LOOP, stream=True)
+    talk.until(lambda seen: len(seen.events) > 3)
+    first = server.engine_pid(LOOP)
+    processes.kill(first)
+    talk.finish()
+    assert (talk.error["code"], talk.done) == ("backend_died", False)
+    assert server.client.chat(LOOP, max_tokens=4).status == 200
+    assert server.engine_pid(LOOP) != first
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("no config", "is not downloaded"),
+        ("no onnx", "model.onnx is missing"),
+        ("half an onnx", "model.onnx is truncated"),
+        ("another config", "genai_config.json is broken"),
+        ("a file elsewhere", "outside of its folder"),
+    ],
+)
+def test_a_broken_folder_is_refused_before_an_engine_starts(server: LemonbusServer, harm: str, said: str) -> None:
+    folder = write_genai_model(server.models, "tiny-oga", "broken")
+    try:
+        assert server.client.get("/v1/models/extra.broken").status == 200
+        config = folder / "genai_config.json"
+        if harm == "no config":
+            config.unlink()
+        elif harm == "no onnx":
+            (folder / "model.onnx").unlink()
+        elif harm == "half an onnx":
+            (folder / "model.onnx").write_bytes((folder / "model.onnx").read_bytes()[:100_000])
+        elif harm == "another config":
+            config.write_text("{")
+        else:
+            config.write_text(json.dumps({"model": {"decoder": {"filename": "../../model.onnx"}}}))
+        status, body = load(server, "extra.broken")
+        if harm == "no config":
+            assert (status, body["error"]["code"]) == (404, "model_not_found")
+            return
+        assert (status, body["error"]["code"]) == (503, "load_failed")
+        assert said in body["message"]
+        assert str(server.models) not in body["message"]
+        assert not any("broken" in line.get("command", "") for line in server.lines)
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,129 @@
+"""A stage for the scheduler: plays its effects with workers that do as they are told. No process, no socket, no clock."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+from protocol.failures import Failure
+from protocol.ids import RequestKey
+from protocol.messages.leases import IssueLease, RevokeLease
+from protocol.messages.peers import CheckModel, Shutdown, StartEngine
+from protocol.messages.work import Cancel, Refused, Run
+from protocol.models.recipes import ModelSpec
+from supervisor.scheduler.effects import (
+    AnswerCall,
+    Effect,
+    FetchModel,
+    KillAfter,
+    KillWorker,
+    LogDecision,
+    NotifyGrant,
+    SendMessage,
+    SpawnWorker,
+)
+from supervisor.scheduler.scheduler import Scheduler
+from supervisor.scheduler.state import SchedulerLimits
+from supervisor.scheduler.worker_lifecycle import WorkerState
+from tests.supervisor import invariants
+from tests.supervisor.simulated_worker import SimulatedWorker
+
+SLOTS = 2
+
+
+def spec(name: str, **more: object) -> ModelSpec:
+    """Return a model; the engine of one that is called c keeps nothing between requests."""
+    more = {"restartable": name == "c", **more}
+    return ModelSpec(name, f"checkpoint/{name}", "llamacpp", "cpu", "llm", f"/models/{name}.gguf", **more)
+
+
+class EffectPlayer:
+    def __init__(self, models: int = 1, slots: int = SLOTS, **limits: object) -> None:
+        self.now = 0.0
+        self.slots = slots
+        names = itertools.count(1)
+        self.scheduler = Scheduler(SchedulerLimits(models=models, **limits), lambda: f"w{next(names)}")
+        self.workers: dict[str, SimulatedWorker] = {}
+        self.ended: Counter[RequestKey] = Counter()
+        self.refusals: dict[RequestKey, Failure] = {}
+        self.reports: dict[tuple[str, int], object] = {}
+        self.live: dict[RequestKey, str] = {}
+        self.order: list[RequestKey] = []
+        """The order in which requests reached a worker."""
+        self.fetches: list[str] = []
+        self.notes: list[LogDecision] = []
+        self._numbers = itertools.count(1)
+        self.settle()
+
+    def settle(self, *, light: bool = False) -> None:
+        if light:
+            self.scheduler.reconcile_unless_settled(self.now)
+        else:
+            self.scheduler.reconcile(self.now)
+        for effect in self.scheduler.effects():
+            self._play(effect)
+        if self.scheduler.settled:
+            self.scheduler.reconcile(self.now)
+            assert not self.scheduler.effects(), "a settled board had something to do"
+        self.check()
+
+    def _play(self, effect: Effect) -> None:
+        match effect:
+            case SpawnWorker(worker):
+                self.workers[worker] = SimulatedWorker()
+            case SendMessage(peer, message, _):
+                self.deliver(peer, message)
+            case AnswerCall(peer, number, report):
+                assert (peer, number) not in self.reports, "answered twice"
+                self.reports[peer, number] = report
+            case FetchModel(model):
+                self.fetches.append(model)
+            case LogDecision():
+                self.notes.append(effect)
+            case KillAfter() | KillWorker() | NotifyGrant():
+                pass
+
+    def deliver(self, peer: str, message: object) -> None:
+        match message:
+            case Run(gateway, number, attempt):
+                key = RequestKey(gateway, number, attempt)
+                assert key in self.live, "an ended request was started"
+                self.workers[peer].running.append(key)
+                self.order.append(key)
+            case IssueLease() | RevokeLease() if self.workers[peer].delivery_paused:
+                self.workers[peer].undelivered.append(message)
+            case IssueLease():
+                self.workers[peer].take_lend(message)
+            case RevokeLease():
+                self.workers[peer].recalls.append(message)
+            case Shutdown():
+                its = self.workers[peer]
+                assert its.unwanted.issuperset(its.running), "a worker was told to leave while somebody waits for it"
+                assert not self.workers[peer].leases, "a worker was told to leave while its slots are lent"
+                self.workers[peer].told.append(message)
+            case CheckModel() | StartEngine() | Cancel():
+                self.workers[peer].told.append(message)
+            case Refused(number, attempt, failure):
+                key = RequestKey(peer, number, attempt)
+                self.refusals[key] = failure
+                if attempt:
+                    self.end(key)
+            case _:
+                raise AssertionError(message)
+
+    def end(self, key: RequestKey) -> None:
+        self.ended[key] += 1
+        self.live.pop(key, None)
+
+    def of_state(self, *states: WorkerState) -> list[str]:
+        return [process.worker for process in self.scheduler.workers.values() if process.state in states]
+
+    def serving(self, model: str) -> str:
+        process = self.scheduler.models[model].process
+        assert process is not None
+        return process.worker
+
+    def check(self) -> None:
+        """Compare what the scheduler believes with what the workers are really doing."""
+        invariants.check_models(self.scheduler, self.workers, self.slots)
+        invariants.check_requests(self.scheduler, self.workers, self.ended, self.live)

@@ -1,0 +1,55 @@
+"""What must hold of the scheduler after every step: what it believes is what its workers really do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from protocol.ids import RequestKey
+from supervisor.scheduler.scheduler import Scheduler
+from tests.supervisor.simulated_worker import SimulatedWorker
+
+
+def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], slots: int) -> None:
+    """Every place has what its engine really does, and no more than there is; ``slots``: of each engine."""
+    for model in scheduler.models.values():
+        process = model.process
+        worker = workers.get(process.worker, SimulatedWorker()) if process else SimulatedWorker()
+        granted = {key: grant.weight for key, grant in model.grants.items()}
+        leased = dict(worker.leased)
+        for gateway, _, runs in worker.unreported:
+            leased |= {RequestKey(gateway, run.number, run.attempt): run.weight for run in runs}
+            leased |= model.leases[gateway].running
+        if worker.undelivered:
+            leased |= {key: weight for lease in model.leases.values() for key, weight in lease.running.items()}
+        assert not granted.keys() & leased.keys(), f"{model.name}: a request has two grants"
+        known = granted | leased
+        assert known.keys() == set(worker.running), f"{model.name}: grants differ from what the engine does"
+        assert model.busy <= slots
+        assert model.unwanted <= worker.unwanted & set(worker.running)
+        assert sum(known.values()) <= model.busy, f"{model.name}: more runs than was granted and lent"
+        for gateway, lease in worker.leases.items():
+            if worker.undelivered:
+                assert model.leases[gateway].slots >= lease.slots
+                continue
+            assert model.leases[gateway].running.items() <= lease.runs.items()
+            assert model.leases[gateway].number == lease.number
+            assert model.leases[gateway].slots == lease.slots
+        assert model.queued_bytes == sum(waiting.ask.size for waiting in model.queue)
+        orders = [waiting.order for waiting in model.queue]
+        assert orders == sorted(orders)
+    holding = [process for process in scheduler.workers.values() if process.counts_as_loaded]
+    assert len(holding) <= scheduler.limits.models
+
+
+def check_requests(
+    scheduler: Scheduler,
+    workers: Mapping[str, SimulatedWorker],
+    ended: Counter[RequestKey],
+    live: Collection[RequestKey],
+) -> None:
+    """Every request is in one hand, and ends once."""
+    assert all(count == 1 for count in ended.values()), "ended twice"
+    queued = {waiting.key for model in scheduler.models.values() for waiting in model.queue}
+    running = {key for worker in workers.values() for key in worker.running}
+    assert set(live) == queued | running, "a request is in no hand"

@@ -1,0 +1,29 @@
+"""A quiet house that lends slots: what a gateway has of them, and how it comes to have them."""
+
+from __future__ import annotations
+
+from protocol.ids import RequestKey
+from tests.supervisor.simulated_worker import SimulatedLease
+from tests.supervisor.simulation import Simulation
+
+
+def loaded(sim: Simulation, model: str) -> object:
+    key = sim.ask(model)
+    sim.run_until_idle()
+    return key
+
+
+def lease_of(sim: Simulation, gateway: str = "g1") -> SimulatedLease | None:
+    return sim.workers[sim.serving("a")].leases.get(gateway)
+
+
+def lend_slots(sim: Simulation, gateway: str = "g1", slots: int = 4) -> SimulatedLease:
+    """Let a gateway ask for so much at once, and end it, until that is lent."""
+    sim.finish(sim.ask("a", gateway))
+    keys: list[RequestKey] = []
+    while (found := lease_of(sim, gateway)) is None or found.slots < slots:
+        keys.append(sim.ask("a", gateway))
+        assert len(keys) <= slots
+    for key in keys:
+        sim.finish(key)
+    return found

@@ -1,0 +1,248 @@
+"""A world for the scheduler: what may happen in it, one method each, and how it goes on when nothing bad does.
+
+A history of events goes in, and after each one everything that must hold is checked.
+"""
+
+from __future__ import annotations
+
+from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
+from protocol.messages.leases import LeasedAttempt
+from protocol.messages.peers import EngineReady
+from protocol.messages.work import SubmitRequest
+from supervisor.scheduler.state import ModelTarget
+from supervisor.scheduler.worker_lifecycle import WorkerState
+from tests.supervisor.effect_player import EffectPlayer, spec
+
+
+class Simulation(EffectPlayer):
+    def ask(
+        self,
+        name: str,
+        gateway: str = "g1",
+        *,
+        weight: int = 1,
+        suspect: bool = False,
+        size: int = 10,
+        endpoint: str = "chat/completions",
+    ) -> RequestKey:
+        key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
+        self.live[key] = name
+        ask = SubmitRequest(key.number, key.attempt, name, endpoint, "label", weight, size, suspect=suspect)
+        self.scheduler.asked(key, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
+        self.settle(light=True)
+        return key
+
+    def retry(self, key: RequestKey) -> RequestKey:
+        again = RequestKey(key.gateway, key.number, key.attempt + 1)
+        name = self.live[again] = "a"
+        ask = SubmitRequest(key.number, again.attempt, name, "chat/completions", "label", suspect=True)
+        self.scheduler.asked(again, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
+        self.settle(light=True)
+        return again
+
+    def cancel(self, key: RequestKey) -> None:
+        self.scheduler.cancelled(key, "client gone")
+        waiting = any(w.key == key for model in self.scheduler.models.values() for w in model.queue)
+        assert not waiting
+        if not any(key in worker.running for worker in self.workers.values()):
+            self.end(key)
+        self.settle(light=True)
+
+    def cannot_stop(self, key: RequestKey) -> None:
+        """Nobody wants it any more, and the engine works on; its gateway told the worker, if nobody else knows of it."""
+        name, worker = next((name, worker) for name, worker in self.workers.items() if key in worker.running)
+        self.cancel(key)
+        self.report_ended_leases(name)
+        worker.unwanted.add(key)
+        self.scheduler.unwanted(name, key)
+        self.settle(light=True)
+
+    def finish(self, key: RequestKey, code: str = "") -> None:
+        name, worker = next((name, worker) for name, worker in self.workers.items() if key in worker.running)
+        self.report_ended_leases(name)
+        worker.running.remove(key)
+        lease = next((lease for lease in worker.leases.values() if lease.runs.pop(key, None)), None)
+        if code != Code.RETURNED:  # the refusal that follows ends it
+            self.end(key)
+        if self.scheduler.idle(key, code, self.now) is None:
+            seconds = 0.1 if lease is not None and not code else 0.0
+            known = self.scheduler.lease_idle(name, key, seconds, self.now, under=lease is not None)
+            assert known is not None
+        self.settle(light=True)
+
+    def use_lease(self, worker: str, gateway: str, weight: int = 1) -> RequestKey | None:
+        """A gateway sends a request to a worker itself; None if the worker does not take it."""
+        its = self.workers[worker]
+        lease = its.leases.get(gateway)
+        if lease is None or sum(lease.runs.values()) + weight > lease.slots:
+            return None
+        key = RequestKey(gateway, next(self._numbers), 1)
+        process = self.scheduler.workers[worker]
+        assert process.model is not None
+        self.live[key] = process.model.name
+        lease.runs[key] = weight
+        its.running.append(key)
+        self.check()
+        return key
+
+    def report_lease_use(self, worker: str, gateway: str) -> None:
+        """A worker says what has been running for a while."""
+        self.report_ended_leases(worker)
+        lease = self.workers[worker].leases[gateway]
+        runs = [LeasedAttempt(key.number, key.attempt, weight) for key, weight in lease.runs.items()]
+        self.scheduler.lease_used(worker, gateway, lease.number, runs)
+        self.settle(light=True)
+
+    def end_lease(self, worker: str, gateway: str) -> None:
+        """A worker ends a lease, asked or not."""
+        self.end_lease_unreported(worker, gateway)
+        self.report_ended_leases(worker)
+
+    def end_lease_unreported(self, worker: str, gateway: str) -> None:
+        """A worker ends a lease, and its word is under way while other things happen."""
+        its = self.workers[worker]
+        lease = its.leases.pop(gateway)
+        its.over = max(its.over, lease.number)
+        runs = [LeasedAttempt(key.number, key.attempt, weight) for key, weight in lease.runs.items()]
+        its.unreported.append((gateway, lease.number, runs))
+        self.check()
+
+    def report_ended_leases(self, worker: str) -> bool:
+        """The scheduler hears of the leases that a worker has ended; return whether there were any."""
+        unreported = self.workers[worker].unreported
+        heard = len(unreported)
+        while unreported:
+            self.scheduler.lease_ended(worker, *unreported.pop(0), self.now)
+            self.settle(light=True)
+        return heard > 0
+
+    def resume_delivery(self, worker: str) -> bool:
+        """A worker reads what was said of leases meanwhile; return whether there was anything."""
+        its = self.workers[worker]
+        undelivered, its.undelivered, its.delivery_paused = its.undelivered, [], False
+        for message in undelivered:
+            self.deliver(worker, message)
+        self.check()
+        return bool(undelivered)
+
+    def end_all_leases(self) -> None:
+        for name, worker in list(self.workers.items()):
+            self.resume_delivery(name)
+            self.report_ended_leases(name)
+            for gateway in list(worker.leases):
+                self.end_lease(name, gateway)
+
+    def load(
+        self, name: str, number: int = 900, *, plain: bool = False, pin: bool | None = None, **more: object
+    ) -> None:
+        """``plain``: with whatever options; ``pin``: what the call says of that."""
+        self.scheduler.load_asked("g1", number, ModelTarget(name, "llm", spec(name, **more), pin, plain), self.now)
+        self.settle()
+
+    def unload(self, name: str, number: int = 901) -> bool:
+        model = self.scheduler.models.get(name)
+        there = model is not None and (model.process is not None or model.wanted)
+        waiting = model is not None and bool(model.queue or model.loaders)
+        done = self.scheduler.unload_asked("g1", number, name)
+        assert done == (there or waiting)
+        model = self.scheduler.models.get(name)
+        if model is not None:
+            assert not model.loaders, "somebody waits for a load that was ended"
+            assert model.process is None or model.process.serves or model.process.state is WorkerState.STOPPING
+            assert not model.queue or model.process is not None
+        self.settle()
+        return done
+
+    def hello(self, worker: str) -> None:
+        self.scheduler.hello(worker)
+        self.settle()
+
+    def checked(self, worker: str, need: int = 0, available: int = 0) -> None:
+        self.scheduler.checked(worker, need, available)
+        self.settle()
+
+    def ready(self, worker: str) -> None:
+        self.scheduler.ready(worker, EngineReady(self.slots, 4096, 1, "http://127.0.0.1:1", 0.1), self.now)
+        self.settle()
+
+    def load_fails(self, worker: str, *, started: bool = True) -> None:
+        self.scheduler.load_failed(worker, Failure(Code.LOAD_FAILED, "no"), started, self.now)
+        self.settle()
+
+    def engine_dies(self, worker: str) -> list[RequestKey]:
+        self.report_ended_leases(worker)
+        self.resume_delivery(worker)
+        lost = self.workers[worker].running
+        self.workers[worker].running = []
+        self.workers[worker].forget_leases()
+        for key in lost:
+            self.end(key)
+        self.scheduler.engine_died(worker, Failure(Code.BACKEND_DIED, "SIGKILL"), self.now)
+        self.settle()
+        return lost
+
+    def worker_dies(self, worker: str) -> list[RequestKey]:
+        lost = self.workers.pop(worker).running
+        for key in lost:
+            self.end(key)
+        self.scheduler.worker_gone(worker, Failure(Code.WORKER_GONE, "SIGKILL"), self.now)
+        self.settle()
+        return lost
+
+    def gateway_dies(self, gateway: str) -> None:
+        self.scheduler.peer_gone(gateway)
+        for key in [key for key in self.live if key.gateway == gateway]:
+            if not any(key in worker.running for worker in self.workers.values()):
+                self.end(key)
+        self.settle()
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.settle()
+
+    def advance(self) -> bool:
+        """Let every worker do the next thing it was told, benignly; return whether anything happened."""
+        for process in list(self.scheduler.workers.values()):
+            match process.state:
+                case WorkerState.SPAWNED:
+                    self.hello(process.worker)
+                case WorkerState.CHECKING:
+                    self.checked(process.worker)
+                case WorkerState.LOADING:
+                    self.ready(process.worker)
+                case WorkerState.STOPPING:
+                    self.worker_dies(process.worker)
+                case _:
+                    continue
+            return True
+        names = list(self.workers)
+        return (
+            any(self.report_ended_leases(name) or self.resume_delivery(name) for name in names) or self.answer_recall()
+        )
+
+    def answer_recall(self) -> bool:
+        """Let a worker that was told to end a lease do so; return whether there is one."""
+        for name, worker in self.workers.items():
+            while worker.recalls:
+                recall = worker.recalls.pop(0)
+                lease = worker.leases.get(recall.gateway)
+                if lease is not None and lease.number == recall.lease:
+                    self.end_lease(name, recall.gateway)
+                    return True
+        return False
+
+    def run_until_idle(self) -> None:
+        """Let the workers go on until nothing moves, without ending any request."""
+        for _ in range(1000):
+            if not self.advance():
+                return
+        raise AssertionError("the house does not come to rest")
+
+
+def loaded(*names: str, models: int = 1, **limits: object) -> Simulation:
+    sim = Simulation(models, **limits)
+    for index, name in enumerate(names):
+        sim.load(name, 500 + index)
+        sim.run_until_idle()
+    return sim

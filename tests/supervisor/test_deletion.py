@@ -1,0 +1,46 @@
+"""What a deletion takes away: only what nobody else uses, whatever lies in the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.handlers.deletion import plan_deletion
+from supervisor.models import catalogue
+from supervisor.models.catalogue import CatalogueEntry
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    folder = tmp_path / "hub" / "models--o--r" / "snapshots" / "a"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def of(name: str, variant: str) -> CatalogueEntry:
+    return catalogue.entry(name, {"checkpoint": f"o/r:{variant}", "recipe": "llamacpp"})
+
+
+def test_a_file_stays_as_long_as_another_entry_means_it(snapshot: Path, tmp_path: Path) -> None:
+    for file in ("m-Q4_0.gguf", "m-Q8_0.gguf"):
+        (snapshot / file).write_bytes(b"x")
+    mine, same, other = of("user.a", "Q4_0"), of("user.b", "m-Q4_0.gguf"), of("user.c", "Q8_0")
+    found = plan_deletion(mine, [same, other], str(tmp_path), set())
+    assert (found.order.files, found.kept_for) == ([], ["user.b"])
+    found = plan_deletion(mine, [other], str(tmp_path), set())
+    assert (found.order.files, found.kept_for) == ([str(snapshot / "m-Q4_0.gguf")], [])
+
+
+def test_a_repository_that_something_is_downloaded_from_is_not_tidied(snapshot: Path, tmp_path: Path) -> None:
+    assert plan_deletion(of("user.a", "Q4_0"), [], str(tmp_path), set()).order.repositories == [
+        str(snapshot.parents[1])
+    ]
+    assert plan_deletion(of("user.a", "Q4_0"), [], str(tmp_path), {"models--o--r"}).empty
+
+
+def test_a_link_to_itself_is_a_file_like_any_other(snapshot: Path, tmp_path: Path) -> None:
+    (snapshot / "m-Q4_0.gguf").symlink_to("m-Q4_0.gguf")
+    found = plan_deletion(of("user.a", "Q4_0"), [of("user.c", "Q8_0")], str(tmp_path), set())
+    assert found.order.files == [str(snapshot / "m-Q4_0.gguf")]

@@ -1,0 +1,165 @@
+"""Who is asked about the machine, when, and what is answered if nobody says anything. No process, no clock."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from protocol.messages.system_info import Cpu, GetSystemInfo, Gpu, MachineInfo, MachineProbed, Npu, SystemInfo
+from supervisor.handlers import system_info
+from supervisor.handlers.system_info import PROBE_INTERVAL_S, PROBE_TIMEOUT_S, SystemInspection, merge_probe
+
+CARD = Gpu("0000:03:00.0", "Card", "gfx1100", 5, "amdgpu", "6.1")
+MACHINE = MachineInfo("System", 1, Cpu("Cpu", 1, 1, "x86_64"), amd_gpus=[CARD], npu=Npu("NPU", driver="amdxdna"))
+FOUND = MachineProbed(nvidia_gpus=[Gpu("0000:04:00.0", "Other", driver="nvidia")], packages=["a==1"])
+
+
+class InspectionHarness:
+    """A house of which only what an inspection uses is there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tools: Collection[str] = ()) -> None:
+        self.released: list[str] = []
+        monkeypatch.setattr(shutil, "which", lambda name: name if name in tools else None)
+        self.time = 1000.0
+        self.answers: dict[tuple[str, int], SystemInfo] = {}
+        self.jobs: list[tuple[str, Callable[[str], None]]] = []
+        self.killed = 0
+        self.present = {"g1", "g2"}
+        self.timers: list[Any] = []
+        self.supervisor = cast(
+            "Any",
+            SimpleNamespace(
+                scheduler=SimpleNamespace(closing=False),
+                loop=SimpleNamespace(now=lambda: self.time, call_later=self._later),
+                processes=SimpleNamespace(start=self._start, kill=self._kill),
+                peers=SimpleNamespace(
+                    get=lambda peer: peer if peer in self.present else None, remove=lambda _peer: None
+                ),
+                bus=SimpleNamespace(forget=lambda _peer: None, send=lambda peer, _leave: self.released.append(peer)),
+                job_orders={},
+                endpoint=lambda job: f"ipc:///nowhere/{job}",
+                answer=lambda peer, number, report: self.answers.update({(peer, number): report}),
+                on_process_ended=lambda: None,
+            ),
+        )
+        self.inspection = SystemInspection(MACHINE, lambda devices: {"on": list(devices)})
+
+    def _later(self, seconds: float, callback: Callable[[], None]) -> Any:
+        timer = SimpleNamespace(seconds=seconds, callback=callback, cancelled=False)
+        timer.cancel = lambda: setattr(timer, "cancelled", True)
+        self.timers.append(timer)
+        return timer
+
+    def _start(self, _role: str, module: str, died: Callable[[str], None], extra: dict[str, str]) -> object:
+        assert module == system_info.MODULE
+        self.jobs.append((extra["LEMONBUS_PEER"], died))
+        return object()
+
+    def _kill(self, _child: object) -> None:
+        self.killed += 1
+
+    def ask(self, number: int, peer: str = "g1", *, verbose: bool = False) -> None:
+        call = GetSystemInfo(number, verbose)
+        self.inspection.handlers()[GetSystemInfo](self.supervisor, peer, call, b"")
+
+    def tell(self, found: MachineProbed = FOUND, peer: str = "") -> None:
+        self.inspection.handlers()[MachineProbed](self.supervisor, peer or self.jobs[-1][0], found, b"")
+
+    def end(self, job: int = -1) -> None:
+        self.jobs[job][1]("exit 0")
+
+
+def test_without_tools_the_kernels_word_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = InspectionHarness(monkeypatch)
+    harness.ask(1)
+    assert harness.answers == {("g1", 1): SystemInfo(MACHINE, {"on": MACHINE.devices})}
+    assert harness.jobs == []
+
+
+def test_with_tools_the_first_waits_for_them_and_the_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = InspectionHarness(monkeypatch, ["nvidia-smi"])
+    harness.ask(1)
+    harness.ask(2, "g2")
+    assert (len(harness.jobs), harness.answers) == (1, {})
+    harness.tell()
+    assert set(harness.answers) == {("g1", 1), ("g2", 2)}
+    assert harness.released == [harness.jobs[0][0]], "a job goes when its word was heard"
+    assert harness.answers["g1", 1].machine.nvidia_gpus == FOUND.nvidia_gpus
+    assert "nvidia_gpu" in harness.answers["g1", 1].recipes["on"]
+    assert harness.answers["g1", 1].packages is None
+    harness.ask(3)
+    assert ("g1", 3) in harness.answers, "while the job is still ending"
+    harness.end()
+    assert harness.timers[0].cancelled
+    harness.time += 10 * PROBE_INTERVAL_S
+    harness.ask(4)
+    assert (len(harness.jobs), len(harness.answers)) == (1, 4)
+
+
+def test_verbose_asks_anew_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = InspectionHarness(monkeypatch)
+    harness.ask(1, verbose=True)
+    assert harness.answers == {}
+    harness.tell()
+    harness.end()
+    assert harness.answers["g1", 1].packages == ["a==1"]
+    harness.time += PROBE_INTERVAL_S - 1
+    harness.ask(2, verbose=True)
+    assert (len(harness.jobs), harness.answers["g1", 2].packages) == (1, ["a==1"])
+    harness.time += 2
+    harness.ask(3, verbose=True)
+    assert (len(harness.jobs), ("g1", 3) in harness.answers) == (2, False)
+
+
+def test_a_job_that_dies_leaves_the_kernels_word_and_is_not_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = InspectionHarness(monkeypatch, ["rocm-smi"])
+    harness.ask(1)
+    harness.end()
+    assert harness.answers["g1", 1].machine == MACHINE
+    harness.ask(2)
+    assert (len(harness.jobs), ("g1", 2) in harness.answers) == (1, True)
+    harness.time += PROBE_INTERVAL_S + 1
+    harness.ask(3)
+    assert len(harness.jobs) == 2
+
+
+def test_a_hung_job_is_killed_and_its_late_result_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = InspectionHarness(monkeypatch, ["rocm-smi"])
+    harness.ask(1)
+    (timer,) = harness.timers
+    assert timer.seconds == PROBE_TIMEOUT_S
+    timer.callback()
+    assert (harness.killed, harness.answers["g1", 1].machine) == (1, MACHINE)
+    harness.tell(peer="j-somebody")
+    assert harness.inspection.machine == MACHINE
+    harness.end()
+    assert len(harness.answers) == 1
+
+
+def test_a_caller_that_is_gone_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = InspectionHarness(monkeypatch, ["rocm-smi"])
+    harness.ask(1)
+    harness.present.clear()
+    harness.tell()
+    assert harness.answers == {}
+
+
+def test_a_closing_supervisor_starts_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = InspectionHarness(monkeypatch, ["rocm-smi"])
+    harness.supervisor.scheduler.closing = True
+    harness.ask(1, verbose=True)
+    assert (harness.jobs, len(harness.answers)) == ([], 1)
+
+
+def test_what_tools_say_is_put_under_what_is_known() -> None:
+    told = Gpu("0000:03:00.0", "AMD Radeon Graphics", memory=7, driver="amdgpu", driver_version="6.8")
+    unnamed = Gpu("0000:01:00.0", "AMD Instinct", driver="amdgpu")
+    found = merge_probe(MACHINE, MachineProbed([told, unnamed], npu_power_mode="Turbo"))
+    assert found.amd_gpus == [unnamed, Gpu("0000:03:00.0", "Card", "gfx1100", 7, "amdgpu", "6.8")]
+    assert found.npu is not None
+    assert found.npu.power_mode == "Turbo"
+    assert merge_probe(MACHINE, MachineProbed()) == MACHINE

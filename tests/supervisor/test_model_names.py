@@ -1,0 +1,75 @@
+"""Names of models: what each means, and what is said of one that means nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.failures import Code, LemonbusError
+from supervisor.models import names
+from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.registry import MAX_ADOPTED
+from tests.supervisor.model_files import SMOL, SMOL_HUB, MakeModels, write_hub_cache
+
+
+@pytest.mark.parametrize("name", [SMOL, f"{SMOL}:latest", SMOL_HUB, f"hf:{SMOL_HUB}", f"{SMOL_HUB}:latest"])
+def test_a_model_has_several_names(make: MakeModels, name: str) -> None:
+    assert make().resolve(name).name == SMOL
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("smollm2-135m-instruct", SMOL),
+        ("Qwen3-4B", "Qwen3-4B-GGUF"),
+        ("user.Gemma-3-4b-it-GGUF", "Gemma-3-4b-it-GGUF"),
+        ("unsloth/Qwen3-0.6B-GGUF", "Qwen3-0.6B-GGUF"),
+        ("nomic", "nomic-embed-text-v1-GGUF"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_what_was_meant(make: MakeModels, asked: str, meant: str) -> None:
+    with pytest.raises(LemonbusError) as raised:
+        make().resolve(asked)
+    failure = raised.value.failure
+    assert failure.code is Code.MODEL_NOT_FOUND
+    assert failure.http_status == 404
+    assert meant in failure.message
+
+
+ENTRIES = {
+    name: CatalogueEntry(name, f"o/{name}:Q4_0", "llamacpp") for name in ("A-GGUF", "user.B", "extra.C", "a/b", "x:y")
+}
+BY_CHECKPOINT = names.checkpoints_of(ENTRIES)
+
+
+@given(st.text() | st.sampled_from(sorted(ENTRIES)) | st.sampled_from(sorted(BY_CHECKPOINT)))
+def test_latest_changes_nothing_and_failures_can_be_sent(name: str) -> None:
+    found = names.find(name, ENTRIES, BY_CHECKPOINT)
+    assert names.find(name + names.LATEST, ENTRIES, BY_CHECKPOINT) is found
+    if found is None:
+        failure = names.not_found(name, ENTRIES)
+        failure.message.encode()
+        failure.model.encode()
+        assert len(failure.message) < 500
+    else:
+        assert name.removesuffix(names.LATEST) in (found.name, found.checkpoint, f"hf:{found.checkpoint}")
+
+
+def test_an_unregistered_checkpoint_can_be_adopted(make: MakeModels, tmp_path: Path) -> None:
+    models = make()
+    with pytest.raises(LemonbusError):
+        models.resolve("some/repo:Q4_0")
+    assert models.resolve_or_adopt("hf:some/repo:Q4_0").name == "some/repo:Q4_0"
+    assert models.resolve("some/repo:Q4_0").sources[0].checkpoint == "some/repo:Q4_0"
+    write_hub_cache(tmp_path, "some/repo", "x-Q4_0.gguf")
+    assert models.downloaded("some/repo:Q4_0")
+    for number in range(MAX_ADOPTED):
+        models.resolve_or_adopt(f"some/repo{number}")
+    with pytest.raises(LemonbusError):
+        models.resolve("some/repo:Q4_0")
+    for wrong in ("nothing", "a/../b", "wheel:x==1#a/b"):
+        with pytest.raises(LemonbusError):
+            models.resolve_or_adopt(wrong)

@@ -1,0 +1,205 @@
+"""Random histories for the scheduler: whatever happens in whatever order, the world's promises hold."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from supervisor.scheduler.leases import MAX_PAUSE_S
+from supervisor.scheduler.worker_lifecycle import WorkerState
+from tests.supervisor.simulation import Simulation
+
+MODELS = st.sampled_from("abc")
+GATEWAYS = st.sampled_from(["g1", "g2"])
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    @initialize(models=st.integers(1, 2), slots=st.sampled_from([2, 4]))
+    def open(self, models: int, slots: int) -> None:
+        self.sim = Simulation(models, slots, queue_requests=5)
+        self.calls = 1000
+
+    def pick(self, data: st.DataObject, what: list[object]) -> object:
+        return data.draw(st.sampled_from(what))
+
+    def running(self) -> list[object]:
+        return [key for worker in self.sim.workers.values() for key in worker.running]
+
+    def workers(self, *states: WorkerState) -> list[str]:
+        return self.sim.of_state(*states)
+
+    @rule(model=MODELS, gateway=GATEWAYS, weight=st.integers(1, 3), suspect=st.booleans())
+    def ask(self, model: str, gateway: str, weight: int, suspect: bool) -> None:
+        self.sim.ask(model, gateway, weight=weight, suspect=suspect)
+
+    @precondition(lambda self: self.sim.live)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.sim.cancel(self.pick(data, list(self.sim.live)))
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data(), code=st.sampled_from(["", "", "", "returned", "backend_error"]))
+    def finish(self, data: st.DataObject, code: str) -> None:
+        self.sim.finish(self.pick(data, self.running()), code)
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data())
+    def cannot_stop(self, data: st.DataObject) -> None:
+        self.sim.cannot_stop(self.pick(data, self.running()))
+
+    def leases(self) -> list[object]:
+        return [(name, gateway) for name, worker in self.sim.workers.items() for gateway in worker.leases]
+
+    @precondition(lambda self: self.leases())
+    @rule(data=st.data(), weight=st.integers(1, 3), times=st.integers(1, 3))
+    def use_lease(self, data: st.DataObject, weight: int, times: int) -> None:
+        for _ in range(times):
+            self.sim.use_lease(*self.pick(data, self.leases()), weight)
+
+    @precondition(lambda self: self.leases())
+    @rule(data=st.data())
+    def report_lease_use(self, data: st.DataObject) -> None:
+        self.sim.report_lease_use(*self.pick(data, self.leases()))
+
+    @precondition(lambda self: self.leases())
+    @rule(data=st.data())
+    def end_lease(self, data: st.DataObject) -> None:
+        self.sim.end_lease(*self.pick(data, self.leases()))
+
+    @precondition(lambda self: self.leases())
+    @rule(data=st.data())
+    def end_lease_unreported(self, data: st.DataObject) -> None:
+        self.sim.end_lease_unreported(*self.pick(data, self.leases()))
+
+    @precondition(lambda self: any(worker.unreported for worker in self.sim.workers.values()))
+    @rule()
+    def report_ended_leases(self) -> None:
+        for worker in list(self.sim.workers):
+            self.sim.report_ended_leases(worker)
+
+    @rule()
+    def advance(self) -> None:
+        self.sim.advance()
+
+    @precondition(lambda self: self.workers(WorkerState.CHECKING, WorkerState.LOADING))
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        worker = self.pick(data, self.workers(WorkerState.CHECKING, WorkerState.LOADING))
+        started = self.sim.scheduler.workers[worker].state is WorkerState.LOADING
+        self.sim.load_fails(worker, started=started)
+
+    @precondition(lambda self: self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.STOPPING))
+    @rule(data=st.data())
+    def engine_dies(self, data: st.DataObject) -> None:
+        self.sim.engine_dies(
+            self.pick(data, self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.STOPPING))
+        )
+
+    @precondition(lambda self: self.sim.scheduler.workers)
+    @rule(data=st.data())
+    def worker_dies(self, data: st.DataObject) -> None:
+        self.sim.worker_dies(self.pick(data, list(self.sim.scheduler.workers)))
+
+    @rule(gateway=GATEWAYS)
+    def gateway_dies(self, gateway: str) -> None:
+        self.sim.gateway_dies(gateway)
+
+    @rule(model=MODELS, ctx=st.sampled_from([1024, 2048]), pinned=st.just(False))
+    def load(self, model: str, ctx: int, pinned: bool) -> None:
+        self.calls += 1
+        self.sim.load(model, self.calls, options={"ctx_size": ctx}, pinned=pinned)
+
+    @rule(model=MODELS)
+    def unload(self, model: str) -> None:
+        self.calls += 1
+        self.sim.unload(model, self.calls)
+
+    @rule(seconds=st.sampled_from([0.03, 0.1, 1.0, 30.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.sim.pass_time(seconds)
+
+    def teardown(self) -> None:
+        """Whatever happened: when the world turns benign, everybody gets an answer."""
+        if not hasattr(self, "sim"):
+            return
+        for _ in range(400):
+            if self.sim.advance():
+                continue
+            running = self.running()
+            if running:
+                self.sim.finish(running[0])
+            elif self.sim.live:
+                self.sim.pass_time(61.0)
+            else:
+                break
+        assert not self.sim.live, "somebody waits for ever"
+        self.sim.end_all_leases()
+        assert self.sim.scheduler.granted == 0
+
+
+class LeaseMachine(SchedulerMachine):
+    """A house that is quiet again and again, so that it lends; and everything that can happen to leases."""
+
+    @initialize(models=st.integers(1, 2), slots=st.sampled_from([4, 8]))
+    def open(self, models: int, slots: int) -> None:
+        super().open(models, slots)
+        self.rush("g1", 2, 1, ended=True)
+
+    @rule(gateway=GATEWAYS, times=st.integers(2, 4), straight=st.integers(0, 4), ended=st.booleans())
+    def rush(self, gateway: str, times: int, straight: int, ended: bool) -> None:
+        """All is done, and a gateway asks again and again; then it asks no more."""
+        self.sim.pass_time(MAX_PAUSE_S)
+        if not self.workers(WorkerState.READY):
+            self.sim.ask("a")
+        self.sim.run_until_idle()
+        for key in self.running()[1:]:
+            self.sim.finish(key)
+        self.sim.run_until_idle()
+        for worker in self.workers(WorkerState.READY)[:1]:
+            model = self.sim.scheduler.workers[worker].model.name
+            asked = [self.sim.ask(model, gateway) for _ in range(times)]
+            for key in asked if ended else []:
+                if key in self.running():
+                    self.sim.finish(key)
+            for _ in range(straight):
+                self.sim.use_lease(worker, gateway)
+
+    @precondition(lambda self: self.leases())
+    @rule(data=st.data(), times=st.integers(1, 2))
+    def cross(self, data: st.DataObject, times: int) -> None:
+        """A gateway asks while its lease is over and the house does not know it."""
+        worker, gateway = self.pick(data, self.leases())
+        self.sim.end_lease_unreported(worker, gateway)
+        for _ in range(times):
+            self.sim.ask(self.sim.scheduler.workers[worker].model.name, gateway)
+
+    @precondition(lambda self: self.workers(WorkerState.READY))
+    @rule(gateway=GATEWAYS, times=st.integers(1, 3), ended=st.booleans())
+    def undelivered(self, gateway: str, times: int, ended: bool) -> None:
+        """A worker has not read yet what was lent when requests end, and more are asked for."""
+        worker = self.workers(WorkerState.READY)[0]
+        self.sim.workers[worker].delivery_paused = True
+        model = self.sim.scheduler.workers[worker].model.name
+        asked = [self.sim.ask(model, gateway) for _ in range(times)]
+        for key in asked if ended else []:
+            if key in self.running():
+                self.sim.finish(key)
+
+    @rule()
+    def resume_delivery(self) -> None:
+        for worker in list(self.sim.workers):
+            self.sim.resume_delivery(worker)
+
+    @precondition(lambda self: any(worker.recalls for worker in self.sim.workers.values()))
+    @rule()
+    def answer_recall(self) -> None:
+        self.sim.answer_recall()
+
+
+TestHistories = SchedulerMachine.TestCase
+TestHistories.settings = settings(
+    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestLeaseHistories = LeaseMachine.TestCase
+TestLeaseHistories.settings = settings(TestHistories.settings, max_examples=400, stateful_step_count=25)

@@ -1,0 +1,163 @@
+"""Why a house is not opened: one line that names the setting and where it was written, and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, LemonbusError
+from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.models import options
+from supervisor.runtime import listener, startup
+from tests.gateway.cli.terminal_process import LAUNCH
+
+
+@pytest.fixture
+def lemonbus(tmp_path: Path) -> Iterator[Any]:
+    """Run a verb as its user does, with directories of its own; return its exit code and its lines on stderr."""
+
+    def run(*words: str, file: str = "", **variables: str) -> tuple[int, list[str]]:
+        config = tmp_path / "l.toml"
+        config.write_text(file)
+        around = {key: value for key, value in os.environ.items() if not key.startswith("LEMON")}
+        own = {f"LEMONBUS_{name.upper()}_DIR": str(tmp_path / name) for name in ("state", "cache", "runtime")}
+        done = subprocess.run(
+            [sys.executable, LAUNCH, words[0], "--config", str(config), *words[1:]],
+            env={**around, **own, "LEMONBUS_PORT": "0", **variables},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        return done.returncode, done.stderr.splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--llamacpp-backend=nonsense", "llamacpp_backend must be one of cpu, system, "),
+        ("--llamacpp-args=--port=1", "llamacpp_args must not contain --port"),
+        ("--sdcpp-backend=nonsense", "sdcpp_backend must be one of cpu, system, "),
+        ("--state-dir=/proc/x", "state_dir /proc/x cannot be used: No such file"),
+        ("--cache-dir=/dev/null", "cache_dir /dev/null cannot be used: it is not a directory"),
+        ("--runtime-dir=/proc/x", "runtime_dir /proc/x cannot be used: No such file"),
+        (f"--runtime-dir=/tmp/{'x' * 100}", "is too long for a socket name"),
+        ("--host=192.0.2.1 --allow-remote", "host 192.0.2.1 is no address of this machine"),
+    ],
+)
+def test_serve_ends_with_2_and_names_the_flag(lemonbus: Any, flag: str, said: str) -> None:
+    words = flag.split()
+    code, lines = lemonbus("serve", *words)
+    assert (code, len(lines)) == (2, 1), lines
+    assert lines[0].startswith(f"lemonbus: {words[0].split('=')[0]}: ")
+    assert said in lines[0]
+
+
+def test_config_says_what_no_recipe_would_take(lemonbus: Any, tmp_path: Path) -> None:
+    code, lines = lemonbus("config", file="\nwhispercpp_backend = 'nonsense'")
+    assert (code, len(lines)) == (2, 1), lines
+    assert lines[0].startswith(f"lemonbus: {tmp_path}/l.toml:2: whispercpp_backend must be one of cpu, system, ")
+    code, lines = lemonbus("config", LEMONBUS_LLAMACPP_ARGS='"unclosed')
+    assert (code, len(lines)) == (2, 1), lines
+    assert lines[0].startswith("lemonbus: LEMONBUS_LLAMACPP_ARGS: llamacpp_args cannot be split into words")
+    assert lemonbus("config", file="llamacpp_args = ''") == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("given", "param", "said"),
+    [
+        ({"whispercpp_backend": "x"}, "whispercpp_backend", "must be one of"),
+        ({"sdcpp_backend": "x"}, "sdcpp_backend", "sdcpp_backend must be one of"),
+        ({"llamacpp_args": "-np 0"}, "llamacpp_args", "-np needs a number"),
+        ({"slots": 257}, "slots", "up to 256"),
+    ],
+)
+def test_settings_are_checked_as_options(given: dict[str, Any], param: str, said: str) -> None:
+    with pytest.raises(LemonbusError) as raised:
+        options.check_settings(Settings(**given))
+    assert raised.value.failure.param == param
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("backend", ["", "default", "system", "vulkan"])
+def test_settings_that_recipes_take(backend: str) -> None:
+    options.check_settings(Settings(llamacpp_backend=backend, sdcpp_backend=backend, llamacpp_args="-np 2 --no-mmap"))
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "param", "said"),
+    [
+        (OSError(errno.EADDRINUSE, "in use"), Code.CONFLICT, "", "stop what listens there, or choose another --port"),
+        (OSError(errno.EACCES, "denied"), Code.INVALID_REQUEST, "port", "choose another --port, above 1023"),
+        (OSError(errno.EADDRNOTAVAIL, "no"), Code.INVALID_REQUEST, "host", "no address of this machine"),
+        (OSError(errno.EAFNOSUPPORT, "no"), Code.INVALID_REQUEST, "host", "no address of this machine"),
+        (OSError(errno.ENOBUFS, "full"), Code.CONFLICT, "", "cannot listen on example:80: full"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), Code.INVALID_REQUEST, "host", "no name that can be resolved"),
+        (socket.gaierror(socket.EAI_AGAIN, "not now"), Code.CONFLICT, "", "cannot listen on example:80: not now"),
+    ],
+)
+def test_a_port_that_cannot_be_bound_is_explained(problem: OSError, code: Code, param: str, said: str) -> None:
+    failure = listener.bind_failure(problem, Settings(host="example", port=80))
+    assert (failure.code, failure.param) == (code, param)
+    assert said in failure.message
+    assert ("stop what listens" in failure.message) is (problem.errno == errno.EADDRINUSE)
+
+
+def test_directories_are_made_and_left_empty(tmp_path: Path) -> None:
+    settings = Settings(state_dir=str(tmp_path / "a" / "b"), cache_dir=str(tmp_path / "c"))
+    startup.prepare_directories(settings)
+    assert list((tmp_path / "a" / "b").iterdir()) == list((tmp_path / "c").iterdir()) == []
+
+
+def test_a_full_disk_is_no_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "touch", full)
+    with pytest.raises(LemonbusError) as raised:
+        startup.prepare_directories(Settings(state_dir=str(tmp_path)))
+    assert startup.report_failure(startup.StartupSettings(Settings(), {}), raised.value.failure) == startup.EXIT_FAILED
+
+
+def test_what_others_keep_is_neither_closed_nor_swept(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind(str(tmp_path / "theirs"))
+        with pytest.raises(LemonbusError, match="holds things of others") as raised:
+            startup.runtime_directory(Settings(runtime_dir=str(tmp_path)))
+        assert raised.value.failure.param == "runtime_dir"
+        assert tmp_path.stat().st_mode & 0o777 == 0o755
+        (tmp_path / "theirs").rename(tmp_path / "w-0123456789ab-w1")
+        (tmp_path / "lock").touch()
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(tmp_path / "S.gpg-agent"))
+            startup.runtime_directory(Settings(runtime_dir=str(tmp_path))).release()
+    assert {path.name for path in tmp_path.iterdir() if path.is_socket()} == {"S.gpg-agent"}, "only what is ours left"
+
+
+def test_another_server_is_no_wrong_setting(tmp_path: Path) -> None:
+    settings = Settings(runtime_dir=str(tmp_path / "r"))
+    held = RuntimeDirectory(tmp_path / "r")
+    with pytest.raises(LemonbusError, match="already serves from") as raised:
+        startup.runtime_directory(settings)
+    assert startup.report_failure(startup.StartupSettings(settings, {}), raised.value.failure) == startup.EXIT_FAILED
+    held.release()
+
+
+def test_what_is_handed_over_is_taken_from_the_children() -> None:
+    handed = {"LEMONBUS_SETTINGS": '{"port": 1}', "LEMONBUS_ORIGINS": '{"port": "--port"}', "HOME": "/"}
+    given = startup.take_settings(handed)
+    assert (given.settings.port, given.origins, handed) == (1, {"port": "--port"}, {"HOME": "/"})
+    assert startup.take_settings({}) == startup.StartupSettings(msgspec.json.decode(b"{}", type=Settings), {})

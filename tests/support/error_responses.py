@@ -1,0 +1,22 @@
+"""The answer to a client's mistake: what every one of them must have, and must not give away."""
+
+from __future__ import annotations
+
+from tests.support.http_exchange import HttpExchange
+from tests.support.server import LemonbusServer
+
+
+def check_error_response(answer: HttpExchange, server: LemonbusServer, *statuses: int) -> None:
+    """A clear answer of ours, that gives nothing away."""
+    assert answer.status in statuses, answer
+    body = answer.json()
+    assert body["status"] == "error"
+    assert body["message"] == body["error"]["message"]
+    assert body["error"]["type"]
+    assert body["error"]["code"]
+    assert "param" in body["error"]
+    assert body["error"]["request_id"] == answer.headers["x-request-id"]
+    said = answer.body.decode()
+    assert str(server.home) not in said
+    assert "Traceback" not in said
+    assert ".py" not in said

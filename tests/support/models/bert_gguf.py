@@ -1,0 +1,84 @@
+"""Writes models of the bert architecture over single characters: embeddings, and with a rank head a reranker.
+
+The vocabulary has every character twice, at a word's start and inside, with nearly the same embedding; so like
+spellings get like vectors, which is all that a test of similarity needs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gguf import PoolingType, TokenType
+
+from tests.support.models.gguf_writer import GgufFile, new_gguf_file
+from tests.support.models.scripted_texts import SPACE
+
+WIDTH, LAYERS, HEADS, FEED_FORWARD, CONTEXT = 32, 2, 4, 64, 512
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+CHARACTERS = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
+
+
+def write(path: Path, name: str, *, ranks: bool, seed: int) -> None:
+    """Write the model; with ``ranks`` it scores pairs instead of embedding texts."""
+    with new_gguf_file(path, "bert", name, seed) as new:
+        _describe(new, ranks=ranks)
+        _embeddings(new)
+        for layer in range(LAYERS):
+            _layer(new, f"blk.{layer}")
+        if ranks:
+            new.meta.add_classifier_output_labels(["score"])
+            for head, rows in (("cls", WIDTH), ("cls.output", 1)):
+                new.put_noise(f"{head}.weight", rows, WIDTH, scale=0.3)
+                new.put_zeros(f"{head}.bias", rows)
+
+
+def _describe(new: GgufFile, *, ranks: bool) -> None:
+    meta = new.meta
+    tokens = [*SPECIALS, *(SPACE + character for character in CHARACTERS), *CHARACTERS]
+    types = [TokenType.CONTROL] * len(SPECIALS) + [TokenType.NORMAL] * 2 * len(CHARACTERS)
+    meta.add_vocab_size(len(tokens))
+    meta.add_context_length(CONTEXT)
+    meta.add_embedding_length(WIDTH)
+    meta.add_block_count(LAYERS)
+    meta.add_feed_forward_length(FEED_FORWARD)
+    meta.add_head_count(HEADS)
+    meta.add_layer_norm_eps(1e-12)
+    meta.add_causal_attention(False)
+    meta.add_pooling_type(PoolingType.RANK if ranks else PoolingType.MEAN)
+    meta.add_tokenizer_model("bert")
+    meta.add_tokenizer_pre("default")
+    meta.add_token_list(tokens)
+    meta.add_token_types([int(kind) for kind in types])
+    meta.add_token_type_count(2)
+    meta.add_pad_token_id(0)
+    meta.add_unk_token_id(1)
+    meta.add_bos_token_id(2)
+    meta.add_uint32("tokenizer.ggml.cls_token_id", 2)
+    meta.add_eos_token_id(3)
+    meta.add_sep_token_id(3)
+    meta.add_mask_token_id(4)
+    meta.add_add_bos_token(True)
+    meta.add_add_eos_token(True)
+
+
+def _embeddings(new: GgufFile) -> None:
+    half = len(CHARACTERS)
+    table = new.noise(len(SPECIALS) + 2 * half, WIDTH)
+    starts, insides = table[len(SPECIALS) : -half], table[-half:]
+    insides[:] = 0.9 * starts + 0.1 * insides
+    new.put("token_embd.weight", table)
+    new.put_noise("position_embd.weight", CONTEXT, WIDTH, scale=0.02)
+    new.put_noise("token_types.weight", 2, WIDTH, scale=0.02)
+    new.put_norm("token_embd_norm", WIDTH)
+
+
+def _layer(new: GgufFile, block: str) -> None:
+    for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+        new.put_noise(f"{block}.{name}.weight", WIDTH, WIDTH, scale=0.15)
+        new.put_zeros(f"{block}.{name}.bias", WIDTH)
+    new.put_norm(f"{block}.attn_output_norm", WIDTH)
+    new.put_noise(f"{block}.ffn_up.weight", FEED_FORWARD, WIDTH, scale=0.1)
+    new.put_zeros(f"{block}.ffn_up.bias", FEED_FORWARD)
+    new.put_noise(f"{block}.ffn_down.weight", WIDTH, FEED_FORWARD, scale=0.1)
+    new.put_zeros(f"{block}.ffn_down.bias", WIDTH)
+    new.put_norm(f"{block}.layer_output_norm", WIDTH)

@@ -1,0 +1,100 @@
+"""What /proc says about the processes of one house: who they are, whose children, and what they still hold."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """One living process."""
+
+    pid: int
+    parent: int
+    state: str
+    """A letter of ``ps``: ``R``, ``S``, ``T`` (stopped), ``Z`` …"""
+    words: tuple[str, ...]
+    """Its command line."""
+
+    def runs(self, module: str) -> bool:
+        """Whether it was started as ``python -m MODULE``."""
+        return any(pair == ("-m", module) for pair in zip(self.words, self.words[1:], strict=False))
+
+    def option(self, name: str) -> str:
+        """The word after ``name`` in the command line; empty if there is none."""
+        return next((after for word, after in zip(self.words, self.words[1:], strict=False) if word == name), "")
+
+    def mentions(self, text: str) -> bool:
+        return any(text in word for word in self.words)
+
+
+def look(pid: int) -> ProcessInfo | None:
+    """Return the process, or None if it is gone; a zombie is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return None
+    state, parent = stat.rpartition(")")[2].split()[:2]
+    return None if state in "ZX" else ProcessInfo(pid, int(parent), state, tuple(word.decode() for word in words))
+
+
+def alive(pid: int) -> bool:
+    return look(pid) is not None
+
+
+def of_server(runtime: Path) -> list[ProcessInfo]:
+    """Return every process that has the runtime directory in its environment.
+
+    The children run in sessions of their own, so neither the group nor the parent tells whose they are.
+    """
+    mark = os.fsencode(runtime)
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            ours = mark in (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        process = look(int(entry.name)) if ours else None
+        if process is not None:
+            found.append(process)
+    return found
+
+
+def children(pid: int) -> list[ProcessInfo]:
+    """Return the living children of a process."""
+    try:
+        pids = [pid for task in Path(f"/proc/{pid}/task").iterdir() for pid in (task / "children").read_text().split()]
+    except OSError:
+        return []
+    return [process for process in (look(int(child)) for child in pids) if process is not None]
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """SIGSTOP the process for the time of the block; afterwards SIGCONT, if it still is."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        if alive(pid):
+            os.kill(pid, signal.SIGCONT)
+
+
+def memory(pid: int) -> int:
+    """Return the process's PSS in bytes: its own pages, and its share of the shared ones."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,179 @@
+"""The real thing under test: ``python -m supervisor`` with everything it starts, in a world of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from protocol.config.settings import Settings
+from tests.support import processes
+from tests.support.http_client import RawHttpClient
+from tests.support.log_file import LogFile
+from tests.support.models.tiny_models import link_models
+from tests.support.ports import free_port
+from tests.support.server_inspector import ServerInspector
+from tests.support.waiting import wait_for
+
+ROOT: Final = Path(__file__).parents[2]
+START: Final = 20.0
+"""Seconds until it must answer; generous, because other tests share the machine."""
+
+
+class LemonbusServer(ServerInspector):
+    """One house. Use it as a context manager: leaving it stops it and checks that nothing is left.
+
+    ``settings`` are fields of :class:`Settings`; ``models`` the tiny models it offers (all, if none is named),
+    each as ``extra.NAME``.
+    """
+
+    def __init__(self, *models: str, wait: bool = True, runtime: Path | None = None, **settings: Any) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="lb-", dir="/tmp"))
+        self.runtime = runtime or self.home / "r"
+        self.models = self.home / "models"
+        link_models(self.models, *models)
+        self._port: int = settings.pop("port", 0) or free_port()
+        self.settings = msgspec.convert({**self._defaults(), **settings}, Settings)
+        self._client = RawHttpClient(self._port)
+        self.used = True
+        """Whether anybody may have spoken with it since this was made false."""
+        self._killed = False
+        self._log = LogFile(self.home / "log")
+        self._process = self._spawn()
+        if wait:
+            try:
+                self.wait_ready()
+            except BaseException:
+                self.kill()
+                self.clean()
+                raise
+
+    def _defaults(self) -> dict[str, Any]:
+        return {
+            "port": self.port,
+            "state_dir": str(self.home / "state"),
+            "cache_dir": str(self.home / "cache"),
+            "runtime_dir": str(self.runtime),
+            "extra_models_dir": str(self.models),
+            "log_level": "debug",
+            "log_format": "json",
+            "offline": True,
+            "ctx_size": 8192,
+            "threads": 1,
+            "gateway_workers": 2,
+        }
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("LEMON")}
+        environment["LEMONBUS_SETTINGS"] = msgspec.json.encode(self.settings).decode()
+        environment["SERVER_UNDER_TEST"] = str(self.runtime)  # engines keep it: how leftovers are found
+        return subprocess.Popen(
+            [sys.executable, "-m", "supervisor"],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log.stderr,
+        )
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Its log, a list that grows."""
+        return self._log.lines
+
+    @property
+    def unread(self) -> list[str]:
+        """What came on stderr and is no JSON line."""
+        return self._log.strays
+
+    @property
+    def port(self) -> int:
+        self.used = True
+        return self._port
+
+    @property
+    def client(self) -> RawHttpClient:
+        self.used = True
+        return self._client
+
+    def wait_ready(self) -> None:
+        """Wait until ``/health`` says 200, and a gateway of this server is there to say it."""
+        wait_for(self._answers, f"the server is ready; it said {self.unread[-5:]} {self.lines[-5:]}", START)
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, f"it ended with {self._process.poll()}: {self.unread} {self.lines[-9:]}"
+        if not any(line["event"] == "gateway worker up" for line in self.lines):
+            return False  # what answers on this port may still be the gateway of a dead server before it
+        with contextlib.suppress(OSError):
+            return self.client.get("/health", patience=1.0).status == 200
+        return False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the supervisor runs."""
+        return self._process.poll() is None
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def wait_exit(self, deadline: float = 10.0) -> int:
+        """Wait for the supervisor's end; return its exit status."""
+        return self._process.wait(deadline)
+
+    def stop(self, deadline: float = 10.0) -> None:
+        """SIGTERM; it must end with 0 (unless a test killed it) and leave no process behind."""
+        if self.alive:
+            self.signal(signal.SIGTERM)
+        status = self.wait_exit(deadline)
+        assert status == (-signal.SIGKILL if self._killed else 0), f"exit {status}: {self.unread}"
+        self.assert_nothing_left()
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL the supervisor alone."""
+        self._killed = True
+        self._process.kill()
+        self._process.wait()
+
+    def assert_nothing_left(self) -> None:
+        wait_for(lambda: not self.process_tree(), f"no process of {self.runtime} is left: {self.process_tree()}")
+
+    def last_lines(self, count: int = 80) -> str:
+        """The end of its log, for the report of a test that failed."""
+        shown = [" ".join(f"{key}={value}" for key, value in line.items()) for line in self.lines[-count:]]
+        return "\n".join([*shown, *self.unread])
+
+    def kill(self) -> None:
+        """End everything at once, whatever state it is in: for tests that failed."""
+        for process in self.process_tree():
+            with contextlib.suppress(ProcessLookupError):
+                processes.kill(process.pid)
+        self._process.wait()
+
+    def clean(self) -> None:
+        """Remove its folders, and close what a test left open."""
+        self.client.close()
+        self._log.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.stop()
+        finally:
+            self.kill()
+            self.clean()

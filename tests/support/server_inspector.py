@@ -1,0 +1,121 @@
+"""What can be seen of a running house from outside: its answers, its processes, its engines' own words."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+from tests.support import processes
+from tests.support.http_client import RawHttpClient
+from tests.support.http_exchange import HttpExchange
+from tests.support.processes import ProcessInfo
+from tests.support.waiting import wait_for
+
+
+class ServerInspector:
+    """A house, by its port and its runtime directory."""
+
+    runtime: Path
+    client: RawHttpClient
+
+    def listens(self) -> bool:
+        """Whether anybody takes connections on its port."""
+        try:
+            self.client.connect().close()
+        except OSError:
+            return False
+        return True
+
+    def health(self) -> Any:
+        return self.client.get("/v1/health").json()
+
+    def state(self) -> Any:
+        """What the house says of itself: ``granted``, ``queued``, ``models`` …"""
+        return self.health()["lemonbus"]
+
+    def model_state(self, model: str) -> str:
+        """A model's state in the lifecycle; empty if it has no worker."""
+        return next((str(each["state"]) for each in self.state()["models"] if each["model_name"] == model), "")
+
+    def wait_loaded(self, *models: str) -> None:
+        """Wait until the models are ready, however they came to be loaded."""
+        for model in models:
+            wait_for(partial(self._is_ready, model), f"{model} is ready", 10.0)
+
+    def _is_ready(self, model: str) -> bool:
+        return self.model_state(model) == "ready"
+
+    def assert_idle(self) -> None:
+        """No grant is held and nobody waits."""
+        wait_for(self._is_idle, "no grant is left")
+
+    def _is_idle(self) -> bool:
+        state = self.state()
+        return state["granted"] == state["queued"] == 0
+
+    def busy_slots(self, model: str) -> int:
+        """How many slots work, by the engine's own word; -1 if it does not answer."""
+        engine = self.engine_now(model)
+        if engine is None:
+            return -1
+        try:
+            slots = RawHttpClient(int(engine.option("--port"))).get("/slots", patience=2.0).json()
+            return sum(slot["is_processing"] for slot in slots)
+        except (OSError, ValueError, TypeError):
+            return -1
+
+    def gateway_of(self, exchange: HttpExchange) -> int:
+        """The gunicorn worker that holds the other end of a connection, waited for."""
+        port = exchange.connection.getsockname()[1]
+
+        def holder() -> int:
+            for pid in self.gateway_pids():
+                for connection in psutil.Process(pid).net_connections("tcp"):
+                    if connection.raddr and connection.raddr.port == port:
+                        return pid
+            return 0
+
+        return wait_for(holder, f"a gateway has the connection of port {port}")
+
+    def process_tree(self) -> list[ProcessInfo]:
+        """Every living process of this house, the supervisor included."""
+        return processes.of_server(self.runtime)
+
+    def workers(self) -> list[ProcessInfo]:
+        """The workers, spare ones included."""
+        return [process for process in self.process_tree() if process.runs("workers")]
+
+    def engine(self, model: str) -> ProcessInfo:
+        """The engine that serves a model, waited for."""
+        return wait_for(lambda: self.engine_now(model), f"an engine of {model}")
+
+    def engine_now(self, model: str) -> ProcessInfo | None:
+        """The engine that serves a model at this moment."""
+        pids = {worker.pid for worker in self.workers()}
+        ends = tuple(f"/{model.removeprefix('extra.')}{end}" for end in ("", ".gguf", ".bin"))
+        found = [
+            process
+            for process in self.process_tree()
+            if process.parent in pids and any(word.endswith(ends) for word in process.words)
+        ]
+        return found[0] if found else None
+
+    def engine_pid(self, model: str) -> int:
+        return self.engine(model).pid
+
+    def worker_pid(self, model: str) -> int:
+        """The worker that owns a model's engine."""
+        return self.engine(model).parent
+
+    def gateway_master(self) -> int:
+        """gunicorn's master; 0 while there is none."""
+        gateways = {process.pid: process for process in self.process_tree() if process.runs("gateway")}
+        return next((pid for pid, process in gateways.items() if process.parent not in gateways), 0)
+
+    def gateway_pids(self) -> list[int]:
+        """gunicorn's workers."""
+        master = self.gateway_master()
+        return [process.pid for process in processes.children(master)] if master else []

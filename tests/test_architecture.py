@@ -1,0 +1,193 @@
+"""The shape of the house, read off its source: who may import whom, and what every file must say of itself."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import protocol
+from protocol import RELEASE, VERSION
+from protocol.messages.events import EventKind
+from protocol.wire import envelope
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("protocol", "supervisor", "workers", "gateway")
+FILES = sorted(path for room in PACKAGES for path in (ROOT / room).rglob("*.py"))
+DEPLOYED = [*sorted((ROOT / "deploy").rglob("*.py")), ROOT / "setup.py"]
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+NEIGHBOURS = {
+    "protocol": set(),
+    "supervisor": {"protocol", "workers.backends"},
+    "workers": {"protocol"},
+    "gateway": {"protocol"},
+}
+"""What a room may import beside itself."""
+
+ONLY_IN = {
+    "zmq": ("protocol/wire/frames.py", "supervisor/runtime/bus.py", "workers/worker/bus.py", "gateway/bus/sockets.py"),
+    "falcon": ("gateway/",),
+    "gunicorn": ("gateway/",),
+    "gevent": ("gateway/",),
+    "greenlet": ("gateway/http/acceptor.py",),
+    "huggingface_hub": ("workers/jobs/",),
+    "subprocess": ("supervisor/runtime/processes.py", "workers/engine/process.py", "workers/jobs/"),
+    "multiprocessing": (),
+    "asyncio": (),
+    "pickle": (),
+    "requests": (),
+    "click": ("gateway/cli/",),
+    "rich": ("gateway/cli/",),
+    "xllamacpp": ("workers/engines/",),
+    "onnxruntime_genai": ("workers/engines/",),
+    "av": ("workers/engines/",),
+    "PIL": ("workers/",),
+    "multipart": ("protocol/wire/form_data.py",),
+    "threading": ("gateway/cli/", "workers/jobs/", "workers/engines/"),
+}
+"""Each library has its place; nowhere else."""
+
+LONG = 300
+"""Lines beyond which a room is probably missing: reported."""
+TOO_LONG = 400
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports(path: Path) -> list[str]:
+    """Return every module that a file imports, anywhere in it."""
+    return list(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if is_module(inner) else node.module
+
+
+@cache
+def is_module(dotted: str) -> bool:
+    """Return whether one of ours is called so."""
+    path = ROOT.joinpath(*dotted.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+@pytest.mark.parametrize("room", PACKAGES)
+def test_packages_import_only_allowed_packages(room: str) -> None:
+    allowed = NEIGHBOURS[room] | {room}
+    wrong = [
+        f"{name(path)} imports {module}"
+        for path in FILES
+        if path.relative_to(ROOT).parts[0] == room
+        for module in imports(path)
+        if module.split(".")[0] in PACKAGES and not any(within(module, package) for package in allowed)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("library", ONLY_IN)
+def test_libraries_are_imported_only_where_allowed(library: str) -> None:
+    wrong = [
+        f"{name(path)} imports {module}"
+        for path in FILES
+        for module in imports(path)
+        if within(module, library) and not name(path).startswith(ONLY_IN[library])
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("folder", "shared"),
+    [
+        ("gateway/api", {"common"}),
+        (
+            "workers/backends",
+            {"base", "program_backend", "arguments", "llama_server_api", "generation_request", "sampling_defaults"},
+        ),
+        ("gateway/cli/commands", set()),
+    ],
+)
+def test_siblings_do_not_import_each_other(folder: str, shared: set[str]) -> None:
+    """API families, recipes and commands are replaceable one by one; what they share is named, and knows none of them."""
+    package = folder.replace("/", ".")
+    wrong = []
+    for path in (ROOT / folder).rglob("*.py"):
+        own = path.relative_to(ROOT / folder).parts[0].removesuffix(".py")
+        if own in ("__init__", "registry"):
+            continue  # the place where they are listed
+        for module in imports(path):
+            sibling = module.removeprefix(package + ".").split(".")[0] if within(module, package) else own
+            if sibling not in {own, *shared}:
+                wrong.append(f"{name(path)} imports {module}")
+    assert not wrong
+
+
+def test_no_test_needs_anothers_file() -> None:
+    """What several tests need lies beside them, in a file that is no test."""
+    wrong = [
+        f"{name(path)} imports {module}"
+        for path in TESTS
+        for module in imports(path)
+        if within(module, "tests") and any(word.startswith("test_") for word in module.split("."))
+    ]
+    assert not wrong
+
+
+def test_the_terminal_knows_nothing_of_the_server_but_its_addresses() -> None:
+    wrong = [
+        f"{name(path)} imports {module}"
+        for path in (ROOT / "gateway" / "cli").rglob("*.py")
+        for module in imports(path)
+        if within(module, "gateway") and module != "gateway" and not within(module, "gateway.cli")
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", [*FILES, *DEPLOYED], ids=name)
+def test_every_file_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(tree(path)), f"{name(path)} has no docstring"
+
+
+def test_files_are_of_a_size_to_be_read() -> None:
+    lengths = {name(path): path.read_text().count("\n") for path in [*FILES, *DEPLOYED, *TESTS]}
+    for path, lines in sorted(lengths.items(), key=lambda item: -item[1])[:10]:
+        print(f"{lines:5} {path}{'  a room is missing?' if lines > LONG else ''}")
+    assert [path for path, lines in lengths.items() if lines > TOO_LONG] == []
+
+
+def test_one_release() -> None:
+    assert re.search(rf"^## \[{re.escape(RELEASE)}\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_the_wire_document_names_every_message() -> None:
+    for module in pkgutil.walk_packages(protocol.__path__, "protocol."):
+        importlib.import_module(module.name)
+    text = (ROOT / "protocol" / "README.md").read_text()
+    words = set(re.findall(r"`([A-Za-z_]+)`", text))
+    assert {*envelope.message_names(), *(kind.name for kind in EventKind)} - words == set()
+    assert re.search(rf"\bversion {VERSION}\b", text, re.IGNORECASE)

@@ -1,0 +1,137 @@
+"""What our whisper-server makes of recordings: every kind that people have, and what is no recording."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.audio import encoded, packed, tone, wav
+from workers.engines.whisper_server import audio
+from workers.engines.whisper_server.audio import SAMPLE_RATE_HZ, AudioError, decode_audio
+
+SECONDS = 0.25
+QUIET = 2000
+"""Samples at the beginning that an encoder may have filled with silence."""
+
+
+def extensible(plain: bytes) -> bytes:
+    """Return the same file under the longer header that programs write for 24 bits and more."""
+    guid = bytes.fromhex("0100000000001000800000aa00389b71")
+    head = b"\xfe\xff" + plain[22:36] + (22).to_bytes(2, "little") + plain[34:36] + bytes(4) + guid
+    body = b"WAVEfmt " + len(head).to_bytes(4, "little") + head + plain[36:]
+    return b"RIFF" + len(body).to_bytes(4, "little") + body
+
+
+def loudness(heard: audio.Samples) -> float:
+    return float(np.sqrt((heard[QUIET:-QUIET] ** 2).mean()))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+@pytest.mark.parametrize(("rate", "channels"), [(16_000, 1), (8_000, 2), (44_100, 2), (48_000, 6), (11_025, 1)])
+def test_any_wav_file_of_whole_numbers_is_heard_alike(rate: int, channels: int, width: int) -> None:
+    heard = decode_audio(tone(440, SECONDS, rate, channels, width))
+    assert heard.dtype == np.float32
+    assert abs(len(heard) - SECONDS * SAMPLE_RATE_HZ) <= 20
+    wanted = np.sin(2 * np.pi * 440 * np.arange(len(heard)) / SAMPLE_RATE_HZ) / 2
+    inner = slice(200, -200)  # a tone that begins suddenly rings
+    assert np.abs(heard[inner] - wanted[inner]).max() < (0.02 if width == 1 else 0.002)
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "rate", "channels"),
+    [
+        ("wav", "pcm_f32le", 48_000, 2),
+        ("wav", "pcm_mulaw", 8_000, 1),
+        ("wav", "pcm_alaw", 8_000, 2),
+        ("mp3", "libmp3lame", 44_100, 2),
+        ("flac", "flac", 48_000, 2),
+        ("ogg", "libopus", 48_000, 1),
+        ("webm", "libopus", 48_000, 2),
+        ("ipod", "aac", 44_100, 2),
+        ("matroska", "flac", 44_100, 2),
+        ("aiff", "pcm_s16be", 22_050, 1),
+    ],
+)
+def test_what_phones_browsers_and_recorders_write(container: str, codec: str, rate: int, channels: int) -> None:
+    heard = decode_audio(encoded(container, codec, rate=rate, channels=channels))
+    assert abs(len(heard) / SAMPLE_RATE_HZ - 2) < 0.1
+    assert abs(loudness(heard) - 0.5 / 2**0.5) < 0.03, "two channels are no louder than one"
+    crossings = np.count_nonzero(np.diff(np.signbit(heard[QUIET : QUIET + SAMPLE_RATE_HZ])))
+    assert abs(crossings - 880) < 5, "it has the pitch that was recorded"
+
+
+def test_the_longer_header() -> None:
+    plain = tone(440, 0.1, 16_000, width=3)
+    assert np.array_equal(decode_audio(extensible(plain)), decode_audio(plain))
+
+
+def test_a_truncated_recording_is_decoded_as_far_as_it_goes() -> None:
+    whole = tone(440, 0.2, 16_000)
+    assert len(decode_audio(whole[:-1001])) == (len(whole) - 44 - 1002) // 2
+    song = encoded("mp3", "libmp3lame")
+    assert 0.4 < len(decode_audio(song[: len(song) // 2])) / SAMPLE_RATE_HZ / 2 < 0.6
+
+
+def test_a_recording_that_is_damaged_inside_is_heard_beside_the_damage() -> None:
+    song = encoded("mp3", "libmp3lame")
+    middle = len(song) // 2
+    heard = decode_audio(song[:middle] + bytes(2000) + song[middle + 2000 :])
+    assert 1.6 < len(heard) / SAMPLE_RATE_HZ <= 2
+
+
+def test_recordings_that_were_joined_may_change_in_the_middle() -> None:
+    joined = encoded("mp3", "libmp3lame") + encoded("mp3", "libmp3lame", rate=22_050, channels=1)
+    assert abs(len(decode_audio(joined)) / SAMPLE_RATE_HZ - 4) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "cannot be read: send WAV, MP3"),
+        (b"ID3\x04 a song", "ffmpeg -i recording recording.wav"),
+        (b"RIFF\0\0\0\0WAVE", "cannot be read"),
+        (wav(0.1)[:30], "cannot be read"),
+        (packed(b"\0\0" * 99, rate=100), "100 samples a second; from 4000"),
+        (packed(b"\0\0" * 99, rate=999_999), "999999 samples a second"),
+        (encoded("ipod", "aac")[:20_000], "cannot be read"),
+    ],
+)
+def test_undecodable_audio_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(AudioError, match=why):
+        decode_audio(data)
+
+
+def test_a_picture_has_no_sound() -> None:
+    with pytest.raises(AudioError, match="no sound in it"):
+        decode_audio(
+            encoded("matroska", "flac", 0.1).replace(b"A_FLAC", b"V_FLAC").replace(b"\x83\x81\x02", b"\x83\x81\x01")
+        )
+
+
+def test_a_playlist_names_files_of_this_machine_that_are_not_read() -> None:
+    lists = [
+        b"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\n%s\n#EXT-X-ENDLIST\n",
+        b"ffconcat version 1.0\nfile '%s'\nduration 9\n",
+        b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 9 RTP/AVP 0\n%s\n",
+    ]
+    for text in lists:
+        with pytest.raises(AudioError, match="cannot be read"):
+            decode_audio(text % b"/usr/share/sounds/a.wav")
+
+
+def test_a_small_file_may_be_a_very_long_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audio, "MAX_DURATION_S", 1)
+    with pytest.raises(AudioError, match="longer than"):
+        decode_audio(encoded("flac", "flac", 1.5))
+
+
+def test_audio_of_a_cancelled_request_is_not_decoded() -> None:
+    asked: list[int] = []
+
+    def unwanted() -> bool:
+        asked.append(1)
+        return len(asked) == 3
+
+    with pytest.raises(ConnectionAbortedError):
+        decode_audio(wav(30.0, rate=8_000), unwanted=unwanted)
+    assert len(asked) == 3

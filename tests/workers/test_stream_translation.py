@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.stream.sse_filter import SseFilter, summaries_of
+
+HEAD = ',"created":1,"id":"x","model":"ours","system_fingerprint":"b","object":"chat.completion.chunk"'
+TIMINGS = ',"timings":{"cache_n":3,"predicted_ms":2.5}'
+
+
+def chat(delta: str, finish: str = "null", more: str = "") -> bytes:
+    return f'data: {{"choices":[{{"finish_reason":{finish},"index":0,"delta":{delta}}}]{HEAD}{more}}}\n\n'.encode()
+
+
+def text(said: str, finish: str = "null", more: str = "") -> bytes:
+    choice = f'{{"text":"{said}","index":0,"logprobs":null,"finish_reason":{finish}}}'
+    return f'data: {{"choices":[{choice}],"model":"ours"{more}}}\n\n'.encode()
+
+
+ROLE = chat('{"role":"assistant","content":null}')
+PROGRESS = chat('{"role":"assistant","content":null}', more=',"prompt_progress":{"total":9,"processed":4}')
+ONE, TWO = chat('{"content":"one"}'), chat('{"content":"two"}')
+FINISH = chat("{}", '"stop"')
+FINISH_TIMED = chat("{}", '"stop"', TIMINGS)
+COUNTS = ',"usage":{"completion_tokens":2,"prompt_tokens":7}'
+USAGE = f'data: {{"choices":[]{HEAD}{COUNTS}{TIMINGS}}}\n\n'.encode()
+END = b"data: [DONE]\n\n"
+TEXT_FINISH = text("", '"length"', COUNTS + TIMINGS)
+TRICK = chat('{"content":"\\"usage\\":{ \\"choices\\":[] [DONE] \\"prompt_progress\\":{ \\"model\\":\\"ours\\""}')
+
+
+def fed(stream: SseFilter, data: bytes, size: int) -> tuple[bytes, int, bool]:
+    out, tokens, alive = b"", 0, False
+    for start in range(0, len(data), size):
+        got = stream.feed(data[start : start + size])
+        out, tokens, alive = out + got.data, tokens + got.tokens, alive or got.alive
+    return out, tokens, alive
+
+
+CASES: list[tuple[str, dict[str, Any], list[bytes], list[bytes], int]] = [
+    ("passes through", {}, [ROLE, ONE, TWO], [ROLE, ONE, TWO], 2),
+    ("progress goes", {}, [PROGRESS, PROGRESS, ROLE, ONE], [ROLE, ONE], 1),
+    ("progress stays if asked", {"progress": True}, [PROGRESS, ROLE, ONE], [PROGRESS, ROLE, ONE], 1),
+    ("timings move into the finish", {}, [ONE, FINISH, USAGE, END], [ONE, FINISH_TIMED], 1),
+    ("usage stays if asked", {"usage": True}, [ONE, FINISH, USAGE, END], [ONE, FINISH, USAGE], 1),
+    ("a finish without usage after it", {}, [ONE, FINISH, END], [ONE, FINISH], 1),
+    ("two choices", {}, [FINISH, USAGE, ONE, FINISH, USAGE, END], [FINISH_TIMED, ONE, FINISH_TIMED], 1),
+    ("completions carry their own usage", {}, [text("a"), TEXT_FINISH, END], [text("a"), TEXT_FINISH], 1),
+    ("what the model says is no key", {}, [TRICK, ONE], [TRICK, ONE], 2),
+    ("comments go", {}, [b": ping\n\n", ONE, b":\n\n", TWO], [ONE, TWO], 2),
+]
+
+
+@pytest.mark.parametrize(("_name", "asked", "sent", "passed", "tokens"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize("size", [1, 7, 100, 100_000])
+def test_what_is_passed_on(
+    _name: str, asked: dict[str, bool], sent: list[bytes], passed: list[bytes], tokens: int, size: int
+) -> None:
+    stream = SseFilter(asked.get("usage", False), asked.get("progress", False))
+    out, count, _ = fed(stream, b"".join(sent), size)
+    assert out == b"".join(passed)
+    assert count == tokens
+    assert stream.finished == (END in sent)
+    assert stream.error is None
+
+
+def test_progress_shows_life() -> None:
+    stream = SseFilter(usage=False, progress=False)
+    assert stream.feed(PROGRESS).alive
+    assert not stream.feed(ONE).alive
+
+
+def test_the_model_is_what_the_client_called_it() -> None:
+    stream = SseFilter(usage=False, progress=False, ours="ours", theirs='the "large" one')
+    out, _, _ = fed(stream, ROLE + ONE + TRICK + FINISH + USAGE, 100_000)
+    for event in out.split(b"\n\n")[:-1]:
+        assert json.loads(event[6:])["model"] == 'the "large" one'
+    assert b'\\"model\\":\\"ours\\"' in out
+
+
+@pytest.mark.parametrize(
+    "event", [b'data: {"error":{"code":500,"message":"no"}}\n\n', b'error: {"code":500,"message":"no"}\n\n']
+)
+def test_an_error_in_the_stream(event: bytes) -> None:
+    stream = SseFilter(usage=False, progress=False)
+    stream.feed(ONE + event)
+    assert stream.error is not None
+    assert json.loads(stream.error)
+    assert not stream.finished
+
+
+def test_counts() -> None:
+    stream = SseFilter(usage=False, progress=False)
+    fed(stream, ONE + FINISH + USAGE + END, 50)
+    (tail,) = stream.tails()
+    assert tail.usage is not None
+    assert tail.timings is not None
+    assert (tail.usage.prompt_tokens, tail.usage.completion_tokens, tail.timings.cache_n) == (7, 2, 3)
+    assert (
+        summaries_of(
+            [b"nonsense", b'{"usage":7}', b'{"usage":{"completion_tokens":"\xff"}}', b'{"a":' + b"[" * 100_000]
+        )
+        == []
+    )
+
+
+@given(st.lists(st.sampled_from([ROLE, ONE, TWO, PROGRESS, TRICK, FINISH, USAGE]), max_size=30), st.data())
+def test_cuts_make_no_difference(events: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(events) + END
+    expected = fed(SseFilter(usage=False, progress=False), whole, len(whole))[:2]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=20)))
+    stream = SseFilter(usage=False, progress=False)
+    out, tokens = b"", 0
+    for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+        got = stream.feed(whole[start:end])
+        out, tokens = out + got.data, tokens + got.tokens
+    assert (out, tokens) == expected
+    assert stream.finished

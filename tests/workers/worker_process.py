@@ -1,0 +1,199 @@
+"""A stand-in for the supervisor and one gateway, over real ZeroMQ, around one real worker process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import zmq
+
+from protocol import ids
+from protocol.config import settings as configuration
+from protocol.failures import Failure
+from protocol.messages.events import Event, EventKind, failure_of, outcome_of, unpack_batch
+from protocol.messages.peers import EngineReady, Hello, Shutdown, StartEngine
+from protocol.messages.work import AttemptsEnded, Cancel, Run
+from protocol.models.recipes import ModelSpec
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire import endpoints, envelope
+from tests.support.waiting import DEADLINE
+
+T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
+ENDLESS = {**CHAT, "max_tokens": 100_000}
+
+
+@dataclass
+class ReceivedEvents:
+    """What the gateway heard of one attempt."""
+
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(event.data for event in self.events if event.kind == EventKind.DELTA)
+
+    @property
+    def text(self) -> str:
+        """What a streamed chat said."""
+        chunks = [json.loads(event[6:]) for event in self.data.split(b"\n\n") if event]
+        return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+
+    @property
+    def end(self) -> Event | None:
+        return self.events[-1] if self.events and self.events[-1].kind in (EventKind.DONE, EventKind.FAILED) else None
+
+    @property
+    def failure(self) -> Failure:
+        assert self.end is not None
+        assert self.end.kind == EventKind.FAILED
+        return failure_of(self.end)
+
+    @property
+    def done(self) -> Any:
+        assert self.end is not None
+        assert self.end.kind == EventKind.DONE, failure_of(self.end)
+        return outcome_of(self.end)
+
+
+class WorkerProcess:
+    """One worker and its world."""
+
+    def __init__(self, home: Path, boot_pid: int, **settings: Any) -> None:
+        self.runtime = endpoints.RuntimeDirectory(home / "rt")
+        self.boot = ids.boot_id()
+        chosen = {"threads": 1, "log_format": "json", "log_level": "warning", **settings}
+        configuration.write_settings(
+            configuration.Settings(runtime_dir=str(self.runtime.path), cache_dir=str(home / "cache"), **chosen),
+            self.runtime.path,
+        )
+        self.context = zmq.Context()
+        self.router = self.context.socket(zmq.ROUTER)
+        self.router.bind(endpoints.bus(self.runtime.path))
+        self.name = ids.peer_id("worker")
+        self.gateway = ids.peer_id("gateway")
+        self.process_context = ProcessContext(self.runtime.path, self.boot, boot_pid)
+        self.messages: list[Any] = []
+        self.received: dict[int, ReceivedEvents] = {}
+        self.leases: list[Event] = []
+        """What the gateway heard of leases."""
+        self.ready = EngineReady(0, 0, 0, "", 0.0)
+        self.sub: zmq.Socket[bytes] | None = None
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "workers"],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                **self.process_context.environment(),
+                "LEMONBUS_PEER": self.name,
+                "PYTHONPATH": str(ROOT),
+            },
+            start_new_session=True,
+        )
+
+    def turn(self, seconds: float = 0.02) -> None:
+        """Take in what came."""
+        poller = zmq.Poller()
+        sockets = [self.router, *([self.sub] if self.sub else [])]
+        for one in sockets:
+            poller.register(one, zmq.POLLIN)
+        for one, _ in poller.poll(int(seconds * 1000)):
+            frames = one.recv_multipart()
+            if one is self.router:
+                message = envelope.decode(frames[1])[0]
+                self.messages += message.ends if isinstance(message, AttemptsEnded) else [message]
+                continue
+            topic = ids.topic(self.gateway)
+            assert frames[0].startswith(topic)
+            for event in unpack_batch(frames[0], len(topic))[1]:
+                if event.kind >= EventKind.LEASE_ISSUED:
+                    self.leases.append(event)
+                    continue
+                received = self.received.setdefault(event.number, ReceivedEvents())
+                assert event.seq == len(received.events), "a gap"
+                received.events.append(event)
+
+    def until(self, condition: Callable[[], T | None], what: str, deadline: float = 2 * DEADLINE) -> T:
+        """Turn until the condition is true."""
+        end = time.monotonic() + deadline
+        while True:
+            value = condition()
+            if value:
+                return value
+            assert time.monotonic() < end, f"not within {deadline} s: {what}; said: {self.messages[-5:]}"
+            self.turn()
+
+    def expect(self, kind: type[T], deadline: float = 2 * DEADLINE) -> T:
+        """Return the next message of a kind; those before it are forgotten."""
+
+        def found() -> T | None:
+            while self.messages:
+                message = self.messages.pop(0)
+                if isinstance(message, kind):
+                    return message
+            return None
+
+        return self.until(found, kind.__name__, deadline)
+
+    def send(self, message: Any, payload: bytes = b"") -> None:
+        self.router.send_multipart([self.name.encode(), envelope.encode(message, payload)])
+
+    def load(self, spec: ModelSpec) -> EngineReady:
+        self.send(StartEngine(spec))
+        self.ready = self.expect(EngineReady, 20)
+        return self.ready
+
+    def subscribe(self) -> None:
+        self.sub = self.context.socket(zmq.SUB)
+        self.sub.setsockopt(zmq.SUBSCRIBE, ids.topic(self.gateway))
+        self.sub.connect(endpoints.events(self.runtime.path, self.boot, self.name))
+
+    def run(self, number: int, endpoint: str, body: Any, *, stream: bool = False, query: str = "") -> None:
+        message = Run(self.gateway, number, 1, "asked-for", endpoint, f"req-{number}", stream=stream, query=query)
+        self.send(message, json.dumps(body).encode())
+
+    def cancel(self, number: int) -> None:
+        self.send(Cancel(self.gateway, number, 1, "cancelled"))
+
+    def ended(self, number: int) -> ReceivedEvents:
+        """Return what was heard of a request once it has ended."""
+        received = self.received.setdefault(number, ReceivedEvents())
+        self.until(lambda: received.end, f"request {number} ends")
+        return received
+
+    def begun(self, number: int) -> ReceivedEvents:
+        """Return what was heard of a request once something was."""
+        received = self.received.setdefault(number, ReceivedEvents())
+        self.until(lambda: received.data, f"request {number} begins")
+        return received
+
+    def leave(self) -> int:
+        self.send(Shutdown(5.0))
+        return self.process.wait(2 * DEADLINE)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.context.destroy(0)
+        self.runtime.release()
+
+
+@contextmanager
+def running_worker(home: Path, boot_pid: int | None = None, **settings: Any) -> Iterator[WorkerProcess]:
+    one = WorkerProcess(home, boot_pid or os.getpid(), **settings)
+    try:
+        hello = one.expect(Hello)
+        assert (hello.role, hello.id, hello.pid, hello.boot) == ("worker", one.name, one.process.pid, one.boot)
+        yield one
+    finally:
+        one.close()

@@ -1,0 +1,181 @@
+"""What a recipe's class does for its worker: a command line, a readiness question, requests and their answers.
+
+A backend never owns a process or a socket: it says what to start and what to send, the worker does it.
+"""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
+from protocol.models.sampling import SamplingValue
+
+
+class EngineRequest(NamedTuple):
+    """One HTTP request for an engine, and what its client asked to see of the answer."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    streamed: bool = False
+    """The engine answers with server-sent events."""
+    usage: bool = False
+    """The client asked for the usage chunk of a stream."""
+    progress: bool = False
+    """The client asked for the progress events of a stream."""
+    prompts: int = 1
+    choices: int = 1
+    """Completions of each prompt."""
+    patient: bool = False
+    """Nobody reads along: the stream may be told in large pieces."""
+    content_type: str = "application/json"
+    translate: Callable[[bytes], bytes] | None = None
+    """Writes an answer (of a stream, each piece of it) as llama-server would; raises ValueError if it makes no sense."""
+
+    @property
+    def weight(self) -> int:
+        """Slots of the engine that it works in."""
+        return self.prompts * self.choices
+
+
+class EngineFacts(NamedTuple):
+    """What a ready engine says about itself."""
+
+    slots: int
+    context: int
+    """Tokens each request may use."""
+    version: str = ""
+
+
+class ModelFacts(NamedTuple):
+    """What a model's files tell before an engine reads them."""
+
+    size: int
+    """Bytes, all of them together."""
+    context: int = 0
+    """Tokens the model was trained for, 0 if they do not say."""
+
+
+class Backend(abc.ABC):
+    """One model as one recipe runs it."""
+
+    descriptor: ClassVar[RecipeDescriptor]
+    busy_status: ClassVar[int] = 200
+    """What the engine's answer to :meth:`busy` has for its status."""
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        """Keep the model and the house's settings."""
+        self.spec = spec
+        self.settings = settings
+        self.trained_context = 0
+        """Tokens the model was trained for, once the header of its file was read."""
+        self.sampling: Mapping[str, SamplingValue] = {}
+        """The sampling defaults that were set, for requests that say nothing of them."""
+
+    @property
+    def key(self) -> str:
+        """What whoever talks to the engine must show, empty for nothing: the server's own key, if it has one.
+
+        So nobody gets past that key by ``backend_url``, and whoever has it can still look there.
+        """
+        key = self.settings.api_key
+        # A list of keys is written with commas.
+        return hashlib.sha256(key.encode()).hexdigest() if "," in key else key
+
+    @property
+    def silence(self) -> float:
+        """Seconds without any progress after which a busy engine is taken to hang."""
+        return self.settings.silence
+
+    def health(self) -> EngineRequest:
+        """Return the request that an engine which is up answers with 200; its warm-up comes after that."""
+        return EngineRequest("GET", "/health")
+
+    def idle_check(self, endpoint: str) -> str:
+        """Return how the worker learns that the engine has stopped: an :class:`~protocol.models.recipes.IdleCheck`."""
+        return self.descriptor.idle_check.get(endpoint, IdleCheck.ANSWER)
+
+    @abc.abstractmethod
+    def parse(self, line: bytes) -> tuple[str, str]:
+        """Return level and text of a line that the engine printed: what a client wrote is for ``trace`` alone."""
+
+    @property
+    @abc.abstractmethod
+    def program(self) -> str:
+        """The engine's name in messages (``llama-server``)."""
+
+    @property
+    @abc.abstractmethod
+    def alias(self) -> str:
+        """What the engine calls the model in its answers."""
+
+    @property
+    @abc.abstractmethod
+    def slots(self) -> int:
+        """Requests that run at once."""
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raise a failure for what can be told before starting: options, flags, the executable."""
+
+    def examine(self) -> ModelFacts:
+        """Look at the model's files; raises OSError for one that cannot be read, ValueError for one that is broken.
+
+        The text of a ValueError is for the caller: it has no path.
+        """
+        return ModelFacts(Path(self.spec.path).stat().st_size)
+
+    @abc.abstractmethod
+    def command(self, port: int) -> list[str]:
+        """Return the command line of an engine on 127.0.0.1:``port``."""
+
+    @abc.abstractmethod
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """Return the engine's environment, made from the worker's."""
+
+    @abc.abstractmethod
+    def prepare(self) -> None:
+        """Make the directories that the engine needs."""
+
+    @abc.abstractmethod
+    def warm_up(self) -> EngineRequest | None:
+        """Return a cheap request that makes the engine compute once before it is called ready."""
+
+    @abc.abstractmethod
+    def about(self) -> EngineRequest:
+        """Return the request whose answer :meth:`facts` reads."""
+
+    @abc.abstractmethod
+    def facts(self, answer: bytes) -> EngineFacts:
+        """Read the engine's answer to :meth:`about`; raises ValueError if it makes no sense."""
+
+    @abc.abstractmethod
+    def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
+        """Translate a request of the middle language; raises a failure for what the engine cannot do.
+
+        ``stream``: the client wants a stream. The engine's answer may be one although the client wants none.
+        """
+
+    def refuse_unserved(self, endpoint: str) -> None:
+        """Raise ``unsupported_operation`` for an endpoint that models of this type do not serve."""
+        if endpoint not in self.descriptor.serves.get(self.spec.type, []):
+            raise self.unserved(endpoint)
+
+    def unserved(self, endpoint: str) -> LemonbusError:
+        """Return what to raise for an endpoint that the model does not serve."""
+        what = f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
+        return Failure(Code.UNSUPPORTED, what).raised()
+
+    @abc.abstractmethod
+    def busy(self) -> EngineRequest:
+        """Return the request whose answer :meth:`processing` reads."""
+
+    @abc.abstractmethod
+    def processing(self, answer: bytes) -> int:
+        """Return how many slots of the engine are working; raises ValueError if the answer makes no sense."""

@@ -1,0 +1,276 @@
+"""FastFlowLM: models on AMD's NPU, through the ``flm serve`` of whoever runs the machine.
+
+It binds its port before it has loaded anything and answers when it has tried to, whether that went well or not: so a
+warm-up tells.  It has one NPU and works on one request at a time.  ``model`` in a request must be the tag it was
+started with, or it changes to another one, which it may first have to download.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, invalid
+from protocol.models.recipes import ModelSpec, ModelType, RecipeDescriptor
+from protocol.wire import form_data
+from protocol.wire.decoding import DECODE_ERRORS
+from workers.backends import arguments
+from workers.backends.base import Backend, EngineFacts, EngineRequest, ModelFacts
+from workers.backends.flm.descriptor import DESCRIPTOR
+from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
+from workers.backends.sampling_defaults import TOKEN_LIMIT_FIELDS, apply_sampling_defaults
+from workers.stream.chunk_translator import ChunkTranslator
+
+__all__ = ["DESCRIPTOR", "FlmBackend", "check_flm_args"]
+
+OPTION: Final = "flm_args"
+SWITCHES: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embed", ModelType.AUDIO: "--asr"}
+"""Type of a model → what has flm serve it; it takes no tag then."""
+FIXED_MODELS: Final[dict[str, str]] = {ModelType.EMBEDDING: "embed-gemma:300m", ModelType.AUDIO: "whisper-v3:turbo"}
+"""The one model that it has of that type."""
+MIN_CONTEXT: Final = 512
+"""It makes of less this."""
+DEFAULT_CONTEXT: Final = 32_768
+"""What most of its models have unless they are told otherwise."""
+MIN_PREFILL_TOKENS_PER_S: Final = 50.0
+"""Prompt tokens a second: nothing is heard of flm while it reads a prompt, and large models read 140 of them."""
+MAX_CONNECTIONS: Final = "65535"
+"""Connections: it forgets to count down when a client hangs up, and takes none beyond its ten."""
+
+_NULL: Final = msgspec.Raw(b"null")
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LOG_LINE: Final = re.compile(rb"\[(FLM|Linux|Windows|ERROR|Error|WARNING|Warning)\]  *(.*)")
+_LEVELS: Final = {b"ERROR": "error", b"Error": "error", b"WARNING": "warning", b"Warning": "warning"}
+_REQUEST: Final = b"Incoming Request"
+
+
+class _Version(msgspec.Struct):
+    version: str = ""
+
+
+class _NpuStatus(msgspec.Struct):
+    active_requests: int
+
+
+def check_flm_args(args: str) -> list[str]:
+    """Return the words of ``flm_args``; raises ``invalid_request`` that names a flag which is ours to set.
+
+    flm takes the beginning of a flag's name for the flag, and a value right behind a letter.
+    """
+    words = arguments.split_args(args, OPTION)
+    if words and not words[0].startswith("-"):
+        raise invalid(f"{OPTION} must begin with a flag, not {words[0]!r}: lemonbus names the model", OPTION)
+    for word in words:
+        flag = arguments.flag_of(word)
+        ours = [each for each in DESCRIPTOR.forbidden_flags if _abbreviates(flag, each)]
+        if ours:
+            raise invalid(f"{OPTION} must not contain {flag}: lemonbus sets {ours[0]}", OPTION)
+    return words
+
+
+def _abbreviates(flag: str, forbidden: str) -> bool:
+    if flag.startswith("--"):
+        return forbidden.startswith(flag)
+    return flag.startswith("-") and flag[:2] == forbidden
+
+
+class FlmBackend(Backend):
+    """One model behind one ``flm serve``."""
+
+    descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        """Check the arguments; raises ``invalid_request``."""
+        super().__init__(spec, settings)
+        self._words = check_flm_args(str(spec.options.get(OPTION, "")))
+        self._asked = False
+        """Whether anything was asked of the engine, so that what it prints may be somebody's prompt."""
+
+    @property
+    def key(self) -> str:
+        """It has no use for one."""
+        return ""
+
+    @property
+    def program(self) -> str:
+        """See :attr:`Backend.program`."""
+        return "flm"
+
+    @property
+    def alias(self) -> str:
+        """The tag: all that flm knows a model by."""
+        return self.spec.path
+
+    @property
+    def slots(self) -> int:
+        """There is one NPU."""
+        return 1
+
+    @property
+    def context(self) -> int:
+        """Tokens each request may use; 0 if that is left to the model."""
+        asked = int(self.spec.options.get("ctx_size", self.settings.ctx_size))
+        return max(asked, MIN_CONTEXT) if asked else 0
+
+    @property
+    def silence(self) -> float:
+        """As long as the longest prompt may take, because reading one is silent."""
+        return max(self.settings.silence, (self.context or DEFAULT_CONTEXT) / MIN_PREFILL_TOKENS_PER_S)
+
+    def check(self) -> None:
+        """See :meth:`Backend.check`."""
+        name = self.spec.name
+        only = FIXED_MODELS.get(self.spec.type, self.alias)
+        if self.alias != only:
+            reason = f"the {self.spec.type} model that flm serves is {only}, not {self.alias}"
+            raise Failure(Code.LOAD_FAILED, f"{name} cannot be loaded: {reason}", model=name).raised()
+        if shutil.which(self.program) is None:
+            reason = f"flm was not found on PATH; see {DESCRIPTOR.backends[0].home}"
+            raise Failure(Code.LOAD_FAILED, f"{name} cannot be loaded: {reason}", model=name).raised()
+
+    def examine(self) -> ModelFacts:
+        """See :meth:`Backend.examine`: flm keeps its files itself, and noted is only how large they are."""
+        return ModelFacts(self.spec.size)
+
+    def command(self, port: int) -> list[str]:
+        """See :meth:`Backend.command`. No web page may ask the engine behind our back (``--cors``)."""
+        words = [shutil.which(self.program) or self.program, "serve"]
+        switch = SWITCHES.get(self.spec.type)
+        if switch:
+            words += [switch, "1"]
+        else:
+            words += [self.alias]
+            if self.context:
+                words += ["--ctx-len", str(self.context)]
+        words += ["--port", str(port), "--host", "127.0.0.1", "--quiet"]
+        for flag, value in ((("--cors",), "0"), (("--socket", "-s"), MAX_CONNECTIONS)):
+            if arguments.value_of(self._words, flag) is None:
+                words += [flag[0], value]
+        return words + self._words
+
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """See :meth:`Backend.environment`."""
+        return {
+            name: value
+            for name, value in inherited.items()
+            if not name.startswith(("LEMONBUS_", "LEMONADE_", "PYTHON")) and name not in ("HF_TOKEN", "FLM_SERVE_PORT")
+        }
+
+    def prepare(self) -> None:
+        """It keeps its files elsewhere."""
+
+    def parse(self, line: bytes) -> tuple[str, str]:
+        """See :meth:`Backend.parse`: flm prints every prompt, which is for ``trace`` alone."""
+        if _REQUEST in line:
+            self._asked = True
+        found = _LOG_LINE.match(line)
+        text = (found[2] if found else line).decode("utf-8", "replace")
+        if found:
+            return _LEVELS.get(found[1], "debug"), text
+        return "trace" if self._asked else "debug", text
+
+    def health(self) -> EngineRequest:
+        """See :meth:`Backend.health`."""
+        return EngineRequest("GET", "/api/tags")
+
+    def warm_up(self) -> EngineRequest | None:
+        """One token or one vector: whether the model was loaded shows in nothing else. Without ears it ends by itself."""
+        if self.spec.type == ModelType.AUDIO:
+            return None
+        if self.spec.type == ModelType.EMBEDDING:
+            return EngineRequest("POST", "/v1/embeddings", self._encoded({"input": "a"}))
+        asked = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+        return EngineRequest("POST", "/v1/chat/completions", self._encoded(asked))
+
+    def _encoded(self, fields: dict[str, Any]) -> bytes:
+        return msgspec.json.encode({"model": self.alias, **fields})
+
+    def about(self) -> EngineRequest:
+        """See :meth:`Backend.about`."""
+        return EngineRequest("GET", "/api/version")
+
+    def facts(self, answer: bytes) -> EngineFacts:
+        """See :meth:`Backend.facts`."""
+        try:
+            return EngineFacts(self.slots, self.context, msgspec.json.decode(answer, type=_Version).version)
+        except DECODE_ERRORS as problem:
+            raise ValueError(str(problem)) from problem
+
+    def busy(self) -> EngineRequest:
+        """See :meth:`Backend.busy`."""
+        return EngineRequest("GET", "/api/npu/status")
+
+    def processing(self, answer: bytes) -> int:
+        """See :meth:`Backend.processing`."""
+        try:
+            return msgspec.json.decode(answer, type=_NpuStatus).active_requests
+        except DECODE_ERRORS as problem:
+            raise ValueError(str(problem)) from problem
+
+    def request(self, endpoint: str, _query: str, body: bytes, _stream: bool) -> EngineRequest:
+        """See :meth:`Backend.request`. Generations are always streams: nothing else shows that flm is at work."""
+        self.refuse_unserved(endpoint)
+        if endpoint == "audio/transcriptions":
+            return self._recording(body)
+        try:
+            # It takes null for a wrong value.
+            fields = {name: raw for name, raw in _OBJECT.decode(body).items() if raw != _NULL}
+            fields["model"] = msgspec.Raw(msgspec.json.encode(self.alias))
+            if endpoint == "embeddings":
+                coded = bytes(fields.pop("encoding_format", b"")) == b'"base64"'
+                return EngineRequest(
+                    "POST", "/v1/embeddings", msgspec.json.encode(fields), translate=self._vectors(coded)
+                )
+            return self._generation(endpoint, fields)
+        except DECODE_ERRORS as problem:
+            raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
+
+    def _generation(self, endpoint: str, fields: dict[str, msgspec.Raw]) -> EngineRequest:
+        if bytes(fields.pop("n", b"1")) != b"1":
+            raise invalid("flm gives one answer to a request: `n` must be 1", "n")
+        apply_sampling_defaults(fields, self.sampling, DESCRIPTOR.sampling)
+        limits = [raw for name in TOKEN_LIMIT_FIELDS if (raw := fields.pop(name, None)) is not None]
+        if limits and bytes(limits[0]).isdigit():  # a negative one means: until it ends
+            fields["max_tokens"] = limits[0]
+        if "repeat_penalty" in fields:
+            fields["repetition_penalty"] = fields.pop("repeat_penalty")
+        options = _OBJECT.decode(fields.pop("stream_options", b"{}"))
+        chat = endpoint == "chat/completions"
+        if not chat:
+            fields["prompt"] = _one_prompt(fields.get("prompt", _NULL))
+        fields["stream"] = msgspec.Raw(b"true")
+        return EngineRequest(
+            "POST",
+            f"/v1/{endpoint}",
+            msgspec.json.encode(fields),
+            streamed=True,
+            usage=bytes(options.get("include_usage", b"")) == b"true",
+            translate=ChunkTranslator(chat, self.alias).feed,
+        )
+
+    def _recording(self, body: bytes) -> EngineRequest:
+        try:
+            kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
+        except ValueError as problem:
+            raise invalid(f"the request is no form: {problem}") from None
+        return EngineRequest(
+            "POST", "/v1/audio/transcriptions", body, content_type=kind, translate=convert_flm_transcription
+        )
+
+    def _vectors(self, coded: bool) -> Callable[[bytes], bytes]:
+        return partial(convert_embeddings, model=self.alias, coded=coded)
+
+
+def _one_prompt(raw: msgspec.Raw) -> msgspec.Raw:
+    prompt = msgspec.json.decode(raw)
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str):
+        raise invalid("flm completes one prompt of text: `prompt` must be a string", "prompt")
+    return msgspec.Raw(msgspec.json.encode(prompt))

@@ -1,0 +1,68 @@
+"""FastFlowLM's recipe: models on AMD's NPU, its options, and what it serves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.models.devices import Device
+from protocol.models.recipes import BackendDescriptor as Program
+from protocol.models.recipes import IdleCheck, LoadOption, ModelType, RecipeDescriptor
+
+DESCRIPTOR: Final = RecipeDescriptor(
+    recipe="flm",
+    title="FastFlowLM",
+    backends=[
+        Program(
+            name="npu",
+            devices=[Device.AMD_NPU],
+            executable="flm",
+            home="https://github.com/FastFlowLM/FastFlowLM",
+            help="the flm on PATH, on an AMD NPU",
+            npu_per_type=True,
+        )
+    ],
+    options=[
+        LoadOption("ctx_size", "int", "tokens that each request may use; 0: the model's own choice", 4096, 0, 2**24),
+        LoadOption("flm_args", "args", "further arguments for flm serve", ""),
+    ],
+    forbidden_flags=[
+        "--asr",
+        "--ctx-len",
+        "--embed",
+        "--help",
+        "--hf",
+        "--hf-branch",
+        "--host",
+        "--json",
+        "--port",
+        "--quiet",
+        "--version",
+        "-a",
+        "-c",
+        "-e",
+        "-h",
+        "-j",
+        "-p",
+        "-v",
+    ],
+    serves={
+        ModelType.LLM: ["chat/completions", "completions"],
+        ModelType.EMBEDDING: ["embeddings"],
+        ModelType.AUDIO: ["audio/transcriptions"],
+    },
+    # It hears who hangs up on a chat; everything else goes on to its end whatever its client does.
+    idle_check={
+        "chat/completions": IdleCheck.SLOTS,
+        "completions": IdleCheck.ANSWER,
+        "embeddings": IdleCheck.ANSWER,
+        "audio/transcriptions": IdleCheck.ANSWER,
+    },
+    silence_by_cpu=False,
+    sampling={
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "top_k": "top_k",
+        "max_length": "max_tokens",
+        "do_sample": "temperature",
+    },
+)

@@ -1,0 +1,54 @@
+"""What llama-server and our server over ONNX Runtime GenAI have in common: sampling flags, ``/props`` and ``/slots``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from protocol.models.sampling import SAMPLING_PARAMS
+from protocol.wire.decoding import DECODE_ERRORS
+from workers.backends.base import EngineFacts
+
+SAMPLING_FLAGS: Final = [
+    word
+    for flag, name in (("--temp", "temperature"), ("--top-p", "top_p"), ("--top-k", "top_k"))
+    for word in (flag, str(SAMPLING_PARAMS[name].default))
+]
+"""The documents' defaults, where they cost no request anything. ``max_length`` is none: an answer ends by itself,
+with its context, or where somebody said so."""
+
+
+class _Slot(msgspec.Struct):
+    is_processing: bool = False
+
+
+class _GenerationSettings(msgspec.Struct):
+    n_ctx: int
+
+
+class _Props(msgspec.Struct):
+    total_slots: int
+    default_generation_settings: _GenerationSettings
+    build_info: str = ""
+
+
+_SLOTS: Final = msgspec.json.Decoder(list[_Slot])
+_PROPS: Final = msgspec.json.Decoder(_Props)
+
+
+def facts(answer: bytes) -> EngineFacts:
+    """Read ``/props``; the version is the build's. Raises ValueError if it makes no sense."""
+    try:
+        props = _PROPS.decode(answer)
+    except DECODE_ERRORS as problem:
+        raise ValueError(str(problem)) from problem
+    return EngineFacts(props.total_slots, props.default_generation_settings.n_ctx, props.build_info)
+
+
+def processing(answer: bytes) -> int:
+    """Count the slots in ``/slots`` that are at work; raises ValueError if it makes no sense."""
+    try:
+        return sum(slot.is_processing for slot in _SLOTS.decode(answer))
+    except DECODE_ERRORS as problem:
+        raise ValueError(str(problem)) from problem

@@ -1,0 +1,200 @@
+"""llama.cpp: GGUF models through its own HTTP server, ours over xllamacpp or the user's ``llama-server``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Final
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, invalid
+from protocol.models.devices import Device
+from protocol.models.recipes import ModelSpec, ModelType, RecipeDescriptor
+from protocol.runtime import logs
+from workers.backends import arguments, llama_server_api
+from workers.backends.arguments import check_llamacpp_args
+from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
+from workers.backends.generation_request import generation_request
+from workers.backends.llama_server_api import SAMPLING_FLAGS
+from workers.backends.llamacpp import log_lines
+from workers.backends.llamacpp.descriptor import DESCRIPTOR
+from workers.backends.program_backend import ProgramBackend
+from workers.engines import flags
+from workers.engines.llama_server import server
+from workers.files import gguf
+
+__all__ = ["DESCRIPTOR", "LlamaCppBackend", "check_llamacpp_args"]
+
+_TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
+
+CPU_BATCH_TOKENS: Final = 64
+"""Prompt tokens at a time on a processor: a cancelled prefill frees its slot within half a second; costs 3 %."""
+ALL_LAYERS: Final = "99"
+"""Layers that a device takes, more than any model has."""
+PROMPT_CACHE_MIB: Final = 256
+"""Host memory for prompt caches of past requests; llama-server's own 8 GiB would push a small machine into swap."""
+WARNING_VERBOSITY: Final = "2"
+"""llama.cpp's verbosity for warnings and errors."""
+MAX_INPUT_TOKENS: Final = 8192
+"""Embedding and reranking models read an input in one batch, whose buffers grow with it: more is refused."""
+
+
+class LlamaCppBackend(ProgramBackend):
+    """One GGUF model behind one llama-server."""
+
+    descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
+    hidden: ClassVar[tuple[str, ...]] = ("LLAMA_",)
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        """Resolve the backend and the options; raises ``invalid_request`` for what cannot be."""
+        super().__init__(spec, settings)
+        self._words = check_llamacpp_args(str(self._option("llamacpp_args")))
+        self._asked = False
+
+    @property
+    def program(self) -> str:
+        """Both backends run llama.cpp's server."""
+        return "llama-server"
+
+    @property
+    def alias(self) -> str:
+        """The name the engine puts into its chunks. llama-server takes a comma for the end of a name."""
+        return self.spec.name.replace(",", "_")
+
+    @property
+    def slots(self) -> int:
+        """As many as ``-np`` of the arguments says, else the option, else the backend's default."""
+        options = {name: self._option(name) for name in ("llamacpp_args", "slots")}
+        return arguments.slots_of(options, self._program.slots)
+
+    @property
+    def context(self) -> int:
+        """Tokens each request may use; 0 if that is left to the engine."""
+        return int(self._option("ctx_size")) or self.trained_context
+
+    @property
+    def _on_device(self) -> bool:
+        return any(device != Device.CPU for device in self._program.devices)
+
+    @property
+    def _users(self) -> str:
+        return self.settings.llama_server
+
+    def check(self) -> None:
+        """See :meth:`Backend.check`."""
+        super().check()
+        if self._program.requires:
+            try:
+                flags.parse(self._words)
+            except flags.FlagError as problem:
+                raise invalid(f"llamacpp_args: {problem}", "llamacpp_args") from None
+
+    def examine(self) -> ModelFacts:
+        """See :meth:`Backend.examine`."""
+        size = context = 0
+        projector = [Path(self.spec.mmproj)] if self.spec.mmproj else []
+        for path in [*gguf.parts_of(Path(self.spec.path)), *projector]:
+            size += path.stat().st_size
+            context = context or gguf.read(path).context_length
+        return ModelFacts(size, context)
+
+    def command(self, port: int) -> list[str]:
+        """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
+        words = self._found()
+        spec = self.spec
+        words += ["-m", spec.path, "--host", "127.0.0.1", "--port", str(port), "-a", self.alias]
+        words += ["--ctx-size", str(self.context * self.slots), "-np", str(self.slots)]
+        words += ["--jinja", "--metrics", "--slots"]
+        if self._program.requires and logs.LEVEL_RANK[self.settings.log_level] > logs.LEVEL_RANK["debug"]:
+            # A dozen lines a request that nobody would see cost as much as some tokens.
+            words += ["-lv", WARNING_VERBOSITY]
+        if self._on_device:
+            words += ["-ngl", ALL_LAYERS]
+        threads = int(self._option("threads"))
+        if threads:
+            words += ["-t", str(threads)]
+        if spec.type in _TYPE_FLAGS:
+            words += [_TYPE_FLAGS[spec.type]]
+            whole = str(max(512, min(self.context or MAX_INPUT_TOKENS, MAX_INPUT_TOKENS)))
+            words += ["-b", whole, "-ub", whole]
+        else:
+            words += SAMPLING_FLAGS
+            if not self._on_device:
+                words += ["-b", str(CPU_BATCH_TOKENS)]
+            if spec.mmproj:
+                words += ["--mmproj", spec.mmproj]
+        if arguments.value_of(self._words, arguments.CACHE_RAM) is None:
+            words += ["--cache-ram", str(PROMPT_CACHE_MIB)]
+        if arguments.value_of(self._words, arguments.SLOT_SAVE_PATH) is None:
+            words += ["--slot-save-path", f"{self.saved}/"]
+        return words + self._words
+
+    @property
+    def saved(self) -> Path:
+        """Where saved prompt caches of this model are, unless the user named another place."""
+        folder = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.spec.name)
+        return Path(self.settings.cache_dir) / "slots" / folder.lstrip(".")
+
+    def prepare(self) -> None:
+        """Make the directory for saved prompt caches, private to this user."""
+        self.saved.parent.mkdir(parents=True, exist_ok=True)
+        self.saved.mkdir(mode=0o700, exist_ok=True)
+
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """See :meth:`Backend.environment`."""
+        kept = super().environment(inherited)
+        if self.key:
+            # Not on the command line, which everybody on the machine can read.
+            kept["LLAMA_API_KEY"] = self.key
+        return kept
+
+    def parse(self, line: bytes) -> tuple[str, str]:
+        """See :meth:`Backend.parse`."""
+        return log_lines.parse_line(line, self._asked)
+
+    def warm_up(self) -> EngineRequest:
+        """One token, one vector or one score: an engine built for another processor dies here, not in a request."""
+        if self.spec.type == ModelType.EMBEDDING:
+            return EngineRequest("POST", "/v1/embeddings", b'{"input":"a"}')
+        if self.spec.type == ModelType.RERANKING:
+            return EngineRequest("POST", "/v1/rerank", b'{"query":"a","documents":["a"]}')
+        return EngineRequest("POST", "/v1/completions", b'{"prompt":"a","max_tokens":1,"cache_prompt":false}')
+
+    def about(self) -> EngineRequest:
+        """See :meth:`Backend.about`."""
+        return EngineRequest("GET", "/props")
+
+    def facts(self, answer: bytes) -> EngineFacts:
+        """See :meth:`Backend.facts`."""
+        told = llama_server_api.facts(answer)
+        if self._program.requires:
+            there = self._installation()
+            return told._replace(version=there.record.version if there else server.llamacpp_build())
+        return told
+
+    def busy(self) -> EngineRequest:
+        """See :meth:`Backend.busy`."""
+        return EngineRequest("GET", "/slots")
+
+    def processing(self, answer: bytes) -> int:
+        """See :meth:`Backend.processing`."""
+        return llama_server_api.processing(answer)
+
+    def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
+        """See :meth:`Backend.request`."""
+        self._asked = True
+        self.refuse_unserved(endpoint)
+        if endpoint == "slots":
+            return self._slots(query, body)
+        if endpoint in ("embeddings", "rerank"):
+            return EngineRequest("POST", f"/v1/{endpoint}", body)
+        return generation_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
+
+    def _slots(self, query: str, body: bytes) -> EngineRequest:
+        if query == "GET":
+            return EngineRequest("GET", "/slots", prompts=0)
+        action, _, slot = query.partition("/")
+        if action not in ("save", "restore", "erase") or not (slot.isascii() and slot.isdigit()):
+            raise invalid(f"unknown slot action {query!r}")
+        if int(slot[:9]) >= self.slots:
+            raise Failure(Code.NOT_FOUND, f"{self.spec.name} has no slot {slot}", param="id").raised()
+        return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)

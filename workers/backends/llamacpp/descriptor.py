@@ -1,0 +1,90 @@
+"""llama.cpp's recipe: its backends, its options, and what it serves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.models.devices import Device
+from protocol.models.recipes import BackendDescriptor as Program
+from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
+from workers.backends import arguments
+
+_TEXT: Final = ["chat/completions", "completions", "slots"]
+
+SLOTS: Final = 4
+
+
+def _release(name: str, where: str, *devices: Device, systems: tuple[str, ...] = ("linux", "win32")) -> Program:
+    return Program(
+        name=name,
+        devices=list(devices),
+        executable="llama-server",
+        provision=Provision.ARCHIVE,
+        systems=list(systems),
+        slots=SLOTS,
+        help=f"a release's llama-server on {where}",
+    )
+
+
+DESCRIPTOR: Final = RecipeDescriptor(
+    recipe="llamacpp",
+    title="llama.cpp",
+    backends=[
+        Program(
+            name="cpu",
+            devices=[Device.CPU],
+            executable="module:workers.engines.llama_server",
+            requires="xllamacpp",
+            provision=Provision.WHEEL,
+            slots=SLOTS,
+            help="llama.cpp's server from the xllamacpp wheel, on the processor",
+        ),
+        Program(
+            name="system",
+            devices=[Device.CPU],
+            executable="llama-server",
+            home="https://github.com/ggml-org/llama.cpp",
+            slots=SLOTS,
+            help="the llama-server on PATH, or the one that the setting llama_server names",
+        ),
+        _release("vulkan", "any GPU with Vulkan", Device.CPU, Device.AMD_GPU, Device.NVIDIA_GPU),
+        _release("rocm", "an AMD GPU with ROCm", Device.AMD_GPU),
+        _release("cuda", "an NVIDIA GPU with CUDA", Device.NVIDIA_GPU),
+        _release("metal", "a Mac", Device.APPLE_GPU, systems=("darwin",)),
+    ],
+    options=[
+        LoadOption(
+            "ctx_size", "int", "tokens that each request may use; 0: what the model was trained for", 4096, 0, 2**24
+        ),
+        LoadOption(
+            "llamacpp_backend",
+            "string",
+            "which llama.cpp runs the model",
+            "cpu",
+            choices=["cpu", "system", "vulkan", "rocm", "cuda", "metal"],
+        ),
+        LoadOption("llamacpp_args", "args", "further arguments for llama-server", ""),
+        LoadOption("slots", "int", "requests that run at once; 0: the backend's default", 0, 0, arguments.MAX_SLOTS),
+        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
+    ],
+    forbidden_flags=sorted(arguments.FORBIDDEN_LLAMACPP_FLAGS),
+    serves={
+        ModelType.LLM: _TEXT,
+        ModelType.EMBEDDING: ["embeddings", "slots"],
+        ModelType.RERANKING: ["rerank", "slots"],
+    },
+    idle_check={
+        "chat/completions": IdleCheck.SLOTS,
+        "completions": IdleCheck.SLOTS,
+        "embeddings": IdleCheck.ANSWER,
+        "rerank": IdleCheck.ANSWER,
+        "slots": IdleCheck.ANSWER,
+    },
+    sampling={
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "top_k": "top_k",
+        "max_length": "max_tokens",
+        "do_sample": "temperature",
+    },
+)

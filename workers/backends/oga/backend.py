@@ -1,0 +1,183 @@
+"""ONNX Runtime GenAI: folders of ONNX files through our server over its library, or through AMD's ``ryzenai-server``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import ClassVar, Final
+
+import msgspec
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure
+from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
+from protocol.wire.decoding import DECODE_ERRORS
+from workers.backends import llama_server_api
+from workers.backends.base import Backend, EngineFacts, EngineRequest, ModelFacts
+from workers.backends.generation_request import generation_request
+from workers.backends.llama_server_api import SAMPLING_FLAGS
+from workers.backends.oga.descriptor import DESCRIPTORS
+from workers.backends.program_backend import ProgramBackend
+from workers.backends.sampling_defaults import apply_sampling_defaults
+from workers.files import genai
+from workers.stream.chunk_translator import ChunkTranslator
+
+__all__ = ["DESCRIPTORS", "OGA_CLASSES", "OgaBackend"]
+
+KEY: Final = "OGA_API_KEY"
+_LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)*[\d-]+ [\d:.]+ \[([VIWEF]):[^\]]*\] ?")
+"""How ONNX Runtime begins a line."""
+_LEVELS: Final = {b"V": "debug", b"I": "debug", b"W": "debug", b"E": "warning", b"F": "error"}
+"""It warns of what it could do faster, and its errors are in the answers too."""
+_ANSI_COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
+
+
+class _Health(msgspec.Struct):
+    max_context_length: int = 0
+
+
+_HEALTH: Final = msgspec.json.Decoder(_Health)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class OgaBackend(ProgramBackend):
+    """One model folder behind one server. The recipes of the family differ in what their models were made for."""
+
+    descriptor: ClassVar[RecipeDescriptor] = DESCRIPTORS[0]
+    hidden: ClassVar[tuple[str, ...]] = ("OGA_",)
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        """Resolve the backend; raises ``invalid_request`` for one that is not there."""
+        super().__init__(spec, settings)
+        self._asked = False
+
+    @property
+    def key(self) -> str:
+        """See :attr:`Backend.key`; ``ryzenai-server`` knows of none."""
+        return super().key if self._ours else ""
+
+    @property
+    def program(self) -> str:
+        """What runs."""
+        return "oga-server" if self._ours else self._program.executable
+
+    @property
+    def alias(self) -> str:
+        """The model's name; ``ryzenai-server`` calls it by its folder."""
+        return self.spec.name if self._ours else Path(self.spec.path).name
+
+    @property
+    def slots(self) -> int:
+        """The library works on one answer at a time."""
+        return self._program.slots
+
+    @property
+    def context(self) -> int:
+        """Tokens each request may use: what was asked for, as far as the model was made for that many; 0 if unknown."""
+        asked, made_for = int(self._option("ctx_size")), self.trained_context
+        return min(asked, made_for) if asked and made_for else asked or made_for
+
+    def _cure(self) -> str:
+        cure = super()._cure()
+        return cure if self._ours else f"{cure} on PATH"
+
+    def examine(self) -> ModelFacts:
+        """See :meth:`Backend.examine`."""
+        return ModelFacts(*genai.read(Path(self.spec.path)))
+
+    def command(self, port: int) -> list[str]:
+        """See :meth:`Backend.command`."""
+        words = self._found()
+        words += ["-m", self.spec.path, "--port", str(port)]
+        if not self._ours:
+            # Its own default is less than most models were made for.
+            return words + (["--ctx-size", str(self.context)] if self.context else [])
+        words += ["--ctx-size", str(self.context), "--host", "127.0.0.1", "-a", self.alias, *SAMPLING_FLAGS]
+        threads = int(self._option("threads"))
+        return words + (["-t", str(threads)] if threads else [])
+
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """See :meth:`Backend.environment`."""
+        kept = super().environment(inherited)
+        if self.key:
+            # Not on the command line, which everybody on the machine can read.
+            kept[KEY] = self.key
+        return kept
+
+    def parse(self, line: bytes) -> tuple[str, str]:
+        """See :meth:`Backend.parse`: ONNX Runtime says time, level and place before a line."""
+        if self._asked and not self._ours:
+            return "trace", line.decode("utf-8", "replace")  # it may print what it was asked
+        found = _LINE.match(line)
+        level = _LEVELS[found[1]] if found else "debug"
+        return level, _ANSI_COLOUR.sub("", line[found.end() if found else 0 :].decode("utf-8", "replace"))
+
+    def warm_up(self) -> EngineRequest:
+        """One token: a model whose operators the machine cannot run shows it here, not in a request."""
+        return EngineRequest("POST", "/v1/completions", b'{"prompt":"a","max_tokens":1,"temperature":0}')
+
+    def about(self) -> EngineRequest:
+        """See :meth:`Backend.about`."""
+        return EngineRequest("GET", "/props" if self._ours else "/health")
+
+    def facts(self, answer: bytes) -> EngineFacts:
+        """See :meth:`Backend.facts`."""
+        if not self._ours:
+            try:
+                return EngineFacts(self.slots, _HEALTH.decode(answer).max_context_length or self.context)
+            except DECODE_ERRORS as problem:
+                raise ValueError(str(problem)) from problem
+        told, there = llama_server_api.facts(answer), self._installation()
+        return told._replace(version=there.record.version if there else told.version.rpartition(" ")[2])
+
+    def idle_check(self, endpoint: str) -> str:
+        """See :meth:`Backend.idle_check`; ``ryzenai-server`` does not notice who hangs up."""
+        return super().idle_check(endpoint) if self._ours else IdleCheck.ANSWER
+
+    def busy(self) -> EngineRequest:
+        """See :meth:`Backend.busy`."""
+        return EngineRequest("GET", "/slots")
+
+    def processing(self, answer: bytes) -> int:
+        """See :meth:`Backend.processing`."""
+        return llama_server_api.processing(answer)
+
+    def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
+        """See :meth:`Backend.request`."""
+        del query
+        self.refuse_unserved(endpoint)
+        if self._ours:
+            return generation_request(endpoint, body, stream, self.sampling, self.descriptor.sampling)
+        return self._theirs(endpoint, body, stream)
+
+    def _theirs(self, endpoint: str, body: bytes, stream: bool) -> EngineRequest:
+        """Return a request for ``ryzenai-server``, which tells usage in whole answers only."""
+        try:
+            fields = _OBJECT.decode(body)
+            apply_sampling_defaults(fields, self.sampling, self.descriptor.sampling)
+        except DECODE_ERRORS as problem:
+            raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
+        self._asked = True
+        fields["model"] = msgspec.Raw(msgspec.json.encode(self.alias))
+        fields["stream"] = msgspec.Raw(msgspec.json.encode(stream))
+        translate = ChunkTranslator(endpoint == "chat/completions", self.alias).feed if stream else None
+        written = msgspec.json.encode(fields)
+        return EngineRequest("POST", f"/v1/{endpoint}", written, streamed=stream, translate=translate)
+
+
+class _OgaHybridBackend(OgaBackend):
+    descriptor: ClassVar[RecipeDescriptor] = DESCRIPTORS[1]
+
+
+class _OgaNpuBackend(OgaBackend):
+    descriptor: ClassVar[RecipeDescriptor] = DESCRIPTORS[2]
+
+
+class _RyzenAiBackend(OgaBackend):
+    descriptor: ClassVar[RecipeDescriptor] = DESCRIPTORS[3]
+
+
+OGA_CLASSES: Final[dict[str, type[Backend]]] = {
+    each.descriptor.recipe: each for each in (OgaBackend, _OgaHybridBackend, _OgaNpuBackend, _RyzenAiBackend)
+}
+"""Recipe of the family → what runs it."""

@@ -1,0 +1,80 @@
+"""ONNX Runtime GenAI: the four recipes of one family, their backends, their options, and what they serve.
+
+A recipe names what its models were made for: ``oga-cpu``, ``oga-hybrid`` and ``oga-npu`` are the older names,
+``ryzenai-llm`` the newer one for both kinds that need an NPU.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import structs
+
+from protocol.models.devices import Device
+from protocol.models.recipes import BackendDescriptor as Program
+from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
+
+_CPU: Final = Program(
+    name="cpu",
+    devices=[Device.CPU],
+    executable="module:workers.engines.oga_server",
+    requires="onnxruntime_genai",
+    provision=Provision.WHEEL,
+    help="ONNX Runtime GenAI from its wheels, on the processor",
+)
+_SHARED: Final = structs.replace(_CPU, shares="oga-cpu:cpu")
+_HOME: Final = "https://ryzenai.docs.amd.com"
+_NPU: Final = Program(
+    name="npu",
+    devices=[Device.AMD_NPU],
+    executable="ryzenai-server",
+    systems=["win32"],
+    home=_HOME,
+    help="the ryzenai-server on PATH, on an AMD NPU",
+)
+_HYBRID: Final = Program(
+    name="hybrid",
+    devices=[Device.AMD_NPU],
+    beside=[Device.AMD_GPU],
+    executable="ryzenai-server",
+    systems=["win32"],
+    home=_HOME,
+    help="the ryzenai-server on PATH, on an AMD NPU and the GPU beside it",
+)
+
+
+def _recipe(name: str, title: str, *backends: Program) -> RecipeDescriptor:
+    options = [
+        LoadOption(
+            "ctx_size", "int", "tokens that each request may use; 0: what the model was made for", 4096, 0, 2**24
+        ),
+        LoadOption("threads", "int", "threads of the engine on a processor; 0: its own choice", 0, 0, 1024),
+    ]
+    if len(backends) > 1:
+        names = [backend.name for backend in backends]
+        options.append(LoadOption(f"{name}_backend", "string", "what runs the model", choices=names))
+    return RecipeDescriptor(
+        recipe=name,
+        title=title,
+        backends=list(backends),
+        options=options,
+        forbidden_flags=[],
+        serves={ModelType.LLM: ["chat/completions", "completions"]},
+        idle_check={"chat/completions": IdleCheck.CLOSED, "completions": IdleCheck.CLOSED},
+        sampling={
+            "temperature": "temperature",
+            "top_p": "top_p",
+            "top_k": "top_k",
+            "min_length": "min_length",
+            "max_length": "max_tokens",
+            "do_sample": "temperature",
+        },
+    )
+
+
+DESCRIPTORS: Final = [
+    _recipe("oga-cpu", "ONNX Runtime GenAI on the processor", _CPU),
+    _recipe("oga-hybrid", "ONNX Runtime GenAI on NPU and GPU", _HYBRID, _SHARED),
+    _recipe("oga-npu", "ONNX Runtime GenAI on the NPU", _NPU, _SHARED),
+    _recipe("ryzenai-llm", "Ryzen AI", _NPU, _HYBRID, _SHARED),
+]

@@ -1,0 +1,117 @@
+"""A backend whose program is ours over an installed package, a release's, or the user's own: where it is, what it needs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, invalid
+from protocol.models import installations
+from protocol.models.installations import Installation
+from protocol.models.recipes import ModelSpec, Provision
+from workers.backends.base import Backend
+
+
+class ProgramBackend(Backend):
+    """What such backends have in common. The descriptor says which programs there are."""
+
+    hidden: ClassVar[tuple[str, ...]] = ()
+    """How the variables begin that this engine reads as options: none of them gets to it by the back door."""
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        """Resolve the backend; raises ``invalid_request`` for one that is not there."""
+        super().__init__(spec, settings)
+        recipe = self.descriptor.recipe
+        named = self.descriptor.backend(spec.backend)
+        if named is None:
+            raise invalid(f"{recipe} has no backend {spec.backend!r}", f"{recipe}_backend")
+        self._program = named
+
+    def _option(self, name: str) -> int | float | str:
+        declared = self.descriptor.option(name)
+        fallback = declared.default if declared and declared.default is not None else ""
+        return self.spec.options.get(name, getattr(self.settings, name, fallback))
+
+    @property
+    def _ours(self) -> bool:
+        """Whether it is our own program that runs."""
+        return bool(self._program.requires)
+
+    @property
+    def _users(self) -> str:
+        """The user's own program: a path, or a name on PATH."""
+        return self._program.executable
+
+    def _installation(self) -> Installation | None:
+        if self._program.provision is Provision.USER:
+            return None
+        recipe, _, name = (self._program.shares or f"{self.descriptor.recipe}:{self._program.name}").partition(":")
+        found = installations.find_installations(self.settings.cache_dir, recipe, name)
+        return found[0] if found else None
+
+    def _executable(self) -> list[str] | None:
+        there = self._installation()
+        if self._program.requires:
+            if there is None and importlib.util.find_spec(self._program.requires) is None:
+                return None
+            return [sys.executable, "-m", self._program.executable.removeprefix("module:")]
+        if self._program.provision is Provision.USER:
+            found = shutil.which(self._users)
+            return [found] if found else None
+        return [str(there.program)] if there and there.program.is_file() else None
+
+    def _cure(self) -> str:
+        """Say what brings a program that is not there."""
+        if self._program.provision is Provision.USER:
+            return f"{Path(self._users).name} was not found"
+        cure = f"`lemonbus backends install {self.descriptor.recipe}:{self._program.name}` does that"
+        extra = self._program.extra
+        return f"{cure}, or `pip install 'lemonbus[{extra}]'`" if extra else cure
+
+    def _has_package(self, name: str) -> bool:
+        """Return whether the Python that runs our own program will find a package."""
+        there = self._installation()
+        return importlib.util.find_spec(name) is not None or (there is not None and (there.packages / name).is_dir())
+
+    def _found(self) -> list[str]:
+        """Return the words that start the program; raises ``load_failed`` if it is not there."""
+        words = self._executable()
+        if words is None:
+            what = f"the {self.descriptor.recipe} backend {self._program.name!r} is not installed: {self._cure()}"
+            raise Failure(Code.LOAD_FAILED, what, model=self.spec.name).raised()
+        return words
+
+    def check(self) -> None:
+        """See :meth:`Backend.check`."""
+        self._found()
+
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """See :meth:`Backend.environment`: nothing of ours that an engine need not know, and no spinning threads."""
+        kept = {
+            name: value
+            for name, value in inherited.items()
+            if not name.startswith(("LEMONBUS_", "LEMONADE_", *self.hidden))
+            and name not in ("HF_TOKEN", "PYTHONSTARTUP")
+        }
+        there = self._installation()
+        if not self._ours:
+            kept.pop("PYTHONPATH", None)
+            if there:
+                # Releases bring their libraries, and not all of them look for them beside the program.
+                kept["LD_LIBRARY_PATH"] = _path(str(there.program.parent), kept.get("LD_LIBRARY_PATH", ""))
+        elif there:
+            kept["PYTHONPATH"] = _path(kept.get("PYTHONPATH", ""), str(there.packages))
+        kept["GOMP_SPINCOUNT"] = "300"
+        return kept
+
+    def prepare(self) -> None:
+        """See :meth:`Backend.prepare`; most keep nothing."""
+
+
+def _path(*parts: str) -> str:
+    return os.pathsep.join(filter(None, parts))

@@ -1,0 +1,181 @@
+"""stable-diffusion.cpp: pictures, through the user's or a release's ``sd-server``, or ours over the Python package."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar, Final
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, invalid
+from protocol.models.recipes import ModelSpec, Provision, RecipeDescriptor
+from protocol.runtime import logs
+from protocol.wire import form_data
+from workers.backends import arguments
+from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
+from workers.backends.program_backend import ProgramBackend
+from workers.backends.sdcpp import image_request
+from workers.backends.sdcpp.descriptor import DESCRIPTOR, EDITS, PARTS, TEXT_ENCODER_FLAGS
+from workers.engines.flags import FlagError
+from workers.engines.sd_server import flags
+from workers.files import gguf, safetensors
+
+__all__ = ["DESCRIPTOR", "SdCppBackend"]
+
+_MODULE: Final = "workers.engines.sd_server"
+_ARGUMENTS: Final = "sdcpp_args"
+_ZIP: Final = b"PK\x03\x04"
+"""How PyTorch's own checkpoints begin, which stable-diffusion.cpp reads too; nothing short tells if one is whole."""
+_MODELS: Final = EngineRequest("GET", "/v1/models")
+"""sd-server listens when its model is loaded, and says nothing of itself."""
+_LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)?\[(DEBUG|INFO|WARN|ERROR) *\](?:\x1b\[0m)? +")
+_LEVELS: Final = {b"DEBUG": "trace", b"INFO": "debug", b"WARN": "warning", b"ERROR": "error"}
+"""It tells every stage of every picture at INFO, and at DEBUG what its prompt was."""
+
+
+class SdCppBackend(ProgramBackend):
+    """One model of pictures behind one sd-server."""
+
+    descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
+    hidden: ClassVar[tuple[str, ...]] = ("STABLE_DIFFUSION_CPP_", flags.KEY)
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        """Resolve the backend and the arguments; raises ``invalid_request`` for what cannot be."""
+        super().__init__(spec, settings)
+        self._words = arguments.check_forbidden_flags(
+            _ARGUMENTS, DESCRIPTOR.forbidden_flags, str(self._option(_ARGUMENTS))
+        )
+
+    @property
+    def program(self) -> str:
+        """All backends run sd-server, or what behaves so."""
+        return "sd-server"
+
+    @property
+    def alias(self) -> str:
+        """It never calls its model by a name."""
+        return self.spec.name
+
+    @property
+    def slots(self) -> int:
+        """One picture at a time."""
+        return 1
+
+    @property
+    def _users(self) -> str:
+        return self.settings.sd_server
+
+    def _executable(self) -> list[str] | None:
+        if self._ours:
+            return [sys.executable, "-m", _MODULE]
+        if self._program.provision is Provision.USER:
+            found = shutil.which(self._users)
+            return [found] if found else None
+        there = self._installation()
+        return [str(there.program)] if there and there.program.is_file() else None
+
+    @property
+    def _ours(self) -> bool:
+        """Whether it is our own program that runs."""
+        package = self._program.requires
+        return bool(package) and self._installation() is None and importlib.util.find_spec(package) is not None
+
+    def check(self) -> None:
+        """See :meth:`Backend.check`."""
+        super().check()
+        if self._ours:
+            try:
+                flags.parse(self._words)
+            except FlagError as problem:
+                raise invalid(f"{_ARGUMENTS}: {problem}", _ARGUMENTS) from None
+
+    def examine(self) -> ModelFacts:
+        """See :meth:`Backend.examine`."""
+        parts = [Path(file) for flag, file in pairwise(self._words) if flag in PARTS]
+        size = 0
+        for path in [Path(self.spec.path), *parts]:
+            size += path.stat().st_size
+            check_whole(path)
+        return ModelFacts(size)
+
+    def command(self, port: int) -> list[str]:
+        """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
+        words = self._found()
+        parted = any(word in TEXT_ENCODER_FLAGS for word in self._words)
+        words += ["--listen-ip", "127.0.0.1", "--listen-port", str(port)]
+        words += ["--diffusion-model" if parted else "-m", self.spec.path]
+        words += ["--steps", str(self._option("steps")), "--cfg-scale", str(self._option("cfg_scale"))]
+        words += ["-W", str(self._option("width")), "-H", str(self._option("height"))]
+        threads = int(self._option("threads"))
+        if threads:
+            words += ["-t", str(threads)]
+        if logs.LEVEL_RANK[self.settings.log_level] <= logs.LEVEL_RANK["trace"]:
+            words += ["-v"]
+        return words + self._words
+
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """See :meth:`Backend.environment`."""
+        kept = super().environment(inherited)
+        if self._ours and self.key:
+            # Not on the command line, which everybody on the machine can read. The original knows no keys.
+            kept[flags.KEY] = self.key
+        return kept
+
+    def parse(self, line: bytes) -> tuple[str, str]:
+        """See :meth:`Backend.parse`. Its bars of progress are no lines."""
+        found = _LINE.match(line)
+        if found is not None:
+            return _LEVELS[found[1]], line[found.end() :].decode("utf-8", "replace")
+        return "debug" if b"\r" in line or b"it/s" in line else "info", line.decode("utf-8", "replace")
+
+    def health(self) -> EngineRequest:
+        """See :meth:`Backend.health`."""
+        return _MODELS
+
+    def warm_up(self) -> None:
+        """None: the smallest picture takes seconds, and some models draw no small ones."""
+
+    def about(self) -> EngineRequest:
+        """See :meth:`Backend.about`."""
+        return _MODELS
+
+    def facts(self, answer: bytes) -> EngineFacts:
+        """See :meth:`Backend.facts`."""
+        if b'"data"' not in answer:
+            raise ValueError("it lists no models")
+        there = self._installation()
+        version = there.record.version if there else flags.version() if self._ours else ""
+        return EngineFacts(self.slots, 0, version)
+
+    def busy(self) -> EngineRequest:
+        """See :meth:`Backend.busy`. Nobody asks: it cannot be interrupted, so its answers are waited for."""
+        return _MODELS
+
+    def processing(self, _answer: bytes) -> int:
+        """See :meth:`Backend.processing`."""
+        return 0
+
+    def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
+        """See :meth:`Backend.request`."""
+        self.refuse_unserved(endpoint)
+        if query or stream:
+            raise Failure(Code.UNSUPPORTED, "sd-server does not stream pictures").raised()
+        if endpoint == EDITS:
+            form = image_request.engine_form(body)
+            kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(form)}"
+            return EngineRequest("POST", f"/v1/{endpoint}", form, content_type=kind)
+        return EngineRequest("POST", f"/v1/{endpoint}", image_request.engine_body(body))
+
+
+def check_whole(path: Path) -> None:
+    """Raise ValueError for a file that is no model or not whole, as far as its header tells; OSError if unreadable."""
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic == gguf.MAGIC or path.suffix.lower() == ".gguf":
+        gguf.read(path)
+    elif magic != _ZIP:
+        safetensors.check(path)

@@ -1,0 +1,85 @@
+"""stable-diffusion.cpp's recipe: its backends, its options, and what it serves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.models.devices import Device
+from protocol.models.recipes import BackendDescriptor as Program
+from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
+from workers.engines.sd_server.flags import PACKAGE
+
+GENERATIONS: Final = "images/generations"
+EDITS: Final = "images/edits"
+MAX_STEPS: Final = 100
+"""sd-server lets no request have more, and says nothing when it cuts one down."""
+MIN_SIDE_PX: Final = 64
+MAX_SIDE_PX: Final = 4096
+TEXT_ENCODER_FLAGS: Final = ("--clip_g", "--clip_l", "--llm", "--qwen2vl", "--t5xxl")
+"""Flags that name a text encoder: beside one of them the model's own file holds the diffusion model alone."""
+PARTS: Final = (
+    *TEXT_ENCODER_FLAGS,
+    *("--clip_vision", "--control-net", "--high-noise-diffusion-model", "--llm_vision", "--photo-maker"),
+    *("--qwen2vl_vision", "--tae", "--taesd", "--vae"),
+)
+"""Flags that name further files of a model."""
+
+
+def _release(name: str, where: str, *devices: Device) -> Program:
+    return Program(
+        name=name,
+        devices=list(devices),
+        executable="sd-server",
+        provision=Provision.ARCHIVE,
+        systems=["linux", "win32"],
+        help=f"a release's sd-server on {where}",
+    )
+
+
+DESCRIPTOR: Final = RecipeDescriptor(
+    recipe="sd-cpp",
+    title="stable-diffusion.cpp",
+    backends=[
+        Program(
+            name="cpu",
+            devices=[Device.CPU],
+            executable="sd-server",
+            requires=PACKAGE,
+            extra="sdcpp",
+            provision=Provision.ARCHIVE,
+            help="a release's sd-server, or ours over the stable-diffusion-cpp-python package, on the processor",
+        ),
+        Program(
+            name="system",
+            devices=[Device.CPU],
+            executable="sd-server",
+            home="https://github.com/leejet/stable-diffusion.cpp",
+            help="the sd-server on PATH, or the one that the setting sd_server names",
+        ),
+        _release("vulkan", "any GPU with Vulkan", Device.CPU, Device.AMD_GPU, Device.NVIDIA_GPU),
+        _release("rocm", "an AMD GPU with ROCm", Device.AMD_GPU),
+    ],
+    options=[
+        LoadOption(
+            "sd-cpp_backend",
+            "string",
+            "which stable-diffusion.cpp runs the model",
+            "cpu",
+            choices=["cpu", "system", "vulkan", "rocm"],
+        ),
+        LoadOption("sdcpp_args", "args", "further arguments for sd-server; a model's other files, as --vae FILE", ""),
+        LoadOption("steps", "int", "inference steps of a picture", 20, 1, MAX_STEPS),
+        LoadOption("cfg_scale", "number", "scale of classifier-free guidance", 7.0, 0, 100),
+        LoadOption("width", "int", "pixels of a picture's width", 512, MIN_SIDE_PX, MAX_SIDE_PX),
+        LoadOption("height", "int", "pixels of a picture's height", 512, MIN_SIDE_PX, MAX_SIDE_PX),
+        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
+    ],
+    forbidden_flags=[
+        *("--diffusion-model", "--listen-ip", "--listen-port", "--model", "--serve-html-path", "-l", "-m"),
+        *("--cfg-scale", "--height", "--steps", "--width", "-H", "-W"),
+        *("--help", "--version", "-h"),
+    ],
+    serves={ModelType.IMAGE: [GENERATIONS, EDITS]},
+    idle_check={GENERATIONS: IdleCheck.ANSWER, EDITS: IdleCheck.ANSWER},
+    restartable=True,
+)

@@ -1,0 +1,189 @@
+"""whisper.cpp: recordings to text, through its own HTTP server or ours over the pywhispercpp wheel.
+
+It hears one recording at a time, and stops at the end of the window it is in (30 seconds of the recording) when its
+client hangs up.  A request without a recording waits for its turn before it is refused: so it tells when all is quiet.
+"""
+
+from __future__ import annotations
+
+import io
+import wave
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Final
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, invalid
+from protocol.models.recipes import ModelSpec, RecipeDescriptor
+from protocol.wire import form_data
+from protocol.wire.form_data import FormPart
+from protocol.wire.transcripts import AUTO, LANGUAGES
+from workers.backends import arguments
+from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
+from workers.backends.program_backend import ProgramBackend
+from workers.backends.whispercpp import transcription
+from workers.backends.whispercpp.descriptor import DESCRIPTOR, TRANSLATIONS
+from workers.engines.flags import FlagError
+from workers.engines.whisper_server import flags
+from workers.files import ggml
+from workers.files.errors import BrokenError
+
+__all__ = ["DESCRIPTOR", "WhisperCppBackend"]
+
+OPTION: Final = "whispercpp_args"
+_LATEST: Final = "yue"
+"""The language that only models with a hundred of them know."""
+_DECODER: Final = "av"
+"""The package that our server reads recordings with; installations from before it lack it."""
+_FIXED_FIELDS: Final = (FormPart("response_format", b"verbose_json"), FormPart("no_language_probabilities", b"true"))
+"""What is asked of the engine whatever a client wants; the probabilities would cost another look at the recording."""
+_WARM_UP_FIELDS: Final = (FormPart("audio_ctx", b"64"), FormPart("temperature_inc", b"0"), FormPart("max_tokens", b"1"))
+
+
+class WhisperCppBackend(ProgramBackend):
+    """One ggml model behind one whisper-server."""
+
+    descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
+    hidden: ClassVar[tuple[str, ...]] = ("LLAMA_", "WHISPER_")
+    busy_status: ClassVar[int] = 400
+
+    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
+        """Resolve the backend and the arguments; raises ``invalid_request`` for what cannot be."""
+        super().__init__(spec, settings)
+        self._words = arguments.check_forbidden_flags(
+            OPTION, DESCRIPTOR.forbidden_flags, str(spec.options.get(OPTION, ""))
+        )
+
+    @property
+    def program(self) -> str:
+        """All backends run whisper-server, or what behaves so."""
+        return "whisper-server"
+
+    @property
+    def alias(self) -> str:
+        """It never calls its model by a name."""
+        return self.spec.name
+
+    @property
+    def slots(self) -> int:
+        """One recording at a time."""
+        return 1
+
+    @property
+    def _users(self) -> str:
+        return self.settings.whisper_server
+
+    def check(self) -> None:
+        """See :meth:`Backend.check`."""
+        super().check()
+        if self._program.requires:
+            if not self._has_package(_DECODER):
+                what = f"the whispercpp backend {self._program.name!r} lacks the package {_DECODER}, which reads recordings"
+                raise Failure(Code.LOAD_FAILED, f"{what}: {self._cure()}", model=self.spec.name).raised()
+            try:
+                flags.parse_command_line(self._words)
+            except FlagError as problem:
+                raise invalid(f"{OPTION}: {problem}", OPTION) from None
+
+    def examine(self) -> ModelFacts:
+        """See :meth:`Backend.examine`."""
+        path = Path(self.spec.path)
+        ggml.check(path)
+        return ModelFacts(path.stat().st_size)
+
+    def command(self, port: int) -> list[str]:
+        """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
+        words = self._found()
+        words += ["-m", self.spec.path, "--host", "127.0.0.1", "--port", str(port)]
+        threads = int(self.spec.options.get("threads", self.settings.threads))
+        if threads:
+            words += ["-t", str(threads)]
+        # Whoever names no language wants it found out, as OpenAI does; the engine would take it for English.
+        words += ["-l", AUTO]
+        return words + self._words
+
+    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+        """See :meth:`Backend.environment`."""
+        kept = super().environment(inherited)
+        if self._ours and self.key:
+            # Not on the command line, which everybody on the machine can read. The original knows no keys.
+            kept[flags.KEY] = self.key
+        kept["GGML_NO_BACKTRACE"] = "1"
+        return kept
+
+    def parse(self, line: bytes) -> tuple[str, str]:
+        """See :meth:`Backend.parse`. It tells every stage of every recording; of what went wrong it says so."""
+        text = line.decode("utf-8", "replace")
+        return "warning" if "error" in text.lower() or "failed" in text.lower() else "debug", text
+
+    def warm_up(self) -> EngineRequest:
+        """A moment of silence in a narrow window: an engine built for another processor dies here, not in a request."""
+        return self._inference(form_data.encode([*_WARM_UP_FIELDS, FormPart("file", _silence(0.2), "silence.wav")]))
+
+    def about(self) -> EngineRequest:
+        """See :meth:`Backend.about`."""
+        return self.health()
+
+    def facts(self, _answer: bytes) -> EngineFacts:
+        """See :meth:`Backend.facts`. It says nothing of itself."""
+        there = self._installation()
+        version = there.record.version if there else ""
+        if self._program.requires and not version:
+            version = flags.version()
+        return EngineFacts(self.slots, 0, version)
+
+    def busy(self) -> EngineRequest:
+        """See :meth:`Backend.busy`. Refused when it is its turn."""
+        return self._inference(form_data.encode([FormPart("ready", b"")]))
+
+    def processing(self, _answer: bytes) -> int:
+        """See :meth:`Backend.processing`. Whatever the answer to :meth:`busy` says, it comes when all is quiet."""
+        return 0
+
+    def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
+        """See :meth:`Backend.request`."""
+        self.refuse_unserved(endpoint)
+        if query or stream:
+            raise self.unserved(endpoint)
+        more = [FormPart("translate", b"true")] if endpoint == TRANSLATIONS else []
+        try:
+            fields = form_data.parse(form_data.boundary_from_body(body), body)
+            wishes = flags.parse_form_fields({part.name: part.text() for part in fields if not part.filename})
+            self._check_language(str(wishes.get(flags.LANGUAGE, AUTO)))
+            return self._inference(form_data.prepend_parts(body, [*_FIXED_FIELDS, *more]))
+        except FlagError as problem:
+            # The original answers 500 to a number that is none.
+            raise invalid(str(problem), str(problem).partition(" ")[0]) from None
+        except ValueError as problem:
+            raise invalid(f"the request is no form: {problem}") from None
+
+    def _check_language(self, code: str) -> None:
+        """Raise ``invalid_request`` for a language that this model does not know: the engine would take another one."""
+        known = self._languages
+        if code == AUTO or (known == 1 and code == "en") or known >= len(LANGUAGES) or (known > 1 and code != _LATEST):
+            return
+        what = "it knows English alone" if known == 1 else "it is older than that language"
+        raise invalid(f"`language`: {self.spec.name} does not know {LANGUAGES[code]}; {what}", "language")
+
+    @cached_property
+    def _languages(self) -> int:
+        try:
+            return ggml.languages(Path(self.spec.path))
+        except (OSError, BrokenError):
+            return len(LANGUAGES)
+
+    def _inference(self, body: bytes) -> EngineRequest:
+        kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
+        return EngineRequest(
+            "POST", "/inference", body, content_type=kind, translate=transcription.convert_transcription
+        )
+
+
+def _silence(seconds: float) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(16_000)
+        sound.writeframes(bytes(2 * int(16_000 * seconds)))
+    return file.getvalue()

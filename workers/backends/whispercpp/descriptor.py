@@ -1,0 +1,75 @@
+"""whisper.cpp's recipe: its backends, its options, and what it serves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.models.devices import Device
+from protocol.models.recipes import BackendDescriptor as Program
+from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
+
+TRANSCRIPTIONS: Final = "audio/transcriptions"
+TRANSLATIONS: Final = "audio/translations"
+_HOME: Final = "https://github.com/ggml-org/whisper.cpp"
+
+DESCRIPTOR: Final = RecipeDescriptor(
+    recipe="whispercpp",
+    title="whisper.cpp",
+    backends=[
+        Program(
+            name="cpu",
+            devices=[Device.CPU],
+            executable="module:workers.engines.whisper_server",
+            requires="pywhispercpp",
+            extra="whispercpp",
+            provision=Provision.WHEEL,
+            help="whisper.cpp from the pywhispercpp wheel, on the processor",
+        ),
+        Program(
+            name="system",
+            devices=[Device.CPU],
+            executable="whisper-server",
+            home=_HOME,
+            help="the whisper-server on PATH, or the one that the setting whisper_server names",
+        ),
+        Program(
+            name="vulkan",
+            devices=[Device.CPU, Device.AMD_GPU, Device.NVIDIA_GPU],
+            executable="whisper-server",
+            provision=Provision.ARCHIVE,
+            systems=["linux", "win32"],
+            help="a release's whisper-server on any GPU with Vulkan",
+        ),
+        Program(
+            name="npu",
+            devices=[Device.AMD_NPU],
+            executable="whisper-server",
+            provision=Provision.ARCHIVE,
+            systems=["win32"],
+            help="a release's whisper-server on an AMD NPU",
+        ),
+    ],
+    options=[
+        LoadOption(
+            "whispercpp_backend",
+            "string",
+            "which whisper.cpp runs the model",
+            "cpu",
+            choices=["cpu", "system", "vulkan", "npu"],
+        ),
+        LoadOption("whispercpp_args", "args", "further arguments for whisper-server", ""),
+        LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
+    ],
+    forbidden_flags=[
+        "--host",
+        "--inference-path",
+        "--model",
+        "--port",
+        "--public",
+        "--request-path",
+        "-m",
+    ],
+    serves={ModelType.AUDIO: [TRANSCRIPTIONS, TRANSLATIONS]},
+    idle_check={TRANSCRIPTIONS: IdleCheck.CLOSED, TRANSLATIONS: IdleCheck.CLOSED},
+    restartable=True,
+)

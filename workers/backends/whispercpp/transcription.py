@@ -1,0 +1,42 @@
+"""What whisper-server says of a recording, in the middle language: words made of its tokens, tokens counted. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import msgspec
+
+from protocol.wire.transcripts import Transcript, TranscriptSegment, TranscriptUsage, TranscriptWord
+
+_WITHOUT_SPACES: Final = frozenset({"cantonese", "chinese", "japanese", "khmer", "lao", "myanmar", "thai", "tibetan"})
+"""Languages in which each token is as near to a word as can be told."""
+_decode = msgspec.json.Decoder(Transcript).decode
+
+
+def convert_transcription(answer: bytes) -> bytes:
+    """Return whisper-server's ``verbose_json`` as a :class:`Transcript`; raises ValueError for anything else."""
+    said = _decode(answer)
+    for segment in said.segments:
+        segment.words = words_of_segment(segment, said.language)
+        segment.avg_logprob = _finite_or_none(segment.avg_logprob)
+    said.text = "".join(segment.text.removesuffix("\n") for segment in said.segments).strip()
+    said.usage = TranscriptUsage(completion_tokens=sum(len(segment.tokens) for segment in said.segments))
+    return msgspec.json.encode(said)
+
+
+def words_of_segment(segment: TranscriptSegment, language: str) -> list[TranscriptWord]:
+    """Return a segment's words: a token that begins with a space begins one; punctuation belongs to the one before."""
+    found: list[TranscriptWord] = []
+    for piece in segment.words:
+        text = piece.word
+        begins = text.startswith(" ") or language in _WITHOUT_SPACES or not found
+        if begins and any(letter.isalnum() for letter in text):
+            found.append(TranscriptWord(text.strip(), piece.start, piece.end))
+        elif found and text.strip():
+            found[-1] = TranscriptWord(found[-1].word + text.strip(), found[-1].start, piece.end)
+    return found
+
+
+def _finite_or_none(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

@@ -1,0 +1,15 @@
+"""What an engine of ours refuses, in llama-server's form of an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class EngineHttpError(Exception):
+    """A request that is answered with an error; the text is for whoever asked."""
+
+    def __init__(self, message: str, status: int = 400, kind: str = "invalid_request_error", **facts: int) -> None:
+        """``facts`` stand beside the message."""
+        super().__init__(message)
+        self.status = status
+        self.body: dict[str, Any] = {"code": status, "message": message, "type": kind, **facts}

@@ -1,0 +1,198 @@
+"""The HTTP of an engine server of ours: who may ask, how much, whose turn it is, and that nobody is served who has gone."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import select
+import socket
+import socketserver
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar, Final
+
+from workers.engines.http_errors import EngineHttpError
+
+MAX_WAITING_REQUESTS: Final = 16
+"""Requests that work or wait for their turn; more are told to come again."""
+CONNECTION_TIMEOUT_S: Final = 60.0
+"""How long a connection may be silent, or a reader take nothing."""
+DISCONNECT_POLL_S: Final = 0.1
+"""How often one that waits for its turn is asked whether it is still there."""
+JSON_CONTENT_TYPE: Final = "application/json"
+
+
+class EngineHttpServer(ThreadingHTTPServer):
+    """The listener, a thread for each connection, and one turn for all of them."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], handler_class: type[EngineHttpHandler], alias: str, key: str) -> None:
+        """Listen at once; raises OSError. ``key``: what requests must show, empty for nothing."""
+        self.alias = alias
+        self.ready = True
+        """Whether ``/health`` says so."""
+        self.working = False
+        self._key = key.encode()
+        self._engine_lock = threading.Lock()
+        self._waiting_slots = threading.Semaphore(MAX_WAITING_REQUESTS)
+        super().__init__(address, handler_class)
+
+    def open(self) -> None:
+        """Answer from now on, beside whatever else is done."""
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def told(self, path: str) -> Any:
+        """Return what a GET is answered with, None if there is nothing of that name."""
+        models = [{"id": self.alias, "object": "model", "owned_by": "local"}]
+        return {"object": "list", "data": models} if path == "/v1/models" else None
+
+    def is_key_valid(self, shown: str) -> bool:
+        """Return whether that is the key."""
+        return not self._key or hmac.compare_digest(shown.encode("latin-1", "replace"), self._key)
+
+    @contextmanager
+    def engine_lock(self, client_disconnected: Callable[[], bool]) -> Iterator[None]:
+        """Wait for the turn and have it; raises :class:`EngineHttpError` if too many wait, OSError if ``gone`` says so."""
+        if not self._waiting_slots.acquire(blocking=False):
+            raise EngineHttpError("too many requests wait", 503, "unavailable_error")
+        try:
+            while not self._engine_lock.acquire(timeout=DISCONNECT_POLL_S):
+                if client_disconnected():
+                    raise BrokenPipeError
+            self.working = True
+            try:
+                yield
+            finally:
+                self.working = False
+                self._engine_lock.release()
+        finally:
+            self._waiting_slots.release()
+
+    def server_bind(self) -> None:
+        """Bind without asking what this machine is called."""
+        socketserver.TCPServer.server_bind(self)
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of a connection that broke, and one line of anything else: a traceback helps nobody."""
+        problem = sys.exc_info()[1]
+        if not isinstance(problem, OSError):
+            sys.stderr.write(f"[ERROR] a connection failed: {type(problem).__name__}: {problem}\n")
+
+
+class EngineHttpHandler(BaseHTTPRequestHandler):
+    """One connection. What an engine is asked to do is :meth:`serve`."""
+
+    server: EngineHttpServer
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "engine", ""
+    disable_nagle_algorithm = True
+    timeout = CONNECTION_TIMEOUT_S
+    largest: ClassVar[int]
+    """Bytes of a body."""
+
+    def serve(self, path: str, body: bytes) -> None:
+        """Answer a POST; whatever it raises, its caller gets an answer."""
+        raise NotImplementedError
+
+    def failure(self, problem: Exception) -> EngineHttpError:
+        """Return what is answered when something fails that nobody foresaw."""
+        sys.stderr.write(f"[ERROR] a request failed: {type(problem).__name__}: {problem}\n")
+        return EngineHttpError("the server failed on this request", 500, "server_error")
+
+    def do_GET(self) -> None:
+        """Tell of health, the model, and what else :meth:`EngineHttpServer.told` knows."""
+        path = self.path.partition("?")[0]
+        if path == "/health":
+            ready = self.server.ready
+            self.send_json({"status": "ok" if ready else "loading model"}, 200 if ready else 503)
+        elif self._admitted():
+            said = self.server.told(path)
+            if said is None:
+                self.refuse(not_found_error())
+            else:
+                self.send_json(said)
+
+    def do_HEAD(self) -> None:
+        """Tell the same without a body."""
+        self.do_GET()
+
+    def do_POST(self) -> None:
+        """Let the engine work, or refuse it."""
+        if not self._admitted():
+            return
+        try:
+            self.serve(self.path.partition("?")[0], self._body())
+        except EngineHttpError as refusal:
+            self.refuse(refusal)
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as problem:  # noqa: BLE001 - whatever a library says, its caller gets an answer
+            self.refuse(self.failure(problem))
+
+    def _admitted(self) -> bool:
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        if self.server.is_key_valid(token.strip() if scheme.lower() == "bearer" else self.headers.get("X-Api-Key", "")):
+            return True
+        self.close_connection = True  # its body stays unread
+        self.refuse(EngineHttpError("Invalid API Key", 401, "authentication_error"))
+        return False
+
+    def _body(self) -> bytes:
+        said = self.headers.get("Content-Length", "")
+        known = said.isascii() and said.isdigit()
+        if not known or len(said) > 12 or int(said) > self.largest:
+            self.close_connection = True
+            if not known:
+                raise EngineHttpError("the length of the body is not known", 411)
+            raise EngineHttpError("the body is too large", 413)
+        body = self.rfile.read(int(said))
+        if len(body) < int(said):
+            raise ConnectionAbortedError
+        return body
+
+    def client_disconnected(self) -> bool:
+        """Return whether whoever asked has hung up."""
+        look = select.poll()
+        look.register(self.connection, select.POLLIN)
+        try:
+            return bool(look.poll(0)) and not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
+    def send_json(self, said: Any, status: int = 200) -> None:
+        """Send a whole answer."""
+        self.answer(json.dumps(said).encode(), status=status)
+
+    def refuse(self, refusal: EngineHttpError) -> None:
+        """Send an error."""
+        self.send_json({"error": refusal.body}, refusal.status)
+
+    def answer(self, body: bytes, kind: str = JSON_CONTENT_TYPE, status: int = 200) -> None:
+        """Send a whole answer as it is."""
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what the standard library refuses, in our words."""
+        del explain
+        self.close_connection = True
+        self.refuse(EngineHttpError(message or "the request makes no sense", 405 if code == 501 else int(code)))
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: whoever asks has a log of its own."""
+
+
+def not_found_error() -> EngineHttpError:
+    """Return what a path is answered with that there is not."""
+    return EngineHttpError("File Not Found", 404, "not_found_error")

@@ -1,0 +1,11 @@
+"""``python -m workers.engines.llama_server``: llama.cpp's own HTTP server from the xllamacpp wheel."""
+
+from __future__ import annotations
+
+import sys
+
+from workers.engines.llama_server.server import main
+from workers.engines.process_exit import exit_immediately
+
+if __name__ == "__main__":
+    exit_immediately(main(sys.argv[1:]))

@@ -1,0 +1,26 @@
+"""Log probabilities of a token and of the likeliest beside it, as llama-server tells them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def token_logprobs(scores: Any, token: int, beside: int, text_of: Callable[[int], str]) -> dict[str, Any]:
+    """Return what is told of a token that was chosen by these scores (of the whole vocabulary, before sampling)."""
+    row = np.asarray(scores, dtype=np.float64).reshape(-1, scores.shape[-1])[-1]
+    highest = row.max()
+    logs = row - highest - np.log(np.exp(row - highest).sum())
+    best: Any = np.argpartition(-logs, min(beside, len(logs) - 1))[:beside] if beside else []
+    ranked = sorted((int(each) for each in best), key=lambda each: -logs[each])
+    return {
+        **_token_entry(logs, token, text_of),
+        "top_logprobs": [_token_entry(logs, each, text_of) for each in ranked],
+    }
+
+
+def _token_entry(logs: Any, token: int, text_of: Callable[[int], str]) -> dict[str, Any]:
+    text = text_of(token)
+    return {"id": token, "token": text, "bytes": list(text.encode()), "logprob": float(logs[token])}

@@ -1,0 +1,111 @@
+"""Answers of ONNX Runtime GenAI in llama-server's words and order of fields, whole or as a stream. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+_encode: Final = msgspec.json.Encoder().encode
+DONE: Final = b"data: [DONE]\n\n"
+Logprobs = list[dict[str, Any]]
+"""Log probabilities of tokens, as llama-server tells them."""
+
+
+class GenerationCost(NamedTuple):
+    """What one answer took: tokens, and seconds."""
+
+    prompt: int
+    output: int
+    prompt_s: float
+    output_s: float
+
+    def usage(self) -> dict[str, Any]:
+        """Return OpenAI's account."""
+        return {
+            "completion_tokens": self.output,
+            "prompt_tokens": self.prompt,
+            "total_tokens": self.output + self.prompt,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        }
+
+    def timings(self) -> dict[str, Any]:
+        """Return llama-server's."""
+        said: dict[str, Any] = {"cache_n": 0}
+        for name, count, seconds in (
+            ("prompt", self.prompt, self.prompt_s),
+            ("predicted", self.output, self.output_s),
+        ):
+            said |= {
+                f"{name}_n": count,
+                f"{name}_ms": round(seconds * 1000, 3),
+                f"{name}_per_token_ms": round(seconds * 1000 / max(1, count), 3),
+                f"{name}_per_second": round(count / max(seconds, 1e-6), 3),
+            }
+        return said
+
+
+class ResponseWriter:
+    """How one answer is written."""
+
+    def __init__(self, chat: bool, model: str, number: str, created: int, build: str) -> None:
+        """``number`` names the answer; ``created`` in Unix seconds."""
+        self._chat = chat
+        kind = "chat.completion" if chat else "text_completion"
+        self._about = {"created": created, "model": model, "system_fingerprint": build, "object": kind}
+        self._number = f"{'chatcmpl' if chat else 'cmpl'}-{number}"
+        chunk = f"{kind}.chunk" if chat else kind
+        self._chunk = {**self._about, "object": chunk, "id": self._number}
+
+    def _event(self, choices: list[dict[str, Any]], **rest: Any) -> bytes:
+        return b"data: " + _encode({"choices": choices, **self._chunk, **rest}) + b"\n\n"
+
+    def _choice(self, text: str, reason: str | None, likely: Logprobs | None = None) -> dict[str, Any]:
+        told = None if likely is None else {"content": likely}
+        if self._chat:
+            delta = {"content": text} if text or reason is None else {}
+            choice = {"finish_reason": reason, "index": 0, "delta": delta}
+            return choice if told is None else {**choice, "logprobs": told}
+        return {"text": text, "index": 0, "logprobs": told, "finish_reason": reason}
+
+    def opening(self) -> bytes:
+        """Return what a chat's stream begins with; nothing for a completion."""
+        delta = {"role": "assistant", "content": None}
+        return self._event([{"finish_reason": None, "index": 0, "delta": delta}]) if self._chat else b""
+
+    def progress(self, total: int, processed: int, milliseconds: int) -> bytes:
+        """Return how much of the prompt was read."""
+        said = {"total": total, "cache": 0, "processed": processed, "time_ms": milliseconds}
+        return self._event([self._choice("", None)], prompt_progress=said)
+
+    def piece(self, text: str, likely: Logprobs | None) -> bytes:
+        """Return a piece of the answer; ``likely``: its tokens' log probabilities, None if they were not asked for."""
+        return self._event([self._choice(text, None, likely)])
+
+    def ending(self, reason: str, cost: GenerationCost, usage: bool) -> bytes:
+        """Return the events that end a stream: the reason, what it cost if that was asked for, and the end marker."""
+        if not usage:
+            return self._event([self._choice("", reason)], timings=cost.timings()) + DONE
+        told = self._event([], usage=cost.usage(), timings=cost.timings())
+        return self._event([self._choice("", reason)]) + told + DONE
+
+    def whole(self, text: str, reason: str, cost: GenerationCost, likely: Logprobs | None) -> bytes:
+        """Return the whole answer."""
+        choice = self._choice(text, reason, likely)
+        if self._chat:
+            del choice["delta"]
+            choice["message"] = {"role": "assistant", "content": text}
+        return _encode(
+            {
+                "choices": [choice],
+                **self._about,
+                "usage": cost.usage(),
+                "id": self._number,
+                "timings": cost.timings(),
+            }
+        )
+
+
+def error_event(body: dict[str, Any]) -> bytes:
+    """Return an error as the last event of a stream."""
+    return b"data: " + _encode({"error": body}) + b"\n\n"

@@ -1,0 +1,71 @@
+"""Our server for ONNX Runtime GenAI: OpenAI's chats and completions over its library, one answer at a time.
+
+The command line is ryzenai-server's as far as that goes (``-m DIR --port P --ctx-size N``).  Exit codes: 0 after
+SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for a command line that makes
+no sense.  It listens on this machine only, and ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from workers.engines import flags
+from workers.engines.flags import FlagError
+from workers.engines.oga_server.http_handler import OgaHttpServer
+from workers.engines.oga_server.model import OgaModel, OgaSampling
+from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
+
+KEY: Final = "OGA_API_KEY"
+"""The variable with the key that requests must show."""
+_LOOPBACK: Final = ("127.0.0.1", "localhost")
+_FLAGS: Final = flags.table(
+    [
+        ("-m --model", "model", str, ""),
+        ("--host", "host", str, ""),
+        ("-p --port", "port", int, 0),
+        ("-c --ctx-size", "context", int, 0),
+        ("-t --threads", "threads", int, 0),
+        ("-a --alias", "alias", str, ""),
+        ("--temp", "temperature", float, 0.0),
+        ("--top-p", "top_p", float, 0.0),
+        ("--top-k", "top_k", int, 0),
+    ]
+)
+_DEFAULTS: Final[dict[str, Any]] = {"host": "127.0.0.1", "port": 8080, "context": 0, "threads": 0, "alias": ""}
+
+
+def parse(words: list[str]) -> dict[str, Any]:
+    """Return the options of a command line; raises :class:`~workers.engines.flags.FlagError`."""
+    found: dict[str, Any] = {**_DEFAULTS, **OgaSampling()._asdict(), **dict(flags.parse(words, _FLAGS))}
+    if not found.get("model"):
+        raise FlagError("-m is missing")
+    if found["host"] not in _LOOPBACK:
+        raise FlagError("--host must be this machine: 127.0.0.1")
+    if min(found["context"], found["threads"]) < 0 or not 0 < found["port"] < 65_536:
+        raise FlagError("a number is out of range")
+    found["alias"] = found["alias"] or Path(found["model"]).resolve().name
+    return found
+
+
+def main(words: list[str]) -> int:
+    """Serve until told to end; return the exit code."""
+    try:
+        parent = open_parent_pidfd()
+        given = parse(words)
+    except (FlagError, ProcessLookupError) as problem:
+        sys.stderr.write(f"oga-server: {problem}\n")
+        return 2 if isinstance(problem, FlagError) else 1
+    key = os.environ.pop(KEY, "")
+    try:
+        sampling = OgaSampling(given["temperature"], given["top_p"], given["top_k"])
+        model = OgaModel(Path(given["model"]), given["threads"], given["context"], sampling)
+        server = OgaHttpServer(("127.0.0.1", given["port"]), model, given["alias"], key)
+    except Exception as problem:  # noqa: BLE001 - whatever the library says, it is a model that cannot be loaded
+        sys.stderr.write(f"oga-server: cannot load the model: {type(problem).__name__}: {problem}\n")
+        return 1
+    server.open()
+    wait_for_shutdown(parent)
+    return 0

@@ -1,0 +1,30 @@
+"""How an engine of ours ends: when it is told to, with the process that started it, and at once."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from typing import NoReturn
+
+
+def open_parent_pidfd() -> int:
+    """Return a descriptor of the process that started this one; raises ProcessLookupError if it is dead already."""
+    return os.pidfd_open(os.getppid())
+
+
+def wait_for_shutdown(parent: int) -> None:
+    """Return at SIGTERM or SIGINT, or when the process of :func:`starter` is dead."""
+    wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    select.select([wake, parent], [], [])
+
+
+def exit_immediately(code: int) -> NoReturn:
+    """End this process now: what it still computes has nothing worth tidying, and what it holds, the kernel takes back."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

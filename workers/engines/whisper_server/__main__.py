@@ -1,0 +1,136 @@
+"""Our ``whisper-server``: whisper.cpp's HTTP server in Python, over the pywhispercpp wheel, with its command line.
+
+``GET /health`` is 503 while the model loads, then 200.  ``POST /inference`` takes a form with ``file`` in it and hears
+one recording at a time, in the order of arrival; it stops within a window of 30 seconds when its client hangs up.
+Exit codes: 0 after SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for a command
+line that makes no sense.  It ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from protocol.wire import form_data, transcripts
+from protocol.wire.transcripts import Transcript
+from workers.engines.flags import FlagError
+from workers.engines.http_errors import EngineHttpError
+from workers.engines.http_server import JSON_CONTENT_TYPE, EngineHttpHandler, EngineHttpServer, not_found_error
+from workers.engines.process_exit import exit_immediately, open_parent_pidfd, wait_for_shutdown
+from workers.engines.whisper_server.audio import AudioError, decode_audio
+from workers.engines.whisper_server.flags import KEY, parse_command_line, parse_form_fields, version
+from workers.engines.whisper_server.transcriber import Transcriber, TranscriptionError
+from workers.files import ggml
+from workers.files.errors import BrokenError
+
+
+class WhisperHttpServer(EngineHttpServer):
+    """The listener, and the model once it is loaded."""
+
+    def __init__(self, address: tuple[str, int], alias: str, key: str) -> None:
+        """Listen; answer 503 until there is a model."""
+        self.transcriber: Transcriber | None = None
+        super().__init__(address, WhisperHttpHandler, alias, key)
+        self.ready = False
+
+    def begin(self, transcriber: Transcriber) -> None:
+        """Hear with this model from now on."""
+        self.transcriber = transcriber
+        self.ready = True
+
+
+class WhisperHttpHandler(EngineHttpHandler):
+    """One connection."""
+
+    server: WhisperHttpServer
+    server_version = "whisper-server"
+    largest = 1024 * 1024 * 1024
+
+    def serve(self, path: str, body: bytes) -> None:
+        """Answer ``/inference`` when it is its turn; also what is wrong with it, as whisper-server does."""
+        if path != "/inference":
+            raise not_found_error()
+        transcriber = self.server.transcriber
+        if transcriber is None:
+            raise EngineHttpError("Loading model", 503, "unavailable_error")
+        with self.server.engine_lock(self.client_disconnected):
+            fields, recording = self._form(body)
+            transcript, form = self._transcribe(transcriber, fields, recording)
+        self.answer(*_format_transcript(transcript, form))
+
+    def _transcribe(self, transcriber: Transcriber, fields: dict[str, str], recording: bytes) -> tuple[Transcript, str]:
+        try:
+            asked = parse_form_fields(fields)
+            form = str(asked.pop("<form>", "json"))
+            transcript = transcriber.transcribe(
+                decode_audio(recording, self.client_disconnected), asked, self.client_disconnected
+            )
+        except (FlagError, AudioError) as problem:
+            raise EngineHttpError(str(problem)) from None
+        except TranscriptionError as problem:
+            raise EngineHttpError(str(problem), 500, "server_error") from None
+        if transcript is None:
+            raise ConnectionAbortedError
+        return transcript, form
+
+    def _form(self, body: bytes) -> tuple[dict[str, str], bytes]:
+        try:
+            boundary = form_data.boundary_from_content_type(self.headers.get("Content-Type", ""))
+            parts = form_data.parse(boundary, body)
+            fields = {part.name: part.text() for part in parts if part.name != "file"}
+        except ValueError as problem:
+            raise EngineHttpError(f"the body is no form that can be read: {problem}") from None
+        recordings = [part.data for part in parts if part.name == "file"]
+        if len(recordings) != 1:
+            raise EngineHttpError("no 'file' field in the request" if not recordings else "more than one 'file'")
+        return fields, recordings[0]
+
+
+def _format_transcript(transcript: Transcript, form: str) -> tuple[bytes, str]:
+    """Return an answer in whisper-server's own forms; its long JSON has the words inside the segments."""
+    if form in transcripts.TEXT_FORMATS:
+        kind, write = transcripts.TEXT_FORMATS[form]
+        return write(transcript).encode(), kind
+    if form == "verbose_json":
+        return msgspec.json.encode(transcript), JSON_CONTENT_TYPE
+    return msgspec.json.encode({"text": transcript.text}), JSON_CONTENT_TYPE
+
+
+def main(words: list[str]) -> int:
+    """Serve until told to end; return the exit code."""
+    try:
+        parent = open_parent_pidfd()
+        given: dict[str, Any] = dict(parse_command_line(words))
+    except (FlagError, ProcessLookupError) as problem:
+        sys.stderr.write(f"whisper-server: {problem}\n")
+        return 2 if isinstance(problem, FlagError) else 1
+    if given.get("<version>"):
+        sys.stdout.write(f"whisper-server over pywhispercpp {version()}\n")
+        return 0
+    path = str(given.pop("<model>", ""))
+    if not path:
+        sys.stderr.write("whisper-server: -m is missing\n")
+        return 2
+    address = (str(given.pop("<host>", "127.0.0.1")), int(given.pop("<port>", 8080)))
+    try:
+        server = WhisperHttpServer(address, Path(path).stem, os.environ.pop(KEY, ""))
+    except OSError as problem:
+        sys.stderr.write(f"whisper-server: cannot listen: {problem.strerror}\n")
+        return 1
+    server.open()
+    try:
+        ggml.check(Path(path))  # the library would read on behind the end
+        server.begin(Transcriber(path, given))
+    except (ImportError, OSError, BrokenError, TranscriptionError) as problem:
+        sys.stderr.write(f"whisper-server: cannot load the model: {problem}\n")
+        return 1
+    wait_for_shutdown(parent)
+    return 0
+
+
+if __name__ == "__main__":
+    exit_immediately(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""From the bytes of a recording to what whisper models hear: one channel, 16,000 samples a second.
+
+FFmpeg's libraries read the file (PyAV brings them, no program is needed), so whatever people have can be sent: WAV of
+every kind, MP3, FLAC, Ogg, Opus, M4A, WebM, and the sound of a video.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import av
+import numpy as np
+from av.audio.resampler import AudioResampler
+from numpy.typing import NDArray
+
+SAMPLE_RATE_HZ: Final = 16_000
+SLOWEST, FASTEST = 4_000, 768_000
+"""Samples a second that a recording may have: a small file with few of them is hours of sound."""
+MAX_DURATION_S: Final = 4 * 3600
+"""Seconds of a recording: a small file may be a very long silence."""
+_LOOK_EVERY: Final = 64
+"""Packets between two looks whether the client is still there."""
+_CONTAINERS: Final = "aac,ac3,aiff,amr,asf,avi,caf,flac,flv,matroska,mov,mp3,mpeg,mpegts,ogg,w64,wav,webm"
+"""What is read, by FFmpeg's names: a playlist would have it read other files of this machine."""
+_FULL_SCALE: Final = np.float32(2**15)
+_CURE: Final = (
+    "send WAV, MP3, FLAC, Ogg, Opus, M4A or WebM, or convert it first, as with `ffmpeg -i recording recording.wav`"
+)
+
+Samples = NDArray[np.float32]
+
+
+class AudioError(ValueError):
+    """A recording that cannot be read; the text is for the caller."""
+
+
+def decode_audio(data: bytes, unwanted: Callable[[], bool] = bool) -> Samples:
+    """Return a recording as a model hears it; raises :class:`AudioError`, or OSError if ``unwanted`` says so meanwhile."""
+    pieces: list[NDArray[np.int16]] = []
+    length = 0
+    try:
+        for piece in _pieces(data, unwanted):
+            pieces.append(piece)
+            length += piece.size
+            if length > MAX_DURATION_S * SAMPLE_RATE_HZ:
+                raise AudioError(f"the recording is longer than {MAX_DURATION_S // 3600} hours: send it in parts")
+    except av.FFmpegError:
+        raise AudioError(f"the recording cannot be read: {_CURE}") from None
+    # Whole numbers until here: half the memory, and channels are mixed without growing louder.
+    return np.concatenate(pieces).astype(np.float32) / _FULL_SCALE if pieces else np.zeros(0, np.float32)
+
+
+def _pieces(data: bytes, unwanted: Callable[[], bool]) -> Iterator[NDArray[np.int16]]:
+    options = {"format_whitelist": _CONTAINERS, "protocol_whitelist": ""}
+    with av.open(io.BytesIO(data), "r", container_options=options, metadata_errors="ignore") as container:
+        if not container.streams.audio:
+            raise AudioError("the file has no sound in it")
+        resampler: AudioResampler | None = None
+        kind: tuple[str, str, int] | None = None
+        for frame in _frames(container, unwanted):
+            found = (frame.format.name, frame.layout.name, frame.sample_rate)
+            if found != kind:
+                # Recordings that were joined may change in the middle.
+                yield from _resampled(resampler, None)
+                if not SLOWEST <= frame.sample_rate <= FASTEST:
+                    what = f"the recording has {frame.sample_rate} samples a second"
+                    raise AudioError(f"{what}; from {SLOWEST} to {FASTEST} can be read")
+                kind, resampler = found, AudioResampler("s16", "mono", SAMPLE_RATE_HZ)
+            yield from _resampled(resampler, frame)
+        yield from _resampled(resampler, None)
+
+
+def _frames(container: av.container.InputContainer, unwanted: Callable[[], bool]) -> Iterator[av.AudioFrame]:
+    """Yield what can be decoded: a recording that broke off, or is damaged inside, is heard as far as it goes."""
+    decoded = False
+    damage: Exception | None = None
+    packets = container.demux(container.streams.audio[0])
+    for number in itertools.count():
+        if number % _LOOK_EVERY == 0 and unwanted():
+            raise ConnectionAbortedError
+        try:
+            packet = next(packets, None)
+            if packet is None:
+                break
+            for frame in packet.decode():
+                decoded = True
+                yield frame
+        except av.FFmpegError as problem:
+            damage = problem
+    if damage is not None and not decoded:
+        raise damage
+
+
+def _resampled(resampler: AudioResampler | None, frame: av.AudioFrame | None) -> Iterator[NDArray[np.int16]]:
+    """Yield a frame resampled; without one, what the resampler still holds."""
+    for each in resampler.resample(frame) if resampler is not None else ():
+        yield each.to_ndarray()[0]

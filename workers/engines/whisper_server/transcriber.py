@@ -1,0 +1,144 @@
+"""whisper.cpp out of the pywhispercpp wheel: loads a model, and writes down what it hears.
+
+Only the extension module is loaded: the package around it brings a downloader along.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from protocol.wire.transcripts import AUTO, LANGUAGES, Transcript, TranscriptSegment, TranscriptWord
+from workers.engines.whisper_server.audio import SAMPLE_RATE_HZ, Samples
+
+LIBRARY: Final = "_pywhispercpp"
+_ERROR: Final = 4
+"""ggml's level of what went wrong."""
+_TICK: Final = 0.01
+"""Seconds that whisper.cpp counts times in."""
+
+
+class TranscriptionError(Exception):
+    """The library could not do it; the text is for the caller."""
+
+
+class Transcriber:
+    """One loaded model. It hears one recording at a time."""
+
+    def __init__(self, path: str, given: Mapping[str, Any]) -> None:
+        """Load ``path``; ``given``: the command line. Raises ImportError, and :class:`TranscriptionError` if it cannot be."""
+        self._library = importlib.import_module(LIBRARY)
+        self._given = dict(given)
+        wanted = self._library.whisper_context_default_params()
+        wanted.use_gpu = bool(given.get("<use_gpu>", True))
+        wanted.flash_attn = bool(given.get("<flash_attn>", wanted.flash_attn))
+        self._context = self._loaded(path, wanted)
+        self._speaks_all = bool(self._library.whisper_is_multilingual(self._context))
+
+    def _loaded(self, path: str, wanted: Any) -> Any:
+        wrong: list[str] = []
+
+        def told(level: int, text: str) -> None:
+            if level == _ERROR:
+                wrong.append(text.strip())
+                sys.stderr.write(text)
+
+        # The library hands out a context even if there is none, and says so here alone.
+        self._library.whisper_log_set(told)
+        try:
+            context = self._library.whisper_init_from_file_with_params(path, wanted)
+        finally:
+            self._library.whisper_log_set(None)
+        if wrong:
+            raise TranscriptionError(wrong[-1])
+        return context
+
+    def transcribe(
+        self, samples: Samples, wishes: Mapping[str, Any], unwanted: Callable[[], bool]
+    ) -> Transcript | None:
+        """Return what is heard; None if ``unwanted`` said so meanwhile. Raises :class:`TranscriptionError`."""
+        library = self._library
+        parameters, task = self._parameters({**self._given, **wishes})
+        if not samples.size:
+            # The library would listen to the recording before this one again.
+            return Transcript(task=task)
+        library.assign_abort_callback(parameters, unwanted)
+        failed = library.whisper_full(self._context, parameters, samples, len(samples))
+        if unwanted():
+            return None
+        if failed:
+            raise TranscriptionError("whisper.cpp failed on this recording")
+        temperature = round(float(parameters.temperature), 4)
+        segments = [
+            self._segment(index, temperature) for index in range(library.whisper_full_n_segments(self._context))
+        ]
+        language = library.whisper_lang_str(library.whisper_full_lang_id(self._context)) or ""
+        return Transcript(
+            task=task,
+            language=LANGUAGES.get(language, language),
+            duration=round(len(samples) / SAMPLE_RATE_HZ, 3),
+            text="".join(segment.text for segment in segments),
+            segments=segments,
+        )
+
+    def _parameters(self, wanted: Mapping[str, Any]) -> tuple[Any, str]:
+        library = self._library
+        strategies = library.whisper_sampling_strategy
+        beams = int(wanted.get("<beam_size>", -1))
+        parameters = library.whisper_full_default_params(
+            strategies.WHISPER_SAMPLING_BEAM_SEARCH if beams > 1 else strategies.WHISPER_SAMPLING_GREEDY
+        )
+        parameters.print_progress = parameters.print_timestamps = False
+        parameters.token_timestamps = not wanted.get("no_timestamps", False)
+        parameters.n_threads = max(1, len(os.sched_getaffinity(0)))
+        for name, value in wanted.items():
+            if name == "n_max_text_ctx" and value < 0:
+                continue
+            if not name.startswith("<"):
+                setattr(parameters, name, value)
+        if beams > 1:
+            parameters.beam_search = {"beam_size": beams, "patience": -1.0}
+        if wanted.get("<best_of>", -1) > 0:
+            parameters.greedy = {"best_of": int(wanted["<best_of>"])}
+        if wanted.get("<no_fallback>"):
+            parameters.temperature_inc = 0.0
+        language = str(wanted.get("<language>", "en"))
+        if not self._speaks_all:
+            language, parameters.translate = "en", False
+        elif wanted.get("<detect_language>"):
+            language = AUTO
+        parameters.language = language
+        return parameters, "translate" if parameters.translate else "transcribe"
+
+    def _segment(self, index: int, temperature: float) -> TranscriptSegment:
+        library, context = self._library, self._context
+        text = library.whisper_full_get_segment_text(context, index).decode("utf-8", "replace")
+        count = library.whisper_full_n_tokens(context, index)
+        all_tokens = [library.whisper_full_get_token_data(context, index, place) for place in range(count)]
+        tokens = [token for token in all_tokens if token.id < library.whisper_token_eot(context)]
+        return TranscriptSegment(
+            id=index,
+            start=round(library.whisper_full_get_segment_t0(context, index) * _TICK, 2),
+            end=round(library.whisper_full_get_segment_t1(context, index) * _TICK, 2),
+            text=text,
+            tokens=[token.id for token in tokens],
+            temperature=temperature,
+            avg_logprob=round(sum(token.plog for token in tokens) / len(tokens), 4) if tokens else None,
+            words=list(self._pieces(tokens)),
+        )
+
+    def _pieces(self, tokens: list[Any]) -> Iterator[TranscriptWord]:
+        """Yield what can be read: a token may be half a character."""
+        begun, start = b"", 0
+        for token in tokens:
+            start = start if begun else token.t0
+            begun += self._library.whisper_token_to_bytes(self._context, token.id)
+            try:
+                text = begun.decode()
+            except UnicodeDecodeError:
+                continue
+            begun = b""
+            yield TranscriptWord(text, round(max(0, start) * _TICK, 2), round(max(0, token.t1) * _TICK, 2))

@@ -1,0 +1,95 @@
+"""What a folder of ONNX Runtime GenAI says of its model: which files it needs, and how long its context is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from protocol.models.checkpoints import GENAI_CONFIG
+from protocol.wire.decoding import DECODE_ERRORS
+from workers.files import onnx
+from workers.files.errors import BrokenError
+
+_MAX_DEPTH: Final = 8
+_MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of a description; most have two thousand."""
+
+
+class GenaiFolder(NamedTuple):
+    """A model that is there."""
+
+    size: int
+    """Bytes of all its files."""
+    context: int
+    """Tokens it was made for, 0 if it does not say."""
+
+
+def read(folder: Path) -> GenaiFolder:
+    """Look at a model's files; raises :class:`BrokenError`, or OSError if one cannot be read."""
+    if not folder.is_dir():
+        folder.stat()
+        raise BrokenError(f"it is not a folder with {GENAI_CONFIG}")
+    model = _model(folder)
+    names = sorted(set(_files(model, 0)))
+    if not names:
+        raise BrokenError(f"its {GENAI_CONFIG} names no file")
+    for name in names:
+        if "\0" in name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise BrokenError(f"its {GENAI_CONFIG} names a file outside of its folder")
+        _check(folder / name, name)
+    context = model.get("context_length", 0)
+    known = isinstance(context, int) and not isinstance(context, bool) and context > 0
+    return GenaiFolder(_size(folder), context if known else 0)
+
+
+def _model(folder: Path) -> dict[str, Any]:
+    try:
+        with (folder / GENAI_CONFIG).open("rb") as file:
+            data = file.read(_MAX_CONFIG_BYTES + 1)
+        if len(data) > _MAX_CONFIG_BYTES:
+            raise BrokenError(f"its {GENAI_CONFIG} is too large")
+        said = msgspec.json.decode(data, type=dict[str, Any])
+    except FileNotFoundError:
+        raise BrokenError(f"its {GENAI_CONFIG} is missing") from None
+    except DECODE_ERRORS:
+        raise BrokenError(f"its {GENAI_CONFIG} is broken") from None
+    model = said.get("model")
+    if not isinstance(model, dict):
+        raise BrokenError(f"its {GENAI_CONFIG} describes no model")
+    return model
+
+
+def _files(said: Any, depth: int) -> Iterator[str]:
+    """Yield every file that a description names: of a decoder, of a pipeline's stages, of encoders."""
+    if depth > _MAX_DEPTH:
+        return
+    for value in said.values() if isinstance(said, dict) else said if isinstance(said, list) else ():
+        yield from _files(value, depth + 1)
+    if isinstance(said, dict) and isinstance(said.get("filename"), str) and said["filename"]:
+        yield said["filename"]
+
+
+def _check(path: Path, name: str) -> None:
+    try:
+        if name.endswith(".onnx"):
+            onnx.check(path)
+        else:
+            path.stat()
+    except FileNotFoundError as problem:
+        raise BrokenError(f"{Path(problem.filename or name).name} is missing") from None
+
+
+def _size(folder: Path) -> int:
+    return sum(_bytes(Path(place) / name) for place, _, names in os.walk(folder, followlinks=False) for name in names)
+
+
+def _bytes(path: Path) -> int:
+    """Return the size of a file; 0 for a link to nowhere, which nobody named."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,193 @@
+"""Reads as much of a GGUF file as it takes to know that it is whole: header, keys, tensor list. Pure but for the file."""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from workers.files.errors import BrokenError
+
+MAGIC: Final = b"GGUF"
+MAX_ITEMS: Final = 4_000_000
+"""Strings and tensors looked at: a vocabulary has some 100,000; a file that claims more is not believed."""
+MAX_DIMENSIONS: Final = 8
+_PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+_STRING, _ARRAY = 8, 9
+_SIZES: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_INTEGERS: Final = {0: "<B", 2: "<H", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
+# fmt: off
+BLOCKS: Final = {
+    0: (1, 4), 1: (1, 2), 30: (1, 2), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8),
+    2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 36),
+    10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292),
+    16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110),
+    22: (256, 82), 23: (256, 136), 29: (256, 56), 34: (256, 54), 35: (256, 66), 39: (32, 17),
+}
+# fmt: on
+"""Tensor type → elements and bytes of a block. An unknown type is only asked where it begins."""
+
+
+class GgufHeader(NamedTuple):
+    """What the check needs of a file."""
+
+    architecture: str
+    context_length: int
+    """Tokens the model was trained for, 0 if the file does not say."""
+
+
+class Head(NamedTuple):
+    """What the beginning of a file tells. Nothing in it says that the file is whole."""
+
+    architecture: str = ""
+    name: str = ""
+    """``general.name``."""
+    pooling: int | None = None
+    """``ARCHITECTURE.pooling_type`` in llama.cpp's numbers, None if the file does not say."""
+    tensors: tuple[str, ...] = ()
+    """Names of tensors, as far as the given bytes reach."""
+
+
+def parts_of(path: Path) -> list[Path]:
+    """Return the files of a model that is split into several, or the one file."""
+    found = _PART.search(path.name)
+    if found is None:
+        return [path]
+    stem, count = path.name[: found.start()], int(found[2])
+    return [path.with_name(f"{stem}-{number:05d}-of-{found[2]}.gguf") for number in range(1, min(count, 999) + 1)]
+
+
+def read(path: Path) -> GgufHeader:
+    """Read the header; raises :class:`BrokenError`, or OSError if the file cannot be read."""
+    with path.open("rb") as file:
+        if file.read(4) != MAGIC:
+            raise BrokenError("it is not a GGUF file")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            try:
+                return _GgufReader(data).header()
+            except (struct.error, IndexError, OverflowError, RecursionError):
+                raise BrokenError("it is truncated inside its header") from None
+
+
+def head(data: bytes) -> Head:
+    """Read what the first bytes of a file tell, however few they are; an empty head if they are no GGUF file's."""
+    return _GgufReader(data).head() if data.startswith(MAGIC) else Head()
+
+
+class _GgufReader:
+    def __init__(self, data: mmap.mmap | bytes) -> None:
+        self._data = data
+        self._at = 4
+        self._left = MAX_ITEMS
+
+    def _number(self, form: str) -> int:
+        (value,) = struct.unpack_from(form, self._data, self._at)
+        self._at += struct.calcsize(form)
+        return int(value)
+
+    def _spend(self, items: int) -> None:
+        self._left -= items
+        if self._left < 0:
+            raise BrokenError("its header makes no sense")
+
+    def _string(self) -> bytes:
+        length = self._number("<Q")
+        if length > len(self._data) - self._at:
+            raise BrokenError("it is truncated inside its header")
+        self._at += length
+        return self._data[self._at - length : self._at]
+
+    def _skip_strings(self, count: int) -> None:
+        self._spend(count)
+        at, data, read_length = self._at, self._data, struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            at += 8 + read_length(data, at)[0]
+        self._at = at
+
+    def _skip(self, kind: int) -> None:
+        if kind == _STRING:
+            self._skip_strings(1)
+        elif kind == _ARRAY:
+            inner, count = self._number("<I"), self._number("<Q")
+            if inner == _STRING:
+                self._skip_strings(count)
+            elif inner == _ARRAY:
+                self._spend(count)
+                for _ in range(count):
+                    self._skip(_ARRAY)
+            else:
+                self._at += self._size(inner) * count
+        else:
+            self._at += self._size(kind)
+
+    def _size(self, kind: int) -> int:
+        if kind not in _SIZES:
+            raise BrokenError(f"its header has a value of the unknown type {kind}")
+        return _SIZES[kind]
+
+    def head(self) -> Head:
+        """Read keys and tensor names until the bytes end or make no sense."""
+        found: dict[bytes, str | int] = {}
+        names: list[str] = []
+        try:
+            self._number("<I")
+            tensors, keys = self._number("<Q"), self._number("<Q")
+            for _ in range(keys):
+                key, kind = self._string(), self._number("<I")
+                if kind == _STRING and key in (b"general.architecture", b"general.name"):
+                    found[key] = self._string().decode("utf-8", "replace")
+                elif kind in _INTEGERS and key.endswith(b".pooling_type"):
+                    found[b"pooling_type"] = self._number(_INTEGERS[kind])
+                else:
+                    self._skip(kind)
+            for _ in range(tensors):
+                names.append(self._string().decode("utf-8", "replace"))
+                dimensions = self._number("<I")
+                self._at += 8 * dimensions + 12
+        except (BrokenError, struct.error, IndexError, OverflowError, RecursionError):
+            pass
+        architecture, name = (str(found.get(key, "")) for key in (b"general.architecture", b"general.name"))
+        pooling = found.get(b"pooling_type")
+        return Head(architecture, name, int(pooling) if pooling is not None else None, tuple(names))
+
+    def header(self) -> GgufHeader:
+        version = self._number("<I")
+        if version not in (2, 3):
+            raise BrokenError(f"its GGUF version {version} is not supported")
+        tensors, keys = self._number("<Q"), self._number("<Q")
+        self._spend(tensors)
+        self._spend(keys)
+        architecture, context, alignment = "", 0, 32
+        for _ in range(keys):
+            key, kind = self._string(), self._number("<I")
+            if key == b"general.architecture" and kind == _STRING:
+                architecture = self._string().decode("utf-8", "replace")
+            elif kind in _INTEGERS and key == b"general.alignment":
+                alignment = self._number(_INTEGERS[kind])
+            elif kind in _INTEGERS and key.endswith(b".context_length"):
+                context = self._number(_INTEGERS[kind])
+            else:
+                self._skip(kind)
+        if alignment <= 0:
+            raise BrokenError("its header makes no sense")
+        self._check_tensors(tensors, alignment)
+        return GgufHeader(architecture, context)
+
+    def _check_tensors(self, tensors: int, alignment: int) -> None:
+        end = 0
+        for _ in range(tensors):
+            self._string()
+            elements, dimensions = 1, self._number("<I")
+            if dimensions > MAX_DIMENSIONS:
+                raise BrokenError("its header makes no sense")
+            for _ in range(dimensions):
+                elements *= self._number("<Q")
+            kind, offset = self._number("<I"), self._number("<Q")
+            block, size = BLOCKS.get(kind, (1, 0))
+            end = max(end, offset + elements // block * size)
+        start = -(-self._at // alignment) * alignment
+        missing = start + end - len(self._data)
+        if tensors and missing > 0:
+            raise BrokenError(f"it is truncated: {missing} bytes are missing")

@@ -1,0 +1,56 @@
+"""Installing pinned wheels into a folder of their own: ``pip install --target``, every byte checked by sha256.
+
+``pip`` fetches, because it knows this machine's index, proxy and certificates; it runs nothing of a wheel.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from protocol.messages.backend_installs import PinnedWheel, WheelFile
+from workers.jobs import disk, pip
+from workers.jobs.errors import SourceError
+from workers.jobs.progress import DownloadProgress
+
+_UNPACKED: Final = 4
+"""A wheel takes about so many times its own size while it is installed."""
+
+
+def install(wheels: list[PinnedWheel], site: Path, staging: Path, progress: DownloadProgress) -> None:
+    """Install the wheels into ``site``; ``staging`` takes what is temporary. Raises :class:`SourceError`."""
+    known = {name: file for wheel in wheels for name, file in wheel.files.items()}
+    disk.require_free_space(
+        staging, _UNPACKED * sum(max(file.size for file in wheel.files.values()) for wheel in wheels)
+    )
+    requirements = staging / "requirements.txt"
+    requirements.write_text("".join(_line(wheel) for wheel in wheels))
+    seen: dict[str, None] = {}
+
+    def look() -> None:
+        for path in _wheels(staging):
+            if path.name not in seen:
+                seen[path.name] = None
+                progress.begin(path.name, len(seen), len(wheels), known.get(path.name, WheelFile("")).size)
+            if path.name == progress.reading.file:
+                progress.at(disk.size_of(path))
+
+    progress.begin(wheels[0].requirement, 1, len(wheels), 0)
+    words = ["install", "--target", str(site), "--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    words += ["--no-cache-dir", "--no-warn-script-location", "--requirement", str(requirements)]
+    failed = pip.run(words, staging, look)
+    if failed is not None:
+        raise SourceError(failed.reason, failed.output)
+    progress.begin(wheels[-1].requirement, len(wheels), len(wheels), 0)
+    progress.end()
+
+
+def _line(wheel: PinnedWheel) -> str:
+    hashes = "".join(f" \\\n --hash=sha256:{file.sha256}" for file in wheel.files.values())
+    return f"{wheel.requirement}{hashes}\n"
+
+
+def _wheels(staging: Path) -> list[Path]:
+    # os.walk, because pip removes folders while we look, and pathlib's rglob raises for that.
+    return [Path(folder, file) for folder, _, files in os.walk(staging) for file in files if file.endswith(".whl")]

@@ -1,0 +1,113 @@
+"""What every job process is: a loop that talks to the supervisor and watches it, and a thread for what blocks.
+
+The thread touches no socket: what it returns and logs is handled in the loop, which it wakes when it is through.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from types import UnionType
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from protocol.messages.peers import Hello, Shutdown
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from workers.worker.bus import WorkerBus
+
+T = TypeVar("T")
+
+_FLUSH_EVERY: Final = 0.25
+_LONGEST_END: Final = 5.0
+"""Seconds in which the supervisor should have taken the result."""
+
+
+class JobProcess:
+    """One job, from Hello to its process's end."""
+
+    def __init__(self) -> None:
+        """Take part in the house that the environment describes."""
+        self._context = ProcessContext.from_environment()
+        self._name = os.environ["LEMONBUS_PEER"]
+        self._records: deque[bytes] = deque()
+        self.settings = self._context.settings()
+        logs.configure("job", self.settings.log_level, self.settings.log_format)
+        self.loop = Loop()
+        # At once: nobody waits for the result any more, and what this process started dies with it.
+        self.loop.on_death(self._context.supervisor, lambda: os._exit(1))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.loop.on_signal(number, self.loop.stop)
+        self.bus = WorkerBus(self.loop, self._context, self._name, for_gateways=False)
+        logs.set_sink(self._records.append)
+        self.loop.every(_FLUSH_EVERY, self._flush)
+
+    def work(self, function: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Do what blocks in a thread, and ``done`` with what came of it in the loop. It must not raise."""
+        through = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        results: list[T] = []
+
+        def run() -> None:
+            try:
+                results.append(function())
+            finally:
+                os.eventfd_write(through, 1)
+
+        def finish() -> None:
+            os.eventfd_read(through)
+            self.loop.on_readable(through, None)
+            os.close(through)
+            if results:
+                done(results[0])
+            else:
+                self.loop.stop()
+
+        self.loop.on_readable(through, finish)
+        threading.Thread(target=run, name="work", daemon=True).start()
+
+    def carry_out(
+        self,
+        orders: type[msgspec.Struct] | UnionType,
+        work: Callable[[Any], T],
+        done: Callable[[T], None] | None = None,
+    ) -> None:
+        """Do the first message of these types in a thread, and go when the supervisor says so.
+
+        ``done`` gets in the loop what came of it; without it that is the result.
+        """
+        begun: list[object] = []
+
+        def on_message(message: object, _payload: bytes) -> None:
+            if isinstance(message, Shutdown):
+                self.loop.stop()
+            elif isinstance(message, orders) and not begun:
+                begun.append(message)
+                self.work(partial(work, message), done or cast("Callable[[T], None]", self.end))
+
+        self.bus.on_message = on_message
+
+    def end(self, result: msgspec.Struct) -> None:
+        """Send the result, and go when the supervisor says so: it may notice an end before it reads what came last."""
+        self.bus.send(result)
+        self.loop.call_later(_LONGEST_END, self.loop.stop)
+
+    def _flush(self) -> None:
+        while self._records:
+            self.bus.log(self._records.popleft())
+
+    def run(self) -> None:
+        """Introduce this process, turn until :meth:`Loop.stop`, and end the process."""
+        self.bus.send(Hello("job", self._name, os.getpid(), self._context.boot))
+        self.loop.run()
+        logs.set_sink(None)
+        self._flush()
+        self.bus.close(supervisor_lives=True)
+        self.loop.close()
+        # Not through the interpreter's end: a thread that was left alone is still inside its library.
+        os._exit(0)

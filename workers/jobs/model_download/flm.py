@@ -1,0 +1,122 @@
+"""Models that FastFlowLM keeps itself: its own program fetches and removes them, and we note what it has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from protocol.models.checkpoints import TagCheckpoint
+from protocol.wire.decoding import DECODE_ERRORS
+from workers.jobs.errors import SourceError
+from workers.jobs.progress import DownloadProgress
+
+PROGRAM: Final = "flm"
+_FILE: Final = re.compile(r"Downloading (\d+)/(\d+): (\S.*)")
+_AMOUNT: Final = re.compile(r"Downloading: *[\d.]+% *\(([\d.]+) *([kKMG]?)i?B */ *([\d.]+) *([kKMG]?)i?B\)")
+_UNITS: Final = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30}
+"""It says MB and means MiB."""
+_MAX_OUTPUT_CHARS: Final = 2000
+_LIST_S: Final = 30.0
+
+
+class _Listed(msgspec.Struct):
+    name: str
+    installed: bool = False
+    size: int = 0
+
+
+class _List(msgspec.Struct):
+    models: list[_Listed]
+
+
+def fetch(place: TagCheckpoint, cache_dir: str, progress: DownloadProgress) -> int:
+    """Let ``flm`` fetch a model; return how many files it said. Raises :class:`SourceError`."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        raise SourceError("flm was not found on PATH; it fetches models for recipe flm itself")
+    told = _FlmProgress(progress)
+    said = ""
+    with subprocess.Popen(
+        [program, "pull", place.tag], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 - tells the type checker
+        for line in _lines(process.stdout.fileno()):
+            if not told.read(line):
+                said = (said + line + "\n")[-_MAX_OUTPUT_CHARS:]
+        code = process.wait()
+    if code:
+        raise SourceError(f"flm could not fetch {place.tag} (exit {code})", said)
+    listed = _listed(program, place.tag)
+    if listed is not None and not listed.installed:
+        raise SourceError(f"flm fetched {place.tag}, but does not take it for installed", said)
+    mark = place.mark(cache_dir)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    draft = mark.with_suffix(".new")
+    draft.write_bytes(msgspec.json.encode({"tag": place.tag, "size": listed.size if listed else told.size}))
+    draft.replace(mark)
+    return max(1, told.files)
+
+
+def _lines(fd: int) -> Iterator[str]:
+    """Yield what comes, line by line; what is written over and over into one line is a line each time."""
+    rest = b""
+    while data := os.read(fd, 65536):
+        *lines, rest = re.split(rb"[\r\n]+", rest + data)
+        yield from (line.decode("utf-8", "replace") for line in lines if line)
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def _listed(program: str, tag: str) -> _Listed | None:
+    """Return what ``flm`` itself says of a model, None if it does not say: then its exit status has to do."""
+    try:
+        done = subprocess.run(
+            [program, "list", "--json"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIST_S, check=False
+        )
+        said = done.stdout[max(0, done.stdout.find(b"{")) :]
+        models = msgspec.json.decode(said, type=_List).models
+    except (OSError, subprocess.TimeoutExpired, *DECODE_ERRORS):
+        return None
+    return next((model for model in models if model.name == tag), None)
+
+
+def remove(tag: str) -> str:
+    """Let ``flm`` remove a model; return why it did not, empty if it did or has no word in it any more."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        return ""
+    done = subprocess.run([program, "remove", tag], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return f"flm could not remove {tag} (exit {done.returncode})" if done.returncode else ""
+
+
+class _FlmProgress:
+    """What ``flm`` says of its progress, line by line."""
+
+    def __init__(self, progress: DownloadProgress) -> None:
+        self._progress = progress
+        self._total = 0
+        self.files = 0
+        self.size = 0
+
+    def read(self, line: str) -> bool:
+        """Take a line in; return whether it only tells an amount."""
+        file, amount = _FILE.search(line), _AMOUNT.search(line)
+        if file:
+            self._total = 0
+            self.files = int(file[2])
+            self._progress.begin(file[3].strip(), int(file[1]), self.files, 0)
+        elif amount:
+            total = int(float(amount[3]) * _UNITS[amount[4]])
+            reading = self._progress.reading
+            if total != self._total and reading.file:
+                self._progress.begin(reading.file, reading.file_index, reading.total_files, total)
+            self.size += total - self._total
+            self._total = total
+            self._progress.at(int(float(amount[1]) * _UNITS[amount[2]]))
+        return amount is not None

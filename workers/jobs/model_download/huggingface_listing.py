@@ -1,0 +1,144 @@
+"""What a Hugging Face hub says of a repository, and what may be said of a hub that gives nothing."""
+
+from __future__ import annotations
+
+import email.utils
+import itertools
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, TypeVar
+
+import huggingface_hub
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+
+from workers.jobs.errors import SourceError
+
+T = TypeVar("T")
+
+FIRST_RESPONSE_TIMEOUT_S: Final = 5.0
+"""Seconds for the hub's first answer: a closed network must not cost more before the next source is tried."""
+MAX_RETRY_TIME_S: Final = 20.0
+"""Seconds that a busy hub is waited for, all pauses together."""
+_ATTEMPTS: Final = 3
+_FIRST_PAUSE: Final = 0.3
+_BUSY: Final = (429, 502, 503, 504)
+_DIGEST: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+class RemoteFile(NamedTuple):
+    """A file of a repository. ``etag``: its sha256, or for small files git's own digest; empty if unknown."""
+
+    name: str
+    size: int
+    etag: str
+
+
+class RepositoryListing(NamedTuple):
+    """A repository as it is now."""
+
+    revision: str
+    files: list[RemoteFile]
+
+
+def list_repository(repo: str) -> RepositoryListing:
+    """Ask the hub for a repository's files; raises what the library does."""
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    info = retry_while_busy(
+        lambda: huggingface_hub.HfApi().model_info(repo, files_metadata=True, timeout=FIRST_RESPONSE_TIMEOUT_S)
+    )
+    found = [
+        RemoteFile(file.rfilename, file.size or 0, _digest((file.lfs.sha256 if file.lfs else file.blob_id) or ""))
+        for file in info.siblings or []
+    ]
+    return RepositoryListing(info.sha or "main", [remote for remote in found if _is_inside_repository(remote.name)])
+
+
+def _digest(given: str) -> str:
+    """Return what names a file in the cache, if it is a digest: a hub may not choose a path of this machine."""
+    return given if _DIGEST.fullmatch(given) else ""
+
+
+def _is_inside_repository(name: str) -> bool:
+    return name.isprintable() and "\\" not in name and not {"", ".", ".."} & set(name.split("/"))
+
+
+def retry_while_busy(ask: Callable[[], T]) -> T:
+    """Ask the hub; one that is only busy is asked again after as long as it wants, one that is absent is not."""
+    waited = 0.0
+    for attempt in itertools.count(1):
+        try:
+            return ask()
+        except HfHubHTTPError as problem:
+            if status_of(problem) not in _BUSY:
+                raise
+            pause = _retry_after(problem)
+            pause = _FIRST_PAUSE * 2**attempt if pause is None else pause
+            waited += pause
+            if attempt == _ATTEMPTS or waited > MAX_RETRY_TIME_S:
+                raise
+            time.sleep(pause)
+    raise AssertionError
+
+
+def status_of(problem: Any) -> int:
+    """Return the HTTP status that an exception of the library carries, 0 if it carries none."""
+    return int(getattr(getattr(problem, "response", None), "status_code", 0) or 0)
+
+
+def _retry_after(problem: Any) -> float | None:
+    """Return the seconds of ``Retry-After``, which may be a date, or None."""
+    headers = getattr(getattr(problem, "response", None), "headers", None) or {}
+    given = str(headers.get("Retry-After") or "")
+    if given.isdecimal():
+        return float(given)
+    try:
+        return max(0.0, (email.utils.parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def explain_hub_error(problem: Exception, repo: str) -> SourceError:
+    """Return what may be said of a failure: never the library's own text, which has addresses in it."""
+    detail = f"{type(problem).__name__}: {problem}"
+    if isinstance(problem, LocalEntryNotFoundError) and isinstance(problem.__cause__, Exception):
+        return explain_hub_error(problem.__cause__, repo)
+    match problem:
+        case OfflineModeIsEnabled():
+            return SourceError("offline mode is on", detail, offline=True)
+        case GatedRepoError():
+            return SourceError(f"{repo} is gated: accept its terms at the hub and set HF_TOKEN", detail)
+        case RepositoryNotFoundError():
+            said = f"there is no repository {repo}, or it is private (HF_TOKEN)"
+            return SourceError(said, detail, absent=True)
+        case EntryNotFoundError():
+            return SourceError(f"{repo} has been changed at the hub: a file is gone", detail)
+        case HfHubHTTPError() if status_of(problem):
+            return _refused(problem, repo, detail)
+    if isinstance(problem, OSError) and problem.errno and type(problem).__module__ == "builtins":
+        return SourceError(f"the file could not be written: {os.strerror(problem.errno)}", detail)
+    if isinstance(problem, (ValueError, KeyError, TypeError, AttributeError)):
+        return SourceError("the hub's answer could not be read", detail)
+    kind = type(problem).__name__
+    if "Connect" in kind or "Timeout" in kind or "Proxy" in kind:
+        return SourceError("the hub cannot be reached", detail)
+    return SourceError(f"the transfer broke off ({kind})", detail)
+
+
+def _refused(problem: HfHubHTTPError, repo: str, detail: str) -> SourceError:
+    status = status_of(problem)
+    if status in (401, 403):
+        return SourceError(f"the hub refuses {repo} ({status}): is HF_TOKEN right, and may it read this?", detail)
+    pause = _retry_after(problem) or 0.0
+    wanted = f" and wants to be left alone for {pause:.0f} s" if pause else ""
+    return SourceError(f"the hub answered {status}{wanted}", detail, retry_after=pause)

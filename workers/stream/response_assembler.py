@@ -1,0 +1,169 @@
+"""The answer to a request that is not streamed, put together from the chunks of a stream. Pure.
+
+Field by field what the engine itself would have answered: its usage and timings are those of the first choice,
+a message without text has an empty one, and log probabilities are copied as they are.  One difference is the
+engine's: cut off right after ``<think>``, its stream shows nothing, its whole answer shows the tag.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+_KNOWN: Final = {"choices", "created", "id", "model", "object", "system_fingerprint", "timings", "usage"}
+
+
+class _Function(msgspec.Struct):
+    name: str = ""
+    arguments: str = ""
+
+
+class _Call(msgspec.Struct):
+    index: int = 0
+    id: str = ""
+    type: str = "function"
+    function: _Function = msgspec.field(default_factory=_Function)
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_Call] = []
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[msgspec.Raw] | None = None
+
+
+class _StreamedChoice(msgspec.Struct):
+    index: int = 0
+    delta: _Delta | None = None
+    text: str | None = None
+    logprobs: _Logprobs | None = None
+    finish_reason: str | None = None
+
+
+class _StreamedChunk(msgspec.Struct):
+    choices: list[_StreamedChoice] = []
+    usage: msgspec.Raw = msgspec.Raw(b"")
+    timings: msgspec.Raw = msgspec.Raw(b"")
+
+
+_chunk = msgspec.json.Decoder(_StreamedChunk).decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class _AssembledChoice:
+    """One choice as far as it has come."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.reasoning: list[str] | None = None
+        self.calls: dict[int, _Call] = {}
+        self.arguments: dict[int, list[str]] = {}
+        self.logprobs: list[msgspec.Raw] | None = None
+        self.finish_reason: str | None = None
+        self.usage = self.timings = msgspec.Raw(b"")
+
+    def add(self, choice: _StreamedChoice) -> None:
+        if choice.delta is not None:
+            self._add_delta(choice.delta)
+        if choice.text:
+            self.text.append(choice.text)
+        if choice.logprobs is not None and choice.logprobs.content is not None:
+            self.logprobs = (self.logprobs or []) + [msgspec.Raw(bytes(item)) for item in choice.logprobs.content]
+        self.finish_reason = choice.finish_reason or self.finish_reason
+
+    def _add_delta(self, delta: _Delta) -> None:
+        if delta.content:
+            self.text.append(delta.content)
+        if delta.reasoning_content is not None:
+            self.reasoning = [*(self.reasoning or []), delta.reasoning_content]
+        for call in delta.tool_calls:
+            self.calls.setdefault(call.index, call)
+            self.arguments.setdefault(call.index, []).append(call.function.arguments)
+
+    def message(self) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self.text)}
+        if self.reasoning is not None:
+            message["reasoning_content"] = "".join(self.reasoning)
+        if self.calls:
+            message["tool_calls"] = [
+                {
+                    "type": call.type,
+                    "function": {"name": call.function.name, "arguments": "".join(self.arguments[index])},
+                    "id": call.id,
+                }
+                for index, call in sorted(self.calls.items())
+            ]
+        return message
+
+    def answer(self, index: int, chat: bool) -> dict[str, Any]:
+        logprobs = None if self.logprobs is None else {"content": self.logprobs}
+        if not chat:
+            return {
+                "text": "".join(self.text),
+                "index": index,
+                "logprobs": logprobs,
+                "finish_reason": self.finish_reason,
+            }
+        choice: dict[str, Any] = {
+            "finish_reason": self.finish_reason,
+            "index": index,
+            "message": self.message(),
+        }
+        if logprobs is not None:
+            choice["logprobs"] = logprobs
+        return choice
+
+
+class ResponseAssembler:
+    """Collects one stream's chunks, usage chunks included."""
+
+    def __init__(self, chat: bool) -> None:
+        """Assemble a chat completion, or a text completion."""
+        self._chat = chat
+        self._first: dict[str, msgspec.Raw] = {}
+        self._choices: dict[int, _AssembledChoice] = {}
+        self._last: _AssembledChoice | None = None
+        self.size = 0
+
+    def feed(self, block: bytes) -> None:
+        """Take whole events; raises ``msgspec.MsgspecError`` for a chunk that is none."""
+        self.size += len(block)
+        for event in block.split(b"\n\n"):
+            if event:
+                self._take(event[5:])
+
+    def _take(self, payload: bytes) -> None:
+        chunk = _chunk(payload)
+        if not self._first:
+            self._first = {name: msgspec.Raw(bytes(value)) for name, value in _fields(payload).items()}
+        for choice in chunk.choices:
+            self._last = self._choices.setdefault(choice.index, _AssembledChoice())
+            self._last.add(choice)
+        if self._last is not None:
+            # A usage chunk names no choice: it follows the finish chunk that it belongs to.
+            self._last.usage = msgspec.Raw(bytes(chunk.usage)) if bytes(chunk.usage) else self._last.usage
+            self._last.timings = msgspec.Raw(bytes(chunk.timings)) if bytes(chunk.timings) else self._last.timings
+
+    def answer(self) -> bytes:
+        """Return the whole answer as JSON."""
+        body: dict[str, Any] = {
+            "choices": [whole.answer(index, self._chat) for index, whole in sorted(self._choices.items())]
+        }
+        for name in ("created", "model", "system_fingerprint"):
+            if name in self._first:
+                body[name] = self._first[name]
+        body["object"] = "chat.completion" if self._chat else "text_completion"
+        first = self._choices[min(self._choices)] if self._choices else _AssembledChoice()
+        if bytes(first.usage):
+            body["usage"] = first.usage
+        if "id" in self._first:
+            body["id"] = self._first["id"]
+        body |= {name: value for name, value in self._first.items() if name not in _KNOWN}
+        if bytes(first.timings):
+            body["timings"] = first.timings
+        return _encode(body)

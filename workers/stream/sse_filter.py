@@ -1,0 +1,170 @@
+"""An engine's server-sent events on their way to a client: whole events in, whole events out, by bytes. Pure.
+
+The worker asks for more than its client did (progress and usage); that is taken out here.  What remains is what
+llama-server would have sent without being asked for it: then its finish chunk carries the timings, which now
+come in the usage chunk after it, so that the finish chunk is held until they can be put in.
+
+No token is parsed as JSON.  Looking for a key by its bytes is sound, because inside a JSON string every quote
+has a backslash before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final, NamedTuple
+
+import msgspec
+
+from protocol.wire.decoding import DECODE_ERRORS
+
+MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
+_END: Final = b"\n\n"
+_CHOICE: Final = b'data: {"choices":[{'
+_PROGRESS: Final = b'"prompt_progress":{'
+_FINISH: Final = b'"finish_reason":"'
+_NO_CHOICES: Final = b'"choices":[]'
+_ROLE: Final = b'"delta":{"role":'
+_TIMINGS: Final = b',"timings":{'
+_USAGE: Final = b'"usage":{'
+
+
+class FilteredEvents(NamedTuple):
+    """What one piece of an engine's answer came to."""
+
+    data: bytes
+    tokens: int
+    alive: bool
+    """The engine showed life without output."""
+
+
+class ChoiceUsage(msgspec.Struct):
+    """Token counts of one choice."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class EngineTimings(msgspec.Struct):
+    """How the engine itself timed one choice."""
+
+    cache_n: int = 0
+    prompt_ms: float = 0.0
+    predicted_ms: float = 0.0
+
+
+class ChoiceSummary(msgspec.Struct):
+    """What the engine says about a choice at its end."""
+
+    usage: ChoiceUsage | None = None
+    timings: EngineTimings | None = None
+
+
+_tail = msgspec.json.Decoder(ChoiceSummary).decode
+
+
+class SseFilter:
+    """Cleans one stream."""
+
+    def __init__(self, usage: bool, progress: bool, ours: str = "", theirs: str = "") -> None:
+        """Keep usage chunks and progress events if asked; write ``theirs`` where the engine names the model ``ours``."""
+        self._usage, self._progress = usage, progress
+        self._old = b'"model":' + msgspec.json.encode(ours)
+        self._new = b'"model":' + msgspec.json.encode(theirs)
+        self.rest = b""
+        """What came behind the last whole event."""
+        self._held: list[bytes] = []
+        self._tails: list[bytes] = []
+        self.finished = False
+        """The end marker came."""
+        self.error: bytes | None = None
+        """The engine's error, as JSON, if it sent one in the stream."""
+
+    def feed(self, data: bytes) -> FilteredEvents:
+        """Take bytes from the engine; return what may be passed on. Raises ValueError for an endless event."""
+        if self.rest:
+            data = self.rest + data
+        end = data.rfind(_END)
+        if end < 0:
+            if len(data) > MAX_EVENT_BYTES:
+                raise ValueError("the engine sent an event without an end")
+            self.rest = data
+            return FilteredEvents(b"", 0, alive=False)
+        end += 2
+        self.rest = data[end:]
+        block = data[:end] if self.rest else data
+        count = block.count(_CHOICE)
+        if count == block.count(_END) and _PROGRESS not in block and _FINISH not in block:
+            return FilteredEvents(self._renamed(block), count - block.count(_ROLE), alive=False)
+        return self._slowly(block)
+
+    def _renamed(self, block: bytes) -> bytes:
+        return block if self._old == self._new else block.replace(self._old, self._new)
+
+    def _slowly(self, block: bytes) -> FilteredEvents:
+        out: list[bytes] = []
+        tokens, alive = 0, False
+        for piece in block.split(_END):
+            event = piece.strip(b"\n")
+            if event:
+                shown, token, sign = self._event(event + _END)
+                out += shown
+                tokens += token
+                alive = alive or sign
+        return FilteredEvents(self._renamed(b"".join(out)), tokens, alive)
+
+    def _event(self, event: bytes) -> tuple[list[bytes], int, bool]:
+        if not event.startswith(b"data:"):
+            if event.startswith(b"error:"):
+                self.error = event[6:].strip()
+            return [], 0, True
+        payload = event[5:].strip()
+        if payload == b"[DONE]":
+            self.finished = True
+            return self._released(), 0, False
+        if payload == b"null":
+            # llama-server begins the stream of several prompts with it, unless progress is asked for.
+            return [], 0, True
+        if payload.startswith(b'{"error":'):
+            self.error = payload
+            return [], 0, False
+        if _PROGRESS in event:
+            return [event] if self._progress else [], 0, True
+        if _NO_CHOICES in event:
+            return self._usage_chunk(event, payload)
+        if _FINISH in event:
+            return self._finish_chunk(event, payload)
+        return [event], int(_ROLE not in event), False
+
+    def _usage_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
+        self._tails.append(payload)
+        if self._usage:
+            return [event], 0, False
+        place = event.rfind(_TIMINGS)
+        if place >= 0 and self._held and _TIMINGS not in self._held[-1]:
+            self._held[-1] = self._held[-1].rstrip()[:-1] + event[place:]
+        return self._released(), 0, False
+
+    def _finish_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
+        if _USAGE in event:
+            self._tails.append(payload)
+        elif not self._usage:
+            self._held.append(event)
+            return [], 0, False
+        return [event], 0, False
+
+    def _released(self) -> list[bytes]:
+        held, self._held = self._held, []
+        return held
+
+    def tails(self) -> list[ChoiceSummary]:
+        """Return what the engine said at the end of each choice."""
+        return summaries_of(self._tails)
+
+
+def summaries_of(payloads: list[bytes]) -> list[ChoiceSummary]:
+    """Read the counts out of JSON objects; what does not have them is left out."""
+    found = []
+    for payload in payloads:
+        with contextlib.suppress(*DECODE_ERRORS):
+            found.append(_tail(payload))
+    return found

@@ -1,0 +1,137 @@
+"""The worker's sockets: control (DEALER), events (XPUB), runs under leases (PULL), logs (PUSH). The only file here that knows ZeroMQ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+import zmq
+
+from protocol.messages.peers import Ping, Pong
+from protocol.messages.work import AttemptEnded, AttemptsEnded, Cancel, Run
+from protocol.runtime import logs
+from protocol.runtime.log_records import DropCounter
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire import endpoints, envelope, frames
+
+EVENTS_HIGH_WATER: Final = 10_000
+LOGS_HIGH_WATER: Final = 10_000
+LINGER_MS: Final = 500
+"""How long the last messages of a leaving worker may take."""
+END_BATCH_DELAY_S: Final = 0.002
+"""How long an end waits for others."""
+
+OnMessage = Callable[[object, bytes], None]
+OnSubscription = Callable[[bool, bytes], None]
+
+
+class WorkerBus:
+    """Sends and receives; decides nothing. Nothing here ever blocks."""
+
+    def __init__(self, loop: Loop, context: ProcessContext, name: str, *, for_gateways: bool = True) -> None:
+        """Open the sockets: connect control and logs; bind events and runs, unless no gateway has anything to ask."""
+        self._loop = loop
+        self._name = name.encode()
+        self._context = zmq.Context()
+        self._ends: list[AttemptEnded] = []
+        self._due = 0.0
+        """When they are sent."""
+        self.on_message: OnMessage = lambda _message, _payload: None
+        self.on_subscription: OnSubscription = lambda _joined, _topic: None
+        self.log: Final = DropCounter(self._log)
+        """Where log records go."""
+        self._control = self._open(zmq.DEALER)
+        # A worker has as many messages under way as it has requests: no bound is needed, and nothing is lost.
+        self._control.set_hwm(0)
+        self._control.setsockopt(zmq.ROUTING_ID, self._name)
+        self._control.connect(endpoints.bus(context.runtime))
+        self._events = self._open(zmq.XPUB)
+        self._events.setsockopt(zmq.XPUB_NODROP, 1)
+        self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
+        self._runs = self._open(zmq.PULL)
+        self._runs.set_hwm(0)
+        if for_gateways:
+            self._events.bind(endpoints.events(context.runtime, context.boot, name))
+            self._runs.bind(endpoints.runs(context.runtime, context.boot, name))
+        self._logs = self._open(zmq.PUSH)
+        self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
+        self._logs.setsockopt(zmq.LINGER, 200)
+        self._logs.connect(endpoints.logs(context.runtime, context.boot))
+        self._control_number = loop.on_socket(self._control, self._read_control)
+        loop.on_socket(self._runs, self._read_runs)
+        self._events_number = loop.on_socket(self._events, self._read_subscriptions)
+
+    def _open(self, kind: int) -> zmq.Socket[bytes]:
+        opened: zmq.Socket[bytes] = self._context.socket(kind)
+        opened.setsockopt(zmq.LINGER, 0)
+        return opened
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a control message to the supervisor."""
+        if self._ends:
+            self._send_ends()
+        self._loop.used(self._control_number)
+        frames.send(self._control, envelope.encode(message))
+
+    def send_soon(self, end: AttemptEnded, seconds: float = END_BATCH_DELAY_S) -> None:
+        """Send an end with others that come within a moment; for those that nobody can be waiting for."""
+        self._ends.append(end)
+        due = self._loop.now() + seconds
+        if len(self._ends) == 1 or due < self._due:
+            self._due = due
+            self._loop.call_later(seconds, self._send_ends)
+
+    def _send_ends(self) -> None:
+        ends, self._ends = self._ends, []
+        if ends:
+            self.send(ends[0] if len(ends) == 1 else AttemptsEnded(ends))
+
+    def publish(self, topic: bytes, batch: bytes) -> bool:
+        """Send one turn's events to a gateway; False if its queue is full."""
+        self._loop.used(self._events_number)
+        return frames.send(self._events, b"".join((topic, self._name, b".", batch)))
+
+    def _log(self, line: bytes) -> bool:
+        return frames.send(self._logs, line)
+
+    def _read_control(self) -> None:
+        for message, payload in _messages(self._control, "the supervisor"):
+            if isinstance(message, Ping):
+                self.send(Pong(message.number))
+            else:
+                self.on_message(message, payload)
+
+    def _read_runs(self) -> None:
+        # What the supervisor said before its report to a client must count for what that client asks next.
+        self._read_control()
+        for message, payload in _messages(self._runs, "a gateway"):
+            if isinstance(message, Cancel) or (isinstance(message, Run) and message.lease > 0 and message.weight > 0):
+                self.on_message(message, payload)
+
+    def _read_subscriptions(self) -> None:
+        for news in frames.receive_each(self._events):
+            self.on_subscription(news[:1] == b"\x01", news[1:])
+
+    def close(self, supervisor_lives: bool) -> None:
+        """Close the sockets; what was sent last may still go out for a moment."""
+        self._send_ends()
+        for source in (self._control, self._runs, self._events):
+            self._loop.on_socket(source, None)
+        self._runs.close(0)
+        self._control.close(LINGER_MS if supervisor_lives else 0)
+        self._events.close(LINGER_MS)
+        self._logs.close(200 if supervisor_lives else 0)
+        self._context.term()
+
+
+def _messages(socket: frames.Socket, sender: str) -> Iterator[tuple[Any, bytes]]:
+    """Yield what is there, but what makes no sense, which is only told of."""
+    for frame in frames.receive_each(socket):
+        try:
+            decoded = envelope.decode(frame)
+        except envelope.MalformedError as problem:
+            logs.get_logger().warning(f"malformed message from {sender}", problem=str(problem))
+        else:
+            yield decoded

@@ -1,0 +1,46 @@
+"""What can be told about a model before its engine is started: then a load that must fail evicts nobody."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from protocol.failures import Code, Failure
+from protocol.messages.peers import ModelChecked
+from protocol.models.recipes import ModelSpec
+from workers.backends.base import Backend
+
+MEMORY_FACTOR: Final = 1.2
+
+
+def available_memory(meminfo: str) -> int:
+    """Return the bytes that new work may use, from the text of /proc/meminfo; 0 if it does not say."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, int]:
+    """Check files, flags and executable; return the report and the model's trained context.
+
+    Raises ``load_failed`` for a file, ``invalid_request`` for a flag.
+    """
+    backend.check()
+    try:
+        size, context = backend.examine()
+    except FileNotFoundError as problem:
+        raise _failed(spec, "its file is missing", problem.filename) from None
+    except OSError as problem:
+        raise _failed(spec, f"its file cannot be read ({problem.strerror})", problem.filename) from None
+    except ValueError as problem:
+        raise _failed(spec, str(problem), spec.path) from None
+    try:
+        meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        meminfo = ""
+    return ModelChecked(need=int(size * MEMORY_FACTOR), available=available_memory(meminfo)), context
+
+
+def _failed(spec: ModelSpec, why: str, path: object) -> Exception:
+    message = f"{spec.name} cannot be loaded: {why}"
+    return Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(path or spec.path)).raised()
