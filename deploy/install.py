@@ -34,6 +34,7 @@ _CAUSES: Final = (
     (r"NewConnectionError|Network is unreachable|No route to host|ConnectionResetError", "there is no connection"),
 )
 _UNKNOWN: Final = re.compile(r"No matching distribution found for (\S+)")
+_ERROR: Final = re.compile(r"^\s*ERROR: (?!ResolutionImpossible)(.+)$", re.MULTILINE)
 _NETWORK: Final = "check the network, or name a proxy (HTTPS_PROXY) or a package index (PIP_INDEX_URL)"
 
 
@@ -42,7 +43,7 @@ def main(arguments: list[str]) -> int:
     requirement, what = arguments
     environment = Path(sys.prefix)
     log = environment / "install.log"
-    progress = Progress(f"Installing {what} into {environment.name}; this happens once.", sys.stdout)
+    progress = Progress(f"Installing {what} into {os.path.relpath(environment)}; this happens once.", sys.stdout)
     with log.open("w+", encoding="utf-8", errors="replace") as file:
         code = _pip(["-e", requirement], file, progress)
         progress.end()
@@ -135,7 +136,7 @@ def reason(output: str) -> str:
             return f"the package index cannot be reached ({cause}): {_NETWORK}"
     if unknown := _UNKNOWN.search(output):
         return f"the package index has no {unknown[1]} for this Python: {_NETWORK}"
-    errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
+    errors: list[str] = _ERROR.findall(output)
     return errors[-1] if errors else "pip failed"
 
 

@@ -57,7 +57,12 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-SHORT_SILENCE = "import install, sys; install.SILENCE_S = 1.0; sys.exit(install.main(sys.argv[1:]))"
+def folder(python: Path) -> str:
+    """Return how the environment of ``python`` is called."""
+    return os.path.relpath(python.parents[1], ROOT)
+
+
+SHORT_SILENCE = "from deploy import install; import sys; install.SILENCE_S = 1.0; sys.exit(install.main(sys.argv[1:]))"
 
 
 def install(python: Path, project: Path, *program: str, **pip_options: str) -> tuple[int, str, str]:
@@ -70,7 +75,7 @@ def install(python: Path, project: Path, *program: str, **pip_options: str) -> t
     }
     done = subprocess.run(
         [python, *program, str(project), "a toy"],
-        cwd=ROOT / "deploy",
+        cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,
@@ -86,7 +91,7 @@ def test_one_line_says_what_is_installed(python: Path, project: Path, tmp_path: 
         wheel.writestr("needed-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr("needed-1.0.dist-info/RECORD", "")
     said = install(python, project, no_index="1", find_links=str(tmp_path))
-    assert said == (0, "Installing a toy into .venv; this happens once.\n", "")
+    assert said == (0, f"Installing a toy into {folder(python)}; this happens once.\n", "")
 
 
 @contextmanager
@@ -103,7 +108,7 @@ def test_without_an_index_one_line_says_so_in_seconds(python: Path, project: Pat
     code, out, err = install(python, project, index_url=closed)
     assert time.monotonic() - began < 30  # far less on a quiet machine: pip's own patience is 8 s for each package
     assert code != 0
-    assert out == "Installing a toy into .venv; this happens once.\n"
+    assert out == f"Installing a toy into {folder(python)}; this happens once.\n"
     assert err.count("\n") == 1
     assert "the package index cannot be reached (the connection is refused): check the network" in err
     assert str(python.parent.parent / "install.log") in err
@@ -141,6 +146,10 @@ def test_what_a_user_has_told_pip_about_waiting_stands() -> None:
         ),
         ("ERROR: No matching distribution found for falcon>=99\n", "the package index has no falcon>=99"),
         ("ERROR: first\nERROR: Failed to build gevent\n", "Failed to build gevent"),
+        (
+            "  ERROR: Cannot install setuptools>=77\n  ERROR: ResolutionImpossible: for help visit\nerror: subprocess-exited\n",
+            "Cannot install setuptools>=77",
+        ),
         ("Killed\n", "pip failed"),
     ],
 )
