@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.benchmarks import footprint, latencies, throughput
+from tests.benchmarks import footprint, latencies, one_token, throughput
 from tests.benchmarks.report import BenchmarkReport, machine
 
 
@@ -29,8 +29,10 @@ def main() -> int:
     comparisons = throughput.measure(asked.rounds)
     step("swaps, crashes, hang-ups")
     single = latencies.measure(asked.turns)
+    step("one-token answers and embeddings")
+    harshest = one_token.measure(asked.rounds)
     step("memory")
-    report = BenchmarkReport(machine(), comparisons, single, footprint.measure())
+    report = BenchmarkReport(machine(), comparisons, harshest, single, footprint.measure())
     print(report.markdown())
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_bytes(report.json())

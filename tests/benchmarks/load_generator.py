@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -29,6 +30,7 @@ class LoadJob(msgspec.Struct):
     rounds: int
     tokens: int
     stream: bool
+    endpoint: Literal["chat/completions", "embeddings"] = "chat/completions"
 
 
 class LoadResult(msgspec.Struct):
@@ -114,9 +116,8 @@ class _LoadClient:
 
 def run(job: LoadJob) -> LoadResult:
     """Do the job in this process."""
-    body = {"model": job.model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": job.tokens}
-    data = json.dumps({**body, "temperature": 0, "stream": job.stream}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{job.port}\r\nContent-Type: application/json\r\n"
+    data = json.dumps({"model": job.model, **_fields(job)}).encode()
+    head = f"POST /v1/{job.endpoint} HTTP/1.1\r\nHost: 127.0.0.1:{job.port}\r\nContent-Type: application/json\r\n"
     request = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
     result = LoadResult()
     started = time.perf_counter()
@@ -135,6 +136,13 @@ def run(job: LoadJob) -> LoadResult:
                         client.begin(selector)
     result.seconds = time.perf_counter() - started
     return result
+
+
+def _fields(job: LoadJob) -> dict[str, object]:
+    if job.endpoint == "embeddings":
+        return {"input": "hi"}
+    messages = [{"role": "user", "content": "hi"}]
+    return {"messages": messages, "max_tokens": job.tokens, "temperature": 0, "stream": job.stream}
 
 
 def run_in_process(job: LoadJob) -> LoadResult:

@@ -11,6 +11,7 @@ import msgspec
 from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.goals import Goal, evaluate_goals
 from tests.benchmarks.latencies import Latencies
+from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.throughput import Comparison, Ratio
 
 Rows = Iterable[Iterable[object]]
@@ -21,12 +22,13 @@ class BenchmarkReport(msgspec.Struct):
 
     machine: str
     comparisons: list[Comparison]
+    one_token: list[OneTokenComparison]
     latencies: Latencies
     footprint: Footprint
 
     @property
     def goals(self) -> list[Goal]:
-        return evaluate_goals(self.comparisons, self.latencies, self.footprint)
+        return evaluate_goals(self.comparisons, self.one_token, self.latencies, self.footprint)
 
     def json(self) -> bytes:
         """Return the figures and the judgement."""
@@ -39,6 +41,10 @@ class BenchmarkReport(msgspec.Struct):
         parts = [
             f"Measured on {self.machine}. Streams of 256 tokens, small requests of 8; a new connection each.",
             _table(("clients", "", *_COLUMNS), _throughput_table(self.comparisons)),
+            "Answers of one token, and embeddings; a new connection each, and engines that were not warmed.",
+            _table(
+                ("clients", "", "first token p50/p99 ms", "chats/s", "embeddings/s"), _one_token_rows(self.one_token)
+            ),
             _table(("moment", "ms"), _latency_rows(self.latencies)),
             _table(("process", "PSS, MB"), _footprint(self.footprint)),
             _table(
@@ -92,6 +98,15 @@ def _throughput_table(comparisons: list[Comparison]) -> Rows:
 
 def _ratio(name: str, ratio: Ratio) -> Iterable[object]:
     return "", name, f"{ratio.first:+.2f} ms", "", "", _number(ratio.tokens), _number(ratio.small), ""
+
+
+def _one_token_rows(comparisons: list[OneTokenComparison]) -> Rows:
+    for comparison in comparisons:
+        for name, side in (("direct", comparison.direct), ("lemonbus", comparison.lemonbus)):
+            first = f"{_number(side.first_p50)} / {_number(side.first_p99)}"
+            yield comparison.clients, name, first, _number(side.chat_per_s), _number(side.embeddings_per_s)
+        ratios = _number(comparison.chat), _number(comparison.embeddings)
+        yield "", "**to direct**", f"{comparison.first:+.2f} ms", *ratios
 
 
 def _latency_rows(latencies: Latencies) -> Rows:
