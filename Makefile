@@ -16,7 +16,7 @@ RECIPE := setup.cfg setup.py pyproject.toml protocol/__init__.py
 FOUND  := import sys; sys.exit(sys.version_info < (3, 11))
 
 # What runs with the lowest versions of all dependencies, and with the newest Python: a part that uses every one of them.
-SAMPLE ?= tests/protocol tests/gateway tests/jobs tests/house tests/faults
+SAMPLE ?= tests/protocol tests/gateway tests/jobs tests/server tests/faults
 LOWEST := build/lowest
 # The Debian whose Python is the newest.
 NEWEST ?= sid

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,10 +14,11 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
 from workers.engine.output_reader import OutputReader
+from workers.engine.parent_death import bound_to_this_process, find_setpriv
 
 KILL_DELAY_S: Final = 2.0
 """SIGTERM ends llama-server in 0.06 s; after this long it is killed."""
-_SETPRIV: Final = shutil.which("setpriv")
+_SETPRIV: Final = find_setpriv()
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -54,10 +54,9 @@ class EngineProcess:
             self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self.port: int = self._reserved.getsockname()[1]
             self.command = backend.command(self.port)
-            guard = [_SETPRIV, "--pdeathsig", "KILL"] if _SETPRIV else []
             with _batch_scheduling():
                 self._process = subprocess.Popen(
-                    [*guard, *self.command],
+                    bound_to_this_process(self.command, _SETPRIV),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
