@@ -1,0 +1,68 @@
+"""Faults of the soak: real processes of the server are killed, or stopped for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from tests.soak.clients import Tally
+from tests.support import processes
+from tests.support.server import LemonbusServer
+
+PAUSES_S: Final = (0.3, 1.0, 2.5)
+STOPS_S: Final = (0.05, 0.5, 2.0, 6.0)
+"""How long a process is stopped; more than ``peer_silence`` has the supervisor kill and replace it."""
+
+
+class FaultInjector(threading.Thread):
+    """Kills and stops processes at random moments. It leaves no process stopped behind."""
+
+    def __init__(self, server: LemonbusServer, seed: int, end: threading.Event, tally: Tally) -> None:
+        """Make its choices from ``seed``."""
+        super().__init__(name="faults", daemon=True)
+        self._server = server
+        self._random = random.Random(seed)
+        self._end = end
+        self._tally = tally
+
+    def run(self) -> None:
+        """Inject faults until the end."""
+        targets: dict[str, Callable[[], list[int]]] = {
+            "engine": self._engines,
+            "worker": self._workers,
+            "gateway": self._server.gateway_pids,
+            "gunicorn master": lambda: [pid for pid in (self._server.gateway_master(),) if pid],
+        }
+        names = list(targets)
+        while not self._end.wait(self._random.choice(PAUSES_S)):
+            name = self._random.choices(names, (6, 4, 2, 1))[0]
+            pids = targets[name]()
+            if not pids:
+                continue
+            pid = self._random.choice(sorted(pids))
+            kill = self._random.random() < 0.6
+            self._tally.count(f"{'killed' if kill else 'stopped'} {name}")
+            with contextlib.suppress(ProcessLookupError):
+                if kill:
+                    processes.kill(pid)
+                else:
+                    self._stop_for(pid, self._random.choice(STOPS_S))
+
+    def _stop_for(self, pid: int, seconds: float) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self._end.wait(seconds)
+        finally:
+            if processes.alive(pid):
+                os.kill(pid, signal.SIGCONT)
+
+    def _workers(self) -> list[int]:
+        return [worker.pid for worker in self._server.workers()]
+
+    def _engines(self) -> list[int]:
+        return [engine.pid for worker in self._server.workers() for engine in processes.children(worker.pid)]
