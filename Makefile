@@ -8,6 +8,7 @@ PORT   ?= 13305
 ARGS   ?=
 TESTS  ?=
 JOBS   ?= 4
+MINUTES ?= 2
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -21,13 +22,14 @@ LOWEST := build/lowest
 # The Debian whose Python is the newest.
 NEWEST ?= sid
 
-.PHONY: help serve test shuffle check format bench bare lowest newest clean tools
+.PHONY: help serve test shuffle soak check format bench bare lowest newest clean tools
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make serve   install into $(VENV), then serve $(MODEL) on http://$(HOST):$(PORT)'
 	@echo 'make test    all tests'
-	@echo 'make shuffle all tests, in an order of chance: none may depend on another'
+	@echo 'make shuffle all tests, in a random order: none may depend on another'
+	@echo 'make soak    random requests and faults for MINUTES (2), judged by an oracle'
 	@echo 'make check   ruff, ruff format, mypy --strict'
 	@echo 'make format  ruff format, and what ruff can mend'
 	@echo 'make bench   measure against the engine alone'
@@ -47,6 +49,10 @@ test: $(VENV)/.test
 shuffle: export PYTHONDONTWRITEBYTECODE :=
 shuffle: $(VENV)/.check
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --random-order $(TESTS)
+
+soak: export PYTHONDONTWRITEBYTECODE :=
+soak: $(VENV)/.test
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .
