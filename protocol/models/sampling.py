@@ -13,6 +13,7 @@ from protocol.wire.envelope import control_message
 
 SamplingValue = bool | int | float
 _MOST: Final = 2**31 - 1
+_LARGEST_SHOWN: Final = 1e300
 
 
 class SamplingParam(NamedTuple):
@@ -119,6 +120,7 @@ def _word(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        return f"{value:.15g}"
+        # An integer of JSON may have more digits than a float can hold.
+        return f"{value:.15g}" if abs(value) < _LARGEST_SHOWN else "a number far out of range"
     words: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
     return words.get(type(value), "null")

@@ -35,6 +35,7 @@ class FakeBus:
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         self.sent.append(message)
+        envelope.encode(message, payload)  # as the bus does: what it cannot encode must not come this far
         if isinstance(message, work.SubmitRequest):
             self.bodies.append(payload or b"")
             self._answer(message)

@@ -17,6 +17,7 @@ from workers.worker.load_check import available_memory
 from workers.worker.subscriptions import Subscriptions
 from workers.worker.watchdog import Verdict, Watchdog
 
+SHORTEN = "shorten it, or load the model with a larger ctx_size"
 A1, A2, B1 = RequestKey("ga", 1, 1), RequestKey("ga", 2, 1), RequestKey("gb", 1, 1)
 
 
@@ -185,7 +186,12 @@ def test_watchdog(history: list[tuple[float, bool, float | None, bool, Verdict]]
 @pytest.mark.parametrize(
     ("status", "body", "code", "http", "message"),
     [
-        (400, '{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}', Code.CONTEXT_EXCEEDED, 400, "too long"),
+        (400, '{"error":{"code":400,"message":"request (40 tokens) exceeds the available context size (32 tokens), try increasing it","type":"exceed_context_size_error"}}', Code.CONTEXT_EXCEEDED, 400, f"the input has 40 tokens, more than the model's context of 32: {SHORTEN}"),
+        (500, '{"error":{"code":500,"message":"input (20 tokens) is too large to process. increase the physical batch size (current batch size: 8)"}}', Code.CONTEXT_EXCEEDED, 400, f"the input has 20 tokens, more than the model's context of 8: {SHORTEN}"),
+        (500, '{"error":{"code":500,"message":"Cannot use both json_schema and grammar","type":"server_error"}}', Code.INVALID_REQUEST, 400, "Cannot use both json_schema and grammar"),
+        (400, '{"error":{"code":400,"message":"Field \'n_probs\': [json.exception.type_error.302] type must be number, but is string"}}', Code.INVALID_REQUEST, 400, "`n_probs`: type must be number, but is string"),
+        (400, '{"error":{"code":400,"message":"[json.exception.out_of_range.406] number overflow parsing \'' + "1" * 900 + '\'"}}', Code.INVALID_REQUEST, 400, ("number overflow parsing '" + "1" * 900)[:500] + "…"),
+        (400, '{"error":{"code":400,"message":"Failed to initialize samplers: failed to parse grammar"}}', Code.INVALID_REQUEST, 400, "failed to parse grammar"),
         (500, '{"error":{"code":500,"message":"input is too large to process. more","type":"server_error"}}', Code.CONTEXT_EXCEEDED, 400, None),
         (400, '{"error":{"code":400,"message":"bad n","type":"invalid_request_error"}}', Code.INVALID_REQUEST, 400, "bad n"),
         (501, '{"error":{"code":501,"message":"no","type":"not_supported_error"}}', Code.UNSUPPORTED, 501, "no"),

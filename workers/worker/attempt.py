@@ -23,9 +23,21 @@ from workers.stream.token_timing import EngineSpan, TokenTiming
 MAX_ERROR_BYTES: Final = 65_536
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
 _PATH: Final = re.compile(r"(?<![\w/])/(?:[^\s/'\":,]+/)+[^\s'\":,]*")
-_CALLER_MISTAKE: Final = re.compile(r"^(Failed to parse|Unknown reasoning format)|\[json\.exception\.|[Jj]inja")
+_CALLER_MISTAKE: Final = re.compile(
+    r"^(Failed to parse|Unknown reasoning format|Cannot use )|\[json\.exception\.|[Jj]inja"
+)
 """What llama-server answers with 500 although it is the request that was wrong."""
 _TOO_LONG: Final = re.compile(r"is too large to process|^Max length reached")
+_TOKEN_COUNTS: Final = re.compile(r"\((\d+) tokens\)\D*(\d+)")
+_ENGINE_INTERNALS: Final = re.compile(
+    r"\[json\.exception\.[\w.]+\] ?"
+    r"|^Unable to generate parser for this template\. Automatic parser generation failed: "
+    r"|^Failed to initialize samplers: "
+)
+"""What llama-server says of its own working beside what is wrong with the request."""
+_FIELD: Final = re.compile(r"^Field '([\w.]{1,80})': ")
+_MAX_MESSAGE_LENGTH: Final = 500
+"""Characters; an engine may repeat the whole request."""
 _BUSY: Final = re.compile(r"NPU is in use")
 """flm's queue is full, which is not our doing: somebody else asks this engine, too."""
 BUSY_RETRY_AFTER_S: Final = 2.0
@@ -263,7 +275,7 @@ def failure_of_response(status: int, body: bytes, program: str) -> Failure:
     message = _PATH.sub("…", error.message) or f"{program} answered with status {status}"
     status = error.code if 400 <= error.code < 600 else status
     if error.type == "exceed_context_size_error" or _TOO_LONG.search(message):
-        return Failure(Code.CONTEXT_EXCEEDED, message, status=400)
+        return Failure(Code.CONTEXT_EXCEEDED, _too_long(message), status=400)
     if _BUSY.match(message):
         return Failure(Code.OVERLOADED, f"{program}: {message}", retry_after=BUSY_RETRY_AFTER_S)
     if status == 501:
@@ -271,8 +283,31 @@ def failure_of_response(status: int, body: bytes, program: str) -> Failure:
     if "input is not supported" in message:  # llama-server's 500 for a picture that the model has no eyes for
         return Failure(Code.INVALID_REQUEST, message.partition(" - hint")[0])
     if status >= 500 and _CALLER_MISTAKE.search(message):
-        return Failure(Code.INVALID_REQUEST, message.partition("; tools = ")[0], quotes=True)
+        return _refused(Code.INVALID_REQUEST, message.partition("; tools = ")[0])
     if status >= 500:
         return Failure(Code.BACKEND_ERROR, f"{program}: {message}")
     code = {401: Code.UNAUTHORIZED, 404: Code.NOT_FOUND, 413: Code.TOO_LARGE}.get(status, Code.INVALID_REQUEST)
-    return Failure(code, message, status=status, quotes=True)
+    return _refused(code, message, status)
+
+
+def _too_long(message: str) -> str:
+    counts = _TOKEN_COUNTS.search(message)
+    if counts is None:
+        return "the input is longer than the model's context: shorten it, or load the model with a larger ctx_size"
+    tokens, context = counts.groups()
+    return (
+        f"the input has {tokens} tokens, more than the model's context of {context}: "
+        "shorten it, or load the model with a larger ctx_size"
+    )
+
+
+def _refused(code: Code, message: str, status: int = 0) -> Failure:
+    """Return the failure for a request that the engine refused; its message says nothing of how the engine works."""
+    message = _ENGINE_INTERNALS.sub("", message)
+    field = _FIELD.match(message)
+    param = field.group(1) if field else ""
+    if field:
+        message = f"`{param}`: {message[field.end() :]}"
+    if len(message) > _MAX_MESSAGE_LENGTH:
+        message = message[:_MAX_MESSAGE_LENGTH] + "…"
+    return Failure(code, message, param=param, status=status, quotes=True)

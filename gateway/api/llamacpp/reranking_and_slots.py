@@ -36,7 +36,7 @@ def check_rerank(body: dict[str, Any]) -> int:
         raise invalid("`documents` is required", "documents")
     if not isinstance(documents, list) or not documents or not all(isinstance(each, str) for each in documents):
         raise invalid("`documents` must be a list of one or more strings", "documents")
-    if body.get("texts") is not None:
+    if "texts" in body:  # even as null: the engine would take it for the other server's request
         raise invalid("`texts` is another server's name for `documents`: send only that one", "texts")
     top = body.get("top_n")
     if top is not None and (type(top) is not int or not 0 <= top < _MAX_TOP_N):

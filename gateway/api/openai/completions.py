@@ -19,6 +19,8 @@ from gateway.requests import inference
 from protocol.failures import invalid
 
 MAX_STOPS: Final = 4
+JSON_FORMATS: Final = ("json_object", "json_schema")
+"""Types of ``response_format`` that the engine turns into a grammar of its own."""
 
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
@@ -67,8 +69,19 @@ class ChatRequest(SamplingFields, kw_only=True):
     messages: list[ChatMessage]
     tools: list[dict[str, Any]] | None = None
     response_format: dict[str, Any] | None = None
+    grammar: str | None = None
+    json_schema: Any = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+
+    def check(self) -> None:
+        """Raise what the types cannot say."""
+        super().check()
+        if not self.messages:
+            raise invalid("`messages` is empty", "messages")
+        wants_json = self.json_schema is not None or (self.response_format or {}).get("type") in JSON_FORMATS
+        if self.grammar and wants_json:
+            raise invalid("`grammar` excludes `json_schema` and a `response_format` of JSON: send one", "grammar")
 
 
 class TextRequest(SamplingFields, kw_only=True):
@@ -116,8 +129,6 @@ class ChatCompletionsResource:
         data = bodies.read_json(req, self._session.settings.body_limit)
         request = bodies.decode(data, ChatRequest)
         request.check()
-        if not request.messages:
-            raise invalid("`messages` is empty", "messages")
         answer(self._session, req, resp, "chat/completions", data, request, request.n or 1)
 
 

@@ -95,6 +95,7 @@ def test_what_we_do_not_know_passes_through(ask: AppClient) -> None:
         ({"top_n": 1.5}, "top_n"),
         ({"top_n": True}, "top_n"),
         ({"texts": ["a"]}, "texts"),
+        ({"texts": None}, "texts"),
     ],
 )
 def test_reranking_says_which_field_is_wrong(ask: AppClient, change: dict[str, Any], param: str) -> None:

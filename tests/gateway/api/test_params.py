@@ -52,6 +52,8 @@ def test_get_shows_what_is_in_force(ask: AppClient, prefix: str) -> None:
         ({"temperature": 3}, "temperature"),
         ({"top_k": 1.5}, "top_k"),
         ({"do_sample": 1}, "do_sample"),
+        ({"top_k": 10**400}, "top_k"),
+        ({"temperature": -(10**400)}, "temperature"),
         ({"top_k": 5, "heat": 1}, "heat"),
         (b"[]", None),
         (b"{", None),

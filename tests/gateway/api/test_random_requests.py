@@ -1,0 +1,100 @@
+"""Random JSON against every route: bad input is a clear 4xx, never an error of ours."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.failures import Code, Failure
+from tests.gateway.app_client import AppClient
+
+CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+VALID: dict[str, dict[str, Any]] = {
+    "chat/completions": {
+        **CHAT,
+        "stream": False,
+        "stop": ["a"],
+        "max_tokens": 1,
+        "top_k": 1,
+        "seed": 1,
+        "tools": [],
+        "response_format": {"type": "json_object"},
+        "grammar": "",
+        "json_schema": None,
+    },
+    "completions": {"model": "m", "prompt": ["a", "b"], "echo": False, "logprobs": 1, "n": 1},
+    "embeddings": {"model": "m", "input": [[1], [2]], "encoding_format": "float", "dimensions": 1},
+    "reranking": {"model": "m", "query": "a", "documents": ["b"], "top_n": 1, "texts": None},
+    "images/generations": {"prompt": "a", "size": "64x64", "seed": 1, "n": 1, "response_format": "b64_json"},
+    "slots/0?action=save": {"filename": "a"},
+    "load": {"model_name": "m", "ctx_size": 1, "pinned": True, "device": "cpu", "cache_dir": "/", "llamacpp_args": ""},
+    "unload": {"model_name": "m"},
+    "delete": {"model_name": "m"},
+    "pull": {"model_name": "user.m", "checkpoint": "a/b:c", "recipe": "llamacpp", "stream": False, "vision": True},
+    "params": {"temperature": 1, "top_k": 1, "do_sample": True, "max_length": 1},
+    "install": {"recipe": "llamacpp", "backend": "cpu", "force": False, "stream": False},
+    "uninstall": {"recipe": "llamacpp", "backend": "cpu"},
+}
+"""Each route that takes JSON, with a request that it accepts."""
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**400, -(10**400), 2**63, 2**64, -(2**63) - 1, 1e308, -0.0, 5e-324])
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20)
+    | st.sampled_from(["\0", "user.", "a/b", "../..", "x" * 2000, "json_object", "root ::= root"])
+)
+JSON = st.recursive(
+    SCALARS, lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=8), each, max_size=3)
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    """Return a route and a request in which one to three fields are anything."""
+    route = draw(st.sampled_from(sorted(VALID)))
+    body = dict(VALID[route])
+    for _ in range(draw(st.integers(1, 3))):
+        body[draw(st.sampled_from(sorted(body)) | st.text(max_size=8))] = draw(JSON)
+    return route, body
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(request=requests())
+def test_no_request_is_an_error_of_ours(ask: AppClient, request: tuple[str, dict[str, Any]]) -> None:
+    accepted = Failure(Code.CONFLICT, "it came through")
+    ask.bus.reports, ask.bus.answers = defaultdict(lambda: accepted), defaultdict(lambda: accepted)
+    route, body = request
+    result = ask("POST", f"/v1/{route}", body)
+    assert 400 <= result.status_code < 500, result.text
+    assert result.json["error"]["message"]
+
+
+@pytest.mark.parametrize("route", sorted(VALID))
+def test_the_requests_they_are_made_from_are_accepted(tmp_path: Path, route: str) -> None:
+    """Else the property would hold for requests that are refused at their first field."""
+    ask = AppClient(tmp_path, cache_dir="/")
+    accepted = Failure(Code.CONFLICT, "it came through")
+    ask.bus.reports, ask.bus.answers = defaultdict(lambda: accepted), defaultdict(lambda: accepted)
+    body = {name: value for name, value in VALID[route].items() if name != "texts"}
+    assert ask("POST", f"/v1/{route}", body).status_code == 409
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"json_schema": {"type": "object"}},
+        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
+    ],
+)
+def test_a_grammar_and_a_schema_exclude_each_other(ask: AppClient, fields: dict[str, Any]) -> None:
+    result = ask("POST", "/v1/chat/completions", {**CHAT, "grammar": 'root ::= "a"', **fields})
+    assert (result.status_code, result.json["error"]["param"]) == (400, "grammar")
