@@ -29,6 +29,7 @@ from supervisor.handlers.variants import VariantQueries
 from supervisor.machine import hardware
 from supervisor.models import compatibility, options
 from supervisor.runtime import startup
+from supervisor.runtime.hangup import HangupHandler
 from supervisor.runtime.listener import bind_listener
 from supervisor.runtime.preload import ModelPreload
 from supervisor.runtime.shutdown import GracefulShutdown
@@ -65,7 +66,7 @@ def main() -> int:
     loop.on_signal(signal.SIGTERM, closing.begin)
     loop.on_signal(signal.SIGINT, closing.begin)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
-        loop.on_signal(signal.SIGHUP, closing.begin)
+        loop.on_signal(signal.SIGHUP, HangupHandler(closing.begin).handle)
     log.info("starting", version=RELEASE, url=settings.base_url, boot=process_context.boot, runtime=str(runtime.path))
     defaults = sampling_defaults.SamplingDefaultsStore(
         Path(settings.state_dir) / sampling_defaults.FILE, supervisor.models.problems.append

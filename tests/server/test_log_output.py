@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -72,10 +73,16 @@ def test_shutdown_logs_no_warning_even_if_a_worker_has_just_started(start_server
     assert not lines_of(server, "warning", "error", "critical")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_ctrl_c_and_a_closed_terminal_end_it_in_order(start_server: StartServer, number: signal.Signals) -> None:
-    server = start_server("tiny-chat", log_level="info")
-    server.signal(number)
+def test_kill_hup_is_ignored_by_all_processes_and_ctrl_c_ends_them_in_order(start_server: StartServer) -> None:
+    server = start_server("tiny-chat", log_level="info", load=[CHAT])
+    server.wait_loaded(CHAT)
+    before = {process.pid for process in server.process_tree()}
+    for pid in before:
+        os.kill(pid, signal.SIGHUP)
+    assert line_of(server, "SIGHUP ignored", process="supervisor")["level"] == "warning"
+    assert server.client.chat(CHAT).status == 200
+    assert {process.pid for process in server.process_tree()} == before
+    server.signal(signal.SIGINT)
     assert server.wait_exit() == 0
     assert info_events(server)[-1] == "stopped"
     server.assert_nothing_left()

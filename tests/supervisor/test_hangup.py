@@ -1,0 +1,59 @@
+"""SIGHUP on a terminal: a signal that somebody sends is ignored, the end of the terminal is the end of the server."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CHILD = """
+import fcntl, os, signal, sys, termios
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from supervisor.runtime.hangup import HangupHandler
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+logs.configure("supervisor", "info", "json")
+logs.set_sink(lambda record: os.write(int(sys.argv[1]), b"ignored\\n" if b"SIGHUP ignored" in record else b""))
+loop = Loop()
+def end():
+    os.write(int(sys.argv[1]), b"end\\n")
+    loop.stop()
+loop.on_signal(signal.SIGHUP, HangupHandler(end).handle)
+os.write(int(sys.argv[1]), b"ready\\n")
+loop.run()
+"""
+
+
+def test_only_the_end_of_the_terminal_is_the_end() -> None:
+    terminal, theirs = os.openpty()
+    said, says = os.pipe()
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(says)],
+        cwd=ROOT,
+        stdin=theirs,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        pass_fds=[says],
+    )
+    os.close(theirs)
+    os.close(says)
+    try:
+        assert word(said) == b"ready\n"
+        child.send_signal(signal.SIGHUP)
+        assert word(said) == b"ignored\n"
+        os.close(terminal)
+        assert word(said) == b"end\n"
+        assert child.wait(10) == 0
+    finally:
+        child.kill()
+        child.wait()
+        os.close(said)
+
+
+def word(descriptor: int) -> bytes:
+    assert select.select([descriptor], [], [], 10)[0], "it says something"
+    return os.read(descriptor, 100)
