@@ -30,6 +30,7 @@ from supervisor.machine import hardware
 from supervisor.models import compatibility, options
 from supervisor.runtime import startup
 from supervisor.runtime.hangup import HangupHandler
+from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.listener import bind_listener
 from supervisor.runtime.preload import ModelPreload
 from supervisor.runtime.shutdown import GracefulShutdown
@@ -77,20 +78,23 @@ def main() -> int:
     inspection = SystemInspection(hardware.read_machine(settings.machine_dir), known.recipes)
     supervisor.models.machine = compatibility.capacity_of(inspection.machine)
     installs = BackendJobs(known, lambda: inspection.machine.devices)
+    defaults.send_to_new_workers(supervisor)
     supervisor.open(
-        {
-            **peers.HANDLERS,
-            **requests.HANDLERS,
-            **downloads.HANDLERS,
-            **admin.HANDLERS,
-            **pull.HANDLERS,
-            **Deletions().handlers(),
-            **loading.HANDLERS,
-            **defaults.handlers(),
-            **inspection.handlers(),
-            **installs.handlers(),
-            **VariantQueries().handlers(),
-        }
+        merge_handlers(
+            [
+                peers.HANDLERS,
+                requests.HANDLERS,
+                downloads.HANDLERS,
+                admin.HANDLERS,
+                pull.HANDLERS,
+                Deletions().handlers(),
+                loading.HANDLERS,
+                defaults.handlers(),
+                inspection.handlers(),
+                installs.handlers(),
+                VariantQueries().handlers(),
+            ]
+        )
     )
     greeting = ModelPreload(supervisor)
     greeting.warn()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
@@ -26,14 +27,18 @@ HEARTBEAT_TIMEOUT_S: Final = 6
 KEEP_ALIVE_S: Final = 75
 MAX_CONNECTIONS: Final = 10_000
 _GRACE_MARGIN_S: Final = 5
+_ALIVE: Final = b"."
+_STOPPING: Final = b"s"
+"""Heartbeats for the supervisor: this process iterates; it waits for its workers to end, and will iterate no more."""
 
 
 class GunicornMaster(Arbiter):  # type: ignore[misc]
     """The gunicorn master; ends when the supervisor does."""
 
     def __init__(self, app: GunicornApplication) -> None:
-        """Hold on to the supervisor."""
+        """Watch the supervisor's process, and prepare the heartbeat for it."""
         super().__init__(app)
+        self._heartbeat_fd = app.heartbeat_fd
         self._supervisor = os.pidfd_open(app.process_context.supervisor)
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
@@ -47,7 +52,8 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
     def wait_for_signals(self, timeout: float = 1.0) -> list[int]:
-        """Wait for a signal, or for the supervisor's death, which is one."""
+        """Write a heartbeat, then wait for a signal; the supervisor's death counts as SIGTERM."""
+        self._beat(_ALIVE)
         for descriptor, _ in self._poll.poll(timeout * 1000):
             if descriptor == self._woken:
                 os.read(self._woken, 512)
@@ -66,10 +72,21 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         return pid
 
+    def stop(self, graceful: bool = True) -> None:
+        """Stop the workers; the supervisor is told not to expect heartbeats meanwhile."""
+        self._beat(_STOPPING)
+        super().stop(graceful)
+
+    def _beat(self, heartbeat: bytes) -> None:
+        if self._heartbeat_fd >= 0:
+            with contextlib.suppress(OSError):  # a full pipe: the supervisor is busy, and what is in the pipe suffices
+                os.write(self._heartbeat_fd, heartbeat)
+
     def forget(self) -> None:
-        """In a worker: these are the master's."""
-        for descriptor in (self._supervisor, self._woken, self._wake):
-            os.close(descriptor)
+        """Close the master's descriptors in a worker."""
+        for descriptor in (self._supervisor, self._woken, self._wake, self._heartbeat_fd):
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 class GunicornApplication(BaseApplication):  # type: ignore[misc]
@@ -77,8 +94,9 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
 
     cfg: Config
 
-    def __init__(self, process_context: ProcessContext, listener: int) -> None:
-        """Serve on the file descriptor ``listener``."""
+    def __init__(self, process_context: ProcessContext, listener: int, heartbeat_fd: int = -1) -> None:
+        """Serve on the file descriptor ``listener``; write heartbeats to ``heartbeat_fd``, if there is one."""
+        self.heartbeat_fd = heartbeat_fd
         self.process_context = process_context
         self.settings: Settings = process_context.settings()
         self.listener = listener
@@ -166,4 +184,5 @@ def main() -> None:
     settings = process_context.settings()
     logs.configure("gateway", settings.log_level, settings.log_format)
     gunicorn_log.install_library_log_handler()
-    GunicornApplication(process_context, int(os.environ["LEMONBUS_LISTEN_FD"])).run()
+    heartbeat_fd = int(os.environ.get("LEMONBUS_HEARTBEAT_FD", "-1"))
+    GunicornApplication(process_context, int(os.environ["LEMONBUS_LISTEN_FD"]), heartbeat_fd).run()

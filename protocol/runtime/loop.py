@@ -1,10 +1,11 @@
-"""The one loop that the supervisor, the workers and the jobs run in: sockets, deaths, timers, signals.
+"""The event loop of the supervisor, the workers and the jobs: sockets, ended processes, timers, signals.
 
-One thread, epoll, no framework.  A ZeroMQ socket tells by an edge on its descriptor that *something* happened to
-it, and any use of the socket may swallow that edge.  So the loop asks the socket itself before it sleeps, but only
-those that were used since: that costs a fraction of ``zmq_poll``, which asks all of them, twice.  A callback never
-blocks and never raises by design; one that does raise ends the process, because a house whose state is unknown must
-not go on promising things.
+One thread, epoll, no framework.  The descriptor of a ZeroMQ socket signals by an edge that *something* happened to
+the socket, and any use of the socket may consume that edge.  So the loop asks the socket itself before it sleeps, but
+only the sockets that were used since: that costs a fraction of ``zmq_poll``, which asks all of them, twice.
+
+A callback must not block.  A callback that raises is a programming error: the loop logs the traceback, counts it in
+:attr:`Loop.errors`, calls :attr:`Loop.on_error`, and goes on with the next callback.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from protocol.runtime import logs
 from protocol.wire import frames
 from protocol.wire.frames import Socket
 
@@ -25,6 +27,8 @@ Callback = Callable[[], None]
 
 _NOT_WRITE: Final = ~select.EPOLLOUT
 _NOT_READ: Final = ~select.EPOLLIN
+_REPEAT_INTERVAL_S: Final = 1.0
+"""A callback that keeps raising is logged this often: one per error would fill the disk."""
 
 
 class Timer:
@@ -43,7 +47,7 @@ class Timer:
 
 
 class Loop:
-    """Calls back when a source is ready, a process died, a time has come or a signal arrived."""
+    """Calls back when a socket or descriptor is ready, a process has ended, a timer is due or a signal has arrived."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Start with nothing to wait for."""
@@ -53,20 +57,26 @@ class Loop:
         self._used: set[int] = set()
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
-        self._gone: set[int] = set()
-        """Descriptors taken away in this turn: their number may already be somebody else's."""
+        self._removed: set[int] = set()
+        """Descriptors that were removed in this iteration: their number may already be in use again."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
-        self._turn_end: list[Callback] = []
+        self._after_each: list[Callback] = []
         self._deaths: dict[int, int] = {}
         self._signals: dict[int, Callback] = {}
         self._wake_read, self._wake_write = -1, -1
         self._running = False
+        self.errors = 0
+        """Exceptions that callbacks have raised so far."""
+        self.on_error: Callable[[], None] | None = None
+        """Called after a callback raised, in an ``except`` block; a process that must not go on ends itself here."""
+        self._logged: dict[tuple[object, int], float] = {}
+        """Where an exception was raised (code object and line) → when that was logged."""
 
     def on_socket(self, source: Socket, callback: Callback | None) -> int:
-        """Call back while a ZeroMQ socket has something to read; ``None`` takes the callback away.
+        """Call back while a ZeroMQ socket has something to read; ``None`` removes the callback.
 
-        It may find nothing there, and must not wait for it.  Returns the socket's number for :meth:`used`.
+        The callback may find nothing to read and must not wait.  Returns the socket's number for :meth:`used`.
         """
         fd = int(source.FD)
         if callback is None:
@@ -80,15 +90,15 @@ class Loop:
         return fd
 
     def used(self, number: int) -> None:
-        """Something was sent through this socket: ask it before the loop sleeps."""
+        """Note that something was sent through this socket: the loop asks it before it sleeps."""
         self._used.add(number)
 
     def on_readable(self, fd: int, callback: Callback | None) -> None:
-        """Call back while ``fd`` has something to read; ``None`` takes the callback away."""
+        """Call back while ``fd`` has something to read; ``None`` removes the callback."""
         self._set(self._readers, fd, callback)
 
     def on_writable(self, fd: int, callback: Callback | None) -> None:
-        """Call back while ``fd`` can be written to; ``None`` takes the callback away."""
+        """Call back while ``fd`` can be written to; ``None`` removes the callback."""
         self._set(self._writers, fd, callback)
 
     def _set(self, table: dict[int, Callback], fd: int, callback: Callback | None) -> None:
@@ -106,7 +116,7 @@ class Loop:
             self._epoll.modify(fd, after)
         else:
             self._epoll.unregister(fd)
-            self._gone.add(fd)
+            self._removed.add(fd)
 
     def _mask(self, fd: int) -> int:
         return (select.EPOLLIN if fd in self._readers else 0) | (select.EPOLLOUT if fd in self._writers else 0)
@@ -121,17 +131,19 @@ class Loop:
         """Call back every ``seconds`` until the loop stops."""
 
         def again() -> None:
-            callback()
-            self.call_later(seconds, again)
+            try:
+                callback()
+            finally:
+                self.call_later(seconds, again)
 
         self.call_later(seconds, again)
 
-    def at_turn_end(self, callback: Callback) -> None:
-        """Call back at the end of every turn: the place to flush what the turn collected."""
-        self._turn_end.append(callback)
+    def after_each_iteration(self, callback: Callback) -> None:
+        """Call back at the end of every iteration, to flush what the iteration collected."""
+        self._after_each.append(callback)
 
     def on_death(self, pid: int, callback: Callback) -> None:
-        """Call back once when the process ``pid`` ends, at once if it already has."""
+        """Call back once when the process ``pid`` has ended, at once if it ended before."""
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -165,19 +177,19 @@ class Loop:
         for number in dict.fromkeys(os.read(self._wake_read, 512)):
             callback = self._signals.get(number)
             if callback:
-                callback()
+                self._call(callback)
 
     def stop(self) -> None:
-        """End :meth:`run` after this turn."""
+        """End :meth:`run` after this iteration."""
         self._running = False
 
     def run(self) -> None:
-        """Turn until :meth:`stop`."""
+        """Iterate until :meth:`stop`."""
         self._running = True
         while self._running:
-            self.turn(60.0)
+            self.run_once(60.0)
 
-    def turn(self, longest: float) -> None:
+    def run_once(self, longest: float) -> None:
         """Wait at most ``longest`` seconds for something, then call back for all that is ready."""
         if self._timers:
             longest = min(longest, max(0.0, self._timers[0][0] - self.now()))
@@ -187,31 +199,51 @@ class Loop:
             happened = self._epoll.poll(0.0 if ready else longest)
         except InterruptedError:
             happened = []
-        self._gone.clear()
+        self._removed.clear()
         for fd, flags in happened:
             if fd in self._sockets:
                 if fd not in ready:
                     ready.append(fd)
-            elif fd not in self._gone:
-                self._call(fd, flags)
+            elif fd not in self._removed:
+                self._call_for(fd, flags)
         for fd in ready:
             known = self._sockets.get(fd)
             if known:
                 self._used.add(fd)
-                known[1]()
+                self._call(known[1])
         self._fire()
-        for callback in self._turn_end:
-            callback()
+        for callback in self._after_each:
+            self._call(callback)
 
-    def _call(self, fd: int, flags: int) -> None:
+    def _call_for(self, fd: int, flags: int) -> None:
         if flags & _NOT_WRITE:
             callback = self._readers.get(fd)
             if callback:
-                callback()
-        if flags & _NOT_READ and fd not in self._gone:
+                self._call(callback)
+        if flags & _NOT_READ and fd not in self._removed:
             callback = self._writers.get(fd)
             if callback:
-                callback()
+                self._call(callback)
+
+    def _call(self, callback: Callback) -> None:
+        try:
+            callback()
+        except Exception as problem:  # noqa: BLE001 - a programming error ends one callback, not the process
+            self.errors += 1
+            self._log_error(problem)
+            if self.on_error is not None:
+                self.on_error()
+
+    def _log_error(self, problem: Exception) -> None:
+        """Log the traceback, but of errors from one line of code only one a second."""
+        trace = problem.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        raised_at = (trace.tb_frame.f_code, trace.tb_lineno) if trace is not None else (type(problem), 0)
+        now = self.now()
+        if now - self._logged.get(raised_at, -_REPEAT_INTERVAL_S) >= _REPEAT_INTERVAL_S:
+            self._logged[raised_at] = now
+            logs.get_logger().error("a callback raised an exception", errors=self.errors, exc_info=problem)
 
     def _ready(self) -> list[int]:
         known, used = self._sockets, self._used
@@ -225,10 +257,10 @@ class Loop:
             timer = heapq.heappop(self._timers)[2]
             callback, timer.callback = timer.callback, None
             if callback:
-                callback()
+                self._call(callback)
 
     def close(self) -> None:
-        """Give the loop's own file descriptors back."""
+        """Close the loop's own file descriptors."""
         for pid in list(self._deaths):
             self.forget_death(pid)
         if self._wake_read >= 0:

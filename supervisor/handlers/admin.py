@@ -70,6 +70,7 @@ def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payloa
             **scheduler.counters,
             "bus_malformed": supervisor.bus.malformed,
             "bus_undeliverable": supervisor.bus.undeliverable,
+            "internal_errors": supervisor.errors.count + supervisor.loop.errors,
         },
     )
     supervisor.answer(peer, call.number, report)

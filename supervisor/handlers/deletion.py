@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.failures import Code, Failure, invalid
 from protocol.messages.model_files import Deleted, DeleteModel, Removed, RemoveFailed, StartRemoval
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, hub_cache, parse
 from protocol.runtime import logs
@@ -111,11 +111,11 @@ class Deletions:
         return bool(wanted.files or any(_has_partial_download(Path(each)) for each in wanted.repositories))
 
     def _step(self, supervisor: Supervisor, deletion: _Deletion, step: Callable[[Supervisor, _Deletion], None]) -> None:
-        """Go on, unless something is in the way: then it is told, and the rest of the model stays."""
+        """Do the next step of a deletion. If it raises, the deletion ends with that failure and the model stays."""
         try:
             step(supervisor, deletion)
-        except LemonbusError as problem:
-            self._end(supervisor, deletion, problem.failure)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the model must not stay "being deleted"
+            self._end(supervisor, deletion, supervisor.errors.failure_of(problem, model=deletion.entry.name))
 
     def _unload(self, supervisor: Supervisor, deletion: _Deletion) -> None:
         name = deletion.entry.name

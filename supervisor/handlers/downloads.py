@@ -109,12 +109,21 @@ def _job_ended(supervisor: Supervisor, job: str, why: str) -> None:
     if download is not None and download.result is not None:
         outcome: Pulled | Failure = download.result
         if isinstance(outcome, Pulled) and download.pending:
-            outcome = registration.try_register_downloaded(supervisor, download.pending) or outcome
+            outcome = _registered(supervisor, download.pending) or outcome
         _report_outcome(supervisor, download, outcome)
         _load_downloaded(supervisor, download.model, outcome)
         for follows in download.then:
             follows()
         supervisor.reconcile()
+
+
+def _registered(supervisor: Supervisor, entry: CatalogueEntry) -> Failure | None:
+    """Register a downloaded model; return the failure if that did not succeed."""
+    try:
+        registration.register_downloaded(supervisor, entry)
+    except Exception as problem:  # noqa: BLE001 - the calls that wait for the download must be answered
+        return supervisor.errors.failure_of(problem, model=entry.name)
+    return None
 
 
 def _report_outcome(supervisor: Supervisor, download: RunningDownload, outcome: Pulled | Failure) -> None:
@@ -135,8 +144,8 @@ def _load_downloaded(supervisor: Supervisor, model: str, outcome: Pulled | Failu
     if model in supervisor.scheduler.models and isinstance(outcome, Pulled):
         try:
             spec = resolve_target(supervisor, model, options).spec
-        except LemonbusError as problem:
-            outcome = problem.failure
+        except Exception as problem:  # noqa: BLE001 - the requests that wait for the model must be answered
+            outcome = supervisor.errors.failure_of(problem, model=model)
     failure = outcome if isinstance(outcome, Failure) else None
     supervisor.scheduler.fetched(model, spec, failure, supervisor.loop.now())
 

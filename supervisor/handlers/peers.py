@@ -36,10 +36,12 @@ def hello(supervisor: Supervisor, peer: str, message: Hello, _payload: bytes) ->
     supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid()))
     if message.role == "worker":
         supervisor.scheduler.hello(peer)
+        for greet in supervisor.on_worker_hello:
+            greet(peer)
         for gateway in supervisor.peers.of("gateway"):
             supervisor.bus.send(gateway, WorkerUp(peer, supervisor.endpoint(peer)))
     elif message.role == "gateway":
-        supervisor.gateway_is_well()
+        supervisor.gateway.reset_backoff()
         supervisor.loop.on_death(message.pid, partial(_gateway_gone, supervisor, peer))
         for worker in supervisor.peers.of("worker"):
             supervisor.bus.send(peer, WorkerUp(worker, supervisor.endpoint(worker)))

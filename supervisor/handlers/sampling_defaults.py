@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.peers import Hello, SamplingDefaults
+from protocol.messages.peers import SamplingDefaults
 from protocol.models.checkpoints import printable
 from protocol.models.sampling import (
     GetParams,
@@ -24,7 +24,6 @@ from protocol.models.sampling import (
     effective_params,
 )
 from protocol.runtime import logs
-from supervisor.handlers import peers
 from supervisor.models import state_files
 from supervisor.runtime.supervisor import Handler, Supervisor
 from workers.backends.registry import DESCRIPTORS
@@ -84,8 +83,17 @@ class SamplingDefaultsStore:
     # messages
 
     def handlers(self) -> dict[type, Handler]:
-        """Return what the messages mean; a worker that says hello is told what is set."""
-        return {GetParams: self._get, SetParams: self._set, Hello: self._hello}
+        """Return the handlers of the messages about sampling defaults."""
+        return {GetParams: self._get, SetParams: self._set}
+
+    def send_to_new_workers(self, supervisor: Supervisor) -> None:
+        """From now on send what is set to each worker that says Hello."""
+
+        def send(worker: str) -> None:
+            if self.values:
+                supervisor.bus.send(worker, SamplingDefaults(self.values))
+
+        supervisor.on_worker_hello.append(send)
 
     def _get(self, supervisor: Supervisor, peer: str, call: GetParams, _payload: bytes) -> None:
         supervisor.answer(peer, call.number, self.report())
@@ -96,8 +104,3 @@ class SamplingDefaultsStore:
             for worker in supervisor.peers.of("worker"):
                 supervisor.bus.send(worker, SamplingDefaults(self.values))
         supervisor.answer(peer, call.number, self.report())
-
-    def _hello(self, supervisor: Supervisor, peer: str, message: Hello, payload: bytes) -> None:
-        peers.hello(supervisor, peer, message, payload)
-        if message.role == "worker" and self.values:
-            supervisor.bus.send(peer, SamplingDefaults(self.values))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
-from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.failures import Code, Failure, invalid
 from protocol.messages.model_files import Registration
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, parse, printable
 from protocol.runtime import logs
@@ -113,12 +113,3 @@ def unloadable_reason(recipe: str, path: str) -> str:
         return f"is no ONNX model, which recipe {recipe} needs" if name.endswith((".gguf", ".bin")) else ""
     what, *ends = _FILE_KINDS.get(recipe, ("", ""))
     return "" if name.endswith(tuple(ends)) else f"is no {what}, which recipe {recipe} needs"
-
-
-def try_register_downloaded(supervisor: Supervisor, entry: CatalogueEntry) -> Failure | None:
-    """Register a model; return what was in the way."""
-    try:
-        register_downloaded(supervisor, entry)
-    except LemonbusError as problem:
-        return problem.failure
-    return None

@@ -51,7 +51,7 @@ class GracefulShutdown:
         supervisor = self._supervisor
         if not supervisor.scheduler.closing:
             return
-        if supervisor.gateway is None:
+        if supervisor.gateway.child is None:
             self._shut()
         if supervisor.scheduler.granted == 0:
             self._stop_rest()
@@ -60,9 +60,9 @@ class GracefulShutdown:
 
     def _stop_rest(self) -> None:
         supervisor = self._supervisor
-        if not self._gateway_told and supervisor.gateway is not None:
+        if not self._gateway_told and supervisor.gateway.child is not None:
             self._gateway_told = True
-            supervisor.processes.terminate(supervisor.gateway)
+            supervisor.processes.terminate(supervisor.gateway.child)
         for process in supervisor.scheduler.workers.values():
             if process.state is WorkerState.SPAWNED:
                 supervisor.scheduler.kill_worker(process)
@@ -75,8 +75,8 @@ class GracefulShutdown:
         log.warning("grace is over", granted=supervisor.scheduler.running)
         for worker in supervisor.peers.of("worker"):
             supervisor.bus.send(worker, Shutdown(0.0, "grace is over"))
-        if supervisor.gateway is not None:
-            supervisor.processes.terminate(supervisor.gateway)
+        if supervisor.gateway.child is not None:
+            supervisor.processes.terminate(supervisor.gateway.child)
         supervisor.loop.call_later(_KILL_DELAY_S, supervisor.processes.kill_all)
 
     def _shut(self) -> None:

@@ -20,7 +20,8 @@ import msgspec
 
 from protocol import ids
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
 from protocol.messages.admin import CallResult, OptionValue, StatsReport
 from protocol.messages.leases import LeaseEnded, LeaseUsed
 from protocol.messages.peers import Hello, Ping, Pong, WorkerGone
@@ -42,10 +43,13 @@ from protocol.wire.endpoints import events, runs
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.download_registry import DownloadRegistry
+from supervisor.runtime.gateway_process import ROLE as GATEWAY_MASTER
+from supervisor.runtime.gateway_process import GatewayProcess
+from supervisor.runtime.internal_errors import InternalErrors
 from supervisor.runtime.logbook import LogBook
 from supervisor.runtime.peers import PeerRegistry
 from supervisor.runtime.processes import ChildProcess, ChildProcesses
-from supervisor.scheduler.backoff import Backoff, BackoffPolicy
+from supervisor.scheduler.backoff import BackoffPolicy
 from supervisor.scheduler.effects import (
     AnswerCall,
     Effect,
@@ -84,6 +88,7 @@ class Supervisor:
         self.process_context = process_context
         self.loop = loop
         self.listen_fd = listen_fd
+        self.errors = InternalErrors()
         self.started_at = loop.now()
         self.models = ModelRegistry(settings)
         self.logbook = LogBook(process_context.boot, settings.log_retained)
@@ -104,7 +109,9 @@ class Supervisor:
         )
         self.scheduler = Scheduler(limits, lambda: ids.peer_id("worker"))
         self.worker_processes: dict[str, ChildProcess] = {}
-        self.gateway: ChildProcess | None = None
+        self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd)
+        self.gateway.closing = lambda: self.scheduler.closing
+        self.gateway.on_ended = self._gateway_ended
         self.running_names: dict[str, str] = {}
         """What clients call a model that runs → its name: not looked up on the disk again."""
         self.options_after_fetch: dict[str, dict[str, OptionValue]] = {}
@@ -113,13 +120,14 @@ class Supervisor:
         """What job processes that are being started are to do, by job."""
         self.stats = StatsReport()
         self.stats_by_model: dict[str, StatsReport] = {}
+        self.on_worker_hello: list[Callable[[str], None]] = []
+        """Called with the name of each worker that has said Hello."""
         self.on_process_ended: Callable[[], None] = lambda: None
         """Called when a process has ended: the house may be empty now."""
         self.fetch: Callable[[str], None] = lambda _model: None
         self._grants: dict[str, list[GrantedAttempt]] = {}
         """What gateways are still to be told, by gateway."""
         self._handlers: dict[type, Handler] = {}
-        self._gateway_backoff = Backoff(BackoffPolicy(0.1, 5.0, 10**6, 60.0))
         self._pings = itertools.count()
         self._own_calls = itertools.count(1)
         self._results: dict[int, Callable[[object], None]] = {}
@@ -133,42 +141,35 @@ class Supervisor:
         logs.set_sink(self._logged)
         self.loop.every(RECONCILE_INTERVAL_S, self.reconcile)
         self.loop.every(PING_INTERVAL_S, self._ping)
-        self.loop.at_turn_end(self._spread_logs)
-        self._start_gateway()
+        self.loop.after_each_iteration(self._spread_logs)
+        self.gateway.start()
         self.reconcile()
 
     def reconcile(self) -> None:
-        """Let the scheduler do what the present state allows, and do it."""
+        """Let the scheduler do what the present state allows, and carry out its effects."""
         while self.models.problems:
             log.warning("model files", problem=self.models.problems.pop(0))
-        self.scheduler.reconcile(self.loop.now())
+        self._reconcile(self.scheduler.reconcile)
+
+    def _reconcile(self, decide: Callable[[float], None]) -> None:
+        """Let the scheduler decide; what it decided before it raised is carried out too, or peers would wait for it."""
+        try:
+            decide(self.loop.now())
+        except Exception as problem:  # noqa: BLE001 - logged and counted; the next event tries again
+            self.scheduler.settled = False
+            self.errors.failure_of(problem, where="scheduler")
         self.perform(self.scheduler.effects())
 
-    def _start_gateway(self) -> None:
-        """Start gunicorn with the listener that we keep, so that no connection is refused meanwhile."""
-        if not self.scheduler.closing:
-            extra = {"LEMONBUS_LISTEN_FD": str(self.listen_fd)}
-            self.gateway = self.processes.start("gateway", "gateway", self._gateway_died, extra, [self.listen_fd])
-
-    def _gateway_died(self, why: str) -> None:
-        self.gateway = None
-        if not self.scheduler.closing:
-            self._gateway_backoff.load_failed(Failure(Code.INTERNAL, why), self.loop.now())
-            pause = self._gateway_backoff.pause(self.loop.now())
-            log.error("gateway died", why=why, restart_in=pause)
-            self.loop.call_later(pause, self._start_gateway)
+    def _gateway_ended(self) -> None:
         self.on_process_ended()
-
-    def gateway_is_well(self) -> None:
-        """Forgive the gateway its earlier deaths."""
-        self._gateway_backoff.ready()
 
     def _ping(self) -> None:
         for peer in self.peers.silent(self.loop.now()):
             self.kill_peer(peer.id, "it does not answer")
         number = next(self._pings)
         for peer in self.peers.all():
-            self.bus.send(peer.id, Ping(number))
+            if peer.role != GATEWAY_MASTER:  # it is not on the bus; its heartbeats come through a pipe
+                self.bus.send(peer.id, Ping(number))
 
     def _overflow(self, peer: str) -> None:
         self.kill_peer(peer, "it does not read")
@@ -200,19 +201,29 @@ class Supervisor:
             return
         try:
             handler(self, peer, message, payload)
-        except LemonbusError as problem:
-            self.refuse(peer, getattr(message, "number", 0), problem.failure)
-        except OSError as problem:
-            # A disk may say anything at any time: that is the end of what was asked for, not of the house.
-            log.exception("a message could not be handled", message=type(message).__name__, peer=peer)
-            reason = f"the server could not do that: {problem.strerror or type(problem).__name__}"
-            asked = getattr(message, "number", 0), getattr(message, "attempt", 0)
-            self.bus.send(peer, Refused(*asked, Failure(Code.INTERNAL, reason, detail=str(problem))))
+        except Exception as problem:  # noqa: BLE001 - the message has failed, not the supervisor
+            self._handler_failed(peer, message, problem)
         if type(message) in _SETTLED_MESSAGES:
-            self.scheduler.reconcile_unless_settled(self.loop.now())
-            self.perform(self.scheduler.effects())
+            self._reconcile(self.scheduler.reconcile_unless_settled)
         else:
             self.reconcile()
+
+    def _handler_failed(self, peer: str, message: Any, problem: Exception) -> None:
+        """Answer a gateway's message whose handler raised, and undo what a failed request has left in the scheduler."""
+        context = {"message": type(message).__name__, "peer": peer}
+        label = getattr(message, "label", "")
+        failure = self.errors.failure_of(problem, **context, **({"request_id": label} if label else {}))
+        known = self.peers.get(peer)
+        if known is None or known.role != "gateway":
+            return
+        attempt = 0
+        if isinstance(message, SubmitRequest):
+            attempt = message.attempt
+            try:
+                self.scheduler.cancelled(RequestKey(peer, message.number, attempt), Code.INTERNAL)
+            except Exception as other:  # noqa: BLE001 - counted; the client is answered all the same
+                self.errors.failure_of(other, **context)
+        self.bus.send(peer, Refused(getattr(message, "number", 0), attempt, failure))
 
     def answer(self, peer: str, number: int, report: object) -> None:
         """Answer a call."""
@@ -238,23 +249,29 @@ class Supervisor:
     def perform(self, effects: list[Effect]) -> None:
         """Do what the scheduler wants done."""
         for effect in effects:
-            match effect:
-                case SendMessage(peer, message, payload):
-                    self._send(peer, message, payload)
-                case NotifyGrant(gateway, grant):
-                    self._tell(gateway, grant)
-                case AnswerCall(peer, number, report):
-                    self._report(peer, number, report)
-                case SpawnWorker(worker):
-                    self._spawn(worker)
-                case KillWorker(worker):
-                    self._kill(worker)
-                case KillAfter(worker, seconds):
-                    self.loop.call_later(seconds, partial(self._kill, worker))
-                case FetchModel(model):
-                    self.fetch(model)
-                case LogDecision(level, event, fields):
-                    getattr(log, level)(event, **fields)
+            try:
+                self._perform(effect)
+            except Exception as problem:  # noqa: BLE001 - the other effects are carried out all the same
+                self.errors.failure_of(problem, effect=type(effect).__name__)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case SendMessage(peer, message, payload):
+                self._send(peer, message, payload)
+            case NotifyGrant(gateway, grant):
+                self._tell(gateway, grant)
+            case AnswerCall(peer, number, report):
+                self._report(peer, number, report)
+            case SpawnWorker(worker):
+                self._spawn(worker)
+            case KillWorker(worker):
+                self._kill(worker)
+            case KillAfter(worker, seconds):
+                self.loop.call_later(seconds, partial(self._kill, worker))
+            case FetchModel(model):
+                self.fetch(model)
+            case LogDecision(level, event, fields):
+                getattr(log, level)(event, **fields)
 
     def _send(self, peer: str, message: Any, payload: bytes) -> None:
         if peer:
@@ -307,8 +324,13 @@ class Supervisor:
         self._tell_all()
         for gateway in self.peers.of("gateway"):
             self.bus.send(gateway, WorkerGone(worker, self.endpoint(worker), failure))
-        for endpoint in (self.endpoint(worker), runs(self.process_context.runtime, self.process_context.boot, worker)):
-            Path(endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
-        self.scheduler.worker_gone(worker, failure, self.loop.now())
-        self.reconcile()
-        self.on_process_ended()
+        try:
+            self.scheduler.worker_gone(worker, failure, self.loop.now())
+        finally:
+            self.reconcile()
+            self.on_process_ended()
+            for endpoint in (
+                self.endpoint(worker),
+                runs(self.process_context.runtime, self.process_context.boot, worker),
+            ):
+                Path(endpoint.removeprefix("ipc://")).unlink(missing_ok=True)

@@ -71,3 +71,17 @@ def test_a_stopped_worker_slows_no_other_process(server: LemonbusServer) -> None
     assert stream.error["model"] == LOOP
     server.wait_loaded(LOOP)
     assert server.client.chat(LOOP, max_tokens=20).text == CHAT_TEXT
+
+
+def test_a_stopped_gunicorn_master_is_replaced(server: LemonbusServer) -> None:
+    """Without it nothing replaces a gateway worker that ends, and then ``/live`` is never answered."""
+    master = server.gateway_master()
+    with processes.stopped(master):
+        for gateway in server.gateway_pids():
+            processes.kill(gateway)
+        wait_for(lambda: not processes.alive(master), "the stopped master is ended", CUT_OFF)
+    wait_for(lambda: server.gateway_master() not in (0, master), "another master", CUT_OFF)
+    wait_for(lambda: len(server.gateway_pids()) == 2, "its gateways serve")
+    assert server.client.get("/live").status == 200
+    (shown,) = [peer["pid"] for peer in server.state()["processes"] if peer["role"] == "gateway_master"]
+    assert shown == server.gateway_master()

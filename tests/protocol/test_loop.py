@@ -7,13 +7,26 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import msgspec
 import pytest
 import zmq
 
+from protocol.runtime import logs
 from protocol.runtime.loop import Loop, is_alive
 
 DEADLINE = 5.0
+
+
+@pytest.fixture
+def log_records() -> Iterator[list[dict[str, Any]]]:
+    """The log records of this process, as they go to the sink."""
+    records: list[dict[str, Any]] = []
+    logs.configure("test", "info", "json")
+    logs.set_sink(lambda line: records.append(msgspec.json.decode(line)))
+    yield records
+    logs.set_sink(None)
 
 
 @pytest.fixture
@@ -23,11 +36,11 @@ def loop() -> Iterator[Loop]:
     made.close()
 
 
-def turn_until(loop: Loop, condition: Callable[[], object]) -> None:
+def run_until(loop: Loop, condition: Callable[[], object]) -> None:
     end = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < end, "it did not happen"
-        loop.turn(0.1)
+        loop.run_once(0.1)
 
 
 @pytest.fixture
@@ -50,7 +63,7 @@ def test_a_socket_is_read_as_long_as_there_is_something(
     loop.on_socket(one, lambda: got.append(one.recv(zmq.NOBLOCK)))
     for number in range(5):
         other.send(b"%d" % number)
-    turn_until(loop, lambda: len(got) == 5)
+    run_until(loop, lambda: len(got) == 5)
     assert got == [b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -67,34 +80,32 @@ def test_what_arrives_while_a_socket_is_being_read_is_not_missed(
 
     loop.on_socket(one, read)
     other.send(b"first")
-    turn_until(loop, lambda: len(got) == 100)
+    run_until(loop, lambda: len(got) == 100)
 
 
-def test_what_was_sent_to_a_socket_by_its_own_answer_is_read_without_waiting(
+def test_a_message_whose_edge_a_send_consumed_is_read_without_waiting(
     loop: Loop, pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]]
 ) -> None:
     """A send can eat the edge that announces a message: the loop must ask before it sleeps."""
     one, other = pair
     got: list[bytes] = []
     number = loop.on_socket(one, lambda: got.append(one.recv(zmq.NOBLOCK)))
-    loop.turn(0.0)
+    loop.run_once(0.0)
     other.send(b"here")
     assert one.get(zmq.EVENTS) & zmq.POLLIN  # as a send may do: the edge is gone
     loop.used(number)
     began = time.monotonic()
-    loop.turn(DEADLINE)
+    loop.run_once(DEADLINE)
     assert got == [b"here"]
     assert time.monotonic() - began < DEADLINE
 
 
-def test_a_socket_that_was_taken_away_is_not_read(
-    loop: Loop, pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]]
-) -> None:
+def test_a_removed_socket_is_not_read(loop: Loop, pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]]) -> None:
     one, other = pair
     loop.on_socket(one, lambda: pytest.fail("read"))
     loop.on_socket(one, None)
     other.send(b"x")
-    loop.turn(0.01)
+    loop.run_once(0.01)
 
 
 def test_timers_fire_in_order_and_not_when_cancelled(loop: Loop) -> None:
@@ -102,21 +113,21 @@ def test_timers_fire_in_order_and_not_when_cancelled(loop: Loop) -> None:
     loop.call_later(0.02, lambda: fired.append("second"))
     loop.call_later(0.0, lambda: fired.append("first"))
     loop.call_later(0.01, lambda: fired.append("never")).cancel()
-    turn_until(loop, lambda: len(fired) == 2)
+    run_until(loop, lambda: len(fired) == 2)
     assert fired == ["first", "second"]
 
 
-def test_a_timer_that_is_near_does_not_spin(loop: Loop) -> None:
-    turns: list[int] = []
+def test_a_timer_that_is_due_soon_causes_no_busy_loop(loop: Loop) -> None:
+    iterations: list[int] = []
     fired: list[int] = []
-    loop.at_turn_end(lambda: turns.append(1))
+    loop.after_each_iteration(lambda: iterations.append(1))
     loop.call_later(0.05, lambda: fired.append(1))
-    turn_until(loop, lambda: fired)
-    assert len(turns) <= 5
+    run_until(loop, lambda: fired)
+    assert len(iterations) <= 5
 
 
-def test_a_descriptor_taken_away_and_given_out_again_in_one_turn_is_not_mistaken(loop: Loop) -> None:
-    """Two pipes are ready; the first one's reader closes the second, whose number somebody else gets."""
+def test_a_descriptor_that_is_closed_and_reused_in_one_iteration_is_not_mistaken(loop: Loop) -> None:
+    """Two pipes are ready; the first one's reader closes the second, whose number is used again."""
     first, feed_first = os.pipe()
     second, feed_second = os.pipe()
     mistaken: list[int] = []
@@ -137,8 +148,8 @@ def test_a_descriptor_taken_away_and_given_out_again_in_one_turn_is_not_mistaken
     loop.on_readable(second, swap(second, first))
     os.write(feed_first, b"x")
     os.write(feed_second, b"x")
-    loop.turn(DEADLINE)
-    loop.turn(0.0)
+    loop.run_once(DEADLINE)
+    loop.run_once(0.0)
     assert made
     assert not mistaken
     for fd in {first, second, feed_first, feed_second, *made}:
@@ -146,19 +157,19 @@ def test_a_descriptor_taken_away_and_given_out_again_in_one_turn_is_not_mistaken
         os.close(fd)
 
 
-def test_a_death_is_told_once_and_at_once_if_it_was_before(loop: Loop) -> None:
+def test_an_ended_process_is_reported_once_and_at_once_if_it_ended_before(loop: Loop) -> None:
     told: list[str] = []
     child = subprocess.Popen(["sleep", "60"])
     loop.on_death(child.pid, lambda: told.append("died"))
-    loop.turn(0.01)
+    loop.run_once(0.01)
     assert not told
     assert is_alive(child.pid)
     child.kill()
-    turn_until(loop, lambda: told)
+    run_until(loop, lambda: told)
     assert not is_alive(child.pid)
     child.wait()
     loop.on_death(child.pid, lambda: told.append("long ago"))
-    turn_until(loop, lambda: len(told) == 2)
+    run_until(loop, lambda: len(told) == 2)
     assert told == ["died", "long ago"]
 
 
@@ -168,7 +179,7 @@ def test_a_cancelled_death_callback_is_not_called(loop: Loop) -> None:
     loop.forget_death(child.pid)
     child.kill()
     child.wait()
-    loop.turn(0.01)
+    loop.run_once(0.01)
 
 
 def test_a_signal_wakes_the_loop(loop: Loop) -> None:
@@ -176,13 +187,66 @@ def test_a_signal_wakes_the_loop(loop: Loop) -> None:
     before = signal.getsignal(signal.SIGUSR1)
     loop.on_signal(signal.SIGUSR1, lambda: heard.append(1))
     loop.call_later(0.0, lambda: os.kill(os.getpid(), signal.SIGUSR1))
-    turn_until(loop, lambda: heard)
+    run_until(loop, lambda: heard)
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_run_ends_with_stop_after_the_turn(loop: Loop) -> None:
+def test_run_returns_after_the_iteration_that_called_stop(loop: Loop) -> None:
     ends: list[int] = []
-    loop.at_turn_end(lambda: ends.append(1))
+    loop.after_each_iteration(lambda: ends.append(1))
     loop.call_later(0.0, loop.stop)
     loop.run()
     assert ends
+
+
+def fails() -> None:
+    raise RuntimeError("a programming error")
+
+
+def test_an_exception_in_a_callback_is_logged_with_its_traceback_and_counted(
+    loop: Loop, pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]], log_records: list[dict[str, Any]]
+) -> None:
+    """Sockets, descriptors, processes, signals, timers and the end of an iteration: the loop goes on after each."""
+    one, other = pair
+    later: list[str] = []
+
+    def read_and_fail() -> None:
+        one.recv(zmq.NOBLOCK)
+        fails()
+
+    def read_pipe_and_fail() -> None:
+        os.read(readable, 1)
+        fails()
+
+    readable, writable = os.pipe()
+    loop.on_socket(one, read_and_fail)
+    loop.on_readable(readable, read_pipe_and_fail)
+    child = subprocess.Popen(["true"])
+    loop.on_death(child.pid, fails)
+    loop.call_later(0.0, fails)
+    loop.every(0.01, fails)
+    loop.after_each_iteration(lambda: later.append("iteration"))
+    other.send(b"x")
+    os.write(writable, b"x")
+    run_until(loop, lambda: loop.errors >= 6)
+    child.wait()
+    assert later
+    ((event, trace),) = {(record["event"], "a programming error" in record["exception"]) for record in log_records}
+    assert (event, trace) == ("a callback raised an exception", True)
+    assert len(log_records) < loop.errors, "errors of one line of code are logged once a second"
+    for fd in (readable, writable):
+        loop.on_readable(fd, None)
+        os.close(fd)
+
+
+def test_a_timer_that_repeats_is_set_again_after_its_callback_raised(loop: Loop) -> None:
+    loop.every(0.001, fails)
+    run_until(loop, lambda: loop.errors >= 3)
+
+
+def test_the_process_may_end_itself_when_a_callback_raises(loop: Loop) -> None:
+    told: list[int] = []
+    loop.on_error = lambda: told.append(loop.errors)
+    loop.call_later(0.0, fails)
+    run_until(loop, lambda: told)
+    assert told == [1]

@@ -15,16 +15,19 @@ import pytest
 from protocol import ids
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.admin import GetHealth, Peer
+from protocol.messages.admin import CallResult, GetHealth, Peer
+from protocol.messages.model_files import DeleteModel
 from protocol.messages.work import Refused, SubmitRequest
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.handlers import downloads
+from supervisor.handlers.deletion import Deletions
 from supervisor.runtime import jobs, processes
 from supervisor.runtime.download_registry import DownloadWaiter
+from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.supervisor import Supervisor
-from supervisor.scheduler.effects import SpawnWorker
+from supervisor.scheduler.effects import AnswerCall, FetchModel, SpawnWorker
 
 
 @pytest.fixture
@@ -51,6 +54,7 @@ def supervisor() -> Iterator[Supervisor]:
     [
         (OSError(errno.EIO, os.strerror(errno.EIO), "/secret/place"), "Input/output error"),
         (Failure(Code.CONFLICT, "no, not now").raised(), "no, not now"),
+        (RuntimeError("/secret/place"), "an internal error"),
     ],
 )
 def test_a_failed_call_affects_no_other(
@@ -74,10 +78,69 @@ def test_a_failed_call_affects_no_other(
     supervisor._received("g1", message, b"")
     ((peer, answer),) = sent
     assert (peer, type(answer), answer.number) == ("g1", Refused, 7)
-    assert answer.attempt == (attempt if isinstance(problem, OSError) else 0)
+    assert answer.attempt == attempt
+    assert supervisor.errors.count == isinstance(problem, RuntimeError)
+    if isinstance(problem, RuntimeError):
+        assert answer.failure.code is Code.INTERNAL
+        assert "RuntimeError: /secret/place" in answer.failure.detail, "for the log of the gateway"
     assert said in answer.failure.message
     assert "/secret" not in answer.failure.message
     assert went_on
+
+
+def test_an_exception_in_the_scheduler_is_counted_and_what_it_decided_is_carried_out(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[str, Any]] = []
+    monkeypatch.setattr(supervisor.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
+
+    def fails(_now: float) -> None:
+        supervisor.scheduler.emit(AnswerCall("g1", 3, []))
+        raise KeyError("half way")
+
+    monkeypatch.setattr(supervisor.scheduler, "reconcile", fails)
+    supervisor.reconcile()
+    assert sent == [("g1", CallResult(3))]
+    assert supervisor.errors.count == 1
+    assert not supervisor.scheduler.settled, "the next event looks at everything again"
+
+
+def test_an_effect_that_cannot_be_carried_out_stops_no_other(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[str, Any]] = []
+    monkeypatch.setattr(supervisor.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
+    monkeypatch.setattr(supervisor, "fetch", lambda _model: {}["nothing"])
+    supervisor.perform([FetchModel("m"), AnswerCall("g1", 3, [])])
+    assert sent == [("g1", CallResult(3))]
+    assert supervisor.errors.count == 1
+
+
+def test_two_handlers_of_one_message_are_an_error() -> None:
+    assert merge_handlers([{GetHealth: len}, {SubmitRequest: len}]) == {GetHealth: len, SubmitRequest: len}
+    with pytest.raises(TypeError, match="GetHealth has two handlers: len and print"):
+        merge_handlers([{GetHealth: len}, {GetHealth: print}])
+
+
+def test_a_deletion_whose_step_raises_ends_and_its_model_can_be_used_again(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[str, Any]] = []
+    name = "SmolLM2-135M-Instruct-GGUF"
+    monkeypatch.setattr(supervisor.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
+    deletions = Deletions()
+    monkeypatch.setattr(deletions, "_known", lambda *_: True)
+    for problem in (OSError(errno.EIO, os.strerror(errno.EIO)), RuntimeError("half way")):
+
+        def fails(*_: object, problem: Exception = problem) -> None:
+            raise problem
+
+        monkeypatch.setattr(supervisor.models, "others", fails)
+        deletions.handlers()[DeleteModel](supervisor, "g1", DeleteModel(5, name), b"")
+        assert supervisor.models.deleting == set()
+        peer, answer = sent.pop()
+        assert (peer, type(answer), answer.failure.code) == ("g1", Refused, Code.INTERNAL)
+    assert supervisor.models.resolve(name).name == name
 
 
 @pytest.fixture
@@ -94,7 +157,7 @@ def test_a_job_that_cannot_be_started_has_died(supervisor: Supervisor) -> None:
     job, child = jobs.start(supervisor, "x", lambda _supervisor, job, why: ended.append((job, why)))
     supervisor.processes.kill(child)
     assert (child.pid, ended) == (0, [])
-    supervisor.loop.turn(0.0)
+    supervisor.loop.run_once(0.0)
     assert ended == [(job, "it could not be started: Resource temporarily unavailable")]
 
 
@@ -106,7 +169,7 @@ def test_a_worker_that_cannot_be_started_has_died(supervisor: Supervisor, monkey
     )
     monkeypatch.setattr(supervisor.scheduler, "reconcile", lambda _now: None)
     supervisor.perform([SpawnWorker("w1")])
-    supervisor.loop.turn(0.0)
+    supervisor.loop.run_once(0.0)
     ((worker, failure),) = gone
     assert worker == "w1"
     assert "could not be started: Resource temporarily unavailable" in failure.message

@@ -62,7 +62,7 @@ class EngineOutput:
         while not condition():
             assert time.monotonic() < end, self.log.lines
             self.loop.time += OUTPUT_BATCH_DELAY_S
-            self.loop.turn(0.01)
+            self.loop.run_once(0.01)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def engine() -> Iterator[EngineOutput]:
 def test_a_line_is_of_the_only_request(engine: EngineOutput) -> None:
     engine.running = "a"
     engine.says("half a ")
-    engine.loop.turn(0.05)
+    engine.loop.run_once(0.05)
     assert engine.log.lines == []
     engine.says("line\nand another\n")
     engine.until(lambda: len(engine.log.lines) == 2)
@@ -90,7 +90,7 @@ def test_lines_of_concurrent_requests_are_attributed_to_none(engine: EngineOutpu
     engine.until(lambda: engine.log.lines)
     for number in range(2, 7):
         engine.says(f"{number}\n")
-        engine.loop.turn(0.0)
+        engine.loop.run_once(0.0)
     assert engine.log.lines == [("1", "")], "they wait for each other"
     engine.until(lambda: len(engine.log.lines) == 6)
     assert [label for _, label in engine.log.lines] == [""] * 6
@@ -112,6 +112,6 @@ def test_what_a_dead_engine_wrote_is_read_at_once(engine: EngineOutput) -> None:
     assert [text for text, _ in engine.log.lines] == ["1", "its last words", "unfinished"]
     asked = engine.asked
     engine.loop.time += OUTPUT_BATCH_DELAY_S
-    engine.loop.turn(0.0)
+    engine.loop.run_once(0.0)
     assert engine.asked == asked, "nobody reads it any more"
     assert list(engine.pump.last) == ["1", "its last words", "unfinished"]

@@ -68,7 +68,7 @@ class StreamLoop:
         end = time.monotonic() + DEADLINE
         while not happened():
             assert time.monotonic() < end
-            self.loop.turn(0.01)
+            self.loop.run_once(0.01)
 
     def say(self, data: bytes) -> None:
         """Send it to everybody, and wait until everybody has it."""

@@ -40,6 +40,7 @@ class JobProcess:
         self.settings = self._context.settings()
         logs.configure("job", self.settings.log_level, self.settings.log_format)
         self.loop = Loop()
+        self.loop.on_error = self._give_up
         # At once: nobody waits for the result any more, and what this process started dies with it.
         self.loop.on_death(self._context.supervisor, lambda: os._exit(1))
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -101,6 +102,11 @@ class JobProcess:
     def _flush(self) -> None:
         while self._records:
             self.bus.log(self._records.popleft())
+
+    def _give_up(self) -> None:
+        """End a job whose callback raised: the supervisor learns of it by the process's end, and answers its caller."""
+        self._flush()
+        os._exit(1)
 
     def run(self) -> None:
         """Introduce this process, turn until :meth:`Loop.stop`, and end the process."""

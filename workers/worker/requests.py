@@ -63,7 +63,7 @@ class WorkerRequests:
         """Half of the engine's slots."""
         self._logs_outcomes = settings.log_level in ("debug", "trace")
         bus.on_subscription = self._subscription
-        loop.at_turn_end(self._turn_end)
+        loop.after_each_iteration(self._turn_end)
 
     def __len__(self) -> int:
         """Return how many have not ended."""
