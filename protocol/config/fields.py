@@ -26,6 +26,7 @@ SECRET_SETTINGS: Final = frozenset({"api_key"})
 _EXPECTED: Final = {
     "allowed_hosts": "a list of names of hosts, without ports",
     "host": "an IP address or a host name",
+    "engine_file_dirs": "a list of absolute directories",
     "backend_releases": "a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST",
     "release_mirror": "an http or https address",
 }

@@ -78,6 +78,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Backend of llamacpp models: ``cpu`` (ours), ``system`` (a llama-server of yours), or an installed one."""
     llamacpp_args: str = ""
     """More arguments for every llama-server."""
+    engine_file_dirs: list[Annotated[str, Meta(pattern="^/")]] = []
+    """Directories with files that clients may name in an engine's arguments (``--lora FILE``), beside
+    ``extra_models_dir`` and the hub's cache."""
     llama_server: NonEmptyText = "llama-server"
     """The ``system`` backend's executable: a name on PATH or a path."""
     sdcpp_backend: str = "cpu"

@@ -51,6 +51,26 @@ class NpuSharing(enum.StrEnum):
     """One model of each type is on it, and nobody who wants to be alone."""
 
 
+class FlagFiles(enum.StrEnum):
+    """Which files the value of an engine's flag names."""
+
+    NONE = ""
+    ONE = "one"
+    SEVERAL = "several"
+    """With commas between."""
+    SCALED = "scaled"
+    """With commas between, each followed by a colon and a number."""
+
+
+class ClientFlag(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A flag of an engine that a client may send with a load, under all of its names."""
+
+    names: list[str]
+    pattern: str = ""
+    """Regular expression that the whole value must match; empty: the flag has no value."""
+    files: FlagFiles = FlagFiles.NONE
+
+
 class LoadOption(msgspec.Struct, frozen=True, omit_defaults=True):
     """One load option: its name in requests and ``recipe_options.json``, its type and bounds."""
 
@@ -112,11 +132,13 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     backends: list[BackendDescriptor]
     options: list[LoadOption]
     forbidden_flags: list[str]
-    """Flags of the engine that ``*_args`` may not contain: we set them."""
+    """Flags of the engine that ``*_args`` may never contain: lemonbus sets them."""
     serves: dict[str, list[str]]
     """Model type → endpoints of the middle language (``chat/completions``, …)."""
     idle_check: dict[str, str]
     """Endpoint → :class:`IdleCheck`."""
+    client_flags: list[ClientFlag] = []
+    """Flags of the engine that a client's ``*_args`` may contain; the administrator's may contain others too."""
     restartable: bool = False
     """Whether its engine keeps nothing between requests: one that does not stop for a client that is gone is restarted."""
     silence_by_cpu: bool = True

@@ -7,7 +7,7 @@ file is reported and left out, so that a typing error there costs one option and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,21 +16,34 @@ import msgspec
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import OptionValue
+from protocol.models import checkpoints
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import LoadOption, RecipeDescriptor
 from supervisor.models import state_files
+from workers.backends.client_arguments import check_client_arguments
 from workers.backends.registry import ARGUMENT_CHECKS, DESCRIPTORS
 
 FILE: Final = "recipe_options.json"
 Options = dict[str, OptionValue]
 
 
-def check(descriptor: RecipeDescriptor, given: Mapping[str, Any]) -> Options:
-    """Return the options as the recipe knows them; raises ``invalid_request`` naming the wrong one."""
-    return {name: _checked(descriptor, name, value) for name, value in given.items()}
+def file_directories(settings: Settings) -> list[str]:
+    """Return the directories whose files a client may name in an engine's arguments."""
+    return [*filter(None, [settings.extra_models_dir]), str(checkpoints.hub_cache()), *settings.engine_file_dirs]
 
 
-def _checked(descriptor: RecipeDescriptor, name: str, value: Any) -> OptionValue:
+def check(descriptor: RecipeDescriptor, given: Mapping[str, Any], directories: Sequence[str] = ()) -> Options:
+    """Return a client's options as the recipe knows them; raises ``invalid_request`` naming the wrong one.
+
+    ``directories``: see :func:`file_directories`.
+    """
+    return {name: _checked(descriptor, name, value, directories) for name, value in given.items()}
+
+
+def _checked(
+    descriptor: RecipeDescriptor, name: str, value: Any, directories: Sequence[str] | None = None
+) -> OptionValue:
+    """Return an option as the recipe knows it; without ``directories`` it is the administrator's, else a client's."""
     option = descriptor.option(name)
     if option is None:
         known = ", ".join(option.name for option in descriptor.options)
@@ -42,7 +55,9 @@ def _checked(descriptor: RecipeDescriptor, name: str, value: Any) -> OptionValue
     if not isinstance(value, str):
         raise invalid(f"{name} must be a string, not {_word(value)}", name)
     if option.kind == "args":
-        ARGUMENT_CHECKS[name](value)
+        words = ARGUMENT_CHECKS[name](value)
+        if directories is not None:
+            check_client_arguments(name, descriptor.client_flags, words, directories)
     elif option.choices and value not in (*option.choices, "default"):
         raise invalid(f"{name} must be one of {', '.join(option.choices)}, not {printable(value)!r}", name)
     return value
@@ -89,9 +104,15 @@ def check_settings(settings: Settings) -> None:
 class ModelOptions:
     """``recipe_options.json``: the options that were saved, by the registered name of their model."""
 
-    def __init__(self, path: Path, descriptor_of: Callable[[str], RecipeDescriptor]) -> None:
-        """Nothing is read yet. ``descriptor_of``: registered name → its recipe's descriptor, or a failure."""
+    def __init__(
+        self, path: Path, descriptor_of: Callable[[str], RecipeDescriptor], directories: Sequence[str] = ()
+    ) -> None:
+        """Nothing is read yet. ``descriptor_of``: registered name → its recipe's descriptor, or a failure.
+
+        ``directories``: see :func:`file_directories`. What is saved came from clients, so their rules are for it too.
+        """
         self._path = path
+        self._directories = directories
         self._descriptor_of = descriptor_of
         self._mark: state_files.FileVersion | None = None
         self._items: dict[str, Any] = {}
@@ -118,7 +139,7 @@ class ModelOptions:
 
     def check(self, model: str, given: Mapping[str, Any]) -> Options:
         """Return a request's options as the model's recipe knows them; raises ``invalid_request``."""
-        return check(self._descriptor_of(model), given)
+        return check(self._descriptor_of(model), given, self._directories)
 
     def of(self, model: str) -> Options:
         """Return what was saved for a model; what its recipe does not take is reported and left out."""
@@ -128,7 +149,7 @@ class ModelOptions:
         good: Options = {}
         for name, value in item.items() if isinstance(item, dict) else ():
             try:
-                good[name] = _checked(descriptor, name, value)
+                good[name] = _checked(descriptor, name, value, self._directories)
             except LemonbusError as problem:
                 self.problems.append(f"{FILE}: {printable(model)}: {problem}")
         return good

@@ -44,7 +44,10 @@ class ModelRegistry:
         """Models that are being deleted: nobody may have them."""
         self._implicit: dict[str, CatalogueEntry] = {}
         self._extra = ExtraModels(settings.extra_models_dir)
-        self.options = options.ModelOptions(Path(settings.state_dir) / options.FILE, self.descriptor)
+        self._file_directories = options.file_directories(settings)
+        self.options = options.ModelOptions(
+            Path(settings.state_dir) / options.FILE, self.descriptor, self._file_directories
+        )
         """The options saved for models, by registered name."""
         self._all: dict[str, CatalogueEntry] = {}
         self._by_checkpoint: dict[str, CatalogueEntry] = {}
@@ -237,7 +240,7 @@ class ModelRegistry:
             **options.defaults(descriptor, self._settings),
             **{key: value for key, value in entry.options.items() if descriptor.option(key)},
             **({} if afresh else self.options.of(entry.name)),
-            **options.check(descriptor, asked),
+            **options.check(descriptor, asked, self._file_directories),
         }
         self._collect()
         found = found or files.locate(entry, self._settings.cache_dir)

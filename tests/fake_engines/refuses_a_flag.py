@@ -1,11 +1,11 @@
-"""Refuses ``--frobnicate`` as llama-server refuses an argument that it does not know; else does everything right."""
+"""Refuses ``--swa-full`` as llama-server refuses an argument that it does not know; else does everything right."""
 
 import sys
 
 from tests.fake_engines.llama_server import FakeLlamaServer
 
 if __name__ == "__main__":
-    if "--frobnicate" in sys.argv:
-        sys.stderr.write("error: invalid argument: --frobnicate\n")
+    if "--swa-full" in sys.argv:
+        sys.stderr.write("error: invalid argument: --swa-full\n")
         sys.exit(1)
     FakeLlamaServer(sys.argv).main()

@@ -76,7 +76,7 @@ def test_a_missing_engine_evicts_no_model(full_server: LemonbusServer) -> None:
     assert full_server.engine_pid(CHAT) == engine
 
 
-@pytest.mark.parametrize(("name", "options"), [("refuses_a_flag", "--frobnicate"), ("illegal_instruction", "")])
+@pytest.mark.parametrize(("name", "options"), [("refuses_a_flag", "--swa-full"), ("illegal_instruction", "")])
 def test_a_failure_at_startup_evicts_one_model_once(
     start_server: StartServer, tmp_path: Path, name: str, options: str
 ) -> None:
@@ -109,7 +109,7 @@ def test_a_failure_at_startup_evicts_one_model_once(
 def test_a_running_model_survives_options_that_its_engine_refuses(start_server: StartServer, tmp_path: Path) -> None:
     server = start_server("tiny-chat", llama_server=program(tmp_path, "refuses_a_flag"), load=[CHAT])
     server.wait_loaded(CHAT)
-    load = {"model_name": CHAT, "llamacpp_backend": "system", "llamacpp_args": "--frobnicate"}
+    load = {"model_name": CHAT, "llamacpp_backend": "system", "llamacpp_args": "--swa-full"}
     answer = server.client.post("/v1/load", load)
     refused(answer, "load_failed")
     assert "keeps its former options" in answer.error["message"]

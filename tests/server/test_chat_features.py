@@ -113,8 +113,10 @@ def test_an_image_for_a_model_without_vision(shared_server: LemonbusServer) -> N
 
 
 def test_an_adapter(start_server: StartServer) -> None:
-    server = start_server("tiny-chat")
     adapter = tiny_models() / "adapters" / "tiny-lora.gguf"
+    server = start_server("tiny-chat", engine_file_dirs=[str(adapter.parent)])
+    elsewhere = server.client.post("/v1/load", {"model_name": CHAT, "llamacpp_args": "--lora /etc/passwd"})
+    assert (elsewhere.status, elsewhere.error["param"]) == (400, "llamacpp_args")
     loaded = server.client.post("/v1/load", {"model_name": CHAT, "llamacpp_args": f"--lora {adapter}"})
     assert loaded.status == 200, loaded
     assert server.client.chat(CHAT, max_tokens=20).text != CHAT_TEXT

@@ -90,6 +90,20 @@ def test_any_options_pass_or_are_the_callers_error(given_options: dict[str, Any]
     assert code is Code.INVALID_REQUEST
 
 
+def test_the_administrators_arguments_may_be_others_than_a_clients(tmp_path: Path) -> None:
+    options.check_settings(Settings(llamacpp_args="--log-file /tmp/engine.log --lora /srv/a.gguf"))
+    allowed = options.file_directories(Settings(extra_models_dir="/srv/extra", engine_file_dirs=["/srv/adapters"]))
+    assert {"/srv/extra", "/srv/adapters"} < set(allowed)
+    assert options.check(LLAMACPP, {"llamacpp_args": "--lora /srv/adapters/a.gguf"}, allowed)
+    for args in ("--log-file /tmp/engine.log", "--lora /srv/a.gguf", "--chat-template-file /etc/passwd"):
+        with pytest.raises(LemonbusError):
+            options.check(LLAMACPP, {"llamacpp_args": args}, allowed)
+    (tmp_path / options.FILE).write_text(json.dumps({"m": {"llamacpp_args": "--log-file /tmp/x", "threads": 2}}))
+    saved = ModelOptions(tmp_path / options.FILE, descriptor_of, allowed)
+    assert saved.of("m") == {"threads": 2}
+    assert "--log-file cannot be sent with a load" in saved.problems[0]
+
+
 def test_settings_give_the_defaults() -> None:
     found = options.defaults(LLAMACPP, Settings(ctx_size=512, llamacpp_backend="system"))
     assert (found["ctx_size"], found["llamacpp_backend"]) == (512, "system")

@@ -48,8 +48,10 @@ def spec_of(model: str, kind: str = "llm", **options: int | str) -> ModelSpec:
 
 
 @contextmanager
-def running_engine(model: str, cache_dir: str, kind: str = "llm") -> Iterator[tuple[DirectEngine, LlamaCppBackend]]:
-    backend = LlamaCppBackend(spec_of(model, kind), Settings(cache_dir=cache_dir))
+def running_engine(
+    model: str, cache_dir: str, kind: str = "llm", **options: int | str
+) -> Iterator[tuple[DirectEngine, LlamaCppBackend]]:
+    backend = LlamaCppBackend(spec_of(model, kind, **options), Settings(cache_dir=cache_dir))
     backend.prepare()
     port = free_port()
     with subprocess.Popen(

@@ -1,18 +1,25 @@
-"""Our own llama-server as a process: how it ends."""
+"""Our own llama-server as a process: its flags, and how it ends."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from protocol.config.settings import Settings
+from tests.support.models.tiny_models import tiny_models
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for
-from tests.workers.direct_engine import DirectEngine, spec_of
+from tests.workers.direct_engine import DirectEngine, running_engine, spec_of
 from workers.backends.llamacpp.backend import LlamaCppBackend
+from workers.engines.flags import FlagError
+from workers.engines.llama_server.flags import parse
 
 TOGETHER = 8
 """Enough to starve each other, as a machine does on which many models are loaded."""
@@ -44,3 +51,48 @@ def test_it_ends_as_soon_as_it_is_told_also_when_it_has_just_begun(tmp_path: Pat
         wait_for(end_the_healthy, "all are healthy", 20)
         # The signal itself ends one that is not yet there to hear it.
         assert {process.wait(10) for process in ended} <= {0, -signal.SIGTERM}
+
+
+DRAFT = str(tiny_models() / "models" / "tiny-chat.gguf")
+PROMPT = b'{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "temperature": 0}'
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        f"-md {DRAFT} --draft-max 4 --draft-min 1",
+        "--spec-type ngram-simple",
+        "--rope-scaling linear --rope-scale 1",
+        "--rope-scaling yarn --yarn-orig-ctx 64",
+        "--n-cpu-moe 2",
+        "--cpu-moe",
+        "--numa distribute",
+    ],
+)
+def test_flags_that_it_shares_with_llama_server(args: str, tmp_path: Path) -> None:
+    with running_engine("tiny-chat", str(tmp_path), llamacpp_args=args) as (engine, _):
+        status, body = engine.post("/v1/chat/completions", PROMPT)
+        assert status == 200, body
+        if "-md" in args:
+            assert json.loads(body)["timings"]["draft_n"] > 0
+
+
+def test_a_grammar_for_every_answer(tmp_path: Path) -> None:
+    with running_engine("tiny-chat", str(tmp_path), llamacpp_args="""--grammar 'root ::= "ab"'""") as (engine, _):
+        _, body = engine.post("/v1/chat/completions", PROMPT)
+        assert json.loads(body)["choices"][0]["message"]["content"] == "ab"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("--override-kv a=int:1", "is not in the xllamacpp package"),
+        ("--draft-max -1", "--draft-max cannot be -1"),
+        ("--rope-scale 0", "--rope-scale cannot be 0"),
+        ("--spec-type ngram-simple,magic", "--spec-type cannot be magic"),
+        ("--numa mirror", "--numa cannot be mirror"),
+    ],
+)
+def test_values_that_it_refuses(args: str, said: str) -> None:
+    with pytest.raises(FlagError, match=re.escape(said)):
+        parse(args.split())

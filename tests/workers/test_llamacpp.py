@@ -21,7 +21,8 @@ from workers.backends.arguments import FORBIDDEN_LLAMACPP_FLAGS, check_llamacpp_
 from workers.backends.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.backends.registry import ARGUMENT_CHECKS
-from workers.engines.flags import LLAMA_SERVER_FLAGS, FlagError, parse
+from workers.engines.flags import FlagError
+from workers.engines.llama_server.flags import FLAGS, parse
 
 DOCUMENTED = ["-m", "--port", "--ctx-size", "-ngl", "--jinja", "--mmproj", "--embeddings", "--reranking"]
 
@@ -80,7 +81,7 @@ def test_our_server_is_strict(words: list[str], problem: str) -> None:
         parse(words)
 
 
-@given(st.lists(st.one_of(st.sampled_from(sorted(LLAMA_SERVER_FLAGS)), st.text(max_size=8)), max_size=6))
+@given(st.lists(st.one_of(st.sampled_from(sorted(FLAGS)), st.text(max_size=8)), max_size=6))
 def test_any_command_line_is_read_or_refused(words: list[str]) -> None:
     with contextlib.suppress(FlagError):
         parse(words)

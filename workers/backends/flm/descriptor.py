@@ -7,6 +7,7 @@ from typing import Final
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelType, RecipeDescriptor
+from workers.backends import client_arguments
 
 DESCRIPTOR: Final = RecipeDescriptor(
     recipe="flm",
@@ -44,6 +45,13 @@ DESCRIPTOR: Final = RecipeDescriptor(
         "-j",
         "-p",
         "-v",
+    ],
+    client_flags=[
+        *client_arguments.valued("--pmode", "powersaver|balanced|performance|turbo"),
+        *client_arguments.valued(
+            "-q --q-len -s --socket -r --resize --img-pre-resize --preemption", client_arguments.COUNT
+        ),
+        *client_arguments.valued("--prefill-chunk-len", client_arguments.COUNT),
     ],
     serves={
         ModelType.LLM: ["chat/completions", "completions"],

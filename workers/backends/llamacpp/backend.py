@@ -18,8 +18,8 @@ from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import log_lines
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.program_backend import ProgramBackend
-from workers.engines import flags
-from workers.engines.llama_server import server
+from workers.engines.flags import FlagError
+from workers.engines.llama_server import flags, server
 from workers.files import gguf
 
 __all__ = ["DESCRIPTOR", "LlamaCppBackend", "check_llamacpp_args"]
@@ -85,7 +85,7 @@ class LlamaCppBackend(ProgramBackend):
         if self._program.requires:
             try:
                 flags.parse(self._words)
-            except flags.FlagError as problem:
+            except FlagError as problem:
                 raise invalid(f"llamacpp_args: {problem}", "llamacpp_args") from None
 
     def examine(self) -> ModelFacts:

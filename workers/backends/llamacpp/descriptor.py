@@ -8,6 +8,7 @@ from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
 from workers.backends import arguments
+from workers.backends.llamacpp.client_flags import CLIENT_FLAGS
 
 _TEXT: Final = ["chat/completions", "completions", "slots"]
 
@@ -68,6 +69,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
     ],
     forbidden_flags=sorted(arguments.FORBIDDEN_LLAMACPP_FLAGS),
+    client_flags=CLIENT_FLAGS,
     serves={
         ModelType.LLM: _TEXT,
         ModelType.EMBEDDING: ["embeddings", "slots"],

@@ -7,6 +7,7 @@ from typing import Final
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
+from workers.backends.sdcpp.client_flags import CLIENT_FLAGS
 from workers.engines.sd_server.flags import PACKAGE
 
 GENERATIONS: Final = "images/generations"
@@ -79,6 +80,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         *("--cfg-scale", "--height", "--steps", "--width", "-H", "-W"),
         *("--help", "--version", "-h"),
     ],
+    client_flags=CLIENT_FLAGS,
     serves={ModelType.IMAGE: [GENERATIONS, EDITS]},
     idle_check={GENERATIONS: IdleCheck.ANSWER, EDITS: IdleCheck.ANSWER},
     restartable=True,

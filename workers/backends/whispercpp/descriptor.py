@@ -7,6 +7,7 @@ from typing import Final
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
+from workers.backends.whispercpp.client_flags import CLIENT_FLAGS
 
 TRANSCRIPTIONS: Final = "audio/transcriptions"
 TRANSLATIONS: Final = "audio/translations"
@@ -69,6 +70,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         "--request-path",
         "-m",
     ],
+    client_flags=CLIENT_FLAGS,
     serves={ModelType.AUDIO: [TRANSCRIPTIONS, TRANSLATIONS]},
     idle_check={TRANSCRIPTIONS: IdleCheck.CLOSED, TRANSLATIONS: IdleCheck.CLOSED},
     restartable=True,

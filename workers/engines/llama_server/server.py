@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from workers.engines.flags import FlagError, Value, parse
+from workers.engines.flags import FlagError, Value
+from workers.engines.llama_server.flags import parse
 from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 
 _ENUMS: Final = {
@@ -22,9 +23,13 @@ _ENUMS: Final = {
     "flash_attn": ("flash_attn_type", "llama_flash_attn_type", "LLAMA_FLASH_ATTN_TYPE_"),
     "cache_type_k": ("cache_type_k", "ggml_type", "GGML_TYPE_"),
     "cache_type_v": ("cache_type_v", "ggml_type", "GGML_TYPE_"),
+    "rope_scaling": ("rope_scaling_type", "llama_rope_scaling_type", "LLAMA_ROPE_SCALING_TYPE_"),
+    "numa": ("numa", "ggml_numa_strategy", "GGML_NUMA_STRATEGY_"),
     "pooling": ("pooling_type", "llama_pooling_type", "LLAMA_POOLING_TYPE_"),
 }
 
+_EXPERTS: Final = r"blk\.{}\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+"""Tensors of a layer's experts, as llama-server's ``--n-cpu-moe`` names them."""
 
 _server_reference: Final[list[Any]] = []
 """The server, kept to the end of the process.
@@ -107,11 +112,30 @@ def _apply_special(library: Any, parameters: Any, special: dict[str, Value]) -> 
     if special.get("rerank"):
         parameters.embedding = True
         special["pooling"] = "rank"
+    _apply_model_flags(library, parameters, special)
     _apply_texts(parameters, special)
     for name, (target, family, prefix) in _ENUMS.items():
         if name in special:
             member = f"{prefix}{special[name]!s}".upper().replace("-", "_")
             setattr(parameters, target, getattr(getattr(library, family), member))
+
+
+def _apply_model_flags(library: Any, parameters: Any, special: dict[str, Value]) -> None:
+    if "rope_scale" in special:
+        parameters.rope_freq_scale = 1.0 / float(special["rope_scale"])
+    if "n_cpu_moe" in special:
+        layers = range(int(special["n_cpu_moe"]))
+        parameters.tensor_buft_overrides = ",".join(f"{_EXPERTS.format(layer)}=CPU" for layer in layers)
+    if "grammar" in special:
+        kind = library.common_grammar_type.COMMON_GRAMMAR_TYPE_USER
+        parameters.sampling.grammar = library.CommonGrammar(kind, str(special["grammar"]))
+    if "draft_model" in special:
+        parameters.speculative.draft.mparams.path = str(special["draft_model"])
+        special.setdefault("spec_type", "draft-simple")  # the library does not choose it by itself
+    if "spec_type" in special:
+        family = library.common_speculative_type
+        members = (name.upper().replace("-", "_") for name in str(special["spec_type"]).split(","))
+        parameters.speculative.types = [getattr(family, f"COMMON_SPECULATIVE_TYPE_{member}") for member in members]
 
 
 def _apply_texts(parameters: Any, special: dict[str, Value]) -> None:

@@ -1,0 +1,116 @@
+"""Which engine arguments a client may send with a load, for every recipe that takes some."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from protocol.failures import Code, LemonbusError
+from protocol.models.recipes import FlagFiles, RecipeDescriptor
+from workers.backends.client_arguments import check_client_arguments, is_below
+from workers.backends.registry import ARGUMENT_CHECKS, DESCRIPTORS
+
+WITH_ARGUMENTS = [
+    (option.name, descriptor)
+    for descriptor in DESCRIPTORS.values()
+    for option in descriptor.options
+    if option.kind == "args"
+]
+ALLOWED = ["/models/extra", "/hub"]
+ADMINISTRATORS = {
+    "llamacpp_args": [
+        *(
+            "--log-file /tmp/x",
+            "--tools all",
+            "--rpc 10.0.0.1:1",
+            "--media-path /",
+            "--slot-save-path /etc",
+            "--path /",
+        ),
+        *("--lookup-cache-dynamic /tmp/x", "-lcd /tmp/x", "--mcp-config x", "--models-dir /", "-v", "-lv 9", "--props"),
+        *("--api-key-file /etc/passwd", "--ssl-key-file x", "--cors-origins *", "--ui-config-file /etc/passwd"),
+        *("--control-vector /x", "--chat-template '{% for i in range(9) %}x{% endfor %}'", "--cache-ram -1", "plain"),
+    ],
+    "sdcpp_args": ["--lora-model-dir /", "--embd-dir /", "-v", "--output /tmp/x", "--serve-html-path /", "plain"],
+    "whispercpp_args": ["--public /", "--tmp-dir /etc", "--print-realtime", "--request-path x", "plain"],
+    "flm_args": ["--cors 1", "--version", "--pm turbo", "-s5"],
+}
+
+
+def check(option: str, descriptor: RecipeDescriptor, args: str, directories: list[str]) -> None:
+    check_client_arguments(option, descriptor.client_flags, ARGUMENT_CHECKS[option](args), directories)
+
+
+def refused(option: str, descriptor: RecipeDescriptor, args: str, directories: list[str]) -> str:
+    with pytest.raises(LemonbusError) as raised:
+        check(option, descriptor, args, directories)
+    assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, option)
+    return raised.value.failure.message
+
+
+@pytest.mark.parametrize(
+    ("option", "args"), [(option, args) for option in ADMINISTRATORS for args in ADMINISTRATORS[option]]
+)
+def test_what_only_the_administrator_may_set(option: str, args: str) -> None:
+    descriptor = next(descriptor for name, descriptor in WITH_ARGUMENTS if name == option)
+    assert args.split(maxsplit=1)[0] in refused(option, descriptor, args, ALLOWED)
+
+
+def test_every_recipe_with_arguments_has_its_list() -> None:
+    assert {option for option, _ in WITH_ARGUMENTS} == set(ADMINISTRATORS)
+    for option, descriptor in WITH_ARGUMENTS:
+        names = [name for flag in descriptor.client_flags for name in flag.names]
+        assert names, option
+        assert len(set(names)) == len(names), option
+        assert not set(names) & set(descriptor.forbidden_flags), option
+        for flag in descriptor.client_flags:
+            re.compile(flag.pattern)
+            assert flag.pattern or flag.files is FlagFiles.NONE
+
+
+@pytest.mark.parametrize(("option", "descriptor"), WITH_ARGUMENTS)
+def test_files_only_below_the_allowed_directories(option: str, descriptor: RecipeDescriptor) -> None:
+    flags = [flag for flag in descriptor.client_flags if flag.files]
+    assert flags or option == "flm_args"
+    for flag in flags:
+        name = flag.names[0]
+        scale = ":0.5" if flag.files is FlagFiles.SCALED else ""
+        good = f"{name} /models/extra/a.gguf{scale}"
+        check_client_arguments(option, descriptor.client_flags, good.split(), ALLOWED)
+        for path in ("/etc/passwd", "/models/extra", "/models/extra/../../etc/passwd", "a.gguf", "/models/extras/a"):
+            said = refused(option, descriptor, f"{name} {path}{scale}", ALLOWED)
+            assert "engine_file_dirs" in said
+            assert path not in said
+        refused(option, descriptor, f"{name} /models/extra/a.gguf{scale}", [])
+        refused(option, descriptor, name, ALLOWED)
+
+
+@pytest.mark.parametrize("value", ["/hub/a,/etc/passwd", "/etc/passwd,/hub/a", "/hub/a,", ","])
+def test_each_of_several_files_counts(value: str) -> None:
+    descriptor = DESCRIPTORS["llamacpp"]
+    refused("llamacpp_args", descriptor, f"--lora {value}", ALLOWED)
+    check_client_arguments("llamacpp_args", descriptor.client_flags, ["--lora", "/hub/a,/models/extra/b"], ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "-np 2 --no-mmap -fa on --cache_type_k q8_0 -b 512",
+        "--chat-template chatml --temp 0.7 --seed -1",
+        "--draft-max 8 --draft-min 1 --spec-type ngram-simple --rope-scaling yarn --rope-scale 4",
+        "--override-kv tokenizer.ggml.add_bos_token=bool:false --n-cpu-moe 3 --numa distribute",
+        "--grammar 'root ::= \"a\"'",
+    ],
+)
+def test_what_a_client_may_send(args: str) -> None:
+    words = ARGUMENT_CHECKS["llamacpp_args"](args)
+    check_client_arguments("llamacpp_args", DESCRIPTORS["llamacpp"].client_flags, words, [])
+
+
+def test_a_directory_is_not_below_itself() -> None:
+    assert is_below("/a/b/c", ["/a/b"])
+    assert is_below("/a/b/c", ["/a/b/"])
+    assert not is_below("/a/b", ["/a/b"])
+    assert not is_below("/a/bc", ["/a/b"])
+    assert not is_below("/a", ["", "relative"])
