@@ -29,10 +29,11 @@ from supervisor.handlers.variants import VariantQueries
 from supervisor.machine import hardware
 from supervisor.models import compatibility, options
 from supervisor.runtime import startup
-from supervisor.runtime.hangup import HangupHandler
 from supervisor.runtime.handler_table import merge_handlers
+from supervisor.runtime.hangup import HangupHandler
 from supervisor.runtime.listener import bind_listener
 from supervisor.runtime.preload import ModelPreload
+from supervisor.runtime.runtime_check import RuntimeDirectoryCheck
 from supervisor.runtime.shutdown import GracefulShutdown
 from supervisor.runtime.supervisor import Supervisor
 
@@ -96,6 +97,7 @@ def main() -> int:
             ]
         )
     )
+    RuntimeDirectoryCheck(supervisor, closing.begin_failed)
     greeting = ModelPreload(supervisor)
     greeting.warn()
     greeting.load()
@@ -105,7 +107,7 @@ def main() -> int:
     logs.set_sink(None)
     supervisor.bus.close()
     runtime.release()
-    return 0
+    return closing.exit_code
 
 
 if __name__ == "__main__":

@@ -42,6 +42,16 @@ def runs(runtime: Path, boot: str, worker: str) -> str:
     return f"ipc://{runtime}/r-{boot}-{worker}"
 
 
+def socket_file(endpoint: str) -> Path:
+    """Return the file of an endpoint's socket."""
+    return Path(endpoint.removeprefix("ipc://"))
+
+
+def lock_file(runtime: Path) -> Path:
+    """Return the file whose lock says that a supervisor uses the directory; its content is that supervisor's pid."""
+    return runtime / _LOCK
+
+
 def spool(runtime: Path) -> Path:
     """Return the directory of request bodies that are too large for the bus."""
     return runtime / "spool"
@@ -97,6 +107,13 @@ class RuntimeDirectory:
         self._sweep()
         spool(path).mkdir(mode=0o700, exist_ok=True)
 
+    def _owned(self) -> bool:
+        """Return whether the lock that lies in the directory is still ours."""
+        try:
+            return os.path.samestat(os.fstat(self._lock), (self.path / _LOCK).stat())
+        except OSError:
+            return False
+
     def _sweep(self) -> None:
         for left in self.path.iterdir():
             if _SOCKET_NAME.fullmatch(left.name) and left.is_socket():
@@ -106,6 +123,7 @@ class RuntimeDirectory:
                 left.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Remove the sockets and give the lock back."""
-        self._sweep()
+        """Remove the sockets and release the lock. A directory that is ours no more is left alone."""
+        if self._owned():
+            self._sweep()
         os.close(self._lock)

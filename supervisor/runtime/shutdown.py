@@ -10,6 +10,7 @@ from typing import Final
 from protocol.messages.peers import Draining, Shutdown
 from protocol.runtime import logs
 from protocol.runtime.loop import Timer
+from supervisor.runtime.startup import EXIT_FAILED
 from supervisor.runtime.supervisor import Supervisor
 from supervisor.scheduler.worker_lifecycle import WorkerState
 
@@ -27,7 +28,14 @@ class GracefulShutdown:
         self._supervisor = supervisor
         self._gateway_told = False
         self._deadline: Timer | None = None
+        self.exit_code = 0
+        """What the process is to exit with."""
         supervisor.on_process_ended = self._look
+
+    def begin_failed(self) -> None:
+        """Begin the orderly shutdown of a server that cannot go on: it exits with 1."""
+        self.exit_code = EXIT_FAILED
+        self.begin()
 
     def begin(self) -> None:
         """Stop taking requests; end when what runs has ended, at the latest after the grace."""

@@ -13,7 +13,6 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -39,7 +38,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
-from protocol.wire.endpoints import events, runs
+from protocol.wire.endpoints import events, runs, socket_file
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.download_registry import DownloadRegistry
@@ -333,4 +332,4 @@ class Supervisor:
                 self.endpoint(worker),
                 runs(self.process_context.runtime, self.process_context.boot, worker),
             ):
-                Path(endpoint.removeprefix("ipc://")).unlink(missing_ok=True)
+                socket_file(endpoint).unlink(missing_ok=True)

@@ -45,7 +45,8 @@ class LemonbusServer(ServerInspector):
         self._client = RawHttpClient(self._port)
         self.used = True
         """Whether anybody may have spoken with it since this was made false."""
-        self._killed = False
+        self._exit_code = 0
+        """What it must exit with."""
         self._log = LogFile(self.home / "log")
         self._process = self._spawn()
         if wait:
@@ -137,12 +138,16 @@ class LemonbusServer(ServerInspector):
         if self.alive:
             self.signal(signal.SIGTERM)
         status = self.wait_exit(deadline)
-        assert status == (-signal.SIGKILL if self._killed else 0), f"exit {status}: {self.unread}"
+        assert status == self._exit_code, f"exit {status}: {self.unread}"
         self.assert_nothing_left()
+
+    def expect_exit_code(self, code: int) -> None:
+        """Say what :meth:`stop` is to find: a test has made the server end in another way than by SIGTERM."""
+        self._exit_code = code
 
     def kill_supervisor(self) -> None:
         """SIGKILL the supervisor alone."""
-        self._killed = True
+        self.expect_exit_code(-signal.SIGKILL)
         self._process.kill()
         self._process.wait()
 

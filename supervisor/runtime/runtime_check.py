@@ -1,0 +1,91 @@
+"""Watches the runtime directory: without its sockets no new gateway or worker could take part in the server.
+
+Nothing but this server changes the directory.  If something in it is deleted or replaced all the same, running
+requests can still end, because their connections are open; but every later start of a process would fail.  So the
+server says what is missing, lets running requests end, and exits with 1, for its service manager to start it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from protocol.config.settings import SETTINGS_FILE
+from protocol.runtime import logs
+from protocol.wire import endpoints
+from supervisor.runtime.supervisor import Supervisor
+from supervisor.scheduler.worker_lifecycle import WorkerState
+
+CHECK_INTERVAL_S: Final = 1.0
+_CONFIRMATIONS: Final = 3
+"""Checks that must find the same thing missing: a worker that ends removes its sockets before its end is noticed."""
+
+log = logs.get_logger()
+
+
+class RuntimeDirectoryCheck:
+    """Checks about every second that all sockets and files are where they were."""
+
+    def __init__(self, supervisor: Supervisor, end: Callable[[], None]) -> None:
+        """Remember what is there now; ``end`` is called once, when the server cannot go on."""
+        self._supervisor, self._end = supervisor, end
+        context = supervisor.process_context
+        sockets = (endpoints.bus(context.runtime), endpoints.logs(context.runtime, context.boot))
+        files = [
+            *map(endpoints.socket_file, sockets),
+            context.runtime / SETTINGS_FILE,
+            endpoints.spool(context.runtime),
+        ]
+        self._inodes = {path: _inode(path) for path in [*files, endpoints.lock_file(context.runtime)]}
+        self._found: tuple[Path, int] | None = None
+        """What was missing at the last check, and at how many checks in a row."""
+        supervisor.loop.every(CHECK_INTERVAL_S, self._check)
+
+    def _check(self) -> None:
+        if self._supervisor.scheduler.closing:
+            return
+        missing = self._missing()
+        if missing is None:
+            self._found = None
+            return
+        known, count = self._found or (missing, 0)
+        self._found = (missing, count + 1 if missing == known else 1)
+        if self._found[1] >= _CONFIRMATIONS:
+            log.critical(
+                "the runtime directory was changed by something else: this server cannot go on; start it again",
+                missing=str(missing),
+            )
+            self._end()
+
+    def _missing(self) -> Path | None:
+        """Return a file or socket that is not there any more, or is another one; None if all is well."""
+        for path, inode in self._inodes.items():
+            if _inode(path) != inode:
+                return path
+        return next((path for path in self._worker_sockets() if not _inode(path)), None)
+
+    def _worker_sockets(self) -> list[Path]:
+        supervisor = self._supervisor
+        context = supervisor.process_context
+        working = [
+            worker
+            for worker in supervisor.peers.of("worker")
+            if (process := supervisor.scheduler.workers.get(worker)) and process.state is not WorkerState.STOPPING
+        ]
+        return [
+            endpoints.socket_file(endpoint)
+            for worker in working
+            for endpoint in (
+                endpoints.events(context.runtime, context.boot, worker),
+                endpoints.runs(context.runtime, context.boot, worker),
+            )
+        ]
+
+
+def _inode(path: Path) -> int:
+    """Return the inode number of a file, 0 if there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0

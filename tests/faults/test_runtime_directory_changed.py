@@ -1,0 +1,39 @@
+"""Sockets or the whole runtime directory deleted under a server: it says so in one line, and ends with 1."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support.server import LemonbusServer
+
+CHAT = "extra.tiny-chat"
+
+
+def worker_socket(server: LemonbusServer) -> Path:
+    return next(server.runtime.glob("w-*"))
+
+
+def whole_directory(server: LemonbusServer) -> Path:
+    return server.runtime
+
+
+@pytest.mark.parametrize("deleted", [worker_socket, whole_directory])
+def test_a_server_whose_sockets_are_deleted_ends_with_1(start_server: StartServer, deleted: object) -> None:
+    server = start_server("tiny-chat", load=[CHAT], gateway_workers=1)
+    server.wait_loaded(CHAT)
+    stream = server.client.start_chat(CHAT, stream=True)
+    path: Path = deleted(server)  # type: ignore[operator]
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    assert stream.finish().done, "what runs may end"
+    assert server.wait_exit(20) == 1
+    (line,) = [line for line in server.lines if line["level"] == "critical"]
+    assert line["event"].startswith("the runtime directory was changed by something else")
+    assert line["missing"].startswith(str(path))
+    server.expect_exit_code(1)
