@@ -14,6 +14,8 @@ from gateway.cli.exit_codes import FAILED, FORBIDDEN, UNREACHABLE, USAGE, Comman
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
+SHOWN_LINES: Final = 10
+"""Lines of an engine's output that an error shows."""
 _VERSION_PREFIX: Final = re.compile(r"(/api)?/v[01]$")
 
 
@@ -124,6 +126,9 @@ def http_error(status: int, body: bytes, retry_after: str | None = None) -> Comm
     message = _error_text(answer) or f"the server answered {status} {http.client.responses.get(status, '')}".rstrip()
     if retry_after:
         message += f"; try again in {retry_after} s"
+    detail = last_lines(_error_facts(answer).get("detail"))
+    if detail:
+        message += "\nThe engine's last words:\n" + detail
     return CommandError(message, FORBIDDEN if status in (401, 403) else FAILED)
 
 
@@ -139,7 +144,23 @@ def _error_text(answer: Any) -> str:
     if not isinstance(answer, dict):
         return ""
     error = answer.get("error")
-    facts = error if isinstance(error, dict) else answer
+    facts = _error_facts(answer)
     message = str(facts.get("message") or answer.get("message") or (error if isinstance(error, str) else ""))
     marks = [str(facts[key]) for key in ("code", "request_id") if facts.get(key)]
-    return f"{message} ({', '.join(marks)})" if message and marks else message
+    if message and marks:
+        message += f" ({', '.join(marks)})"
+    return message
+
+
+def _error_facts(answer: Any) -> dict[str, Any]:
+    """Return the object that describes an error: the one under ``error``, or the whole body."""
+    if not isinstance(answer, dict):
+        return {}
+    error = answer.get("error")
+    return error if isinstance(error, dict) else answer
+
+
+def last_lines(text: Any) -> str:
+    """Return the last lines of what an engine wrote, indented; empty if it wrote nothing."""
+    lines = text.strip().splitlines() if isinstance(text, str) else []
+    return "\n".join(f"  {line}" for line in lines[-SHOWN_LINES:])

@@ -72,11 +72,13 @@ class CommandGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(RELEASE, message="lemonbus %(version)s")
-def cli() -> None:
+@click.option("--url", metavar="URL", help="Address of the server, for every command that asks one.")
+def cli(url: str | None) -> None:
     """Serve many local models over one HTTP address, and look after them.
 
     The server's address is --url, LEMONBUS_URL, or what this machine's configuration says; the key is LEMONBUS_API_KEY.
     """
+    del url  # commands read it from their context
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -17,15 +17,19 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def server_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--url``, passed as ``server``."""
+    """Add ``--url``, passed as ``server``; an address that was given before the command counts too."""
     return click.option(
         "--url",
         "server",
-        envvar="LEMONBUS_URL",
         metavar="URL",
-        callback=lambda _context, _parameter, url: connect_client(url),
+        callback=lambda context, _parameter, url: connect_client(url or url_of_group(context)),
         help="Address of the server. Without it: LEMONBUS_URL, or what this machine's configuration says.",
     )(command)
+
+
+def url_of_group(context: click.Context) -> str:
+    """Return ``--url`` as it was given before the command, or ``LEMONBUS_URL``; empty if there is neither."""
+    return context.find_root().params.get("url") or os.environ.get("LEMONBUS_URL", "")
 
 
 def json_option(what: str) -> Decorator:
@@ -53,7 +57,7 @@ def connect_client(url: str | None) -> ApiClient:
 
 
 def _model_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:
-    server = context.params.get("server") or connect_client(os.environ.get("LEMONBUS_URL"))
+    server = context.params.get("server") or connect_client(url_of_group(context))
     try:
         models = server.call("GET", "/v1/models?show_all=true", seconds=1.0)["data"]
         return [model["id"] for model in models if model["id"].startswith(incomplete)]

@@ -37,8 +37,11 @@ def code_for_status(status: int) -> Code:
     return _CODES.get(status, Code.INVALID_REQUEST if status < 500 else Code.INTERNAL)
 
 
-def error_object(failure: Failure, label: str) -> dict[str, Any]:
-    """Return the ``error`` object: message, type, code, param, request id, and the model if one is known."""
+def error_object(failure: Failure, label: str, *, detail: bool = False) -> dict[str, Any]:
+    """Return the ``error`` object: message, type, code, param, request id, and the model if one is known.
+
+    ``detail``: with an engine's last words, if there are any; for administrators alone.
+    """
     error: dict[str, Any] = {
         "message": failure.message,
         "type": failure.type,
@@ -48,12 +51,15 @@ def error_object(failure: Failure, label: str) -> dict[str, Any]:
     }
     if failure.model:
         error["model"] = failure.model
+    if detail and failure.detail:
+        error["detail"] = failure.detail
     return error
 
 
-def error_body(failure: Failure, label: str) -> bytes:
+def error_body(failure: Failure, label: str, *, detail: bool = False) -> bytes:
     """Return the JSON body of an error response."""
-    return msgspec.json.encode({"status": "error", "message": failure.message, "error": error_object(failure, label)})
+    error = error_object(failure, label, detail=detail)
+    return msgspec.json.encode({"status": "error", "message": failure.message, "error": error})
 
 
 def stream_error(failure: Failure, label: str) -> bytes:
@@ -80,7 +86,7 @@ def write_error(req: falcon.Request, resp: falcon.Response, failure: Failure) ->
     resp.status = _status_line(failure.http_status)
     resp.content_type = falcon.MEDIA_JSON
     resp.stream = None
-    resp.data = error_body(failure, context.label)
+    resp.data = error_body(failure, context.label, detail=context.is_admin)
     resp.text = None
     wait = retry_after(failure)
     if wait:

@@ -86,6 +86,7 @@ class ApiKeyCheck:
         # Headers are latin-1 on their way through WSGI.
         if not hmac.compare_digest(given.encode("latin-1", "replace"), self._key):
             raise Failure(Code.UNAUTHORIZED, "this API key is not valid").raised()
+        request_context(req.env).is_admin = True
 
 
 class ForeignOriginCheck:
@@ -99,6 +100,18 @@ class ForeignOriginCheck:
         """Accept this machine's names, ``hosts`` that it is called too, and ``origins`` that were configured."""
         self._names = {"localhost", host.lower(), socket.gethostname().lower(), *(each.lower() for each in hosts)}
         self._origins = frozenset(origins) - {"*"}
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Take programs and pages of this machine for administrators."""
+        origin = req.get_header("Origin")
+        peer = _address(req.env.get("REMOTE_ADDR") or "")
+        request_context(req.env).is_admin = (
+            peer is not None
+            and peer.is_loopback
+            and self._ours(_hostname(f"//{req.get_header('Host') or ''}"))
+            and (origin is None or origin in self._origins or self._local(_hostname(origin)))
+            and req.get_header("Sec-Fetch-Site") != "cross-site"
+        )
 
     def process_resource(
         self, req: falcon.Request, _resp: falcon.Response, resource: object, _params: dict[str, Any]

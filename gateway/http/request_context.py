@@ -24,7 +24,7 @@ def _no_connection() -> None:
 class RequestContext:
     """Kept in the WSGI environment; get it with :func:`of`."""
 
-    __slots__ = ("close_after", "failure", "hand_over", "label", "last", "model", "started")
+    __slots__ = ("close_after", "failure", "hand_over", "is_admin", "label", "last", "model", "started")
 
     def __init__(self, given: str | None) -> None:
         """Begin now; ``given``: the caller's ``X-Request-ID``."""
@@ -34,6 +34,8 @@ class RequestContext:
         """The model's name, as soon as it is known; a dialect sets it for the log line."""
         self.failure: Failure | None = None
         """What it was answered with, if not with what was asked for."""
+        self.is_admin = False
+        """Whether answers may show an engine's last words: the caller has the API key, or is a local program or page."""
         self.started = time.monotonic()
         self.last = False
         """Set by a streaming body before it hands out its last piece: the end of the response goes with it."""

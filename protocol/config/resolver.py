@@ -231,10 +231,13 @@ def _notes(environment: Mapping[str, str]) -> list[str]:
     known = {field.variable for field in setting_fields().values()} | {
         f"LEMONBUS_{name}" for name in OTHER_ENVIRONMENT_VARIABLES
     }
+    prefix = "LEMONBUS_"
     notes = []
     for name in sorted(environment):
-        if name.startswith("LEMONBUS_") and name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            if close:
-                notes.append(f"{name} is not a setting and is ignored; did you mean {close[0]}?")
+        if name.startswith(prefix) and name not in known:
+            close = difflib.get_close_matches(
+                name.removeprefix(prefix), [each.removeprefix(prefix) for each in known], 1
+            )
+            suggestion = f"did you mean {prefix}{close[0]}?" if close else "`lemonbus config` lists all settings"
+            notes.append(f"{name} is not a setting and is ignored; {suggestion}")
     return notes

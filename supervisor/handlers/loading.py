@@ -101,7 +101,9 @@ def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload:
         known = supervisor.models.find(call.model)
         name = known.name if known else call.model  # one whose files were taken away may still be loaded
         if not supervisor.scheduler.unload_asked(peer, call.number, name):
-            raise Failure(Code.NOT_LOADED, f"Model not found: {call.model}", model=call.model).raised()
+            if known is None:
+                raise Failure(Code.MODEL_NOT_FOUND, f"Model not found: {call.model}", model=call.model).raised()
+            raise Failure(Code.NOT_LOADED, f"Model not loaded: {name}", model=name).raised()
         return
     names = [model.name for model in supervisor.scheduler.models.values() if model.unloadable]
     waiting = set(names)

@@ -115,4 +115,4 @@ class AppClient:
         """Send a request; ``body``: bytes as they are, anything else as JSON."""
         if body is not None:
             kwargs["body"] = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        return self.client.simulate_request(method, path, **{"host": "localhost", **kwargs})
+        return self.client.simulate_request(method, path, **{"host": "localhost", "remote_addr": "127.0.0.1", **kwargs})

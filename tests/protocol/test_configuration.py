@@ -171,9 +171,14 @@ def test_a_wrong_key_is_not_repeated() -> None:
     assert "secret" not in complaint(environment={"LEMONBUS_API_KEY": "secret\n"})
 
 
-def test_a_variable_that_is_nearly_a_setting_is_noted() -> None:
-    found = resolved(environment={"LEMONBUS_PROT": "1", "LEMONBUS_URL": "http://x", "LEMONBUS_CONFIG": ""})
-    assert found.notes == ["LEMONBUS_PROT is not a setting and is ignored; did you mean LEMONBUS_PORT?"]
+def test_a_variable_that_is_no_setting_is_noted() -> None:
+    found = resolved(
+        environment={"LEMONBUS_PROT": "1", "LEMONBUS_ZZ": "1", "LEMONBUS_URL": "http://x", "LEMONBUS_CONFIG": ""}
+    )
+    assert found.notes == [
+        "LEMONBUS_PROT is not a setting and is ignored; did you mean LEMONBUS_PORT?",
+        "LEMONBUS_ZZ is not a setting and is ignored; `lemonbus config` lists all settings",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import falcon
 import msgspec
 
 from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import request_context
 from protocol.messages import admin
 from protocol.messages.admin import FailedModel, GetHealth, GetStats, RunningModel
 
@@ -15,8 +16,11 @@ _SERVING: Final = frozenset({"ready", "draining"})
 _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
 
 
-def health_body(health: admin.HealthReport, port: int) -> dict[str, Any]:
-    """Return the fields of all documents; what is ours is under ``lemonbus``."""
+def health_body(health: admin.HealthReport, port: int, *, detail: bool) -> dict[str, Any]:
+    """Return the fields of all documents; what is ours is under ``lemonbus``.
+
+    ``detail``: with the last words of engines that failed, which only administrators may read.
+    """
     loaded = [model for model in health.models if model.state in _SERVING]
     latest = max(loaded, key=lambda model: model.last_use, default=None)
     most = {kind: health.max_models.get(kind, 0) for kind in _TYPES}
@@ -36,7 +40,7 @@ def health_body(health: admin.HealthReport, port: int) -> dict[str, Any]:
             "granted": health.granted,
             "queued": health.queued,
             "models": [_running_model(model) for model in health.models],
-            "troubled": [_failed_model(model) for model in health.troubled],
+            "troubled": [_failed_model(model, detail=detail) for model in health.troubled],
             "downloads": health.downloads,
             "processes": health.peers,
             "counters": health.counters,
@@ -75,13 +79,13 @@ def _running_model(model: RunningModel) -> dict[str, Any]:
     }
 
 
-def _failed_model(model: FailedModel) -> dict[str, Any]:
+def _failed_model(model: FailedModel, *, detail: bool) -> dict[str, Any]:
     failure = model.failure
     return {
         "model_name": model.model,
         "code": failure.code.value,
         "reason": failure.message,
-        "detail": failure.detail,
+        "detail": failure.detail if detail else "",
         "failures": model.failures,
         "retry_in_seconds": round(model.retry_in, 3),
     }
@@ -114,7 +118,7 @@ class HealthResource:
         health = self._session.call(req.env, GetHealth, admin.HealthReport)
         port = self._session.settings.port or int(req.env.get("SERVER_PORT") or 0)
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(health_body(health, port))
+        resp.data = msgspec.json.encode(health_body(health, port, detail=request_context(req.env).is_admin))
 
 
 class StatsResource:

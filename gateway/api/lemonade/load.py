@@ -19,6 +19,7 @@ _REQUEST_FIELDS: Final = frozenset(
     {"model_name", "model", "save_options", "pinned", "cache_dir", "device", "dtype", "checkpoint", "recipe"}
 )
 """Everything else in a load request is an option of the model's recipe."""
+_UNLOAD_MESSAGES: Final = {Code.MODEL_NOT_FOUND: "Model not found", Code.NOT_LOADED: "Model not loaded"}
 _NAME_FIELDS: Final = ("model_name", "model")
 _METHODS: Final = ["GET", "POST", "OPTIONS"]
 
@@ -130,9 +131,10 @@ class UnloadResource:
         try:
             gone = self._session.call(req.env, lambda number: UnloadModel(number, name), list[str])
         except LemonbusError as problem:
-            if problem.failure.code not in (Code.NOT_LOADED, Code.MODEL_NOT_FOUND):
+            code = problem.failure.code
+            if code not in _UNLOAD_MESSAGES:
                 raise
-            raise Failure(Code.MODEL_NOT_FOUND, f"Model not found: {name}", model=name).raised() from None
+            raise Failure(code, f"{_UNLOAD_MESSAGES[code]}: {name}", model=name).raised() from None
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(
             {"status": "success", "message": "Model unloaded successfully", "model_name": name, "unloaded": gone}

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from gateway.cli import output
-from gateway.cli.api_client import ApiClient
+from gateway.cli.api_client import ApiClient, last_lines
 from gateway.cli.options import json_option, server_option
 
 
@@ -82,3 +82,7 @@ def _troubled(models: list[dict[str, Any]]) -> None:
             for model in models
         ],
     )
+    for model in models:
+        detail = last_lines(model.get("detail"))
+        if detail:
+            click.echo(output.plain(f"\nLast words of {model['model_name']}'s engine:\n{detail}"))

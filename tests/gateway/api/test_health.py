@@ -53,7 +53,7 @@ def test_health_has_the_fields_of_all_documents(ask: AppClient, prefix: str) -> 
 
 
 def test_health_has_operator_fields() -> None:
-    ours = msgspec.to_builtins(health_body(HEALTH, 1)["lemonbus"])
+    ours = msgspec.to_builtins(health_body(HEALTH, 1, detail=True)["lemonbus"])
     assert ours["state"] == "ok"
     assert [(model["model_name"], model["state"]) for model in ours["models"]] == [
         ("old", "ready"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -118,12 +119,47 @@ def test_unload_takes_one_model_or_all(ask: AppClient, prefix: str, body: Any, n
     assert [call.model for call in ask.asked(admin.UnloadModel)] == [name]
 
 
-@pytest.mark.parametrize("code", [Code.NOT_LOADED, Code.MODEL_NOT_FOUND])
-def test_unloading_what_is_not_loaded_is_404_with_the_documents_body(ask: AppClient, code: Code) -> None:
+@pytest.mark.parametrize(
+    ("code", "message"), [(Code.NOT_LOADED, "Model not loaded"), (Code.MODEL_NOT_FOUND, "Model not found")]
+)
+def test_unloading_what_is_not_loaded_is_404_with_the_documents_body(ask: AppClient, code: Code, message: str) -> None:
     ask.reports[admin.UnloadModel] = Failure(code, "whatever the supervisor calls it")
     body = is_error(ask("POST", "/v1/unload", {"model_name": "Qwen3-0.6B-GGUF"}), 404, "not_found")
-    assert body["message"] == "Model not found: Qwen3-0.6B-GGUF"
-    assert body["error"]["code"] == "model_not_found"
+    assert body["message"] == f"{message}: Qwen3-0.6B-GGUF"
+    assert body["error"]["code"] == code
+
+
+DEAD = Failure(Code.LOAD_FAILED, "the engine exited with code 127", model="m", detail="libgomp.so.1: cannot open")
+
+
+@pytest.mark.parametrize(
+    ("headers", "shown"),
+    [
+        ({}, True),
+        ({"Origin": "http://localhost:3000"}, True),
+        ({"Origin": "http://evil.example"}, False),
+        ({"Host": "rebound.example"}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+    ],
+)
+def test_an_engines_last_words_are_for_administrators(ask: AppClient, headers: dict[str, str], shown: bool) -> None:
+    ask.answers["chat/completions"] = DEAD
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    error = is_error(ask("POST", "/v1/chat/completions", body, headers=headers), 503, "model_error")["error"]
+    assert error.get("detail") == ("libgomp.so.1: cannot open" if shown else None)
+
+
+def test_who_is_elsewhere_is_no_administrator_without_a_key(ask: AppClient) -> None:
+    ask.reports[admin.LoadModel] = DEAD
+    refused = ask("POST", "/v1/load", {"model": "m"}, remote_addr="192.0.2.7")
+    assert "detail" not in is_error(refused, 503, "model_error")["error"]
+
+
+def test_the_key_makes_an_administrator(tmp_path: Path) -> None:
+    ask = AppClient(tmp_path, api_key="k")
+    ask.reports[admin.LoadModel] = DEAD
+    refused = ask("POST", "/v1/load", {"model": "m"}, headers={"x-api-key": "k"}, remote_addr="192.0.2.7")
+    assert is_error(refused, 503, "model_error")["error"]["detail"] == DEAD.detail
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,17 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
         *("draining", "0.1.0", "b1", 1, 3700.0, [ready, loading], {"llm": 4}),
         granted=2,
         queued=1,
-        troubled=[FailedModel("C", Failure(Code.LOAD_FAILED, "no such\nfile"), 3, 8.0)],
+        troubled=[
+            FailedModel(
+                "C", Failure(Code.LOAD_FAILED, "no such\nfile", detail="one\nlibgomp.so.1: cannot open"), 3, 8.0
+            )
+        ],
         downloads=["D"],
         peers=[Peer("gateway", "g1", 7), Peer("worker", "w1", 10)],
     )
-    server.replies["GET", "/v1/health"] = Reply(pieces=[msgspec.json.encode(health_body(health, 1)).decode()])
+    server.replies["GET", "/v1/health"] = Reply(
+        pieces=[msgspec.json.encode(health_body(health, 1, detail=True)).decode()]
+    )
     code, out, _ = lemonbus("status")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert code == 0
@@ -45,5 +51,7 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     assert "A (pinned) ready 2 of 4 1 4096 llamacpp 1 min ago" in lines
     assert "B loading 0 of ? 0 - - -" in lines
     assert "C 3 in 8 s no such file" in lines
+    at = lines.index("Last words of C's engine:")
+    assert lines[at + 1 : at + 3] == ["one", "libgomp.so.1: cannot open"]
     assert lines[-1] == "Processes: supervisor 1, gateway 7, worker 10"
     assert json.loads(lemonbus("status", "--json")[1])["lemonbus"]["pid"] == 1

@@ -107,6 +107,16 @@ def test_the_key_travels_and_a_prefix_in_the_url_is_tolerated(
     assert server.asked[-1][3]["Authorization"] == "Bearer k"
 
 
+def test_the_address_may_come_before_the_command(
+    server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEMONBUS_URL", "http://127.0.0.1:1")
+    server.replies[ALL] = Reply({"data": []})
+    assert lemonbus("--url", server.url, "list")[0] == 0
+    assert lemonbus("--url", "http://127.0.0.1:1", "list", "--url", server.url)[0] == 0
+    assert lemonbus("--url", server.url, "version")[0] == 0
+
+
 def test_address_and_key_come_from_the_configuration(
     server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
