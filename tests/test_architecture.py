@@ -19,7 +19,7 @@ from protocol.wire import envelope
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "supervisor", "workers", "gateway")
-FILES = sorted(path for room in PACKAGES for path in (ROOT / room).rglob("*.py"))
+FILES = sorted(path for free_bytes in PACKAGES for path in (ROOT / free_bytes).rglob("*.py"))
 DEPLOYED = [*sorted((ROOT / "deploy").rglob("*.py")), ROOT / "setup.py"]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
@@ -97,13 +97,13 @@ def within(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 
 
-@pytest.mark.parametrize("room", PACKAGES)
-def test_packages_import_only_allowed_packages(room: str) -> None:
-    allowed = NEIGHBOURS[room] | {room}
+@pytest.mark.parametrize("free_bytes", PACKAGES)
+def test_packages_import_only_allowed_packages(free_bytes: str) -> None:
+    allowed = NEIGHBOURS[free_bytes] | {free_bytes}
     wrong = [
         f"{name(path)} imports {module}"
         for path in FILES
-        if path.relative_to(ROOT).parts[0] == room
+        if path.relative_to(ROOT).parts[0] == free_bytes
         for module in imports(path)
         if module.split(".")[0] in PACKAGES and not any(within(module, package) for package in allowed)
     ]
@@ -176,7 +176,7 @@ def test_every_file_says_what_it_is_for(path: Path) -> None:
 def test_files_are_of_a_size_to_be_read() -> None:
     lengths = {name(path): path.read_text().count("\n") for path in [*FILES, *DEPLOYED, *TESTS]}
     for path, lines in sorted(lengths.items(), key=lambda item: -item[1])[:10]:
-        print(f"{lines:5} {path}{'  a room is missing?' if lines > LONG else ''}")
+        print(f"{lines:5} {path}{'  a free_bytes is missing?' if lines > LONG else ''}")
     assert [path for path, lines in lengths.items() if lines > TOO_LONG] == []
 
 

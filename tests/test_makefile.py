@@ -43,9 +43,9 @@ def test_what_is_missing_is_named_in_one_line(tmp_path: Path) -> None:
         tmp_path / "without-venv", 'case "$2" in *venv*) echo No module named venv >&2; exit 1;; esac'
     )
     without_libgomp = program(tmp_path / "without-libgomp", 'case "$2" in *libgomp*) exit 1;; esac')
-    code, said = tools(programs, good)
-    assert (code, len(said)) == (2, 1)
-    assert "lemonbus needs git: " in said[0]
+    code, lines = tools(programs, good)
+    assert (code, len(lines)) == (2, 1)
+    assert "lemonbus needs git: " in lines[0]
     program(programs / "git")
     for python, lacking in (
         (tmp_path / "none", "Python 3.11 or newer"),
@@ -54,9 +54,9 @@ def test_what_is_missing_is_named_in_one_line(tmp_path: Path) -> None:
         (without_venv, "venv"),
         (without_libgomp, "libgomp.so.1"),
     ):
-        code, said = tools(programs, python)
-        assert (code, len(said)) == (2, 1), said
-        assert f"lemonbus needs {lacking}: sudo apt-get install " in said[0]
+        code, lines = tools(programs, python)
+        assert (code, len(lines)) == (2, 1), lines
+        assert f"lemonbus needs {lacking}: sudo apt-get install " in lines[0]
     assert tools(programs, good) == (0, [])
 
 

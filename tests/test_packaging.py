@@ -18,7 +18,7 @@ PACKAGES = ("protocol", "supervisor", "workers", "gateway")
 THEIRS = "supervisor==4.3.0"
 PIP = Path(pip.__file__).parent / "__pip-runner__.py"
 """What ``pip --python`` starts in the other environment, after it was started in its own."""
-MODULES = [path.relative_to(ROOT) for room in PACKAGES for path in (ROOT / room).rglob("*.py")]
+MODULES = [path.relative_to(ROOT) for free_bytes in PACKAGES for path in (ROOT / free_bytes).rglob("*.py")]
 
 
 def run(*command: str | Path, check: bool = True, environment: dict[str, str] | None = None) -> str:
@@ -141,10 +141,10 @@ def test_beside_their_supervisor(
 def starts_our_supervisor_from_any_folder(environment: Environment, tmp_path: Path) -> None:
     """A runtime directory that is too long for a socket ends our supervisor with its own line; theirs has none."""
     (tmp_path / "supervisor.py").write_text("raise SystemExit('the folder we were started in')")
-    said = run(
+    output = run(
         *("env", "-C", tmp_path, environment.lemonbus, "serve", "--runtime-dir", tmp_path / ("x" * 100)), check=False
     )
-    assert "too long for a socket" in said, said
+    assert "too long for a socket" in output, output
 
 
 def test_pip_install_dot_and_editable(source: Path, environment: Environment) -> None:

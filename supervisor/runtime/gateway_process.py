@@ -71,7 +71,7 @@ class GatewayProcess:
             if _STOPPING in beats:
                 self._peers.remove(self._id)
             elif beats:
-                self._peers.heard(self._id, self._loop.now())
+                self._peers.message_received(self._id, self._loop.now())
             else:  # every process that had the other end is gone
                 self._close_heartbeat()
 

@@ -34,7 +34,7 @@ class PeerRegistry:
         """Return who this is."""
         return self._peers.get(peer)
 
-    def heard(self, peer: str, now: float) -> bool:
+    def message_received(self, peer: str, now: float) -> bool:
         """Somebody sent something; return whether it is known."""
         if peer in self._peers:
             self._seen[peer] = now

@@ -193,7 +193,7 @@ class Supervisor:
     # ---- messages --------------------------------------------------------------------------------------------
 
     def _received(self, peer: str, message: Any, payload: bytes) -> None:
-        known = self.peers.heard(peer, self.loop.now())
+        known = self.peers.message_received(peer, self.loop.now())
         handler = self._handlers.get(type(message))
         if handler is None or not (known or isinstance(message, Hello)):
             log.warning("unexpected message", peer=peer, message=type(message).__name__)

@@ -24,9 +24,9 @@ END_S = 60.0
 def check(machine: Root) -> int:
     """Start it, ask it once, end it; return 0 if all went well, and show what it said otherwise."""
     port = free_port()
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
-            machine.words(f"make serve PORT={port}"), stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+            machine.words(f"make serve PORT={port}"), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
         try:
             answer = _answer(process, port)
@@ -35,7 +35,7 @@ def check(machine: Root) -> int:
             process.kill()
             process.wait()
         if problem:
-            _show(said, problem)
+            _show(output, problem)
             return 1
     print(f"bare: make serve answered {answer!r}", flush=True)
     return 0
@@ -67,7 +67,7 @@ def _end(process: subprocess.Popen[bytes]) -> str:
     return f"make serve ended with {code}" if code else ""
 
 
-def _show(said: IO[str], problem: str) -> None:
-    said.seek(0)
-    sys.stdout.writelines(said.readlines()[-60:])
+def _show(output: IO[str], problem: str) -> None:
+    output.seek(0)
+    sys.stdout.writelines(output.readlines()[-60:])
     print(f"bare: {problem}", flush=True)

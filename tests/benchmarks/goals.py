@@ -55,7 +55,7 @@ def evaluate_goals(
         Goal("swap over the engine's start", latencies.swap_over, 50, 30),
         Goal("health during swaps, worst", latencies.health_worst, 50, 50),
         Goal("crash noticed", latencies.crash_noticed, 100, 100),
-        Goal("crash told to the client", latencies.crash_told, 250, 100),
+        Goal("crash told to the client", latencies.crash_reported, 250, 100),
         Goal("hang-up to idle slot, decoding", latencies.hang_up_decoding, 250, 250),
         Goal("hang-up to idle slot, prefill", latencies.hang_up_prefill, 1000, 1000),
         Goal("memory of a worker", footprint.worker, 25, 20, "MB"),

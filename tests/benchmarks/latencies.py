@@ -26,7 +26,7 @@ class Latencies(msgspec.Struct):
     health_p99: float = 0.0
     health_worst: float = 0.0
     crash_noticed: float = 0.0
-    crash_told: float = 0.0
+    crash_reported: float = 0.0
     crash_ready: float = 0.0
     hang_up_decoding: float = 0.0
     hang_up_prefill: float = 0.0
@@ -89,15 +89,15 @@ def _watch(server: LemonbusServer, end: threading.Event, seen: list[float]) -> N
 
 
 def _crashes(latencies: Latencies, turns: int) -> None:
-    noticed, told, ready = [], [], []
+    noticed, reported, ready = [], [], []
     with LemonbusServer("tiny-loop", log_level="info", gateway_workers=0, load=[LOOP]) as server:
         for _ in range(turns):
             server.wait_loaded(LOOP)
             engine = server.engine_pid(LOOP)
             stream = server.client.start_chat(LOOP, stream=True, max_tokens=6000)
             stream.until(lambda it: len(it.events) > 10)
-            told_at: list[float] = []
-            reader = threading.Thread(target=_until_client_is_told, args=(stream, told_at))
+            reported_at: list[float] = []
+            reader = threading.Thread(target=_until_client_has_error, args=(stream, reported_at))
             reader.start()
             started = time.perf_counter()
             processes.kill(engine)
@@ -105,15 +105,15 @@ def _crashes(latencies: Latencies, turns: int) -> None:
             until(lambda: server.model_state(LOOP) == "ready")
             ready.append(time.perf_counter() - started)
             reader.join()
-            told.append(told_at[0] - started)
-    latencies.crash_noticed, latencies.crash_told, latencies.crash_ready = (
-        ms(median(values)) for values in (noticed, told, ready)
+            reported.append(reported_at[0] - started)
+    latencies.crash_noticed, latencies.crash_reported, latencies.crash_ready = (
+        ms(median(values)) for values in (noticed, reported, ready)
     )
 
 
-def _until_client_is_told(stream: HttpExchange, told_at: list[float]) -> None:
+def _until_client_has_error(stream: HttpExchange, reported_at: list[float]) -> None:
     stream.until(lambda it: '"error"' in it.events[-1].data)
-    told_at.append(time.perf_counter())
+    reported_at.append(time.perf_counter())
     stream.finish()
 
 

@@ -114,7 +114,7 @@ def _latency_rows(latencies: Latencies) -> Rows:
     yield "the engine's own start", _number(latencies.engine_start)
     yield "health during swaps, p99 / worst", f"{_number(latencies.health_p99)} / {_number(latencies.health_worst)}"
     yield "crash to noticed", _number(latencies.crash_noticed)
-    yield "crash to told", _number(latencies.crash_told)
+    yield "crash to told", _number(latencies.crash_reported)
     yield "crash to ready again", _number(latencies.crash_ready)
     yield "hang-up to idle, decoding", _number(latencies.hang_up_decoding)
     yield "hang-up to idle, prefill of 3,000 tokens", _number(latencies.hang_up_prefill)

@@ -53,9 +53,9 @@ def granted(server: LemonbusServer) -> int:
 
 
 def transcribe(server: LemonbusServer, **fields: str) -> HttpExchange:
-    said = {"model": SPEECH, **fields}.items()
+    form = {"model": SPEECH, **fields}.items()
     body = form_data.encode(
-        [*(FormPart(name, text.encode()) for name, text in said), FormPart("file", b"what I said", "a.wav")]
+        [*(FormPart(name, text.encode()) for name, text in form), FormPart("file", b"what I said", "a.wav")]
     )
     kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
     return server.client.post("/v1/audio/transcriptions", body, Content_Type=kind)

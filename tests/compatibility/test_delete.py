@@ -131,9 +131,9 @@ def test_a_running_download_is_ended(server: LemonbusServer, hub: Hub, folder: P
     assert registered(server) == {}
     assert blobs(folder) == 0
     assert server.state()["downloads"] == []
-    told = [(line["level"], line["event"]) for line in server.lines if line.get("model") == "user.Big"]
-    assert ("info", "download stopped") in told
-    assert ("error", "download failed") not in told, "who deletes it wanted that"
+    reported = [(line["level"], line["event"]) for line in server.lines if line.get("model") == "user.Big"]
+    assert ("info", "download stopped") in reported
+    assert ("error", "download failed") not in reported, "who deletes it wanted that"
 
 
 def test_what_broke_off_can_be_deleted(tmp_path: Path, start_server: StartServer) -> None:
@@ -179,10 +179,10 @@ def test_a_model_of_the_extra_directory_is_its_owners(server: LemonbusServer) ->
 def test_mistakes(shared_server: LemonbusServer, body: dict[str, object], status: int, code: str) -> None:
     answer = shared_server.client.post("/v1/delete", body)
     assert answer.status == status, answer
-    said = answer.json()
-    assert said["status"] == "error"
-    assert said["message"] == said["error"]["message"]
-    assert said["error"]["code"] == code
+    answer_body = answer.json()
+    assert answer_body["status"] == "error"
+    assert answer_body["message"] == answer_body["error"]["message"]
+    assert answer_body["error"]["code"] == code
     assert shared_server.client.get("/v1/delete").status == 405
 
 

@@ -134,7 +134,7 @@ def test_text_completions(server: LemonbusServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "code", "said"),
+    ("path", "body", "status", "code", "expected"),
     [
         ("chat/completions", {"n": 2}, 400, "invalid_request", "`n`"),
         ("chat/completions", {"messages": [{"role": "user", "content": "w " * 1100}]}, 400, "context_length_exceeded", "Max length"),
@@ -145,12 +145,12 @@ def test_text_completions(server: LemonbusServer) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_flm_says_with_200_is_a_failure(
-    server: LemonbusServer, path: str, body: dict[str, Any], status: int, code: str, said: str, stream: bool
+    server: LemonbusServer, path: str, body: dict[str, Any], status: int, code: str, expected: str, stream: bool
 ) -> None:
     messages = {"messages": [{"role": "user", "content": "hi"}]} if path == "chat/completions" else {}
     answer = server.client.post(f"/v1/{path}", {"model": MODEL, **messages, **body, "stream": stream})
     assert (answer.status, answer.error["code"]) == (status, code), answer
-    assert said in answer.error["message"]
+    assert expected in answer.error["message"]
     assert TAG not in answer.error["message"]
 
 
@@ -228,8 +228,8 @@ def test_a_model_that_it_cannot_load(server: LemonbusServer, home: Path) -> None
     flm.set_behaviour(home, load_fails=TAG)
     answer = load(server)
     assert (answer.status, answer.error["code"]) == (503, "load_failed")
-    (trouble,) = server.state()["troubled"]
-    assert f"Failed to load {TAG} model!" in trouble["detail"]
+    (problem,) = server.state()["troubled"]
+    assert f"Failed to load {TAG} model!" in problem["detail"]
     flm.set_behaviour(home)
     assert load(server).status == 200
 

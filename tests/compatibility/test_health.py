@@ -96,8 +96,8 @@ def test_a_model_that_is_working_is_in_use_now(server: LemonbusServer) -> None:
 
 
 def test_websockets_are_on_the_port_that_is_told(server: LemonbusServer) -> None:
-    told = server.health()["websocket_port"]
-    socket = simple_websocket.Client.connect(f"ws://127.0.0.1:{told}/logs/stream")
+    reported = server.health()["websocket_port"]
+    socket = simple_websocket.Client.connect(f"ws://127.0.0.1:{reported}/logs/stream")
     socket.send('{"type": "logs.subscribe", "after_seq": null}')
     first = json.loads(socket.receive(timeout=10) or "{}")
     socket.close()

@@ -89,8 +89,8 @@ def test_what_was_installed_runs_models(server: LemonbusServer) -> None:
     assert install(server).status == 200
     answer = server.client.post("/v1/load", {"model_name": CHAT, "llamacpp_backend": "vulkan"})
     assert answer.status == 200, answer.json()
-    said = server.client.chat(CHAT).finish().json()
-    assert said["choices"][0]["message"]["content"].strip() == CHAT_TEXT.strip()
+    answer_body = server.client.chat(CHAT).finish().json()
+    assert answer_body["choices"][0]["message"]["content"].strip() == CHAT_TEXT.strip()
     engine = server.engine_now(CHAT)
     assert engine is not None
     assert engine.option("-ngl") == "99"
@@ -100,14 +100,18 @@ def test_streamed_with_force(server: LemonbusServer, module_releases: ReleaseSer
     answer = install(server, stream=True, force=True)
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
-    told = [(event.name, event.json()) for event in answer.events if event.name != ":"]
-    assert {name for name, _ in told} == {"progress", "complete"}
+    reported = [(event.name, event.json()) for event in answer.events if event.name != ":"]
+    assert {name for name, _ in reported} == {"progress", "complete"}
     size = len(module_releases.files[NAME])
-    for name, data in told[:-1]:
+    for name, data in reported[:-1]:
         assert name == "progress"
         assert set(data) == {"file", "file_index", "total_files", "bytes_downloaded", "bytes_total", "percent"}
-    assert (told[-2][1]["file"], told[-2][1]["bytes_downloaded"], told[-2][1]["bytes_total"]) == (NAME, size, size)
-    assert told[-1] == (
+    assert (reported[-2][1]["file"], reported[-2][1]["bytes_downloaded"], reported[-2][1]["bytes_total"]) == (
+        NAME,
+        size,
+        size,
+    )
+    assert reported[-1] == (
         "complete",
         {"file_index": 1, "total_files": 1, "percent": 100, "status": "success", **VULKAN},
     )

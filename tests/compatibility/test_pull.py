@@ -151,10 +151,10 @@ def test_mistakes(
 ) -> None:
     answer = unchanged_server.client.post(f"{prefix}/pull", body)
     assert answer.status == status, answer
-    said = answer.json()
-    assert said["status"] == "error"
-    assert said["message"] == said["error"]["message"]
-    assert (said["error"]["code"], said["error"]["param"]) == (code, param)
+    answer_body = answer.json()
+    assert answer_body["status"] == "error"
+    assert answer_body["message"] == answer_body["error"]["message"]
+    assert (answer_body["error"]["code"], answer_body["error"]["param"]) == (code, param)
     assert str(unchanged_server.home) not in answer.body.decode()
 
 
@@ -194,13 +194,13 @@ def test_also_while_the_first_one_is_downloaded(server: LemonbusServer, hub: Hub
     assert set(registered(server)) == {"Big"}
 
 
-@pytest.mark.parametrize(("variant", "said"), [("Q4_0", "empty"), ("Q8_0", "truncated"), ("Q5_K_M", "not a GGUF")])
+@pytest.mark.parametrize(("variant", "expected"), [("Q4_0", "empty"), ("Q8_0", "truncated"), ("Q5_K_M", "not a GGUF")])
 def test_a_model_that_is_not_whole_is_not_registered(
-    server: LemonbusServer, folder: Path, variant: str, said: str
+    server: LemonbusServer, folder: Path, variant: str, expected: str
 ) -> None:
     status, body = pull(server, model_name="user.B", checkpoint=f"shop/Broken-GGUF:{variant}", recipe="llamacpp")
     assert status >= 400
-    assert said in body["message"]
+    assert expected in body["message"]
     assert registered(server) == {}
     assert cached(folder) == set()
     assert "user.B" not in ids(server, "?show_all=true")

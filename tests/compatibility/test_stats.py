@@ -40,9 +40,9 @@ def after(server: LemonbusServer, model: str, **fields: Any) -> Any:
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("stream", [True, False])
 def test_every_documented_field_is_there_and_adds_up(server: LemonbusServer, prefix: str, stream: bool) -> None:
-    told = after(server, LOOP, max_tokens=40, stream=stream)
+    reported = after(server, LOOP, max_tokens=40, stream=stream)
     found = stats(server, prefix=prefix)
-    assert found == told
+    assert found == reported
     assert missing(found, DOCUMENTED) == []
     assert (found["output_tokens"], len(found["decode_token_times"])) == (40, 40)
     assert found["prompt_tokens"] >= found["input_tokens"] > 0

@@ -133,9 +133,9 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def start_on_machine(start_server: StartServer, tmp_path: Path, programs: Path) -> Any:
     """Starts a server on a machine of files, with stand-ins for the makers' tools."""
 
-    def start(machine: Any, **said: str) -> LemonbusServer:
-        for name, says in said.items():
-            driver_tools.put(programs, name.replace("_", "-"), says)
+    def start(machine: Any, **variables: str) -> LemonbusServer:
+        for name, value in variables.items():
+            driver_tools.put(programs, name.replace("_", "-"), value)
         return start_server("tiny-chat", machine_dir=str(machine(tmp_path / "machine").root))
 
     return start

@@ -54,8 +54,8 @@ def test_what_is_not_loaded_known_or_not(server: LemonbusServer, model: str, cod
     answer = server.client.post("/v1/unload", {"model_name": model})
     body = answer.json()
     assert answer.status == 404
-    said = {"not_loaded": "Model not loaded", "model_not_found": "Model not found"}[code]
-    assert (body["status"], body["message"]) == ("error", f"{said}: {model}")
+    expected = {"not_loaded": "Model not loaded", "model_not_found": "Model not found"}[code]
+    assert (body["status"], body["message"]) == ("error", f"{expected}: {model}")
     assert (body["error"]["type"], body["error"]["code"]) == ("not_found", code)
     assert body["error"]["message"] == body["message"]
 

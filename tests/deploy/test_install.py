@@ -90,8 +90,8 @@ def test_one_line_says_what_is_installed(python: Path, project: Path, tmp_path: 
         wheel.writestr("needed-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: needed\nVersion: 1.0\n")
         wheel.writestr("needed-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr("needed-1.0.dist-info/RECORD", "")
-    said = install(python, project, no_index="1", find_links=str(tmp_path))
-    assert said == (0, f"Installing a toy into {folder(python)}; this happens once.\n", "")
+    expected = install(python, project, no_index="1", find_links=str(tmp_path))
+    assert expected == (0, f"Installing a toy into {folder(python)}; this happens once.\n", "")
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def test_what_a_user_has_told_pip_about_waiting_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "expected"),
     [
         (
             "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n",
@@ -153,5 +153,5 @@ def test_what_a_user_has_told_pip_about_waiting_stands() -> None:
         ("Killed\n", "pip failed"),
     ],
 )
-def test_a_failure_in_words(output: str, said: str) -> None:
-    assert said in reason(output)
+def test_a_failure_in_words(output: str, expected: str) -> None:
+    assert expected in reason(output)

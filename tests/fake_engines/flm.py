@@ -98,8 +98,8 @@ def pull(tag: str) -> bool:
             return False
         if size > 100:  # only what takes its time is told of
             for part in (0.1, 0.9):
-                said = f"\r\033[K[FLM]  Downloading: {100 * part:.1f}% ({size * part:.1f}MB / {size:.1f}MB)"
-                print(said, end="", flush=True)
+                progress_line = f"\r\033[K[FLM]  Downloading: {100 * part:.1f}% ({size * part:.1f}MB / {size:.1f}MB)"
+                print(progress_line, end="", flush=True)
             print(flush=True)
         say("FLM", "Checking Hash...")
         (folder / file).write_text("{}")

@@ -54,9 +54,9 @@ def main(words: list[str]) -> int:
     elif given.command == "version":
         print(json.dumps({"version": flm.VERSION}) if given.json else f"FLM v{flm.VERSION}")
     elif given.command == "validate":
-        said = flm.validated()
-        print(json.dumps(said, indent=4))
-        return 0 if said["ready"] else 1
+        report = flm.validated()
+        print(json.dumps(report, indent=4))
+        return 0 if report["ready"] else 1
     else:
         print(f"Invalid command: {given.command}", file=sys.stderr)
         return 1

@@ -36,14 +36,14 @@ class FakeFlmServer:
 
     async def run(self) -> None:
         """Listen, load, answer."""
-        door = socket.socket()
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((self.given.host, self.given.port))
-        door.listen(64)
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((self.given.host, self.given.port))
+        listener.listen(64)
         if self.given.tag:
             await self.load(self.given.tag, "Failed to load default model: ")
         flm.say("FLM", f"Starting server on port {self.given.port}...")
-        server = await asyncio.start_server(self.serve, sock=door)
+        server = await asyncio.start_server(self.serve, sock=listener)
         await server.serve_forever()
 
     async def load(self, tag: str, complaint: str) -> bool:
@@ -101,8 +101,8 @@ class FakeFlmServer:
                     if "embeddings" in asked:
                         self.embed(body, writer)
                     elif "audio" in asked:
-                        heard = {"model": body["model"], "text": f" {body['file']}"}
-                        answer(writer, heard if self.given.asr else None)
+                        received = {"model": body["model"], "text": f" {body['file']}"}
+                        answer(writer, received if self.given.asr else None)
                     else:
                         await self.generate(body, writer, asyncio.ensure_future(reader.read(1)))
             case _:
@@ -146,11 +146,11 @@ class FakeFlmServer:
         if self.at_work > 1:
             flm.note("two at once")
         try:
-            said = await self.tokens(body, writer, gone, tag)
+            answer_text = await self.tokens(body, writer, gone, tag)
         finally:
             self.at_work -= 1
-        if said is not None:
-            self.finish(body, writer, chat, tag, count, said)
+        if answer_text is not None:
+            self.finish(body, writer, chat, tag, count, answer_text)
 
     async def tokens(
         self, body: Body, writer: StreamWriter, gone: asyncio.Future[bytes] | None, tag: str
@@ -211,8 +211,8 @@ def prompt(body: Body, chat: bool) -> str:
     for name in ("max_tokens", "temperature", "top_p", "top_k"):
         if name in body and not isinstance(body[name], int | float):
             raise TypeError(f"type must be number, but is {type(body[name]).__name__}")
-    said = [each.get("content") for each in body["messages"]] if chat else [body["prompt"]]
-    texts = [part for each in said for part in (each if isinstance(each, list) else [each])]
+    answer_text = [each.get("content") for each in body["messages"]] if chat else [body["prompt"]]
+    texts = [part for each in answer_text for part in (each if isinstance(each, list) else [each])]
     texts = [part.get("text", "") if isinstance(part, dict) else part for part in texts]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("type must be string, but is array")

@@ -11,11 +11,11 @@ class HangsMidStream(FakeLlamaServer):
     """See the file's first line."""
 
     async def words(self, body: Body) -> AsyncIterator[str]:
-        said = 0
+        word_count = 0
         async for word in super().words(body):
-            if said == 2 and self.answered > 1:
+            if word_count == 2 and self.answered > 1:
                 await asyncio.Event().wait()
-            said += 1
+            word_count += 1
             yield word
 
 

@@ -67,8 +67,10 @@ class FakeLlamaServer:
             if body.get("stream"):
                 await self.stream(writer, path, body)
             else:
-                said = "".join([word async for word in self.words(body)])
-                answer(writer, 200, {"choices": [choice(path, said, "stop", whole=True)], "usage": usage(len(WORDS))})
+                content = "".join([word async for word in self.words(body)])
+                answer(
+                    writer, 200, {"choices": [choice(path, content, "stop", whole=True)], "usage": usage(len(WORDS))}
+                )
         finally:
             self.busy -= 1
 
@@ -128,8 +130,8 @@ def choice(path: str, text: str, finish: str | None, whole: bool = False) -> Bod
     """One choice as the endpoint writes it."""
     if "chat" not in path:
         return {"text": text, "index": 0, "logprobs": None, "finish_reason": finish}
-    said = {"content": text} if text or whole else {}
-    return {"finish_reason": finish, "index": 0, "message" if whole else "delta": said}
+    content = {"content": text} if text or whole else {}
+    return {"finish_reason": finish, "index": 0, "message" if whole else "delta": content}
 
 
 def event(path: str, model: str, choices: list[Body], **more: Any) -> bytes:

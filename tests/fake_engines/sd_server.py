@@ -103,18 +103,18 @@ class RequestedImage:
         extras = EXTRAS.search(prompt)
         self.prompt = EXTRAS.sub("", prompt)
         try:
-            said = json.loads(extras[1]) if extras else {}
+            extra_fields = json.loads(extras[1]) if extras else {}
         except ValueError:
             log("ERROR", "common.cpp:1524 - json parse failed")
             raise FakeSdError("invalid sd_cpp_extra_args") from None
-        sampling = said.get("sample_params", {})
+        sampling = extra_fields.get("sample_params", {})
         if pictures and "size" not in body:
             self.width, self.height = struct.unpack_from(">II", pictures[0], 16)
-        self.strength = said.get("strength", 0.75)
-        self.seed = said.get("seed", int(given["seed"]))
+        self.strength = extra_fields.get("strength", 0.75)
+        self.seed = extra_fields.get("seed", int(given["seed"]))
         self.steps = min(100, max(1, sampling.get("sample_steps", int(given["steps"]))))
         self.cfg = float(sampling.get("guidance", {}).get("txt_cfg", given["cfg"]))
-        self.negative = said.get("negative_prompt", "")
+        self.negative = extra_fields.get("negative_prompt", "")
 
     @property
     def parameters_text(self) -> str:

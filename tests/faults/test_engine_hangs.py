@@ -82,8 +82,8 @@ def abandoned(server: LemonbusServer, stream: bool) -> None:
 
 def lost(server: LemonbusServer, model: str) -> list[str]:
     """What the house said of losing a model's engine."""
-    said = [line["event"] for line in server.lines if line.get("model") == model]
-    return [event for event in said if event.startswith("engine lost")]
+    events_text = [line["event"] for line in server.lines if line.get("model") == model]
+    return [event for event in events_text if event.startswith("engine lost")]
 
 
 @pytest.mark.parametrize("stream", [True, False])

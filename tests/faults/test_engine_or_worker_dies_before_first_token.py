@@ -86,8 +86,8 @@ def test_a_request_that_kills_its_engine_twice_fails_alone(start_server: StartSe
     server.wait_loaded(CHAT)
 
     def ask(index: int) -> HttpExchange:
-        said = "POISON" if index == 3 else f"neighbour {index}"
-        return server.client.chat(CHAT, messages=[{"role": "user", "content": said}])
+        prompt = "POISON" if index == 3 else f"neighbour {index}"
+        return server.client.chat(CHAT, messages=[{"role": "user", "content": prompt}])
 
     answers = run_concurrently(12, ask)
     poison = answers.pop(3)

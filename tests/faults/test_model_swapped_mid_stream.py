@@ -74,5 +74,5 @@ def test_a_stream_is_never_cut_for_another_model(start_server: StartServer) -> N
 def _request_events(server: LemonbusServer) -> list[tuple[str, str]]:
     """Which request was granted, and which answered, in the order of the log."""
     asked = ("A", "B", "A-again")
-    told = ((str(line.get("request_id")), str(line["event"])) for line in server.lines)
-    return [(request, event) for request, event in told if request in asked and event in ("granted", "answered")]
+    reported = ((str(line.get("request_id")), str(line["event"])) for line in server.lines)
+    return [(request, event) for request, event in reported if request in asked and event in ("granted", "answered")]

@@ -79,8 +79,8 @@ def test_the_grace_has_an_end(start_server: StartServer) -> None:
     assert not stream.done
     assert stream.error["code"] in ("draining", "cancelled", "unloaded", "worker_gone")
     assert server.wait_exit() == 0
-    told = [(line["level"], line["why"]) for line in server.lines if line["event"] == "worker gone"]
-    assert set(told) == {("info", "exit 0")}, "it left as it was told"
+    reported = [(line["level"], line["why"]) for line in server.lines if line["event"] == "worker gone"]
+    assert set(reported) == {("info", "exit 0")}, "it left as it was told"
 
 
 @pytest.mark.parametrize("first", ["stopped by us", "dead"])

@@ -41,27 +41,27 @@ class FakeBus:
             self._answer(message)
         elif not isinstance(message, AbandonCall | work.Cancel):
             number: int = message.number  # type: ignore[attr-defined]
-            said = self.reports[type(message)]
-            for each in said if isinstance(said, SeveralMessages) else [said]:
+            report = self.reports[type(message)]
+            for each in report if isinstance(report, SeveralMessages) else [report]:
                 self._report(number, each)
 
-    def _report(self, number: int, said: Any) -> None:
-        if isinstance(said, Failure):
-            self.session.on_message(work.Refused(number, 0, said), b"")
-        elif isinstance(said, Progress):
-            self.session.on_message(msgspec.structs.replace(said, number=number), b"")
+    def _report(self, number: int, report: Any) -> None:
+        if isinstance(report, Failure):
+            self.session.on_message(work.Refused(number, 0, report), b"")
+        elif isinstance(report, Progress):
+            self.session.on_message(msgspec.structs.replace(report, number=number), b"")
         else:
-            self.session.on_message(CallResult(number), envelope.pack_payload(said))
+            self.session.on_message(CallResult(number), envelope.pack_payload(report))
 
     def _answer(self, ask: work.SubmitRequest) -> None:
-        said = self.answers[ask.endpoint]
-        if isinstance(said, Failure):
-            self.session.on_message(work.Refused(ask.number, ask.attempt, said), b"")
+        report = self.answers[ask.endpoint]
+        if isinstance(report, Failure):
+            self.session.on_message(work.Refused(ask.number, ask.attempt, report), b"")
             return
         self.session.on_message(
             work.Granted([work.GrantedAttempt(ask.number, ask.attempt, "w1", ask.model or "latest")]), b""
         )
-        data = msgspec.json.encode(said)
+        data = msgspec.json.encode(report)
         self.session.on_events(
             [
                 Event(ask.number, ask.attempt, 0, EventKind.DELTA, 1, data),

@@ -167,9 +167,9 @@ def test_accepting_pauses_when_descriptors_run_out(listener: Any, monkeypatch: p
     assert refusing.refused == 1
 
 
-@pytest.mark.parametrize(("every", "told"), [(60.0, [1]), (0.0, [1] * 6)])
+@pytest.mark.parametrize(("every", "reported"), [(60.0, [1]), (0.0, [1] * 6)])
 def test_what_the_system_refuses_often_is_told_seldom(
-    listener: Any, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], every: float, told: list[int]
+    listener: Any, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], every: float, reported: list[int]
 ) -> None:
     monkeypatch.setattr(rooms, "PAUSE_S", 0.001)
     monkeypatch.setattr(rooms, "LOG_INTERVAL_S", every)
@@ -177,7 +177,7 @@ def test_what_the_system_refuses_often_is_told_seldom(
     serving = Serving()
     with accepting(Acceptor(Refusing(listener, 6), serving, 100)), client(listener):
         until(lambda: len(serving.begun) == 1)
-    assert [record["times"] for record in records] == told
+    assert [record["times"] for record in records] == reported
 
 
 def test_how_often_it_happened_is_told_with_the_next(

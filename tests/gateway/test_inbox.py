@@ -65,8 +65,8 @@ def test_events_of_other_attempts_and_repeated_ones_are_dropped() -> None:
 
 
 def test_a_failure_is_handed_back() -> None:
-    told = Failure(Code.BACKEND_DIED, "killed by SIGKILL")
-    assert Inbox(1, LIMIT).put(Event(7, 1, 0, EventKind.FAILED, 0, pack_payload(told))) == told
+    reported = Failure(Code.BACKEND_DIED, "killed by SIGKILL")
+    assert Inbox(1, LIMIT).put(Event(7, 1, 0, EventKind.FAILED, 0, pack_payload(reported))) == reported
 
 
 def test_an_unreadable_end_is_loss() -> None:

@@ -67,8 +67,8 @@ def answer(harness: GatewayHarness, *entries: LogEntry, dropped: int = 0) -> tup
 def receive_message(client: simple_websocket.Client) -> dict[str, Any]:
     message = client.receive(timeout=DEADLINE)
     assert message is not None, "nothing came"
-    told: dict[str, Any] = json.loads(message)
-    return told
+    reported: dict[str, Any] = json.loads(message)
+    return reported
 
 
 def test_a_snapshot_comes_first_and_then_every_entry(harness: GatewayHarness, connect: Connect) -> None:
@@ -234,14 +234,15 @@ def test_the_position_in_the_query_counts_and_unknown_parameters_are_ignored(
 
 
 @pytest.mark.parametrize(
-    ("header", "says"), [("Host: box.lan", "this Host may not read the logs"), ("Origin: http://evil.example", "read")]
+    ("header", "value_text"),
+    [("Host: box.lan", "this Host may not read the logs"), ("Origin: http://evil.example", "read")],
 )
-def test_an_unauthorized_reader_gets_an_error(harness: GatewayHarness, header: str, says: str) -> None:
+def test_an_unauthorized_reader_gets_an_error(harness: GatewayHarness, header: str, value_text: str) -> None:
     fields = header + "\r\n" + ("" if header.startswith("Host") else "Host: localhost\r\n")
     got, _, body = harness.raw(f"GET /logs/stream HTTP/1.1\r\n{fields}Connection: close\r\n\r\n".encode())
     message = json.loads(body)["message"]
     assert got == 403
-    assert says in message
+    assert value_text in message
     assert "change" not in message
 
 

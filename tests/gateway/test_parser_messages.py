@@ -25,7 +25,7 @@ class SampleBody(msgspec.Struct):
 
 
 @pytest.mark.parametrize(
-    ("said", "becomes"),
+    ("original", "becomes"),
     [
         ("Expected `int | null`, got `str`", "expected integer or null, got string"),
         ("Expected `int | float | null`, got `bool`", "expected number or null, got boolean"),
@@ -35,8 +35,8 @@ class SampleBody(msgspec.Struct):
         ("", ""),
     ],
 )
-def test_types_are_called_what_json_calls_them(said: str, becomes: str) -> None:
-    assert error_messages.describe_type_error(said) == becomes
+def test_types_are_called_what_json_calls_them(original: str, becomes: str) -> None:
+    assert error_messages.describe_type_error(original) == becomes
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_body_that_is_no_object_is_told_in_those_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "says"),
+    ("problem", "value_text"),
     [
         (errors.InvalidChunkSize(b"-1"), "the size of a chunk must be a hexadecimal number, not '-1'"),
         (errors.InvalidChunkSize(b"\xff"), "the size of a chunk must be a hexadecimal number, not '\\xff'"),
@@ -77,5 +77,5 @@ def test_a_body_that_is_no_object_is_told_in_those_words() -> None:
         (errors.InvalidHeader("CONTENT-LENGTH"), "Invalid HTTP Header: 'CONTENT-LENGTH'"),
     ],
 )
-def test_the_parser_speaks_no_python(problem: Any, says: str) -> None:
-    assert error_messages.describe_parse_error(problem) == says
+def test_the_parser_speaks_no_python(problem: Any, value_text: str) -> None:
+    assert error_messages.describe_parse_error(problem) == value_text

@@ -17,7 +17,7 @@ CHAT = b'{"messages":[{"role":"user","content":"hi"}]%b}'
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "value_text"),
     [
         (b'{"a": 1,}', "line 1 column 9"),
         (b'{"a": 1,\n  }', "line 2 column 3"),
@@ -32,13 +32,13 @@ CHAT = b'{"messages":[{"role":"user","content":"hi"}]%b}'
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
     ],
 )
-def test_bad_json_says_where(data: bytes, says: str) -> None:
+def test_bad_json_says_where(data: bytes, value_text: str) -> None:
     for read in (bodies.decode_object, lambda data: bodies.decode(data, EmbeddingRequest)):
         with pytest.raises(LemonbusError) as raised:
             read(data)
         assert raised.value.failure.code in (Code.INVALID_JSON, Code.INVALID_REQUEST)
         assert raised.value.failure.http_status == 400
-    with pytest.raises(LemonbusError, match=says) as raised:
+    with pytest.raises(LemonbusError, match=value_text) as raised:
         bodies.decode_object(data)
     assert raised.value.failure.code == Code.INVALID_JSON
 

@@ -18,14 +18,14 @@ class InProcessDownloader:
 
     def __init__(self, cache: Path, endpoint: str, home: Path, patch: pytest.MonkeyPatch) -> None:
         self.cache = cache
-        told = {
+        reported = {
             "ENDPOINT": endpoint,
             "HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}",
             "HF_HUB_CACHE": str(home / "hub"),
             "HF_TOKEN_PATH": str(home / "token"),
         }
         for module in (constants, file_download, hf_api):  # old versions have names of their own for them
-            for name, value in told.items():
+            for name, value in reported.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, value)
         for name in ("DOWNLOAD_CHUNK_SIZE", "HF_HUB_ENABLE_HF_TRANSFER"):  # the job sets them for good

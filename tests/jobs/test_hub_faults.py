@@ -39,9 +39,9 @@ def bytes_of(runner: JobRunner | InProcessDownloader, source: CheckpointSource) 
 def test_a_slow_hub_is_told_of_at_most_ten_times_a_second(hub: Hub, runner: JobRunner) -> None:
     hub.rate = 2_000_000
     assert runner.pull(Q4) == Pulled("m", 1)
-    told = [progress.bytes_downloaded for progress in runner.progress()]
-    assert told == sorted(set(told))
-    assert 5 <= len(told) <= 10 * (len(MODEL) / hub.rate + 2)
+    reported = [progress.bytes_downloaded for progress in runner.progress()]
+    assert reported == sorted(set(reported))
+    assert 5 <= len(reported) <= 10 * (len(MODEL) / hub.rate + 2)
 
 
 def test_a_transfer_that_breaks_off_again_and_again_ends_whole(hub: Hub, runner: JobRunner) -> None:
@@ -82,9 +82,9 @@ def test_a_gated_repository_lists_its_files_and_gives_none(
     assert f"{REPOSITORY} is gated" in message(runner.pull(Q4), runner)
     wrong = {**environment, "HF_TOKEN": "hf_wrong"}
     with JobRunner(tmp_path / "cache", wrong) as second:
-        said = message(second.pull(Q4), second)
-    assert "HF_TOKEN" in said
-    assert "hf_wrong" not in said
+        expected = message(second.pull(Q4), second)
+    assert "HF_TOKEN" in expected
+    assert "hf_wrong" not in expected
 
 
 @pytest.mark.parametrize(("where", "status"), [("busy", 429), ("busy_files", 429), ("busy_files", 503)])
@@ -108,13 +108,13 @@ def test_a_hub_that_wants_to_be_left_alone_for_long_is(hub: Hub, downloader: InP
 
 
 @pytest.mark.parametrize(
-    ("more", "said"), [(1000, "ends before the 3001000 bytes"), (-1000, "larger than the 2999000")]
+    ("more", "expected"), [(1000, "ends before the 3001000 bytes"), (-1000, "larger than the 2999000")]
 )
 def test_a_file_of_another_size_than_the_hub_says_is_thrown_away(
-    hub: Hub, downloader: InProcessDownloader, more: int, said: str
+    hub: Hub, downloader: InProcessDownloader, more: int, expected: str
 ) -> None:
     hub.wrong_size = more
-    assert said in message(downloader.pull(Q4), downloader)
+    assert expected in message(downloader.pull(Q4), downloader)
     assert not partial(downloader)
     assert found(downloader, Q4) is None
     hub.wrong_size = 0
@@ -161,7 +161,7 @@ def test_some_of_a_star_is_not_all_of_it(hub: Hub, runner: JobRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "expected"),
     [
         (b"", "bad-Q4_0.gguf is empty at the hub"),
         (b"<html>not found</html>", "not a GGUF file"),
@@ -169,11 +169,11 @@ def test_some_of_a_star_is_not_all_of_it(hub: Hub, runner: JobRunner) -> None:
     ],
 )
 def test_what_is_no_whole_gguf_at_the_hub_is_refused(
-    hub: Hub, downloader: InProcessDownloader, data: bytes, said: str
+    hub: Hub, downloader: InProcessDownloader, data: bytes, expected: str
 ) -> None:
     hub.repositories["shop/bad"] = {"bad-Q4_0.gguf": data}
     source = CheckpointSource("shop/bad")
-    assert said in message(downloader.pull(source), downloader)
+    assert expected in message(downloader.pull(source), downloader)
     assert found(downloader, source) is None
     assert not partial(downloader)
 

@@ -39,7 +39,7 @@ def caused(cause: Exception) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("problem", "said"),
+    ("problem", "expected"),
     [
         (made(OfflineModeIsEnabled), "offline mode is on"),
         (made(GatedRepoError, 401), "owner/repo is gated"),
@@ -55,12 +55,12 @@ def caused(cause: Exception) -> Exception:
         (RuntimeError(SECRET), "the transfer broke off (RuntimeError)"),
     ],
 )
-def test_a_failure_is_explained_without_addresses(problem: Exception, said: str) -> None:
-    told = huggingface_listing.explain_hub_error(problem, REPO)
-    assert said in str(told)
-    assert "mirror" not in str(told)
-    assert "/srv" not in str(told)
-    assert "password" not in told.detail
+def test_a_failure_is_explained_without_addresses(problem: Exception, expected: str) -> None:
+    reported = huggingface_listing.explain_hub_error(problem, REPO)
+    assert expected in str(reported)
+    assert "mirror" not in str(reported)
+    assert "/srv" not in str(reported)
+    assert "password" not in reported.detail
 
 
 def test_only_an_absent_repository_is_absent() -> None:

@@ -90,8 +90,8 @@ def test_a_piece_that_is_too_long_is_thrown_away(releases: ReleaseServer, tmp_pa
 
 
 def test_another_sha256_is_refused(releases: ReleaseServer, tmp_path: Path) -> None:
-    said = refused(order(releases, tmp_path, digest="0" * 64), tmp_path)
-    assert "sha256 differs" in said
+    reason = refused(order(releases, tmp_path, digest="0" * 64), tmp_path)
+    assert "sha256 differs" in reason
     assert partial_downloads(tmp_path) == []
 
 

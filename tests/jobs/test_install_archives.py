@@ -13,7 +13,7 @@ from tests.support.fakes.release_server import ReleaseServer, llama_server, tar,
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "expected"),
     [
         (tar(("../out", b"x")), "outside"),
         (tar(("a/../../out", b"x")), "outside"),
@@ -45,10 +45,10 @@ from tests.support.fakes.release_server import ReleaseServer, llama_server, tar,
         "cut off",
     ],
 )
-def test_archives_that_are_refused(data: bytes, said: str, releases: ReleaseServer, tmp_path: Path) -> None:
+def test_archives_that_are_refused(data: bytes, expected: str, releases: ReleaseServer, tmp_path: Path) -> None:
     releases.files["bad"] = data
     cache = tmp_path / "deep" / "cache"
-    assert said in refused(order(releases, cache, name="bad"), cache)
+    assert expected in refused(order(releases, cache, name="bad"), cache)
     assert not list(tmp_path.rglob("out"))
     assert find_installed(cache) == []
 

@@ -49,14 +49,14 @@ def test_wheels_are_installed_into_a_folder_of_their_own(wheels: Path, tmp_path:
         installations.RECORD_FILE,
         installations.SITE_FOLDER,
     ]
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", "import tiny_engine, tiny_helper; print(tiny_engine.VALUE)"],
         env={"PYTHONPATH": str(installation.packages)},
         capture_output=True,
         timeout=30,
         check=True,
     )
-    assert said.stdout == b"7\n"
+    assert done.stdout == b"7\n"
 
 
 def test_a_wheel_that_is_another_one_is_refused(wheels: Path, tmp_path: Path) -> None:

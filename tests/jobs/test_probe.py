@@ -44,7 +44,7 @@ def test_all_tools_are_asked(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "trouble"),
+    ("output", "problem"),
     [
         ('{"ready":true,"all_fw_ok":true}', ""),
         ('[FLM]  Hello\n{"ready":false,"all_fw_ok":false,"kernel_ok":true}', "flm cannot use the NPU: the NPU's firmware is too old."),
@@ -52,18 +52,18 @@ def test_all_tools_are_asked(folder: Path) -> None:
         ('{"ready":false}', "flm cannot use the NPU: see `flm validate`."),
     ],
 )  # fmt: skip
-def test_flm_is_asked_whether_it_can_run_here(folder: Path, said: str, trouble: str) -> None:
-    tools.put(folder, "flm", said, status=int("false" in said))
+def test_flm_is_asked_whether_it_can_run_here(folder: Path, output: str, problem: str) -> None:
+    tools.put(folder, "flm", output, status=int("false" in output))
     found = probe()
-    assert (found.flm, found.probe_errors) == (trouble, [])
+    assert (found.flm, found.probe_errors) == (problem, [])
 
 
 @pytest.mark.parametrize(
-    ("said", "version"),
+    ("output", "version"),
     [('{"version":"1.0.5"}\n', "1.0.5"), ("FLM v0.9.35\n", "0.9.35"), ("Unknown command: version\n", ""), ("", "")],
 )
-def test_which_flm_it_is(folder: Path, said: str, version: str) -> None:
-    tools.put(folder, "flm", said, status=int(not version))
+def test_which_flm_it_is(folder: Path, output: str, version: str) -> None:
+    tools.put(folder, "flm", output, status=int(not version))
     assert smi.flm_version() == version
 
 
@@ -81,7 +81,7 @@ def test_an_older_nvidia_smi_is_asked_less(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("instead", "trouble"),
+    ("instead", "problem"),
     [
         (
             "echo 'NVIDIA-SMI has failed because it could not talk to the driver'; exit 9",
@@ -91,16 +91,16 @@ def test_an_older_nvidia_smi_is_asked_less(folder: Path) -> None:
     ],
 )
 def test_a_tool_that_fails_is_told_and_costs_only_its_own_words(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, instead: str, trouble: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, instead: str, problem: str
 ) -> None:
     monkeypatch.setattr(smi, "SECONDS", 0.5)
     tools.put(folder, "nvidia-smi", instead=instead)
     tools.put(folder, "rocm-smi", tools.ROCM_JSON)
     found = probe()
     assert (found.nvidia_gpus, found.amd_gpus) == ([], [RADEON])
-    (said,) = found.probe_errors
-    assert said.startswith("nvidia-smi ")
-    assert trouble in said
+    (output,) = found.probe_errors
+    assert output.startswith("nvidia-smi ")
+    assert problem in output
 
 
 def test_a_file_that_is_no_program_is_told_too(folder: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_file_that_is_no_program_is_told_too(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("output", "found"),
     [
         ("", []),
         ("No devices were found\n", []),
@@ -120,13 +120,13 @@ def test_a_file_that_is_no_program_is_told_too(folder: Path) -> None:
         ('"Card, with comma", 10, 1.0, 0000:01:00.0, 9.0\n', [Gpu("0000:01:00.0", "Card, with comma", "sm_90", 10 << 20, "nvidia", "1.0")]),
     ],
 )  # fmt: skip
-def test_words_of_nvidia_smi(said: str, found: list[Gpu | str]) -> None:
+def test_words_of_nvidia_smi(output: str, found: list[Gpu | str]) -> None:
     unknown = Gpu("0001:c5:00.0", "NVIDIA L4", driver="nvidia", driver_version="550.54.14")
-    assert smi.nvidia_gpus(said) == [unknown if each == "L4" else each for each in found]
+    assert smi.nvidia_gpus(output) == [unknown if each == "L4" else each for each in found]
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("output", "found"),
     [
         ("{}", []),
         ('{"system": {"Driver version": "6"}}', []),
@@ -135,17 +135,17 @@ def test_words_of_nvidia_smi(said: str, found: list[Gpu | str]) -> None:
          [Gpu("0000:0a:00.0", driver="amdgpu")]),
     ],
 )  # fmt: skip
-def test_words_of_rocm_smi(said: str, found: list[Gpu]) -> None:
-    assert smi.amd_gpus(said) == found
+def test_words_of_rocm_smi(output: str, found: list[Gpu]) -> None:
+    assert smi.amd_gpus(output) == found
 
 
-@pytest.mark.parametrize("said", ["", "ROCm is not installed", "{", "[1]", '{"card0": 5}', "[" * 100_000])
-def test_words_of_rocm_smi_that_make_no_sense(said: str) -> None:
+@pytest.mark.parametrize("output", ["", "ROCm is not installed", "{", "[1]", '{"card0": 5}', "[" * 100_000])
+def test_words_of_rocm_smi_that_make_no_sense(output: str) -> None:
     with pytest.raises(smi.ToolError):
-        smi.amd_gpus(said)
+        smi.amd_gpus(output)
 
 
-@pytest.mark.parametrize("said", ["", "No devices found", "Power Mode\n"])
-def test_an_npu_whose_mode_is_not_told(folder: Path, said: str) -> None:
-    tools.put(folder, "xrt-smi", said)
+@pytest.mark.parametrize("output", ["", "No devices found", "Power Mode\n"])
+def test_an_npu_whose_mode_is_not_told(folder: Path, output: str) -> None:
+    tools.put(folder, "xrt-smi", output)
     assert smi.npu_power_mode() == ""

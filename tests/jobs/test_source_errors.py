@@ -8,7 +8,7 @@ from workers.jobs.errors import SourceError
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("reported", "shown"),
     [
         ("GET https://me:secret@hub/a failed", "GET https://***@hub/a failed"),
         ("302 to https://cdn/a.gguf?X-Signature=secret&b=c, then 403", "302 to https://cdn/a.gguf?*** then 403"),
@@ -16,5 +16,5 @@ from workers.jobs.errors import SourceError
         ("is it there? no", "is it there? no"),
     ],
 )
-def test_no_secret_of_an_address_is_logged(told: str, shown: str) -> None:
-    assert SourceError("it failed", told).detail == shown
+def test_no_secret_of_an_address_is_logged(reported: str, shown: str) -> None:
+    assert SourceError("it failed", reported).detail == shown

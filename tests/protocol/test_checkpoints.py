@@ -157,7 +157,7 @@ def test_the_hubs_cache_is_where_its_library_says(variables: dict[str, str], mon
     monkeypatch.setenv("USER", "somebody")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", "from huggingface_hub.constants import HF_HUB_CACHE as c; print(c)"],
         env=dict(os.environ),
         capture_output=True,
@@ -165,7 +165,7 @@ def test_the_hubs_cache_is_where_its_library_says(variables: dict[str, str], mon
         timeout=30,
         check=True,
     )
-    assert str(checkpoints.hub_cache()) == told.stdout.strip()
+    assert str(checkpoints.hub_cache()) == reported.stdout.strip()
 
 
 def test_names_are_not_made_up_for_a_file_that_claims_more_shards_than_there_are(

@@ -120,7 +120,7 @@ def test_lemonades_key_counts_too(environment: dict[str, str], key: str, where: 
 
 
 @pytest.mark.parametrize(
-    ("flags", "environment", "text", "said"),
+    ("flags", "environment", "text", "expected"),
     [
         ({"port": "x"}, {}, "", "--port: expected a whole number from 0 up to 65535, got 'x'"),
         ({"port": "70000"}, {}, "", "--port: expected a whole number from 0 up to 65535, got '70000'"),
@@ -162,8 +162,8 @@ def test_lemonades_key_counts_too(environment: dict[str, str], key: str, where: 
         ({}, {"LEMONBUS_BACKOFF_MOST": "0.5"}, "", "LEMONBUS_BACKOFF_MOST: backoff_first (1) must not be above"),
     ],
 )
-def test_what_is_wrong_is_named(flags: Flags, environment: dict[str, str], text: str, said: str) -> None:
-    assert complaint(flags, environment, text).startswith(said)
+def test_what_is_wrong_is_named(flags: Flags, environment: dict[str, str], text: str, expected: str) -> None:
+    assert complaint(flags, environment, text).startswith(expected)
 
 
 def test_a_wrong_key_is_not_repeated() -> None:
@@ -285,6 +285,6 @@ def _toml(value: Any) -> str:
 def test_releases_that_are_none() -> None:
     good = "llamacpp:vulkan@b1=https://x.example/y.tar.gz#sha256=" + "0" * 64
     assert resolved({"backend_releases": [good, good]}).settings.backend_releases == [good, good]
-    said = complaint(text=f'backend_releases = ["{good[:-1]}"]')
-    assert f"{PATH}:1: backend_releases: expected a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST" in said
+    expected = complaint(text=f'backend_releases = ["{good[:-1]}"]')
+    assert f"{PATH}:1: backend_releases: expected a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST" in expected
     assert "--release-mirror: expected an http or https address" in complaint({"release_mirror": "ftp://x"})

@@ -29,7 +29,7 @@ def test_reading_the_file(tmp_path: Path) -> None:
     wanted.write_text("port = 1")
     assert read_config_file(home) == ConfigFile(str(wanted), "port = 1")
 
-    for path, bad, said in (
+    for path, bad, expected in (
         (tmp_path / "none.toml", None, "no such configuration file"),
         (wanted / "below", None, "no such configuration file"),
         (wanted.parent, None, "cannot be read: Is a directory"),
@@ -37,6 +37,6 @@ def test_reading_the_file(tmp_path: Path) -> None:
     ):
         if bad:
             path.write_bytes(bad)
-        with pytest.raises(LemonbusError, match=said) as caught:
+        with pytest.raises(LemonbusError, match=expected) as caught:
             read_config_file(home, str(path))
         assert str(caught.value).startswith(str(path))

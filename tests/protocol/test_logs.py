@@ -170,11 +170,11 @@ def test_short_fields_are_not_cut_and_long_ones_are_marked() -> None:
 
 
 def test_a_full_sink_costs_records_and_the_next_one_says_how_many() -> None:
-    room = [True, False, False, True, True, False, True]
+    free_bytes = [True, False, False, True, True, False, True]
     got: list[dict[str, Any]] = []
 
     def send(record: bytes) -> bool:
-        free = room.pop(0)
+        free = free_bytes.pop(0)
         if free:
             assert len(record) < MAX_LINE_BYTES
             got.append(json.loads(record))

@@ -158,19 +158,19 @@ def test_a_descriptor_that_is_closed_and_reused_in_one_iteration_is_not_mistaken
 
 
 def test_an_ended_process_is_reported_once_and_at_once_if_it_ended_before(loop: Loop) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     child = subprocess.Popen(["sleep", "60"])
-    loop.on_death(child.pid, lambda: told.append("died"))
+    loop.on_death(child.pid, lambda: reported.append("died"))
     loop.run_once(0.01)
-    assert not told
+    assert not reported
     assert is_alive(child.pid)
     child.kill()
-    run_until(loop, lambda: told)
+    run_until(loop, lambda: reported)
     assert not is_alive(child.pid)
     child.wait()
-    loop.on_death(child.pid, lambda: told.append("long ago"))
-    run_until(loop, lambda: len(told) == 2)
-    assert told == ["died", "long ago"]
+    loop.on_death(child.pid, lambda: reported.append("long ago"))
+    run_until(loop, lambda: len(reported) == 2)
+    assert reported == ["died", "long ago"]
 
 
 def test_a_cancelled_death_callback_is_not_called(loop: Loop) -> None:
@@ -183,11 +183,11 @@ def test_a_cancelled_death_callback_is_not_called(loop: Loop) -> None:
 
 
 def test_a_signal_wakes_the_loop(loop: Loop) -> None:
-    heard: list[int] = []
+    received: list[int] = []
     before = signal.getsignal(signal.SIGUSR1)
-    loop.on_signal(signal.SIGUSR1, lambda: heard.append(1))
+    loop.on_signal(signal.SIGUSR1, lambda: received.append(1))
     loop.call_later(0.0, lambda: os.kill(os.getpid(), signal.SIGUSR1))
-    run_until(loop, lambda: heard)
+    run_until(loop, lambda: received)
     signal.signal(signal.SIGUSR1, before)
 
 
@@ -245,8 +245,8 @@ def test_a_timer_that_repeats_is_set_again_after_its_callback_raised(loop: Loop)
 
 
 def test_the_process_may_end_itself_when_a_callback_raises(loop: Loop) -> None:
-    told: list[int] = []
-    loop.on_error = lambda: told.append(loop.errors)
+    reported: list[int] = []
+    loop.on_error = lambda: reported.append(loop.errors)
     loop.call_later(0.0, fails)
-    run_until(loop, lambda: told)
-    assert told == [1]
+    run_until(loop, lambda: reported)
+    assert reported == [1]

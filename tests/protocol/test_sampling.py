@@ -48,7 +48,7 @@ def test_good_values_pass_as_their_kind(name: str, value: Any, kept: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "expected"),
     [
         ("temperature", "hot", "a number from 0 to 2, not a string"),
         ("temperature", -0.1, "not -0.1"),
@@ -68,13 +68,13 @@ def test_good_values_pass_as_their_kind(name: str, value: Any, kept: Any) -> Non
         ("\ud800", 1, "a field is no"),
     ],
 )
-def test_a_wrong_value_is_named(name: str, value: Any, said: str) -> None:
+def test_a_wrong_value_is_named(name: str, value: Any, expected: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         sampling.check_params({name: value})
     failure = raised.value.failure
     assert (failure.code, failure.http_status) == (Code.INVALID_REQUEST, 400)
     assert failure.param == (name if name.isprintable() else "a field")
-    assert said in failure.message
+    assert expected in failure.message
     failure.message.encode()
 
 

@@ -51,17 +51,17 @@ def test_text_and_subtitles() -> None:
 
 def test_json() -> None:
     assert as_json(TRANSCRIPT) == {"text": TRANSCRIPT.text, "usage": {"type": "duration", "seconds": 3726}}
-    said = as_verbose_json(TRANSCRIPT)
-    assert (said["task"], said["language"], said["duration"]) == ("transcribe", "english", 3725.2)
-    assert "words" not in said
-    assert [each["id"] for each in said["segments"]] == [0, 1]
-    assert said["segments"][0]["compression_ratio"] > 0
-    said = as_verbose_json(TRANSCRIPT, ["word"])
-    assert said["words"] == [
+    body = as_verbose_json(TRANSCRIPT)
+    assert (body["task"], body["language"], body["duration"]) == ("transcribe", "english", 3725.2)
+    assert "words" not in body
+    assert [each["id"] for each in body["segments"]] == [0, 1]
+    assert body["segments"][0]["compression_ratio"] > 0
+    body = as_verbose_json(TRANSCRIPT, ["word"])
+    assert body["words"] == [
         {"word": "Once", "start": 0.0, "end": 0.5},
         {"word": "upon.", "start": 0.5, "end": 1.5},
     ]
-    assert "segments" not in said
+    assert "segments" not in body
     assert {"words", "segments"} <= as_verbose_json(TRANSCRIPT, ["word", "segment"]).keys()
 
 
@@ -73,7 +73,7 @@ def test_tables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("body", "code"),
     [
         ("en", "en"),
         (" DE ", "de"),
@@ -90,5 +90,5 @@ def test_tables() -> None:
         ("", ""),
     ],
 )
-def test_a_language_by_name_or_code(said: str, code: str) -> None:
-    assert language_code(said) == code
+def test_a_language_by_name_or_code(body: str, code: str) -> None:
+    assert language_code(body) == code

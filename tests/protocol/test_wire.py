@@ -51,7 +51,7 @@ def test_a_frame_that_lost_or_changed_bytes_is_malformed_or_another_message(data
 
 
 @pytest.mark.parametrize(
-    ("frame", "said"),
+    ("frame", "expected"),
     [
         (b"", "expected b'LB5' and a message"),
         (b"LB4 Ping\n\x00\x00\x00\x01\x80", "expected b'LB5' and a message"),
@@ -65,10 +65,10 @@ def test_a_frame_that_lost_or_changed_bytes_is_malformed_or_another_message(data
         (b"LB5 Cancel\n" + struct.pack(">I", 40_000) + b"\x91" * 40_000, "Cancel: "),
     ],
 )
-def test_what_is_wrong_with_a_frame_is_said(frame: bytes, said: str) -> None:
+def test_what_is_wrong_with_a_frame_is_said(frame: bytes, expected: str) -> None:
     with pytest.raises(envelope.MalformedError) as caught:
         envelope.decode(frame)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_what_a_frame_carries_is_not_told() -> None:

@@ -103,9 +103,9 @@ def test_a_stream_of_progress_has_the_documents_fields(hub: Hub, server: Lemonbu
     hub.rate = 2_000_000
     answer = start(server, stream=True).finish()
     assert answer.status == 200
-    told = named(answer, "progress")
-    assert told
-    for event in told:
+    reported = named(answer, "progress")
+    assert reported
+    for event in reported:
         assert list(event) == FIELDS
         assert 0 <= event["bytes_downloaded"] <= event["bytes_total"]
         assert event["percent"] == 100 * event["bytes_downloaded"] // event["bytes_total"]
@@ -140,7 +140,7 @@ def test_a_download_whose_job_is_killed_goes_on_with_the_next_pull(hub: Hub, ser
     assert isinstance(error["error"], str)
     assert "what was fetched is kept" in error["error"]
     assert not named(broken, "complete")
-    goes_on(hub, server)
+    continues(hub, server)
 
 
 def test_jobs_leave_no_file_in_the_runtime_directory(hub: Hub, server: LemonbusServer) -> None:
@@ -169,7 +169,7 @@ def test_a_download_goes_on_after_the_server_was_stopped(
     server.stop()
     broken.finish()
     assert not named(broken, "complete")
-    goes_on(hub, start_own_server())
+    continues(hub, start_own_server())
 
 
 def test_a_download_goes_on_after_the_server_was_killed(
@@ -181,10 +181,10 @@ def test_a_download_goes_on_after_the_server_was_killed(
     start(server, stream=True).until(begun).hang_up()
     server.kill_supervisor()
     server.assert_nothing_left()
-    goes_on(hub, start_own_server())
+    continues(hub, start_own_server())
 
 
-def goes_on(hub: Hub, server: LemonbusServer) -> None:
+def continues(hub: Hub, server: LemonbusServer) -> None:
     """Pull what broke off: only what is missing is transferred, and it is whole."""
     hub.hold_after = 0
     hub.released.set()

@@ -73,11 +73,11 @@ def test_a_hang_up_in_the_middle_of_a_body_is_noticed(shared_server: LemonbusSer
     label = f"half.{len(framing)}"
     shared_server.client.raw(POST + f"X-Request-ID: {label}\r\n".encode() + framing).hang_up()
 
-    def told() -> dict[str, Any] | None:
+    def reported() -> dict[str, Any] | None:
         mine = (line for line in shared_server.lines if line.get("request_id") == label)
         return next((line for line in mine if line["event"] == "request"), None)
 
-    line = wait_for(told, "the request has its line in the log")
+    line = wait_for(reported, "the request has its line in the log")
     assert (line["status"], line["code"]) == (499, "cancelled")
     assert shared_server.client.get("/live").status == 200
 

@@ -53,8 +53,8 @@ def test_normal_operation_logs_few_lines(start_server: StartServer) -> None:
     assert server.client.chat(LOOP, max_tokens=3).status == 200
     assert server.client.get("/v1/health").status == 200
     server.stop()
-    told = [event for event in info_events(server) if event != "gateway worker up"]
-    up, down = told[:9], told[9:]
+    reported = [event for event in info_events(server) if event != "gateway worker up"]
+    up, down = reported[:9], reported[9:]
     assert up == [
         "starting",
         *("engine started", "model ready", "request"),
@@ -93,15 +93,15 @@ def test_an_engines_death_names_the_model_and_each_request(crash_server: Lemonbu
     server.wait_loaded(LOOP)
     engine = server.engine_pid(LOOP)
     stream = server.client.start_chat(LOOP, {"X-Request-ID": "unlucky"}, stream=True)
-    stream.until(lambda said: len(said.chunks) > 5)
+    stream.until(lambda exchange: len(exchange.chunks) > 5)
     processes.kill(engine)
     stream.finish()
     died = line_of(server, "engine died", process="worker")
     assert (died["level"], died["engine_pid"], died["model"]) == ("error", engine, LOOP)
     lost = line_of(server, "request lost", request_id="unlucky")
     assert (lost["level"], lost["model"], lost["code"]) == ("warning", LOOP, "backend_died")
-    told = line_of(server, "request", request_id="unlucky")
-    assert (told["level"], told["model"], told["code"]) == ("warning", LOOP, "backend_died")
+    reported = line_of(server, "request", request_id="unlucky")
+    assert (reported["level"], reported["model"], reported["code"]) == ("warning", LOOP, "backend_died")
     assert line_of(server, "engine lost, it is started again")["model"] == LOOP
     server.wait_loaded(LOOP)
 
@@ -110,7 +110,7 @@ def test_a_gateways_death_leaves_the_names_of_its_requests(crash_server: Lemonbu
     server = crash_server
     server.wait_loaded(LOOP)
     stream = server.client.start_chat(LOOP, {"X-Request-ID": "orphan"}, stream=True)
-    stream.until(lambda said: len(said.chunks) > 5)
+    stream.until(lambda exchange: len(exchange.chunks) > 5)
     gateway = server.gateway_of(stream)
     assert gateway in [each["pid"] for each in server.state()["processes"] if each["role"] == "gateway"]
     processes.kill(gateway)

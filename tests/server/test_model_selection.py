@@ -28,8 +28,8 @@ def server(module_server: LemonbusServer) -> LemonbusServer:
 
 def test_without_a_name_the_model_used_last_answers_loaded_or_not(start_server: StartServer) -> None:
     server = start_server("tiny-chat", "tiny-embed")
-    nobody = server.client.post("/v1/chat/completions", ASK)
-    assert (nobody.status, nobody.error["param"]) == (400, "model")
+    unknown_model = server.client.post("/v1/chat/completions", ASK)
+    assert (unknown_model.status, unknown_model.error["param"]) == (400, "model")
     assert server.client.chat(CHAT).text == CHAT_TEXT
     assert server.client.post("/v1/embeddings", {"model": EMBED, "input": "a"}).status == 200
     assert server.client.post("/v1/chat/completions", ASK).json()["model"] == CHAT

@@ -80,8 +80,8 @@ def test_sampling_defaults_hold_where_a_request_says_nothing(server: LemonbusSer
     try:
         assert server.client.post("/v1/params", {"max_length": 3, "do_sample": False}).status == 200
         assert server.client.post("/v1/completions", {"model": OGA, "prompt": "x"}).json()["text"] == " One folder full"
-        said = {"model": OGA, "prompt": "x", "max_tokens": 2, "temperature": 0}
-        assert server.client.post("/v1/completions", said).json()["text"] == " One folder"
+        expected = {"model": OGA, "prompt": "x", "max_tokens": 2, "temperature": 0}
+        assert server.client.post("/v1/completions", expected).json()["text"] == " One folder"
     finally:
         assert server.client.post("/v1/params", {"max_length": None, "do_sample": None}).status == 200
     longer = {"model": OGA, "prompt": "x", "min_length": 30, "do_sample": False}
@@ -102,7 +102,7 @@ def test_log_probabilities_and_echo_as_the_documents_have_them(server: LemonbusS
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "expected"),
     [
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, 501, "tools"),
         ({"response_format": {"type": "json_object"}}, 501, "form"),
@@ -111,9 +111,9 @@ def test_log_probabilities_and_echo_as_the_documents_have_them(server: LemonbusS
         ({"model": PLAIN}, 400, "chat template"),
     ],
 )
-def test_what_cannot_be_had_is_said(server: LemonbusServer, body: dict[str, Any], status: int, said: str) -> None:
+def test_what_cannot_be_had_is_said(server: LemonbusServer, body: dict[str, Any], status: int, expected: str) -> None:
     answer = server.client.chat(**{"model": OGA, **body})
-    assert (answer.status, said in answer.error["message"]) == (status, True), answer
+    assert (answer.status, expected in answer.error["message"]) == (status, True), answer
     assert server.client.chat(OGA, max_tokens=1).status == 200
 
 
@@ -145,7 +145,7 @@ def test_an_engine_killed_in_mid_answer_is_told_and_replaced(server: LemonbusSer
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "expected"),
     [
         ("no config", "is not downloaded"),
         ("no onnx", "model.onnx is missing"),
@@ -154,7 +154,7 @@ def test_an_engine_killed_in_mid_answer_is_told_and_replaced(server: LemonbusSer
         ("a file elsewhere", "outside of its folder"),
     ],
 )
-def test_a_broken_folder_is_refused_before_an_engine_starts(server: LemonbusServer, harm: str, said: str) -> None:
+def test_a_broken_folder_is_refused_before_an_engine_starts(server: LemonbusServer, harm: str, expected: str) -> None:
     folder = write_genai_model(server.models, "tiny-oga", "broken")
     try:
         assert server.client.get("/v1/models/extra.broken").status == 200
@@ -174,7 +174,7 @@ def test_a_broken_folder_is_refused_before_an_engine_starts(server: LemonbusServ
             assert (status, body["error"]["code"]) == (404, "model_not_found")
             return
         assert (status, body["error"]["code"]) == (503, "load_failed")
-        assert said in body["message"]
+        assert expected in body["message"]
         assert str(server.models) not in body["message"]
         assert not any("broken" in line.get("command", "") for line in server.lines)
     finally:

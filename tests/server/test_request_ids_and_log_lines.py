@@ -65,7 +65,7 @@ ODD_SCHEMA = {"type": "json_schema", "json_schema": {"schema": {"type": SECRET}}
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "said"),
+    ("fields", "status", "expected"),
     [
         ({"messages": [{"role": "user", "content": SECRET}]}, 200, ""),
         ({"grammar": f"{SECRET} (("}, 400, "failed to parse grammar"),
@@ -80,14 +80,14 @@ ODD_SCHEMA = {"type": "json_schema", "json_schema": {"schema": {"type": SECRET}}
     ],
 )
 def test_what_a_client_wrote_is_in_no_line_and_in_its_answer(
-    server: LemonbusServer, fields: dict[str, Any], status: int, said: str
+    server: LemonbusServer, fields: dict[str, Any], status: int, expected: str
 ) -> None:
     before = len(server.lines)
     label = uuid.uuid4().hex
     plain = {"model": CHAT, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
     answer = server.client.post("/v1/chat/completions", {**plain, **fields}, X_Request_ID=label)
     assert answer.status == status, answer
-    assert said in answer.body.decode()
+    assert expected in answer.body.decode()
     answered = len(server.lines)
     # What the engine has to say of it, it prints before it has done with the next one.
     assert server.client.post("/v1/chat/completions", plain).status == 200
@@ -97,9 +97,9 @@ def test_what_a_client_wrote_is_in_no_line_and_in_its_answer(
     assert SECRET not in json.dumps(mine).lower()
     assert not [line for line in mine if line["level"] in ("warning", "error")], "it was the caller's doing"
     if status == 400:
-        (told,) = lines_of(server, label)
-        assert told["reason"]
-        assert answer.error["message"].startswith(told["reason"])
+        (reported,) = lines_of(server, label)
+        assert reported["reason"]
+        assert answer.error["message"].startswith(reported["reason"])
 
 
 def test_no_path_of_the_machine_is_in_any_answer(server: LemonbusServer) -> None:
@@ -119,9 +119,9 @@ def test_no_path_of_the_machine_is_in_any_answer(server: LemonbusServer) -> None
         server.client.post("/v1/slots/0?action=restore", {"filename": "nothing.bin"}),
     ]
     for answer in asked:
-        said = answer.body.decode()
-        assert server.home.name not in said, answer
-        assert "Traceback" not in said, answer
+        expected = answer.body.decode()
+        assert server.home.name not in expected, answer
+        assert "Traceback" not in expected, answer
 
 
 def test_the_log_stream(server: LemonbusServer) -> None:
@@ -131,10 +131,10 @@ def test_the_log_stream(server: LemonbusServer) -> None:
         first = json.loads(socket.receive(timeout=5) or "{}")
         assert first["type"] == "logs.snapshot"
         server.client.start_chat(CHAT, {"X-Request-ID": "live-1"}).finish()
-        said = ""
-        while "live-1" not in said:
-            said = socket.receive(timeout=5) or ""
-            assert said, "nothing came"
-        assert json.loads(said)["type"] == "logs.entry"
+        expected = ""
+        while "live-1" not in expected:
+            expected = socket.receive(timeout=5) or ""
+            assert expected, "nothing came"
+        assert json.loads(expected)["type"] == "logs.entry"
     finally:
         socket.close()

@@ -100,9 +100,9 @@ class EffectPlayer:
                 its = self.workers[peer]
                 assert its.unwanted.issuperset(its.running), "a worker was told to leave while somebody waits for it"
                 assert not self.workers[peer].leases, "a worker was told to leave while its slots are lent"
-                self.workers[peer].told.append(message)
+                self.workers[peer].commands.append(message)
             case CheckModel() | StartEngine() | Cancel():
-                self.workers[peer].told.append(message)
+                self.workers[peer].commands.append(message)
             case Refused(number, attempt, failure):
                 key = RequestKey(peer, number, attempt)
                 self.refusals[key] = failure

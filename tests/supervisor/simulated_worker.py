@@ -18,7 +18,7 @@ class SimulatedLease:
 
 class SimulatedWorker:
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.commands: list[object] = []
         self.running: list[RequestKey] = []
         self.unwanted: set[RequestKey] = set()
         """What it has said nobody wants, and its engine works on."""

@@ -111,11 +111,11 @@ class Simulation(EffectPlayer):
     def report_ended_leases(self, worker: str) -> bool:
         """The scheduler hears of the leases that a worker has ended; return whether there were any."""
         unreported = self.workers[worker].unreported
-        heard = len(unreported)
+        received = len(unreported)
         while unreported:
             self.scheduler.lease_ended(worker, *unreported.pop(0), self.now)
             self.settle(light=True)
-        return heard > 0
+        return received > 0
 
     def resume_delivery(self, worker: str) -> bool:
         """A worker reads what was said of leases meanwhile; return whether there was anything."""

@@ -93,22 +93,24 @@ def fits(file: str, tag: str, machine: str) -> bool:
 def test_a_pin_of_the_settings_stands_before_ours(tmp_path: Path) -> None:
     ours = BackendReleases(settings(tmp_path)).of("llamacpp", "vulkan")
     assert ours is None or not ours.whole
-    told = BackendReleases(settings(tmp_path, backend_releases=[PIN, PIN.replace("b1", "b2")])).of("llamacpp", "vulkan")
-    assert told == PinnedRelease("b2", archive=Archive("https://github.com/x/y.tar.gz", SUM))
-    assert told.whole
+    reported = BackendReleases(settings(tmp_path, backend_releases=[PIN, PIN.replace("b1", "b2")])).of(
+        "llamacpp", "vulkan"
+    )
+    assert reported == PinnedRelease("b2", archive=Archive("https://github.com/x/y.tar.gz", SUM))
+    assert reported.whole
 
 
 def test_a_mirror(tmp_path: Path) -> None:
     mirrored = BackendReleases(settings(tmp_path, backend_releases=[PIN], release_mirror="http://m.example/gh/"))
-    told = mirrored.of("llamacpp", "vulkan")
-    assert told is not None
-    assert told.archive.url == "http://m.example/gh/x/y.tar.gz"
+    reported = mirrored.of("llamacpp", "vulkan")
+    assert reported is not None
+    assert reported.archive.url == "http://m.example/gh/x/y.tar.gz"
     elsewhere = PIN.replace("github.com", "gitlab.com")
-    told = BackendReleases(settings(tmp_path, backend_releases=[elsewhere], release_mirror="http://m")).of(
+    reported = BackendReleases(settings(tmp_path, backend_releases=[elsewhere], release_mirror="http://m")).of(
         "llamacpp", "vulkan"
     )
-    assert told is not None
-    assert told.archive.url == "https://gitlab.com/x/y.tar.gz"
+    assert reported is not None
+    assert reported.archive.url == "https://gitlab.com/x/y.tar.gz"
 
 
 @pytest.mark.parametrize(
@@ -151,9 +153,9 @@ def test_the_digest_knows_all_that_is_pinned(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_all_that_is_said_holds_together(tmp_path: Path) -> None:
     for devices in (["cpu"], ["cpu", "amd_gpu"], ["cpu", "nvidia_gpu"], ["cpu", "amd_npu"], []):
-        told = inventory.recipe_report(settings(tmp_path), devices)
-        assert set(told) == set(DESCRIPTORS)
-        for recipe, about in told.items():
+        reported = inventory.recipe_report(settings(tmp_path), devices)
+        assert set(reported) == set(DESCRIPTORS)
+        for recipe, about in reported.items():
             names = [each.name for each in DESCRIPTORS[recipe].backends]
             assert list(about["backends"]) == [*names, "default"]
             usable = [name for name in names if about["backends"][name]["state"] != "unsupported"]
@@ -169,9 +171,9 @@ def test_all_that_is_said_holds_together(tmp_path: Path) -> None:
 
 def test_the_life_of_an_archive(tmp_path: Path) -> None:
     bare, pinned = settings(tmp_path), settings(tmp_path, backend_releases=[PIN])
-    told = status(bare, "llamacpp", "vulkan")
-    assert (told.state, told.devices) == ("unsupported", [])
-    assert "backend_releases" in told.message
+    reported = status(bare, "llamacpp", "vulkan")
+    assert (reported.state, reported.devices) == ("unsupported", [])
+    assert "backend_releases" in reported.message
     assert status(pinned, "llamacpp", "vulkan").state == "installable"
     put(tmp_path, "llamacpp", "vulkan", "b0", "old")
     assert status(pinned, "llamacpp", "vulkan")[1:] == (
@@ -191,8 +193,8 @@ def test_the_life_of_an_archive(tmp_path: Path) -> None:
 
 def test_the_life_of_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory, "package_version", lambda _: "")
-    told = status(settings(tmp_path), "oga-npu", "cpu")
-    assert (told.state, told.action) == ("installable", "lemonbus backends install oga-npu:cpu")
+    reported = status(settings(tmp_path), "oga-npu", "cpu")
+    assert (reported.state, reported.action) == ("installable", "lemonbus backends install oga-npu:cpu")
     pin = BackendReleases(Settings()).of("oga-cpu", "cpu")
     assert pin is not None
     put(tmp_path, "oga-cpu", "cpu", pin.version, pin.digest)
@@ -201,22 +203,22 @@ def test_the_life_of_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_wheel_of_this_python_is_installed(tmp_path: Path) -> None:
-    told = status(settings(tmp_path), "llamacpp", "cpu")
-    assert told == BackendStatus(["cpu"], "installed", version=inventory.package_version("xllamacpp"))
+    reported = status(settings(tmp_path), "llamacpp", "cpu")
+    assert reported == BackendStatus(["cpu"], "installed", version=inventory.package_version("xllamacpp"))
     assert inventory.package_version("surely_not_there") == ""
 
 
 def test_what_the_user_installs(tmp_path: Path) -> None:
-    told = status(settings(tmp_path), "llamacpp", "system")
-    assert (told.state, told.message) == ("installable", "llama-server was not found on PATH.")
-    assert told.action.startswith("https://")
+    reported = status(settings(tmp_path), "llamacpp", "system")
+    assert (reported.state, reported.message) == ("installable", "llama-server was not found on PATH.")
+    assert reported.action.startswith("https://")
     (tmp_path / "llama-server").write_text("#!/bin/sh\n")
     (tmp_path / "llama-server").chmod(0o755)
     assert status(settings(tmp_path), "llamacpp", "system") == BackendStatus(["cpu"], "installed")
 
 
 @pytest.mark.parametrize(
-    ("recipe", "name", "said"),
+    ("recipe", "name", "expected"),
     [
         ("llamacpp", "metal", "Requires macOS"),
         ("llamacpp", "rocm", "Requires an AMD GPU"),
@@ -226,17 +228,17 @@ def test_what_the_user_installs(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="says what Linux lacks")
-def test_what_the_machine_lacks(recipe: str, name: str, said: str, tmp_path: Path) -> None:
-    assert status(settings(tmp_path), recipe, name) == BackendStatus([], "unsupported", said)
+def test_what_the_machine_lacks(recipe: str, name: str, expected: str, tmp_path: Path) -> None:
+    assert status(settings(tmp_path), recipe, name) == BackendStatus([], "unsupported", expected)
 
 
 def test_which_one_is_preferred(tmp_path: Path) -> None:
     def preferred(recipe: str, *devices: str, **more: Any) -> str:
-        told = inventory.recipe_report(settings(tmp_path, backend_releases=[PIN], **more), devices or ("cpu",))
-        assert told[recipe]["backends"]["default"] | {"action": ""} == told[recipe]["backends"][
-            told[recipe]["default_backend"]
+        reported = inventory.recipe_report(settings(tmp_path, backend_releases=[PIN], **more), devices or ("cpu",))
+        assert reported[recipe]["backends"]["default"] | {"action": ""} == reported[recipe]["backends"][
+            reported[recipe]["default_backend"]
         ] | {"action": ""}
-        return str(told[recipe]["default_backend"])
+        return str(reported[recipe]["default_backend"])
 
     assert preferred("llamacpp") == "cpu"
     assert preferred("llamacpp", llamacpp_backend="vulkan") == "vulkan"

@@ -61,7 +61,7 @@ def test_it_has_what_users_know() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "expected_text"),
     [
         ("llama3.2:1b", "Llama-3.2-1B-Instruct-GGUF"),
         ("llama3.2-1b", "Llama-3.2-1B-Instruct-GGUF"),
@@ -72,10 +72,10 @@ def test_it_has_what_users_know() -> None:
         ("whisper-large-v3-turbo-q8_0.bin", "whisper-large-v3-turbo-q8_0.bin"),
     ],
 )
-def test_an_alias_comes_before_a_checkpoint(name: str, meant: str) -> None:
+def test_an_alias_comes_before_a_checkpoint(name: str, expected_text: str) -> None:
     found = names.find(name, ENTRIES, names.checkpoints_of(ENTRIES))
     assert found is not None
-    assert found.name == meant
+    assert found.name == expected_text
 
 
 def test_no_alias_is_a_name_or_somebody_elses() -> None:
@@ -97,7 +97,7 @@ def machine(memory: float, *, npu: bool = False, gpu: float = 0.0) -> compatibil
 
 
 @pytest.mark.parametrize(
-    ("name", "here", "said"),
+    ("name", "here", "expected"),
     [
         ("Qwen3-0.6B-GGUF", machine(2), ""),
         ("Qwen2.5-Coder-32B-Instruct-GGUF", machine(16), "Needs more than 19.9 GB of memory, of which"),
@@ -111,10 +111,10 @@ def machine(memory: float, *, npu: bool = False, gpu: float = 0.0) -> compatibil
         ("gpt-oss-120b-mxfp-GGUF", machine(0), ""),
     ],
 )
-def test_what_a_machine_cannot_run_has_a_reason(name: str, here: compatibility.MachineCapacity, said: str) -> None:
+def test_what_a_machine_cannot_run_has_a_reason(name: str, here: compatibility.MachineCapacity, expected: str) -> None:
     found = compatibility.incompatibility(ENTRIES[name], here)
-    assert found.startswith(said)
-    assert bool(found) == bool(said)
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
 
 
 def test_an_unknown_recipe_is_a_reason() -> None:
@@ -132,7 +132,7 @@ def test_the_first_model_comes_from_the_index_or_the_hub_and_is_the_same_file() 
 
 
 @pytest.mark.parametrize(
-    ("item", "said"),
+    ("item", "expected"),
     [
         ({}, "recipe"),
         ([], "Expected `object`"),
@@ -146,6 +146,6 @@ def test_the_first_model_comes_from_the_index_or_the_hub_and_is_the_same_file() 
         ({"recipe": "llamacpp", "checkpoints": {"main": "o/r:Q4_0", "vae": "o/x"}}, "vae"),
     ],
 )
-def test_a_wrong_item_says_what_is_wrong(item: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_item_says_what_is_wrong(item: Any, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         catalogue.entry("user.x", item)

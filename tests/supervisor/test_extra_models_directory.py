@@ -160,8 +160,8 @@ def test_no_model_looks_through_the_folder_of_its_files(
     write_files(extra, "a.gguf", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf")
     os.utime(extra, (1_000_000, 1_000_000))
     models = make()
-    for looks in ("scandir", "listdir"):
-        monkeypatch.setattr(os, looks, lambda path: pytest.fail(f"looked through {path}"))
+    for opened_files in ("scandir", "listdir"):
+        monkeypatch.setattr(os, opened_files, lambda path: pytest.fail(f"looked through {path}"))
     assert set(extra_ids(models)) == {"extra.a", "extra.big"}
     (extra / "big-00002-of-00002.gguf").unlink()
     os.utime(extra, (1_000_000, 1_000_000))

@@ -30,28 +30,28 @@ loop.run()
 
 def test_only_the_end_of_the_terminal_is_the_end() -> None:
     terminal, theirs = os.openpty()
-    said, says = os.pipe()
+    expected, value = os.pipe()
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(says)],
+        [sys.executable, "-c", CHILD, str(value)],
         cwd=ROOT,
         stdin=theirs,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        pass_fds=[says],
+        pass_fds=[value],
     )
     os.close(theirs)
-    os.close(says)
+    os.close(value)
     try:
-        assert word(said) == b"ready\n"
+        assert word(expected) == b"ready\n"
         child.send_signal(signal.SIGHUP)
-        assert word(said) == b"ignored\n"
+        assert word(expected) == b"ignored\n"
         os.close(terminal)
-        assert word(said) == b"end\n"
+        assert word(expected) == b"end\n"
         assert child.wait(10) == 0
     finally:
         child.kill()
         child.wait()
-        os.close(said)
+        os.close(expected)
 
 
 def word(descriptor: int) -> bytes:

@@ -156,9 +156,9 @@ def test_a_closing_supervisor_starts_no_probe(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_tools_say_is_put_under_what_is_known() -> None:
-    told = Gpu("0000:03:00.0", "AMD Radeon Graphics", memory=7, driver="amdgpu", driver_version="6.8")
+    reported = Gpu("0000:03:00.0", "AMD Radeon Graphics", memory=7, driver="amdgpu", driver_version="6.8")
     unnamed = Gpu("0000:01:00.0", "AMD Instinct", driver="amdgpu")
-    found = merge_probe(MACHINE, MachineProbed([told, unnamed], npu_power_mode="Turbo"))
+    found = merge_probe(MACHINE, MachineProbed([reported, unnamed], npu_power_mode="Turbo"))
     assert found.amd_gpus == [unnamed, Gpu("0000:03:00.0", "Card", "gfx1100", 7, "amdgpu", "6.8")]
     assert found.npu is not None
     assert found.npu.power_mode == "Turbo"

@@ -115,7 +115,7 @@ def test_a_gateway_that_is_gone_keeps_nothing(sim: Simulation) -> None:
     key = sim.use_lease(worker, "g1")
     sim.gateway_dies("g1")
     sim.run_until_idle()
-    cancels = [each for each in sim.workers[worker].told if isinstance(each, Cancel)]
+    cancels = [each for each in sim.workers[worker].commands if isinstance(each, Cancel)]
     assert [(each.number, each.reason) for each in cancels] == [(key.number, Code.GATEWAY_GONE)]
     sim.finish(key)
     assert sim.scheduler.granted == 0

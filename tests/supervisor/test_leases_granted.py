@@ -96,7 +96,7 @@ def test_a_hang_up_before_the_lease_message_reaches_the_worker(sim: Simulation) 
     sim.finish(sim.ask("a"))
     key = sim.ask("a")
     sim.cancel(key)
-    cancels = [each for each in sim.workers[sim.serving("a")].told if isinstance(each, Cancel)]
+    cancels = [each for each in sim.workers[sim.serving("a")].commands if isinstance(each, Cancel)]
     assert [each.number for each in cancels] == [key.number]
     sim.finish(key, Code.CANCELLED)
     assert sim.scheduler.running == 0

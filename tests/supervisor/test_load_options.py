@@ -47,7 +47,7 @@ def test_good_options_pass(given_options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_options", "param", "said"),
+    ("given_options", "param", "expected"),
     [
         ({"ctx_size": -1}, "ctx_size", "from 0"),
         ({"ctx_size": 2**24 + 1}, "ctx_size", "up to 16777216"),
@@ -66,12 +66,12 @@ def test_good_options_pass(given_options: dict[str, Any]) -> None:
         ({"\ud800": 1}, "?", "no option"),
     ],
 )
-def test_a_wrong_option_is_named(given_options: dict[str, Any], param: str, said: str) -> None:
+def test_a_wrong_option_is_named(given_options: dict[str, Any], param: str, expected: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         options.check(LLAMACPP, given_options)
     failure = raised.value.failure
     assert (failure.http_status, failure.param) == (400, param)
-    assert said in failure.message
+    assert expected in failure.message
     failure.message.encode()
 
 

@@ -102,7 +102,7 @@ VARIED = [
 
 
 @pytest.mark.parametrize(
-    ("wish", "expected"),
+    ("filters", "expected"),
     [
         ({}, [1, 2, 3, 4, 5, 6, 7]),
         ({"level": "trace"}, [1, 2, 3, 4, 5, 6, 7]),
@@ -115,19 +115,19 @@ VARIED = [
         ({"process": "nobody"}, []),
     ],
 )
-def test_filters_hold_for_the_snapshot_and_for_what_follows(wish: dict[str, Any], expected: list[int]) -> None:
+def test_filters_hold_for_the_snapshot_and_for_what_follows(filters: dict[str, Any], expected: list[int]) -> None:
     before, after = LogBook("boot"), LogBook("boot")
-    after.follow("g1", FollowLogs(9, **wish))
+    after.follow("g1", FollowLogs(9, **filters))
     for each in VARIED:
         before.append(each)
         after.append(each)
-    assert seqs(before.snapshot(FollowLogs(9, **wish)).entries) == expected
+    assert seqs(before.snapshot(FollowLogs(9, **filters)).entries) == expected
     assert [entry.seq for _, batch in after.batches() for entry in batch.entries] == expected
 
 
 def test_an_unknown_level_is_the_callers_mistake() -> None:
     book = LogBook("boot")
-    for call in (book.snapshot, lambda wish: book.follow("g1", wish)):
+    for call in (book.snapshot, lambda filters: book.follow("g1", filters)):
         with pytest.raises(LemonbusError) as caught:
             call(FollowLogs(0, level="loud"))
         assert caught.value.failure.code == Code.INVALID_REQUEST

@@ -21,7 +21,7 @@ def test_a_model_has_several_names(make: MakeModels, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "meant"),
+    ("asked", "expected"),
     [
         ("smollm2-135m-instruct", SMOL),
         ("Qwen3-4B", "Qwen3-4B-GGUF"),
@@ -30,13 +30,13 @@ def test_a_model_has_several_names(make: MakeModels, name: str) -> None:
         ("nomic", "nomic-embed-text-v1-GGUF"),
     ],
 )
-def test_an_unknown_name_is_answered_with_what_was_meant(make: MakeModels, asked: str, meant: str) -> None:
+def test_an_unknown_name_is_answered_with_what_was_meant(make: MakeModels, asked: str, expected: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         make().resolve(asked)
     failure = raised.value.failure
     assert failure.code is Code.MODEL_NOT_FOUND
     assert failure.http_status == 404
-    assert meant in failure.message
+    assert expected in failure.message
 
 
 ENTRIES = {

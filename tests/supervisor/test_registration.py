@@ -14,9 +14,9 @@ from supervisor.models.catalogue import CatalogueEntry
 GOOD = Registration("unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M", "llamacpp")
 
 
-def refused(name: str, said: Registration) -> str:
+def refused(name: str, given_text: Registration) -> str:
     with pytest.raises(LemonbusError) as raised:
-        registration.entry_from_registration(name, said)
+        registration.entry_from_registration(name, given_text)
     failure = raised.value.failure
     assert failure.code is Code.INVALID_REQUEST
     failure.message.encode()
@@ -69,7 +69,7 @@ def test_no_name_leaves_the_file(bare: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "param"),
+    ("given_text", "param"),
     [
         (Registration("o/r", "abacus"), "recipe"),
         (Registration("o/r", ""), "recipe"),
@@ -91,8 +91,8 @@ def test_no_name_leaves_the_file(bare: str) -> None:
         (Registration("llama3.2:1b", "flm", mmproj="m.gguf"), "mmproj"),
     ],
 )
-def test_a_bad_registration(said: Registration, param: str) -> None:
-    assert refused("user.x", said) == param
+def test_a_bad_registration(given_text: Registration, param: str) -> None:
+    assert refused("user.x", given_text) == param
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_flms_checkpoints_have_no_owner() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "path", "said"),
+    ("recipe", "path", "given_text"),
     [
         ("llamacpp", "/m/x.GGUF", ""),
         ("llamacpp", "/m/x.bin", "no GGUF"),
@@ -138,10 +138,10 @@ def test_flms_checkpoints_have_no_owner() -> None:
         ("flm", "llama3.2:1b", ""),
     ],
 )
-def test_a_recipe_must_be_able_to_load_what_came(recipe: str, path: str, said: str) -> None:
+def test_a_recipe_must_be_able_to_load_what_came(recipe: str, path: str, given_text: str) -> None:
     found = registration.unloadable_reason(recipe, path)
-    assert said in found
-    assert bool(found) == bool(said)
+    assert given_text in found
+    assert bool(found) == bool(given_text)
 
 
 def test_an_entry_keeps_its_form() -> None:

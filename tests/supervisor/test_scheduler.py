@@ -140,8 +140,8 @@ def test_the_estimate_is_measured_service_time_times_those_ahead(seconds: float,
         sim.finish(key)
     slots = sim.scheduler.models["a"].slots
     ahead = [sim.ask("a") for _ in range(slots + most)]
-    told = sim.refusals[sim.ask("a")].retry_after
-    assert told == pytest.approx(seconds * len(ahead) / slots)
+    command = sim.refusals[sim.ask("a")].retry_after
+    assert command == pytest.approx(seconds * len(ahead) / slots)
 
 
 def test_a_queue_full_of_bytes_refuses() -> None:
@@ -181,7 +181,7 @@ def test_load_is_idempotent_and_reloads_for_other_options() -> None:
     sim.run_until_idle()
     assert ("g1", 701) in sim.reports
     assert sim.serving("a") != worker
-    loads = [told for told in sim.workers[sim.serving("a")].told if isinstance(told, StartEngine)]
+    loads = [command for command in sim.workers[sim.serving("a")].commands if isinstance(command, StartEngine)]
     assert loads[-1].spec.options == {"ctx_size": 8192}
 
 

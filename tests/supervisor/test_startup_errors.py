@@ -45,7 +45,7 @@ def lemonbus(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("flag", "said"),
+    ("flag", "expected"),
     [
         ("--llamacpp-backend=nonsense", "llamacpp_backend must be one of cpu, system, "),
         ("--llamacpp-args=--port=1", "llamacpp_args must not contain --port"),
@@ -57,12 +57,12 @@ def lemonbus(tmp_path: Path) -> Iterator[Any]:
         ("--host=192.0.2.1 --allow-remote", "host 192.0.2.1 is no address of this machine"),
     ],
 )
-def test_serve_ends_with_2_and_names_the_flag(lemonbus: Any, flag: str, said: str) -> None:
+def test_serve_ends_with_2_and_names_the_flag(lemonbus: Any, flag: str, expected: str) -> None:
     words = flag.split()
     code, lines = lemonbus("serve", *words)
     assert (code, len(lines)) == (2, 1), lines
     assert lines[0].startswith(f"lemonbus: {words[0].split('=')[0]}: ")
-    assert said in lines[0]
+    assert expected in lines[0]
 
 
 def test_config_says_what_no_recipe_would_take(lemonbus: Any, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_config_says_what_no_recipe_would_take(lemonbus: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "param", "said"),
+    ("given", "param", "expected"),
     [
         ({"whispercpp_backend": "x"}, "whispercpp_backend", "must be one of"),
         ({"sdcpp_backend": "x"}, "sdcpp_backend", "sdcpp_backend must be one of"),
@@ -84,11 +84,11 @@ def test_config_says_what_no_recipe_would_take(lemonbus: Any, tmp_path: Path) ->
         ({"slots": 257}, "slots", "up to 256"),
     ],
 )
-def test_settings_are_checked_as_options(given: dict[str, Any], param: str, said: str) -> None:
+def test_settings_are_checked_as_options(given: dict[str, Any], param: str, expected: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         options.check_settings(Settings(**given))
     assert raised.value.failure.param == param
-    assert said in str(raised.value)
+    assert expected in str(raised.value)
 
 
 @pytest.mark.parametrize("backend", ["", "default", "system", "vulkan"])
@@ -97,7 +97,7 @@ def test_settings_that_recipes_take(backend: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "code", "param", "said"),
+    ("problem", "code", "param", "expected"),
     [
         (OSError(errno.EADDRINUSE, "in use"), Code.CONFLICT, "", "stop what listens there, or choose another --port"),
         (OSError(errno.EACCES, "denied"), Code.INVALID_REQUEST, "port", "choose another --port, above 1023"),
@@ -108,10 +108,10 @@ def test_settings_that_recipes_take(backend: str) -> None:
         (socket.gaierror(socket.EAI_AGAIN, "not now"), Code.CONFLICT, "", "cannot listen on example:80: not now"),
     ],
 )
-def test_a_port_that_cannot_be_bound_is_explained(problem: OSError, code: Code, param: str, said: str) -> None:
+def test_a_port_that_cannot_be_bound_is_explained(problem: OSError, code: Code, param: str, expected: str) -> None:
     failure = listener.bind_failure(problem, Settings(host="example", port=80))
     assert (failure.code, failure.param) == (code, param)
-    assert said in failure.message
+    assert expected in failure.message
     assert ("stop what listens" in failure.message) is (problem.errno == errno.EADDRINUSE)
 
 

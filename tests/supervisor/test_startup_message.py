@@ -45,10 +45,10 @@ def test_the_readme_shows_it() -> None:
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     shown = re.search(r"^    curl -N .*?}'$", text, re.MULTILINE | re.DOTALL)
     assert shown
-    said = shlex.split(example_command(URL, "SmolLM2-135M-Instruct-GGUF", "llm", with_key=False))
+    command = shlex.split(example_command(URL, "SmolLM2-135M-Instruct-GGUF", "llm", with_key=False))
     readme = shlex.split(shown[0])
-    assert readme[:-1] == said[:-1]
-    assert json.loads(readme[-1]) == json.loads(said[-1])
+    assert readme[:-1] == command[:-1]
+    assert json.loads(readme[-1]) == json.loads(command[-1])
 
 
 def test_it_is_told_once_and_what_cannot_be_known_is_told_too(start_server: StartServer) -> None:
@@ -56,17 +56,17 @@ def test_it_is_told_once_and_what_cannot_be_known_is_told_too(start_server: Star
         "tiny-chat", "tiny-embed", load=["nope", "extra.tiny-embed", "extra.tiny-chat"], pin=["never.heard.of"]
     )
 
-    def said(event: str) -> list[dict[str, object]]:
+    def command(event: str) -> list[dict[str, object]]:
         return [line for line in server.lines if line["event"] == event]
 
-    wait_for(lambda: len(said("loaded at start")) == 2, "both are loaded")
-    first, second = said("loaded at start")
+    wait_for(lambda: len(command("loaded at start")) == 2, "both are loaded")
+    first, second = command("loaded at start")
     assert "try" not in second
     fits = "/v1/embeddings" if first["model"] == "extra.tiny-embed" else "/v1/chat/completions"
     words = shlex.split(str(first["try"]))
     assert fits in words[words.index("-H") - 1]
     assert server.client.post(fits, words[-1].encode()).status == 200
-    assert [line["model"] for line in said("cannot load at start")] == ["nope"]
-    assert [(line["level"], line["model"]) for line in said("pinned model is not known")] == [
+    assert [line["model"] for line in command("cannot load at start")] == ["nope"]
+    assert [(line["level"], line["model"]) for line in command("pinned model is not known")] == [
         ("warning", "never.heard.of")
     ]

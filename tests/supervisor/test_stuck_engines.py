@@ -29,7 +29,11 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> Simulation:
 
 
 def left(sim: Simulation) -> list[str]:
-    return [name for name, worker in sim.workers.items() if any(isinstance(told, Shutdown) for told in worker.told)]
+    return [
+        name
+        for name, worker in sim.workers.items()
+        if any(isinstance(command, Shutdown) for command in worker.commands)
+    ]
 
 
 def test_it_is_started_again_and_serves_who_waits(pictures: Simulation) -> None:

@@ -50,7 +50,7 @@ def supervisor() -> Iterator[Supervisor]:
     [(GetHealth(7), 0), (SubmitRequest(7, 2, "m", "chat/completions", "label", 1, 2), 2)],
 )
 @pytest.mark.parametrize(
-    ("problem", "said"),
+    ("problem", "expected"),
     [
         (OSError(errno.EIO, os.strerror(errno.EIO), "/secret/place"), "Input/output error"),
         (Failure(Code.CONFLICT, "no, not now").raised(), "no, not now"),
@@ -63,7 +63,7 @@ def test_a_failed_call_affects_no_other(
     message: msgspec.Struct,
     attempt: int,
     problem: Exception,
-    said: str,
+    expected: str,
 ) -> None:
     sent: list[tuple[str, Any]] = []
     went_on: list[bool] = []
@@ -83,7 +83,7 @@ def test_a_failed_call_affects_no_other(
     if isinstance(problem, RuntimeError):
         assert answer.failure.code is Code.INTERNAL
         assert "RuntimeError: /secret/place" in answer.failure.detail, "for the log of the gateway"
-    assert said in answer.failure.message
+    assert expected in answer.failure.message
     assert "/secret" not in answer.failure.message
     assert went_on
 

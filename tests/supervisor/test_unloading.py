@@ -108,7 +108,7 @@ def test_what_is_only_being_checked_is_unloaded_at_once() -> None:
     worker = sim.of_state(WorkerState.CHECKING)[0]
     assert sim.unload("a")
     assert sim.reports["g1", 901] == ["a"], "there is no engine to wait for"
-    assert any(isinstance(told, Shutdown) for told in sim.workers[worker].told), "a check may take long"
+    assert any(isinstance(command, Shutdown) for command in sim.workers[worker].commands), "a check may take long"
     sim.scheduler.checked(worker, 0, 0)
     sim.load_fails(worker, started=False)
     sim.run_until_idle()
@@ -166,7 +166,7 @@ def with_cancelled_request(**limits: object) -> Simulation:
 
 def left(sim: Simulation, model: str = "a") -> bool:
     """Whether the model's worker was told to leave."""
-    return any(isinstance(told, Shutdown) for told in sim.workers[sim.serving(model)].told)
+    return any(isinstance(command, Shutdown) for command in sim.workers[sim.serving(model)].commands)
 
 
 def test_an_unload_does_not_wait_for_cancelled_requests() -> None:
@@ -274,8 +274,8 @@ def test_an_engine_that_is_lost_while_it_is_to_leave_is_not_said_to_come_back(
 ) -> None:
     sim = way()
     gone(sim, sim.serving("a"))
-    told = [note for note in sim.notes if note.event.startswith("engine lost")]
-    assert [(note.event, note.fields["why"]) for note in told] == [("engine lost, it was to leave", why)]
+    command = [note for note in sim.notes if note.event.startswith("engine lost")]
+    assert [(note.event, note.fields["why"]) for note in command] == [("engine lost, it was to leave", why)]
 
 
 def test_an_engine_that_is_lost_while_it_serves_is_said_to_come_back_and_does() -> None:

@@ -16,7 +16,7 @@ def check_error_response(answer: HttpExchange, server: LemonbusServer, *statuses
     assert body["error"]["code"]
     assert "param" in body["error"]
     assert body["error"]["request_id"] == answer.headers["x-request-id"]
-    said = answer.body.decode()
-    assert str(server.home) not in said
-    assert "Traceback" not in said
-    assert ".py" not in said
+    body_text = answer.body.decode()
+    assert str(server.home) not in body_text
+    assert "Traceback" not in body_text
+    assert ".py" not in body_text

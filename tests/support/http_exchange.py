@@ -147,8 +147,8 @@ class HttpExchange:
     def text(self) -> str:
         """What the model said, of a stream or of a whole answer, first choice."""
         if self.events:
-            said = [chunk["choices"][0] for chunk in self.chunks if chunk.get("choices")]
-            return "".join(choice.get("delta", {}).get("content") or choice.get("text") or "" for choice in said)
+            choices = [chunk["choices"][0] for chunk in self.chunks if chunk.get("choices")]
+            return "".join(choice.get("delta", {}).get("content") or choice.get("text") or "" for choice in choices)
         choice = self.json()["choices"][0]
         return str(choice["message"]["content"] if "message" in choice else choice["text"])
 

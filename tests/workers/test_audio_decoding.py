@@ -22,19 +22,19 @@ def extensible(plain: bytes) -> bytes:
     return b"RIFF" + len(body).to_bytes(4, "little") + body
 
 
-def loudness(heard: audio.Samples) -> float:
-    return float(np.sqrt((heard[QUIET:-QUIET] ** 2).mean()))
+def loudness(received: audio.Samples) -> float:
+    return float(np.sqrt((received[QUIET:-QUIET] ** 2).mean()))
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize(("rate", "channels"), [(16_000, 1), (8_000, 2), (44_100, 2), (48_000, 6), (11_025, 1)])
 def test_any_wav_file_of_whole_numbers_is_heard_alike(rate: int, channels: int, width: int) -> None:
-    heard = decode_audio(tone(440, SECONDS, rate, channels, width))
-    assert heard.dtype == np.float32
-    assert abs(len(heard) - SECONDS * SAMPLE_RATE_HZ) <= 20
-    wanted = np.sin(2 * np.pi * 440 * np.arange(len(heard)) / SAMPLE_RATE_HZ) / 2
+    received = decode_audio(tone(440, SECONDS, rate, channels, width))
+    assert received.dtype == np.float32
+    assert abs(len(received) - SECONDS * SAMPLE_RATE_HZ) <= 20
+    wanted = np.sin(2 * np.pi * 440 * np.arange(len(received)) / SAMPLE_RATE_HZ) / 2
     inner = slice(200, -200)  # a tone that begins suddenly rings
-    assert np.abs(heard[inner] - wanted[inner]).max() < (0.02 if width == 1 else 0.002)
+    assert np.abs(received[inner] - wanted[inner]).max() < (0.02 if width == 1 else 0.002)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_any_wav_file_of_whole_numbers_is_heard_alike(rate: int, channels: int, 
     ],
 )
 def test_what_phones_browsers_and_recorders_write(container: str, codec: str, rate: int, channels: int) -> None:
-    heard = decode_audio(encoded(container, codec, rate=rate, channels=channels))
-    assert abs(len(heard) / SAMPLE_RATE_HZ - 2) < 0.1
-    assert abs(loudness(heard) - 0.5 / 2**0.5) < 0.03, "two channels are no louder than one"
-    crossings = np.count_nonzero(np.diff(np.signbit(heard[QUIET : QUIET + SAMPLE_RATE_HZ])))
+    received = decode_audio(encoded(container, codec, rate=rate, channels=channels))
+    assert abs(len(received) / SAMPLE_RATE_HZ - 2) < 0.1
+    assert abs(loudness(received) - 0.5 / 2**0.5) < 0.03, "two channels are no louder than one"
+    crossings = np.count_nonzero(np.diff(np.signbit(received[QUIET : QUIET + SAMPLE_RATE_HZ])))
     assert abs(crossings - 880) < 5, "it has the pitch that was recorded"
 
 
@@ -75,8 +75,8 @@ def test_a_truncated_recording_is_decoded_as_far_as_it_goes() -> None:
 def test_a_recording_that_is_damaged_inside_is_heard_beside_the_damage() -> None:
     song = encoded("mp3", "libmp3lame")
     middle = len(song) // 2
-    heard = decode_audio(song[:middle] + bytes(2000) + song[middle + 2000 :])
-    assert 1.6 < len(heard) / SAMPLE_RATE_HZ <= 2
+    received = decode_audio(song[:middle] + bytes(2000) + song[middle + 2000 :])
+    assert 1.6 < len(received) / SAMPLE_RATE_HZ <= 2
 
 
 def test_recordings_that_were_joined_may_change_in_the_middle() -> None:

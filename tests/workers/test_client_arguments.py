@@ -79,9 +79,9 @@ def test_files_only_below_the_allowed_directories(option: str, descriptor: Recip
         good = f"{name} /models/extra/a.gguf{scale}"
         check_client_arguments(option, descriptor.client_flags, good.split(), ALLOWED)
         for path in ("/etc/passwd", "/models/extra", "/models/extra/../../etc/passwd", "a.gguf", "/models/extras/a"):
-            said = refused(option, descriptor, f"{name} {path}{scale}", ALLOWED)
-            assert "engine_file_dirs" in said
-            assert path not in said
+            expected = refused(option, descriptor, f"{name} {path}{scale}", ALLOWED)
+            assert "engine_file_dirs" in expected
+            assert path not in expected
         refused(option, descriptor, f"{name} /models/extra/a.gguf{scale}", [])
         refused(option, descriptor, name, ALLOWED)
 

@@ -87,8 +87,8 @@ def test_strangers(engine: WaitingEngineServer, shown: dict[str, str]) -> None:
 
 def test_the_key_as_any_client_shows_it(engine: WaitingEngineServer) -> None:
     for name, text in (("Authorization", f"bearer  {KEY} "), ("X-Api-Key", KEY)):
-        guest = RawHttpClient(engine.port, {name: text})
-        assert guest.get("/v1/models").status == 200
+        client_text = RawHttpClient(engine.port, {name: text})
+        assert client_text.get("/v1/models").status == 200
 
 
 @pytest.mark.parametrize(

@@ -245,9 +245,11 @@ def test_it_does_not_matter_how_the_bytes_come(pieces: list[int]) -> None:
 
 def test_a_text_completion_ends_with_what_llama_server_ends_with() -> None:
     chunks = ChunkTranslator(chat=False, model=TAG)
-    said = chunks.feed(event(b'{"text":" a","index":0,"logprobs":null,"finish_reason":null}'))
-    said += chunks.feed(event(b'{"finish_reason":"length"}', b',"usage":{"prompt_tokens":1,"completion_tokens":1}'))
-    first, last, usage = (json.loads(each[6:]) for each in said.split(b"\n\n") if each)
+    translated = chunks.feed(event(b'{"text":" a","index":0,"logprobs":null,"finish_reason":null}'))
+    translated += chunks.feed(
+        event(b'{"finish_reason":"length"}', b',"usage":{"prompt_tokens":1,"completion_tokens":1}')
+    )
+    first, last, usage = (json.loads(each[6:]) for each in translated.split(b"\n\n") if each)
     assert first["choices"] == [{"text": " a", "index": 0, "logprobs": None, "finish_reason": None}]
     assert last["choices"] == [{"text": "", "index": 0, "logprobs": None, "finish_reason": "length"}]
     assert (usage["choices"], "timings" in usage) == ([], False)

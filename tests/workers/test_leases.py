@@ -164,10 +164,10 @@ def test_what_runs_for_long_is_told(lease_client: LeaseClient) -> None:
     lease_client.lend(7, 2)
     lease_client.run(2, 7, ENDLESS, stream=True)
     lease_client.run(3, 7, ENDLESS, stream=True)
-    told: list[LeasedAttempt] = []
-    while len(told) < 2:
-        told += lease_client.worker.expect(LeaseUsed).runs
-    assert sorted(told, key=lambda run: run.number) == [LeasedAttempt(2, 1, 1), LeasedAttempt(3, 1, 1)]
+    reported: list[LeasedAttempt] = []
+    while len(reported) < 2:
+        reported += lease_client.worker.expect(LeaseUsed).runs
+    assert sorted(reported, key=lambda run: run.number) == [LeasedAttempt(2, 1, 1), LeasedAttempt(3, 1, 1)]
 
 
 def test_a_recall_names_what_still_runs(lease_client: LeaseClient) -> None:

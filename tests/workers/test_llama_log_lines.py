@@ -63,21 +63,21 @@ class _Attempt:
 def test_a_line_belongs_to_the_request_that_runs_or_just_ran() -> None:
     attempts: dict[int, _Attempt] = {}
     now = 10.0
-    whose = LineAttribution(attempts, lambda: now)
-    assert whose() == ""
+    attribution = LineAttribution(attempts, lambda: now)
+    assert attribution() == ""
     attempts[1] = _Attempt("a")
-    assert whose() == "a"
+    assert attribution() == "a"
     attempts[2] = _Attempt("b")
-    assert whose() is None
+    assert attribution() is None
     del attempts[1]
-    whose.ended("a")
-    assert whose() == "b"
+    attribution.ended("a")
+    assert attribution() == "b"
     now += LATE_LINE_S
     del attempts[2]
-    whose.ended("b")
-    assert whose() == "b"
+    attribution.ended("b")
+    assert attribution() == "b"
     now += LATE_LINE_S
-    assert whose() == ""
-    whose.ended("c")
-    whose.ended("d")
-    assert whose() == "", "it may be of either"
+    assert attribution() == ""
+    attribution.ended("c")
+    attribution.ended("d")
+    assert attribution() == "", "it may be of either"

@@ -84,7 +84,7 @@ def test_a_grammar_for_every_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "expected"),
     [
         ("--override-kv a=int:1", "is not in the xllamacpp package"),
         ("--draft-max -1", "--draft-max cannot be -1"),
@@ -93,6 +93,6 @@ def test_a_grammar_for_every_answer(tmp_path: Path) -> None:
         ("--numa mirror", "--numa cannot be mirror"),
     ],
 )
-def test_values_that_it_refuses(args: str, said: str) -> None:
-    with pytest.raises(FlagError, match=re.escape(said)):
+def test_values_that_it_refuses(args: str, expected: str) -> None:
+    with pytest.raises(FlagError, match=re.escape(expected)):
         parse(args.split())

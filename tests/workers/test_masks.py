@@ -59,6 +59,6 @@ def test_without_transparency_white_is_drawn_anew(mask: bytes) -> None:
 
 @pytest.mark.parametrize("mask", [b"", b"GIF89a", picture("RGBA", (0, 0, 0, 0), (0, 0, 0, 255))[:30]], ids=len)
 def test_a_mask_that_cannot_be_read(mask: bytes) -> None:
-    with pytest.raises(LemonbusError, match="`mask` cannot be read") as told:
+    with pytest.raises(LemonbusError, match="`mask` cannot be read") as reported:
         engine_mask(mask)
-    assert told.value.failure.param == "mask"
+    assert reported.value.failure.param == "mask"

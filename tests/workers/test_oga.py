@@ -60,8 +60,8 @@ def test_the_command_line_of_ours(recipe: str) -> None:
     backend = made(recipe, ctx_size=0)
     backend.trained_context = 8192
     assert backend.command(4242)[1:3] == ["-m", "workers.engines.oga_server"]
-    said = {"--temp": "0.7", "--top-p": "0.95", "--top-k": "50", "--host": "127.0.0.1", "-a": "user.A"}
-    assert words_of(backend) == {"-m": "/models/folder", "--port": "4242", "--ctx-size": "8192", **said}
+    answer_text = {"--temp": "0.7", "--top-p": "0.95", "--top-k": "50", "--host": "127.0.0.1", "-a": "user.A"}
+    assert words_of(backend) == {"-m": "/models/folder", "--port": "4242", "--ctx-size": "8192", **answer_text}
     assert words_of(made(recipe, threads=3))["-t"] == "3"
 
 
@@ -101,10 +101,10 @@ def test_what_ryzenai_server_is_asked_and_says(ryzenai: Path) -> None:
     stream = theirs.request("chat/completions", "", b'{"messages":[]}', stream=True)
     assert (json.loads(stream.body)["stream"], stream.streamed) == (True, True)
     assert stream.translate is not None
-    said = stream.translate(
+    answer_text = stream.translate(
         b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}\n\n'
     )
-    assert b'data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":"Hi"}}]' in said
+    assert b'data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":"Hi"}}]' in answer_text
 
 
 @pytest.mark.parametrize(("recipe", "backend"), [("oga-npu", "npu"), ("ryzenai-llm", "hybrid")])
@@ -184,7 +184,7 @@ def test_a_whole_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "answer_text"),
     [
         (b"{", "is broken"),
         (b"[]", "is broken"),
@@ -199,11 +199,11 @@ def test_a_whole_folder(tmp_path: Path) -> None:
         (b'{"model":{"decoder":{"filename":"text.onnx"}}}', "no ONNX file"),
     ],
 )
-def test_folders_that_are_no_model(tmp_path: Path, config: bytes, said: str) -> None:
+def test_folders_that_are_no_model(tmp_path: Path, config: bytes, answer_text: str) -> None:
     (tmp_path / "genai_config.json").write_bytes(config)
     (tmp_path / "empty.onnx").touch()
     (tmp_path / "text.onnx").write_bytes(b"hello, hello, hello")
-    with pytest.raises(BrokenError, match=said) as raised:
+    with pytest.raises(BrokenError, match=answer_text) as raised:
         genai.read(tmp_path)
     assert str(tmp_path) not in str(raised.value)
 

@@ -64,7 +64,7 @@ def complete(engine: RawHttpClient, **fields: Any) -> HttpExchange:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         ([], "-m is missing"),
         (["-m", "x", "--nope"], "unknown argument --nope"),
@@ -75,18 +75,18 @@ def complete(engine: RawHttpClient, **fields: Any) -> HttpExchange:
         (["-m", "x", "--host", "0.0.0.0"], "--host must be this machine"),
     ],
 )
-def test_command_lines_that_make_no_sense(words: list[str], said: str) -> None:
-    with pytest.raises(FlagError, match=said):
+def test_command_lines_that_make_no_sense(words: list[str], expected: str) -> None:
+    with pytest.raises(FlagError, match=expected):
         parse(words)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"), [(["--nope"], 2, "unknown argument --nope"), (["-m", "/nowhere"], 1, "cannot load")]
+    ("words", "code", "expected"), [(["--nope"], 2, "unknown argument --nope"), (["-m", "/nowhere"], 1, "cannot load")]
 )
-def test_how_it_ends_when_it_cannot_begin(words: list[str], code: int, said: str) -> None:
+def test_how_it_ends_when_it_cannot_begin(words: list[str], code: int, expected: str) -> None:
     command = [sys.executable, "-m", "workers.engines.oga_server", *words]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    assert (ended.returncode, said in ended.stderr, ended.stderr.count("\n")) == (code, True, 1), ended.stderr
+    assert (ended.returncode, expected in ended.stderr, ended.stderr.count("\n")) == (code, True, 1), ended.stderr
 
 
 def test_what_it_says_of_itself(engine: RawHttpClient) -> None:
@@ -147,10 +147,10 @@ def test_what_a_request_may_say(
 def test_log_probabilities(engine: RawHttpClient, stream: bool) -> None:
     answer = complete(engine, logprobs=3, stop=[" some"], stream=stream)
     parts = [chunk["choices"][0] for chunk in answer.chunks] if stream else answer.json()["choices"]
-    told = [token for part in parts if part["logprobs"] for token in part["logprobs"]["content"]]
-    assert "".join(token["token"] for token in told) == answer.text == " One folder full of numbers knows"
-    assert {len(token["top_logprobs"]) for token in told} == {3}
-    assert all(token["logprob"] <= 0 and bytes(token["bytes"]).decode() == token["token"] for token in told)
+    reported = [token for part in parts if part["logprobs"] for token in part["logprobs"]["content"]]
+    assert "".join(token["token"] for token in reported) == answer.text == " One folder full of numbers knows"
+    assert {len(token["top_logprobs"]) for token in reported} == {3}
+    assert all(token["logprob"] <= 0 and bytes(token["bytes"]).decode() == token["token"] for token in reported)
     quiet = complete(engine, logprobs=False, stream=stream)
     assert '"logprobs":{' not in quiet.body.decode()
 
@@ -165,7 +165,7 @@ def test_a_seed_makes_chance_repeat_itself(engine: RawHttpClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "said"),
+    ("path", "body", "status", "expected"),
     [
         ("/v1/completions", {}, 400, "prompt"),
         ("/v1/chat/completions", {"messages": []}, 400, "messages"),
@@ -185,10 +185,10 @@ def test_a_seed_makes_chance_repeat_itself(engine: RawHttpClient) -> None:
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_it_refuses(
-    engine: RawHttpClient, path: str, body: dict[str, Any], status: int, said: str, stream: bool
+    engine: RawHttpClient, path: str, body: dict[str, Any], status: int, expected: str, stream: bool
 ) -> None:
     answer = engine.post(path, {**body, "stream": stream})
-    assert (answer.status, answer.error["code"], said in answer.error["message"]) == (status, status, True)
+    assert (answer.status, answer.error["code"], expected in answer.error["message"]) == (status, status, True)
 
 
 @pytest.mark.parametrize(

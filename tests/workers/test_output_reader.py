@@ -54,7 +54,7 @@ class EngineOutput:
         self.asked += 1
         return self.running
 
-    def says(self, text: str) -> None:
+    def value(self, text: str) -> None:
         os.write(self.writing, text.encode())
 
     def until(self, condition: Callable[[], Any]) -> None:
@@ -76,38 +76,38 @@ def engine() -> Iterator[EngineOutput]:
 
 def test_a_line_is_of_the_only_request(engine: EngineOutput) -> None:
     engine.running = "a"
-    engine.says("half a ")
+    engine.value("half a ")
     engine.loop.run_once(0.05)
     assert engine.log.lines == []
-    engine.says("line\nand another\n")
+    engine.value("line\nand another\n")
     engine.until(lambda: len(engine.log.lines) == 2)
     assert engine.log.lines == [("half a line", "a"), ("and another", "a")]
 
 
 def test_lines_of_concurrent_requests_are_attributed_to_none(engine: EngineOutput) -> None:
     engine.running = None
-    engine.says("1\n")
+    engine.value("1\n")
     engine.until(lambda: engine.log.lines)
     for number in range(2, 7):
-        engine.says(f"{number}\n")
+        engine.value(f"{number}\n")
         engine.loop.run_once(0.0)
     assert engine.log.lines == [("1", "")], "they wait for each other"
     engine.until(lambda: len(engine.log.lines) == 6)
     assert [label for _, label in engine.log.lines] == [""] * 6
-    engine.says("of several\n")
+    engine.value("of several\n")
     engine.running = "a"
     engine.until(lambda: len(engine.log.lines) == 7)
     assert engine.log.lines[-1] == ("of several", ""), "it was written before there was only one"
-    engine.says("of one\n")
+    engine.value("of one\n")
     engine.until(lambda: len(engine.log.lines) == 8)
     assert engine.log.lines[-1] == ("of one", "a")
 
 
 def test_what_a_dead_engine_wrote_is_read_at_once(engine: EngineOutput) -> None:
     engine.running = None
-    engine.says("1\n")
+    engine.value("1\n")
     engine.until(lambda: engine.log.lines)
-    engine.says("its last words\nunfinished")
+    engine.value("its last words\nunfinished")
     engine.pump.drain()
     assert [text for text, _ in engine.log.lines] == ["1", "its last words", "unfinished"]
     asked = engine.asked

@@ -44,7 +44,7 @@ class FakeGateway:
 
     def __init__(self) -> None:
         self.full = False
-        self.heard: dict[tuple[bytes, int], list[Event]] = {}
+        self.received: dict[tuple[bytes, int], list[Event]] = {}
         self.messages = 0
 
     def __call__(self, to: bytes, batch: bytes) -> bool:
@@ -52,7 +52,7 @@ class FakeGateway:
             return False
         self.messages += 1
         for event in unpack_batch(b"w." + batch, 0)[1]:
-            events = self.heard.setdefault((to, event.number), [])
+            events = self.received.setdefault((to, event.number), [])
             assert event.seq == len(events)
             events.append(event)
         return True
@@ -60,103 +60,103 @@ class FakeGateway:
 
 def test_one_message_a_gateway_and_turn() -> None:
     gateway = FakeGateway()
-    desk = EventOutbox(gateway)
+    outbox = EventOutbox(gateway)
     for key in (A1, A2, B1):
-        desk.opened(key)
-        desk.delta(key, b"x", 1)
-        desk.delta(key, b"y", 1)
-    assert desk.flush()
+        outbox.opened(key)
+        outbox.delta(key, b"x", 1)
+        outbox.delta(key, b"y", 1)
+    assert outbox.flush()
     assert gateway.messages == 2
-    (event,) = gateway.heard[topic("ga"), 1]
+    (event,) = gateway.received[topic("ga"), 1]
     assert (event.data, event.count) == (b"xy", 2)
-    desk.done(A1, Outcome(output_tokens=2))
-    assert desk.flush()
-    assert [event.kind for event in gateway.heard[topic("ga"), 1]] == [EventKind.DELTA, EventKind.DONE]
-    desk.delta(A1, b"late", 1)
-    assert desk.flush()
+    outbox.done(A1, Outcome(output_tokens=2))
+    assert outbox.flush()
+    assert [event.kind for event in gateway.received[topic("ga"), 1]] == [EventKind.DELTA, EventKind.DONE]
+    outbox.delta(A1, b"late", 1)
+    assert outbox.flush()
     assert gateway.messages == 3
 
 
 def test_a_slow_reader_is_ended_alone_and_bounded() -> None:
     gateway = FakeGateway()
-    desk = EventOutbox(gateway, most_bytes=100)
-    desk.opened(A1)
-    desk.opened(A2)
-    desk.delta(A2, b"small", 1)
+    outbox = EventOutbox(gateway, most_bytes=100)
+    outbox.opened(A1)
+    outbox.opened(A2)
+    outbox.delta(A2, b"small", 1)
     gateway.full = True
     for _ in range(10):
-        desk.delta(A1, b"x" * 30, 1)
-        assert not desk.flush()
-    assert desk.overflowed == [A1]
+        outbox.delta(A1, b"x" * 30, 1)
+        assert not outbox.flush()
+    assert outbox.overflowed == [A1]
     gateway.full = False
-    desk.stalled.clear()
-    assert desk.flush()
-    (end,) = gateway.heard[topic("ga"), 1]
+    outbox.stalled.clear()
+    assert outbox.flush()
+    (end,) = gateway.received[topic("ga"), 1]
     assert failure_of(end).code == Code.CLIENT_TOO_SLOW
-    assert gateway.heard[topic("ga"), 2][0].data == b"small"
+    assert gateway.received[topic("ga"), 2][0].data == b"small"
 
 
 def test_a_full_gateway_delays_no_other() -> None:
     gateway = FakeGateway()
-    desk = EventOutbox(gateway)
+    outbox = EventOutbox(gateway)
     for key in (A1, B1):
-        desk.opened(key)
+        outbox.opened(key)
     gateway.full = True
-    desk.delta(A1, b"x", 1)
-    assert not desk.flush()
+    outbox.delta(A1, b"x", 1)
+    assert not outbox.flush()
     gateway.full = False
-    desk.delta(B1, b"y", 1)
-    desk.flush()
-    assert list(gateway.heard) == [(topic("gb"), 1)]
-    desk.stalled.clear()
-    assert desk.flush()
-    assert gateway.heard[topic("ga"), 1][0].data == b"x"
+    outbox.delta(B1, b"y", 1)
+    outbox.flush()
+    assert list(gateway.received) == [(topic("gb"), 1)]
+    outbox.stalled.clear()
+    assert outbox.flush()
+    assert gateway.received[topic("ga"), 1][0].data == b"x"
 
 
 def test_one_event_may_be_large() -> None:
     gateway = FakeGateway()
-    desk = EventOutbox(gateway, most_bytes=100)
-    desk.opened(A1)
-    desk.delta(A1, b"x" * 1000, 1)
-    assert desk.flush()
-    assert desk.overflowed == []
+    outbox = EventOutbox(gateway, most_bytes=100)
+    outbox.opened(A1)
+    outbox.delta(A1, b"x" * 1000, 1)
+    assert outbox.flush()
+    assert outbox.overflowed == []
 
 
 def test_who_is_dropped_is_not_spoken_of() -> None:
     gateway = FakeGateway()
-    desk = EventOutbox(gateway)
+    outbox = EventOutbox(gateway)
     for key in (A1, A2, B1):
-        desk.opened(key)
-        desk.alive(key)
-    desk.dropped(A1)
-    desk.gateway_left("gb")
-    assert desk.flush()
-    assert list(gateway.heard) == [(topic("ga"), 2)]
+        outbox.opened(key)
+        outbox.alive(key)
+    outbox.dropped(A1)
+    outbox.gateway_left("gb")
+    assert outbox.flush()
+    assert list(gateway.received) == [(topic("ga"), 2)]
 
 
 @given(st.lists(st.sampled_from(["delta", "alive", "flush", "full", "empty"]), max_size=60))
 def test_nothing_is_lost_however_full_it_is(history: list[str]) -> None:
     gateway = FakeGateway()
-    desk = EventOutbox(gateway)
-    desk.opened(A1)
-    said = 0
+    outbox = EventOutbox(gateway)
+    outbox.opened(A1)
+    count_text = 0
     for step in history:
         if step == "delta":
-            desk.delta(A1, b"%d." % said, 1)
-            said += 1
+            outbox.delta(A1, b"%d." % count_text, 1)
+            count_text += 1
         elif step == "alive":
-            desk.alive(A1)
+            outbox.alive(A1)
         elif step == "flush":
-            desk.flush()
-            desk.stalled.clear()
+            outbox.flush()
+            outbox.stalled.clear()
         else:
             gateway.full = step == "full"
     gateway.full = False
-    desk.failed(A1, Failure(Code.LOST, "over"))
-    assert desk.flush()
-    events = gateway.heard[topic("ga"), 1]
-    assert b"".join(event.data for event in events[:-1]) == b"".join(b"%d." % number for number in range(said))
-    assert sum(event.count for event in events) == said
+    outbox.failed(A1, Failure(Code.LOST, "over"))
+    assert outbox.flush()
+    events = gateway.received[topic("ga"), 1]
+    assert b"".join(event.data for event in events[:-1]) == b"".join(b"%d." % number for number in range(count_text))
+    assert sum(event.count for event in events) == count_text
     assert events[-1].kind == EventKind.FAILED
 
 

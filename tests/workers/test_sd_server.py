@@ -204,10 +204,10 @@ def test_the_key_and_the_end() -> None:
         assert direct.process.wait(5) == 0
         connection.close()
         assert direct.process.stderr is not None
-        said = direct.process.stderr.read().decode()
-        assert "[INFO ] loading a model" in said
-        assert "nobody asked" not in said
-        assert "Traceback" not in said
+        log_text = direct.process.stderr.read().decode()
+        assert "[INFO ] loading a model" in log_text
+        assert "nobody asked" not in log_text
+        assert "Traceback" not in log_text
 
 
 def test_it_ends_with_its_parent() -> None:
@@ -229,7 +229,7 @@ def test_it_ends_with_its_parent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "log_text"),
     [
         (["--nope"], 2, "unknown argument --nope"),
         (["-m"], 2, "-m needs a value"),
@@ -239,10 +239,10 @@ def test_it_ends_with_its_parent() -> None:
         (["-m", "/m/broken.gguf"], 1, "cannot load the model"),
     ],
 )
-def test_command_lines_that_make_no_sense(words: list[str], code: int, said: str) -> None:
+def test_command_lines_that_make_no_sense(words: list[str], code: int, log_text: str) -> None:
     ended = subprocess.run([*MODULE, *words], env=environment(), capture_output=True, timeout=20, check=False)
     assert ended.returncode == code
-    assert said in ended.stderr.decode()
+    assert log_text in ended.stderr.decode()
     assert "Traceback" not in ended.stderr.decode()
 
 

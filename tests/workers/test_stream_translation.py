@@ -17,8 +17,8 @@ def chat(delta: str, finish: str = "null", more: str = "") -> bytes:
     return f'data: {{"choices":[{{"finish_reason":{finish},"index":0,"delta":{delta}}}]{HEAD}{more}}}\n\n'.encode()
 
 
-def text(said: str, finish: str = "null", more: str = "") -> bytes:
-    choice = f'{{"text":"{said}","index":0,"logprobs":null,"finish_reason":{finish}}}'
+def text(content: str, finish: str = "null", more: str = "") -> bytes:
+    choice = f'{{"text":"{content}","index":0,"logprobs":null,"finish_reason":{finish}}}'
     return f'data: {{"choices":[{choice}],"model":"ours"{more}}}\n\n'.encode()
 
 

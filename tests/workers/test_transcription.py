@@ -13,7 +13,7 @@ from workers.backends.whispercpp import transcription
 
 def test_what_whisper_server_says() -> None:
     pieces = [" One", "s", ",", " up", "on", "!"]
-    said = {
+    engine_answer = {
         "task": "transcribe",
         "language": "english",
         "duration": 2.0,
@@ -24,12 +24,14 @@ def test_what_whisper_server_says() -> None:
         ],
         "detected_language": "english",
     }
-    for place, segment in enumerate(said["segments"]):  # type: ignore[arg-type]
+    for place, segment in enumerate(engine_answer["segments"]):  # type: ignore[arg-type]
         words = pieces[3 * place : 3 * place + 3]
         segment["words"] = [  # type: ignore[index]
             {"word": word, "start": at, "end": at + 1, "t_dtw": -1, "probability": 0.5} for at, word in enumerate(words)
         ]
-    found = msgspec.json.decode(transcription.convert_transcription(json.dumps(said).encode()), type=Transcript)
+    found = msgspec.json.decode(
+        transcription.convert_transcription(json.dumps(engine_answer).encode()), type=Transcript
+    )
     assert found.text == "Ones, upon!"
     assert [word for each in found.segments for word in each.words] == [
         TranscriptWord("Ones,", 0, 3),

@@ -109,8 +109,8 @@ def tiny() -> Iterator[WhisperServerProcess]:
     ],
 )
 def test_forms_of_the_answer(tiny: WhisperServerProcess, form: str, kind: str, begins: str) -> None:
-    status, said, body = tiny.ask(FormPart("response_format", form.encode()), SOUND)
-    assert (status, said) == (200, kind)
+    status, content_type_text, body = tiny.ask(FormPart("response_format", form.encode()), SOUND)
+    assert (status, content_type_text) == (200, kind)
     assert body.decode().startswith(begins), body
 
 
@@ -216,8 +216,8 @@ def test_command_lines_that_make_no_sense(tmp_path: Path) -> None:
     assert run("--no-such-flag") == (2, "whisper-server: unknown argument --no-such-flag\n")
     broken = tmp_path / "x.bin"
     broken.write_bytes(b"lmgg")
-    code, said = run("-m", str(broken), "--port", str(free_port()))
-    assert (code, said) == (1, "whisper-server: cannot load the model: it is truncated\n")
+    code, content_type_text = run("-m", str(broken), "--port", str(free_port()))
+    assert (code, content_type_text) == (1, "whisper-server: cannot load the model: it is truncated\n")
 
 
 def test_it_ends_with_its_parent(tmp_path: Path) -> None:

@@ -39,13 +39,14 @@ def test_ends_that_travel_together_are_told_before_what_comes_later(spare: Worke
     for number in brief:
         assert spare.ended(number).done.output_tokens == 2
     os.kill(spare.ready.engine_pid, signal.SIGKILL)
-    told: list[object] = []
+    reported: list[object] = []
     spare.until(
-        lambda: told.extend(spare.messages) or spare.messages.clear() or EngineDied in map(type, told), "it is told"
+        lambda: reported.extend(spare.messages) or spare.messages.clear() or EngineDied in map(type, reported),
+        "it is told",
     )
-    ends = [message.number for message in told if isinstance(message, AttemptEnded)]
+    ends = [message.number for message in reported if isinstance(message, AttemptEnded)]
     assert sorted(ends) == list(brief)
-    assert isinstance(told[-1], EngineDied)
+    assert isinstance(reported[-1], EngineDied)
 
 
 def test_the_engines_death_is_told_and_survived(loop: WorkerProcess) -> None:
@@ -116,27 +117,27 @@ def test_a_killed_worker_takes_its_engine_along(loop: WorkerProcess) -> None:
 
 def test_a_dead_supervisor_lets_running_requests_end(tmp_path: Path) -> None:
     with (
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss,
-        running_worker(tmp_path, boss.pid) as one,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as controller,
+        running_worker(tmp_path, controller.pid) as one,
     ):
         one.load(spec_of("tiny-loop"))
         one.subscribe()
         one.run(1, "chat/completions", {**CHAT, "max_tokens": 600}, stream=True)
         one.begun(1)
-        boss.kill()
+        controller.kill()
         assert one.ended(1).done.output_tokens == 600
         assert one.process.wait(5) == 0
 
 
 def test_a_dead_supervisor_and_the_end_of_the_grace(tmp_path: Path) -> None:
     with (
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as boss,
-        running_worker(tmp_path, boss.pid, grace=0.3) as one,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as controller,
+        running_worker(tmp_path, controller.pid, grace=0.3) as one,
     ):
         one.load(spec_of("tiny-loop", ctx_size=100_000))
         one.subscribe()
         one.run(1, "chat/completions", ENDLESS, stream=True)
         one.begun(1)
-        boss.kill()
+        controller.kill()
         assert one.ended(1).failure.code == Code.SUPERVISOR_LOST
         assert one.process.wait(5) == 0

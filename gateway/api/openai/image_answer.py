@@ -29,7 +29,7 @@ def with_seed(body: bytes, seed: int | None) -> tuple[bytes, int]:
     return msgspec.json.encode(fields), chosen
 
 
-def told(answer: bytes, seed: int) -> bytes:
+def with_seeds_and_size(answer: bytes, seed: int) -> bytes:
     """Return an engine's answer with ``size`` as it was really drawn, and each picture's ``seed``; raises ValueError.
 
     Engines draw the second picture of a request with the seed after that of the first, and so on.

@@ -13,7 +13,7 @@ import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.openai.image_answer import told, with_seed
+from gateway.api.openai.image_answer import with_seed, with_seeds_and_size
 from gateway.api.openai.image_size import JPEG, PNG, image_size
 from gateway.bus.session import SupervisorSession
 from gateway.http import bodies
@@ -156,7 +156,7 @@ def answer(
         raise Failure(Code.BACKEND_ERROR, "the engine drew no picture", model=whole.model).raised()
     resp.content_type = falcon.MEDIA_JSON
     try:
-        resp.data = told(whole.body, seed)
+        resp.data = with_seeds_and_size(whole.body, seed)
     except (ValueError, *DECODE_ERRORS) as problem:
         message = "the engine's pictures were not understood"
         raise Failure(Code.BACKEND_ERROR, message, model=whole.model, detail=str(problem)).raised() from None

@@ -71,8 +71,18 @@ def test_forms_that_cannot_be(loaded: LemonbusServer, parts: list[FormPart], par
 
 
 def test_numbers_in_a_form_are_numbers_and_a_prompt_of_digits_is_a_prompt(loaded: LemonbusServer) -> None:
-    said = {"model": MODEL, "prompt": "42", "n": "2", "seed": "3", "steps": "2", "cfg_scale": "1.5", "size": "64x64"}
-    answer = send_form(loaded, [*(FormPart(*item) for item in form_fields(said)), FormPart("image", PICTURE, "a")])
+    given_fields = {
+        "model": MODEL,
+        "prompt": "42",
+        "n": "2",
+        "seed": "3",
+        "steps": "2",
+        "cfg_scale": "1.5",
+        "size": "64x64",
+    }
+    answer = send_form(
+        loaded, [*(FormPart(*item) for item in form_fields(given_fields)), FormPart("image", PICTURE, "a")]
+    )
     assert answer.status == 200, answer
     first, second = pictures(answer.json())
     assert first.text.startswith("42")

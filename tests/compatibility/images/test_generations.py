@@ -32,8 +32,8 @@ from tests.support.waiting import stays, wait_for
 
 def test_the_documents_example(loaded: LemonbusServer) -> None:
     answer = loaded.client.post("/v1/load", DOCUMENTED)
-    said = {"status": "success", "message": f"Loaded model: {ALIAS}", "model_name": MODEL}
-    assert answer.json().items() >= said.items(), "as it was asked for, and as it is registered"
+    expected_fields = {"status": "success", "message": f"Loaded model: {ALIAS}", "model_name": MODEL}
+    assert answer.json().items() >= expected_fields.items(), "as it was asked for, and as it is registered"
     health = loaded.health()
     (shown,) = [each for each in health["all_models_loaded"] if each["model_name"] == MODEL]
     assert (shown["type"], shown["device"], shown["recipe"]) == ("image", "cpu", "sd-cpp")

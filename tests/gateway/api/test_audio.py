@@ -19,8 +19,8 @@ def test_what_goes_to_the_engine() -> None:
     fields = [("model", "m"), ("response_format", "srt"), ("language", "de-AT"), ("stream", "false"), ("prompt", "")]
     found = parse_form(form(*fields, ("beam_size", "3"), ("temperature", "0.5")), TRANSCRIPTIONS)
     assert (found.model, found.response_format, found.granularities) == ("m", "srt", [])
-    told = [("model", b"m"), ("language", b"de"), ("beam_size", b"3"), ("temperature", b"0.5"), ("file", b"RIFF")]
-    assert [(part.name, part.data) for part in found.parts] == told
+    reported = [("model", b"m"), ("language", b"de"), ("beam_size", b"3"), ("temperature", b"0.5"), ("file", b"RIFF")]
+    assert [(part.name, part.data) for part in found.parts] == reported
     assert found.parts[-1].filename == "recording.wav"
 
 
@@ -62,14 +62,14 @@ def test_granularities() -> None:
     ],
 )
 def test_what_is_wrong_is_named(parts: list[FormPart], param: str) -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as reported:
         parse_form(parts, TRANSCRIPTIONS)
-    failure = told.value.failure
+    failure = reported.value.failure
     assert (failure.code, failure.param) == (Code.INVALID_REQUEST, param)
     assert f"`{param}`" in failure.message
 
 
 def test_translations_have_no_language() -> None:
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as reported:
         parse_form(form(("language", "de")), TRANSLATIONS)
-    assert told.value.failure.param == "language"
+    assert reported.value.failure.param == "language"

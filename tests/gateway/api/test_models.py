@@ -48,11 +48,13 @@ def test_show_all_adds_name_downloaded_and_size(ask: AppClient) -> None:
     assert all(each["name"] == each["id"] for each in found)
 
 
-@pytest.mark.parametrize(("given", "meant"), [("1", True), ("True", True), ("", True), ("false", False), ("0", False)])
-def test_show_all_may_be_written_so(ask: AppClient, given: str, meant: bool) -> None:
+@pytest.mark.parametrize(
+    ("given", "expected"), [("1", True), ("True", True), ("", True), ("false", False), ("0", False)]
+)
+def test_show_all_may_be_written_so(ask: AppClient, given: str, expected: bool) -> None:
     ask.reports[admin.ListModels] = []
     assert ask("GET", f"/v1/models?show_all={given}").status_code == 200
-    assert ask.asked(admin.ListModels)[0].show_all == meant
+    assert ask.asked(admin.ListModels)[0].show_all == expected
 
 
 def test_show_all_may_not_be_written_otherwise(ask: AppClient) -> None:

@@ -43,9 +43,9 @@ def test_pull_answers_when_the_model_is_there(ask: AppClient, prefix: str) -> No
 @pytest.mark.parametrize("stream", [True, False])
 def test_pull_hands_a_registration_on(ask: AppClient, stream: bool) -> None:
     ask.reports[model_files.PullModel] = model_files.Pulled("user.x")
-    said = {"checkpoint": "a/b:Q4", "recipe": "llamacpp", "mmproj": "m.gguf"}
+    fields = {"checkpoint": "a/b:Q4", "recipe": "llamacpp", "mmproj": "m.gguf"}
     switches = {"embedding": True, "vision": True, "reasoning": False, "reranking": None}
-    body = {"model_name": "user.x", **said, **switches, "stream": stream}
+    body = {"model_name": "user.x", **fields, **switches, "stream": stream}
     assert ask("POST", "/v1/pull", body).status_code == 200
     (call,) = ask.asked(model_files.PullModel)
     assert call.progress is stream
@@ -151,23 +151,23 @@ def played(*happenings: tuple[float, Any], silence: float = 5.0) -> list[tuple[f
 
 
 def test_progress_is_told_ten_times_a_second_at_most_and_never_stale() -> None:
-    told = played(*[(step / 100, progress(step)) for step in range(1, 301)], (3.005, admin.CallResult(1)))
-    assert told[-1][1].startswith(b"event: complete")
-    seconds = [when for when, piece in told]
+    reported = played(*[(step / 100, progress(step)) for step in range(1, 301)], (3.005, admin.CallResult(1)))
+    assert reported[-1][1].startswith(b"event: complete")
+    seconds = [when for when, piece in reported]
     for start in seconds:
         assert sum(start <= when < start + 1 for when in seconds) <= 10
-    assert b'"percent":100' in told[-1][1]
-    assert json.loads(told[-2][1].partition(b"data: ")[2])["bytes_downloaded"] == 300
+    assert b'"percent":100' in reported[-1][1]
+    assert json.loads(reported[-2][1].partition(b"data: ")[2])["bytes_downloaded"] == 300
 
 
 def test_a_held_progress_is_told_as_soon_as_it_may() -> None:
-    told = played((0.0, progress(1)), (0.01, progress(2)), (9.0, admin.CallResult(1)))
-    assert [when for when, piece in told if b"progress" in piece] == [0.0, PROGRESS_INTERVAL_S]
+    reported = played((0.0, progress(1)), (0.01, progress(2)), (9.0, admin.CallResult(1)))
+    assert [when for when, piece in reported if b"progress" in piece] == [0.0, PROGRESS_INTERVAL_S]
 
 
 def test_silence_is_bridged_with_comments() -> None:
-    told = played((12.0, admin.CallResult(1)))
-    assert [piece for _, piece in told[:-1]] == [PING, PING]
+    reported = played((12.0, admin.CallResult(1)))
+    assert [piece for _, piece in reported[:-1]] == [PING, PING]
 
 
 def test_nothing_is_written_to_a_client_that_hung_up() -> None:

@@ -25,17 +25,19 @@ def snapshot(*numbers: int, boot: str = "b1") -> str:
 
 
 def test_logs_prints_the_snapshot(server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
 
     def talk(peer: simple_websocket.Server) -> None:
-        heard.append(json.loads(peer.receive(timeout=10)))
+        received.append(json.loads(peer.receive(timeout=10)))
         peer.send(snapshot(1, 2, 3))
         peer.receive(timeout=10)
 
     server.talk = talk
     monkeypatch.setenv("LEMONBUS_API_KEY", "k")
     assert lemonbus("logs", "--model", "A", "--request", "r", "--level", "error") == (0, "line 1\nline 2\nline 3\n", "")
-    assert heard == [{"type": "logs.subscribe", "after_seq": None, "model": "A", "request_id": "r", "level": "error"}]
+    assert received == [
+        {"type": "logs.subscribe", "after_seq": None, "model": "A", "request_id": "r", "level": "error"}
+    ]
     assert server.asked[-1][1] == "/logs/stream"
     assert server.asked[-1][3]["Authorization"] == "Bearer k"
     assert lemonbus("logs", "-n", "1")[1] == "line 3\n"

@@ -49,7 +49,7 @@ def test_params_are_set_and_taken_back(words: list[str], body: dict[str, Any], s
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["set"], "Name what to set"),
         (["set", "temperature"], "expected KEY=VALUE"),
@@ -58,10 +58,10 @@ def test_params_are_set_and_taken_back(words: list[str], body: dict[str, Any], s
     ],
 )
 def test_wrong_words_end_with_2(
-    words: list[str], said: str, server: FakeServer, capsys: pytest.CaptureFixture[str]
+    words: list[str], expected: str, server: FakeServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["params", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
     assert not server.asked
 
 

@@ -45,7 +45,7 @@ def test_pull_shows_a_bar_on_a_terminal(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "cut", "code", "said"),
+    ("pieces", "cut", "code", "expected"),
     [
         (['event: error\ndata: {"error":"disk full","code":"download_failed","request_id":"req-1"}\n\n'], False, 1,
          "disk full (download_failed, req-1)"),
@@ -53,11 +53,11 @@ def test_pull_shows_a_bar_on_a_terminal(server: FakeServer) -> None:
         ([progress(5)], True, 1, "broke off"),
     ],
 )  # fmt: skip
-def test_pull_fails(pieces: list[str], cut: bool, code: int, said: str, server: FakeServer, lemonbus: Ends) -> None:
+def test_pull_fails(pieces: list[str], cut: bool, code: int, expected: str, server: FakeServer, lemonbus: Ends) -> None:
     server.replies[PULL] = Reply(pieces=pieces, cut=cut)
     ended, out, err = lemonbus("pull", "A")
     assert (ended, out) == (code, "")
-    assert said in err
+    assert expected in err
 
 
 def test_pull_registers(repository_server: FakeServer, lemonbus: Ends) -> None:
@@ -94,17 +94,17 @@ def test_pull_of_a_repository_registers_what_is_chosen(repository_server: FakeSe
             "variants": [{**variant, "sharded": False}],
         }
     )
-    said = {"recipe": "llamacpp", "vision": True, "mmproj": "mmproj-F16.gguf", "stream": True}
+    expected = {"recipe": "llamacpp", "vision": True, "mmproj": "mmproj-F16.gguf", "stream": True}
     assert lemonbus("pull", "o/r-GGUF")[:2] == (0, "Installed model: user.r-GGUF\n")
-    assert repository_server.last() == {"model_name": "user.r-GGUF", "checkpoint": "o/r-GGUF:Q4_K_M", **said}
+    assert repository_server.last() == {"model_name": "user.r-GGUF", "checkpoint": "o/r-GGUF:Q4_K_M", **expected}
     assert lemonbus("pull", "o/r-GGUF:Q8_0", "--name", "eight")[0] == 0
-    assert repository_server.last() == {"model_name": "user.eight", "checkpoint": "o/r-GGUF:Q8_0", **said}
+    assert repository_server.last() == {"model_name": "user.eight", "checkpoint": "o/r-GGUF:Q8_0", **expected}
 
 
 def test_pull_of_a_repository_without_gguf_models(repository_server: FakeServer, lemonbus: Ends) -> None:
     assert lemonbus("pull", "o/r-onnx", "--recipe", "oga-cpu")[0] == 0
-    said = {"checkpoint": "o/r-onnx", "recipe": "oga-cpu", "stream": True}
-    assert repository_server.last() == {"model_name": "user.r-onnx", **said}
+    expected = {"checkpoint": "o/r-onnx", "recipe": "oga-cpu", "stream": True}
+    assert repository_server.last() == {"model_name": "user.r-onnx", **expected}
     assert not [path for _, path, _, _ in repository_server.asked if "variants" in path]
 
 

@@ -42,7 +42,7 @@ def test_run_reads_a_pipe_and_prints_json(server: FakeServer, lemonbus: Ends) ->
 
 
 @pytest.mark.parametrize(
-    ("pieces", "cut", "code", "said"),
+    ("pieces", "cut", "code", "expected"),
     [
         ([chunk(content="so"), 'data: {"error":{"message":"gone","code":"backend_died","request_id":"r"}}\n\n'],
          False, 1, "gone (backend_died, r)"),
@@ -51,12 +51,12 @@ def test_run_reads_a_pipe_and_prints_json(server: FakeServer, lemonbus: Ends) ->
     ],
 )  # fmt: skip
 def test_run_never_takes_a_broken_answer_for_a_whole_one(
-    pieces: list[str], cut: bool, code: int, said: str, server: FakeServer, lemonbus: Ends
+    pieces: list[str], cut: bool, code: int, expected: str, server: FakeServer, lemonbus: Ends
 ) -> None:
     server.replies[CHAT] = Reply(pieces=pieces, cut=cut)
     ended, out, err = lemonbus("run", "A", "hi")
     assert (ended, out) == (code, "so\n")
-    assert said in err
+    assert expected in err
 
 
 def test_a_conversation_remembers_survives_errors_and_can_begin_anew(server: FakeServer) -> None:

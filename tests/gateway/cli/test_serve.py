@@ -59,12 +59,12 @@ def test_there_is_no_flag_for_the_key(lemonbus: Ends) -> None:
 
 
 def test_help_says_what_is_typed_and_what_zero_means(lemonbus: Ends) -> None:
-    said = " ".join(lemonbus("serve", "--help")[1].split())
-    assert "with --allow-remote." in said
-    assert "within --breaker-window " in said
-    assert "[default: (*)]" in said
+    help_text = " ".join(lemonbus("serve", "--help")[1].split())
+    assert "with --allow-remote." in help_text
+    assert "within --breaker-window " in help_text
+    assert "[default: (*)]" in help_text
     for meaning in ("the backend's own default. [default: (0)]", "the engine's own choice. [default: (0)]"):
-        assert f"0: {meaning}" in said
-    assert "params.json" in said
-    assert ".bin files of whisper.cpp and ONNX folders" in said
-    assert "``" not in said
+        assert f"0: {meaning}" in help_text
+    assert "params.json" in help_text
+    assert ".bin files of whisper.cpp and ONNX folders" in help_text
+    assert "``" not in help_text

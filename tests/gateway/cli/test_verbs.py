@@ -32,7 +32,7 @@ def test_help_lists_all_verbs_and_exit_codes(lemonbus: Ends) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["sttus"], "Did you mean status?"),
         (["zzz"], "See lemonbus --help."),
@@ -49,10 +49,10 @@ def test_help_lists_all_verbs_and_exit_codes(lemonbus: Ends) -> None:
         (["completion", "tcsh"], "tcsh"),
     ],
 )
-def test_wrong_usage_ends_with_2(arguments: list[str], said: str, server: FakeServer, lemonbus: Ends) -> None:
+def test_wrong_usage_ends_with_2(arguments: list[str], expected: str, server: FakeServer, lemonbus: Ends) -> None:
     code, out, err = lemonbus(*arguments)
     assert (code, out) == (2, "")
-    assert said in err
+    assert expected in err
     assert not server.asked
 
 

@@ -164,9 +164,9 @@ def test_a_client_that_does_not_read_costs_only_itself(tmp_path: Path) -> None:
         asked = harness.next_ask()
         harness.do(lambda: harness.grant(asked))
         seq = 0
-        told: list[str] = []
+        reported: list[str] = []
 
-        def goes_on_until_told() -> bool:
+        def continues_until_cancelled() -> bool:
             nonlocal seq
             batch = [
                 asked.event(seq + more, EventKind.DELTA, b"data: " + b"x" * 10_000 + b"\n\n", 1) for more in range(20)
@@ -174,10 +174,10 @@ def test_a_client_that_does_not_read_costs_only_itself(tmp_path: Path) -> None:
             harness.do(lambda batch=batch: harness.publish(asked, batch))
             seq += 20
             with contextlib.suppress(queue.Empty):
-                told.append(harness.cancelled.get(timeout=0.02).reason)
-            return bool(told)
+                reported.append(harness.cancelled.get(timeout=0.02).reason)
+            return bool(reported)
 
-        wait_for(goes_on_until_told)
-        assert told == ["client_too_slow"]
+        wait_for(continues_until_cancelled)
+        assert reported == ["client_too_slow"]
         assert harness.get("/live")[0] == 200
         assert not read_to_end(slow).endswith(b"0\r\n\r\n")

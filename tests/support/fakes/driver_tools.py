@@ -32,12 +32,12 @@ Platform
 """
 
 
-def put(folder: Path, name: str, says: str = "", *, status: int = 0, instead: str = "") -> None:
+def put(folder: Path, name: str, value: str = "", *, status: int = 0, instead: str = "") -> None:
     """Write an executable that prints ``says`` and notes that it ran; ``instead``: shell lines that run first."""
     folder.mkdir(exist_ok=True)
     script = folder / name
     lines = ["#!/bin/sh", f"echo run >> {shlex.quote(str(folder / name))}.runs", instead]
-    script.write_text("\n".join([*lines, f"printf %s {shlex.quote(says)}", f"exit {status}", ""]))
+    script.write_text("\n".join([*lines, f"printf %s {shlex.quote(value)}", f"exit {status}", ""]))
     script.chmod(0o755)
 
 

@@ -41,8 +41,10 @@ class FakeMachine:
 
     def kfd(self, node: int, gfx: int, location: int, domain: int = 0) -> None:
         """Let the compute driver have a node."""
-        said = f"cpu_cores_count 0\nsimd_count 32\ngfx_target_version {gfx}\nlocation_id {location}\ndomain {domain}\n"
-        self.write(f"sys/class/kfd/kfd/topology/nodes/{node}/properties", said)
+        properties = (
+            f"cpu_cores_count 0\nsimd_count 32\ngfx_target_version {gfx}\nlocation_id {location}\ndomain {domain}\n"
+        )
+        self.write(f"sys/class/kfd/kfd/topology/nodes/{node}/properties", properties)
 
 
 def laptop(root: Path) -> FakeMachine:

@@ -222,7 +222,7 @@ def _tokenizer(vocabulary: dict[str, int], begins: bool) -> dict[str, Any]:
 
 
 def _about_tokens(scripted: ScriptedGenaiModel) -> dict[str, Any]:
-    said = {
+    settings = {
         "tokenizer_class": "GPT2Tokenizer",
         "add_prefix_space": False,
         "bos_token": SPECIALS[START],
@@ -232,4 +232,4 @@ def _about_tokens(scripted: ScriptedGenaiModel) -> dict[str, Any]:
         "model_max_length": scripted.context,
         "clean_up_tokenization_spaces": False,
     }
-    return {**said, "chat_template": scripted.template} if scripted.template else said
+    return {**settings, "chat_template": scripted.template} if scripted.template else settings

@@ -48,20 +48,20 @@ def tensor(name: str, values: Any) -> bytes:
 def beside(name: str, shape: Sequence[int], place: str, size: int) -> bytes:
     """Return a weight of floats whose bytes begin the file ``place``."""
     entries = {"location": place, "offset": "0", "length": str(size)}
-    said = b"".join(nested(13, nested(1, key) + nested(2, value)) for key, value in entries.items())
-    return b"".join(number(1, each) for each in shape) + number(2, FLOAT) + nested(8, name) + said + number(14, 1)
+    encoded = b"".join(nested(13, nested(1, key) + nested(2, value)) for key, value in entries.items())
+    return b"".join(number(1, each) for each in shape) + number(2, FLOAT) + nested(8, name) + encoded + number(14, 1)
 
 
 def node(kind: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **attributes: float) -> bytes:
     """Return an operation."""
-    said = b"".join(nested(1, each) for each in inputs) + b"".join(nested(2, each) for each in outputs)
-    said += nested(3, f"{outputs[0]}/{kind}") + nested(4, kind)
+    encoded = b"".join(nested(1, each) for each in inputs) + b"".join(nested(2, each) for each in outputs)
+    encoded += nested(3, f"{outputs[0]}/{kind}") + nested(4, kind)
     for name, value in attributes.items():
         whole = isinstance(value, int)
         written = number(3, int(value)) if whole else real(2, value)
         kind_of = _INT_ATTRIBUTE if whole else _FLOAT_ATTRIBUTE
-        said += nested(5, nested(1, name) + written + number(20, kind_of))
-    return said + (nested(7, domain) if domain else b"")
+        encoded += nested(5, nested(1, name) + written + number(20, kind_of))
+    return encoded + (nested(7, domain) if domain else b"")
 
 
 def value(name: str, kind: int, *shape: int | str) -> bytes:

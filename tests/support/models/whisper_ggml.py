@@ -31,13 +31,13 @@ FULL, HALF = 0, 1
 def write(path: Path, scripted: list[str]) -> None:
     """Write the model that tells ``story`` of the first second of what it hears, in one segment."""
     words = [piece.replace(SPACE, " ") for piece in scripted]
-    said = [FIRST_TIME, *range(len(words)), FIRST_TIME + round(SECONDS * 50), END]
+    tokens = [FIRST_TIME, *range(len(words)), FIRST_TIME + round(SECONDS * 50), END]
     embedding = np.zeros((VOCABULARY, WIDTH), np.float32)
     places = np.zeros((CONTEXT, WIDTH), np.float32)
-    for place, token in enumerate(said):
+    for place, token in enumerate(tokens):
         embedding[token, place] = CONFIDENCE
         places[place, place] = LOUDNESS
-    places[len(said) :] = places[len(said) - 1]
+    places[len(tokens) :] = places[len(tokens) - 1]
     with path.open("wb") as file:
         _head(file, words, audio_context=1500, width=WIDTH, heads=1, audio_layers=1)
         _put(file, "decoder.positional_embedding", places)
