@@ -78,7 +78,7 @@ def no_downloads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 def shared_server(
     start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
 ) -> LemonbusServer:
-    """The server that all harmless tests of one test process share: every tiny model, room for all of them."""
+    """The server that all harmless tests of one test process share: every tiny model, and all of them fit."""
     with pytest.MonkeyPatch.context() as patch:
         no_downloads(patch)  # the module that asks for it first may have a hub of its own
         return start_session_server(max_loaded_models=12)
@@ -86,7 +86,7 @@ def shared_server(
 
 @pytest.fixture
 def records() -> Iterator[list[dict[str, Any]]]:
-    """The records that this process logs. Whoever wants them in a form or at a level configures that."""
+    """The records that this process logs. A test that wants another form or level configures that."""
     found: list[dict[str, Any]] = []
     hook = sys.excepthook
     logs.set_sink(lambda line: found.append(json.loads(line)))
@@ -98,7 +98,7 @@ def records() -> Iterator[list[dict[str, Any]]]:
 
 @pytest.fixture(autouse=True)
 def no_grants_are_left() -> Iterator[None]:
-    """After every test the sum of grants is zero, in every server that still runs and that somebody spoke with."""
+    """After every test the sum of grants is zero, in every server that still runs and was used."""
     yield
     for server in _started:
         if server.used and server.alive:
@@ -127,5 +127,5 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_configure() -> None:
-    """Whoever runs the tests may have told them to ignore a closed terminal; the servers under test may not."""
+    """The tests may have been started with SIGHUP ignored; the servers under test must not inherit that."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The shape of the house, read off its source: who may import whom, and what every file must say of itself."""
+"""The structure of the code, read off its source: which package may import which, and what every file must have."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FILES = sorted(path for free_bytes in PACKAGES for path in (ROOT / free_bytes).r
 DEPLOYED = [*sorted((ROOT / "deploy").rglob("*.py")), ROOT / "setup.py"]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-NEIGHBOURS = {
+ALLOWED_IMPORTS = {
     "protocol": set(),
     "supervisor": {"protocol", "workers.backends"},
     "workers": {"protocol"},
     "gateway": {"protocol"},
 }
-"""What a room may import beside itself."""
+"""What a package may import besides itself."""
 
 ONLY_IN = {
     "zmq": ("protocol/wire/frames.py", "supervisor/runtime/bus.py", "workers/worker/bus.py", "gateway/bus/sockets.py"),
@@ -55,7 +55,7 @@ ONLY_IN = {
 """Each library has its place; nowhere else."""
 
 LONG = 300
-"""Lines beyond which a room is probably missing: reported."""
+"""Lines beyond which a file should probably become a folder: reported."""
 TOO_LONG = 400
 
 
@@ -99,7 +99,7 @@ def within(module: str, package: str) -> bool:
 
 @pytest.mark.parametrize("free_bytes", PACKAGES)
 def test_packages_import_only_allowed_packages(free_bytes: str) -> None:
-    allowed = NEIGHBOURS[free_bytes] | {free_bytes}
+    allowed = ALLOWED_IMPORTS[free_bytes] | {free_bytes}
     wrong = [
         f"{name(path)} imports {module}"
         for path in FILES

@@ -20,8 +20,8 @@ from tests.support.processes import ProcessInfo
 def engine_alone(engine: ProcessInfo, *, policy: bool = False) -> Iterator[tuple[int, float]]:
     """Start a twin of a running engine; yield its port, and the seconds from exec to its first healthy answer.
 
-    ``policy``: with the scheduling policy that the worker chose for its engine, too; else with this process's, as if
-    somebody had started it by hand.
+    ``policy``: with the scheduling policy that the worker chose for its engine, too; else with this process's, as if it
+    had been started by hand.
     """
     port = free_port()
     words = list(engine.words)

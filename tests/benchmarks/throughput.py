@@ -1,6 +1,6 @@
 """Streams and small requests, directly and through lemonbus, alternating in one run.
 
-Directly in two ways: the engine as anybody starts it, and with the scheduling policy that a worker gives its own.
+Directly in two ways: the engine as a user starts it, and with the scheduling policy that a worker gives its own.
 """
 
 from __future__ import annotations

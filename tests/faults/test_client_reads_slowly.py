@@ -1,4 +1,4 @@
-"""A client that reads a byte a second costs bounded memory, and nobody else's speed."""
+"""A client that reads a byte a second costs bounded memory and slows no other client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import wait_for
 
 FLOOD, CHAT = "extra.tiny-tale", "extra.tiny-chat"
 MOST = 40_000_000
-"""Bytes by which the whole house may grow, where the answer has 64 million."""
+"""Bytes by which the whole server may grow, where the answer has 64 million."""
 
 
 def test_a_slow_client_is_cut_off(start_server: StartServer, tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_slow_client_is_cut_off(start_server: StartServer, tmp_path: Path) -> 
         longest = max(longest, time.monotonic() - start)
         most = max(most, sum(processes.memory(pid) for pid in ours) - before)
     assert longest < 2
-    assert most < MOST, f"the house grew by {most:.0f} bytes"
+    assert most < MOST, f"the server grew by {most:.0f} bytes"
     wait_for(lambda: server.busy_slots(FLOOD) == 0, "the engine has stopped")
     slow.finish()
     assert not slow.done

@@ -1,4 +1,4 @@
-"""SIGSTOP of a busy engine: told, killed, replaced after the silence limit, or at once if nobody needs it; progress is never touched."""
+"""SIGSTOP of a busy engine: reported, killed and replaced after the silence limit, or at once if no client needs it; progress is never touched."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def abandoned(server: LemonbusServer, stream: bool) -> None:
 
 
 def lost(server: LemonbusServer, model: str) -> list[str]:
-    """What the house said of losing a model's engine."""
+    """The events that the server logged about losing a model's engine."""
     events_text = [line["event"] for line in server.lines if line.get("model") == model]
     return [event for event in events_text if event.startswith("engine lost")]
 

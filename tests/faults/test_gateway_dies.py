@@ -1,4 +1,4 @@
-"""SIGKILL of a gunicorn worker, and of the master: what nobody reads is not generated, and the door comes back."""
+"""SIGKILL of a gunicorn worker, and of the master: answers without a reader end, and the gateway comes back."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def test_a_killed_master_breaks_streams_and_comes_back(server: LemonbusServer) -
     wait_for(lambda: server.gateway_master() not in (0, master), "another master")
     server.wait_ready()
     wait_for(lambda: len(server.gateway_pids()) == 2, "both gateways serve again")
-    wait_for(lambda: server.busy_slots(LOOP) == 0, "nothing is generated for nobody")
+    wait_for(lambda: server.busy_slots(LOOP) == 0, "nothing is generated without a client")
     assert server.client.chat(LOOP, max_tokens=3).status == 200

@@ -1,4 +1,4 @@
-"""SIGSTOP of a gateway, or of a worker, under load: nobody else slows down; the stopped one is cut off."""
+"""SIGSTOP of a gateway, or of a worker, under load: no other process slows down; the stopped one is cut off."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
 SILENCE = 4
 """Seconds after which a silent process is cut off: more than a busy machine keeps one waiting for its turn."""
 CUT_OFF = 20.0
-"""The test's own patience with the house."""
+"""Seconds that the test waits for the server."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def module_server(start_module_server: StartServer) -> LemonbusServer:
 
 @pytest.fixture
 def server(module_server: LemonbusServer) -> LemonbusServer:
-    """A server with both models and both gateways, whoever was ended before."""
+    """A server with both models and both gateways, whatever was ended before."""
     for model in (LOOP, CHAT):
         assert module_server.client.post("/v1/load", {"model_name": model}).status == 200
     wait_for(lambda: len(module_server.gateway_pids()) == 2, "two gateways serve")
@@ -39,7 +39,7 @@ def answers_at_once(server: LemonbusServer) -> None:
         start = time.monotonic()
         answer = server.client.chat(CHAT)
         assert answer.text == CHAT_TEXT
-        assert time.monotonic() - start < SILENCE, "nobody waited for the stopped one's end"
+        assert time.monotonic() - start < SILENCE, "no request waited for the stopped one's end"
 
 
 def test_a_stopped_gateway_slows_no_other_process(server: LemonbusServer) -> None:

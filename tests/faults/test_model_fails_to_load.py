@@ -1,4 +1,4 @@
-"""Pinned and busy models stay; a model that cannot load costs nobody anything, or one model once."""
+"""Pinned and busy models stay; a model that cannot load evicts no model, or one model once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_pinned_model_is_never_evicted(start_server: StartServer) -> None:
 
 @pytest.fixture(scope="module")
 def full_server(start_module_server: StartServer) -> LemonbusServer:
-    """A house with one place, which tiny-chat has, and files that are no models."""
+    """A server that may load one model, which is tiny-chat, and files that are no models."""
     server = start_module_server("tiny-chat", "tiny-tale", max_loaded_models=1, load=[CHAT])
     whole = (server.models / "tiny-tale.gguf").read_bytes()
     (server.models / "truncated.gguf").write_bytes(whole[: len(whole) // 2])

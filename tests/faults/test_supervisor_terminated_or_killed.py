@@ -1,4 +1,4 @@
-"""SIGTERM lets run what runs and leaves nothing; SIGKILL of the supervisor answers everybody and leaves nothing."""
+"""SIGTERM lets run what runs and leaves nothing; SIGKILL of the supervisor answers every client and leaves nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer) -> None:
     stream.until(lambda it: len(it.events) > 2)
 
     server.signal(signal.SIGTERM)
-    # As long as something runs, whoever comes is told: the listener stays.
+    # While a request runs, new clients get an answer: the listener stays.
     wait_for(lambda: server.client.get("/health", patience=2).status == 503, "readiness is false")
     new = server.client.chat(LOOP)
     late = server.client.start("POST", "/v1/chat/completions", chat_body(LOOP), connection=kept).until(
@@ -87,7 +87,7 @@ def test_the_grace_has_an_end(start_server: StartServer) -> None:
 def test_connections_in_the_backlog_are_answered_at_shutdown(start_server: StartServer, first: str) -> None:
     server = start_server("tiny-loop", load=[LOOP], grace=20)
     server.wait_loaded(LOOP)
-    # The house cannot end before this one does.
+    # The server cannot end before this one does.
     with processes.stopped(server.worker_pid(LOOP)):
         if first == "dead":
             processes.kill(server.gateway_master())

@@ -1,4 +1,4 @@
-"""Two models hammered in parallel with room for one: every answer whole, and from the right model."""
+"""Two models hammered in parallel where one fits: every answer whole, and from the right model."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_a_stream(client: openai.OpenAI) -> None:
     assert chunks[-1].choices[0].finish_reason == "stop"
     assert {chunk.model for chunk in chunks} == {CHAT}
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
-    assert all(chunk.usage is None for chunk in chunks), "nobody asked for it"
+    assert all(chunk.usage is None for chunk in chunks), "no client asked for it"
 
 
 def test_a_stream_with_usage(client: openai.OpenAI) -> None:

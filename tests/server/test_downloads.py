@@ -1,4 +1,4 @@
-"""Downloads through the whole house: progress, joining, hanging up, and going on after everything that can die did."""
+"""Downloads through the whole server: progress, joining, hanging up, and going on after everything that can die did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log as somebody reads it who must find out what happened: calm where all is well, and clear where it is not."""
+"""The log as an operator reads it to find out what happened: calm where all is well, and clear where it is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model answers, and what becomes of one that runs when somebody asks for what cannot be."""
+"""Which model answers, and what becomes of a loaded model when a request asks for the impossible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def module_server(start_module_server: StartServer) -> LemonbusServer:
 
 @pytest.fixture
 def server(module_server: LemonbusServer) -> LemonbusServer:
-    """A server with nothing loaded, registered or saved, whoever was here before."""
+    """A server with nothing loaded, registered or saved, whatever ran before."""
     module_server.client.post("/v1/unload", {})
     for name in ("user_models.json", "recipe_options.json"):
         (module_server.home / "state" / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Models of ONNX Runtime GenAI in the whole house: found, loaded, asked, cancelled, killed, refused."""
+"""Models of ONNX Runtime GenAI in the whole server: found, loaded, asked, cancelled, killed, refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings to text through the whole house: OpenAI's own client, all forms, all prefixes, and what goes wrong."""
+"""Recordings to text through the whole server: OpenAI's own client, all forms, all prefixes, and what goes wrong."""
 
 from __future__ import annotations
 

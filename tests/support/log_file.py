@@ -1,4 +1,4 @@
-"""What a server under test writes to stderr, in a file: nobody has to be awake to read it, but whoever asks."""
+"""What a server under test writes to stderr, in a file, so that no reader has to keep up with the server."""
 
 from __future__ import annotations
 

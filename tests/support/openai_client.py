@@ -1,4 +1,4 @@
-"""The ``openai`` package as it is, imported by whoever needs it: that takes most of a second in every test process."""
+"""The ``openai`` package as it is, imported only where it is needed: that takes most of a second in every test process."""
 
 from __future__ import annotations
 

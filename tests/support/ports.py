@@ -11,7 +11,7 @@ _steps = itertools.count()
 
 
 def free_port() -> int:
-    """Return a port nobody listens on. Processes start at different places of the range."""
+    """Return a port on which no process listens. Processes start at different places of the range."""
     while True:
         port = FIRST + (os.getpid() * 101 + next(_steps)) % COUNT
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""What /proc says about the processes of one house: who they are, whose children, and what they still hold."""
+"""What /proc says about the processes of one server: command lines, parents, states, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real thing under test: ``python -m supervisor`` with everything it starts, in a world of its own."""
+"""The real thing under test: ``python -m supervisor`` with everything it starts, in folders of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START: Final = 20.0
 
 
 class LemonbusServer(ServerInspector):
-    """One house. Use it as a context manager: leaving it stops it and checks that nothing is left.
+    """One server. Use it as a context manager: leaving it stops it and checks that nothing is left.
 
     ``settings`` are fields of :class:`Settings`; ``models`` the tiny models it offers (all, if none is named),
     each as ``extra.NAME``.
@@ -44,7 +44,7 @@ class LemonbusServer(ServerInspector):
         self.settings = msgspec.convert({**self._defaults(), **settings}, Settings)
         self._client = RawHttpClient(self._port)
         self.used = True
-        """Whether anybody may have spoken with it since this was made false."""
+        """Whether a client may have used it since this was made false."""
         self._exit_code = 0
         """What it must exit with."""
         self._log = LogFile(self.home / "log")

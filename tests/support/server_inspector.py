@@ -1,4 +1,4 @@
-"""What can be seen of a running house from outside: its answers, its processes, its engines' own words."""
+"""What can be seen of a running server from outside: its answers, its processes, its engines' own words."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.waiting import wait_for
 
 
 class ServerInspector:
-    """A house, by its port and its runtime directory."""
+    """A server, by its port and its runtime directory."""
 
     runtime: Path
     client: RawHttpClient
 
     def listens(self) -> bool:
-        """Whether anybody takes connections on its port."""
+        """Whether a process takes connections on its port."""
         try:
             self.client.connect().close()
         except OSError:
@@ -33,7 +33,7 @@ class ServerInspector:
         return self.client.get("/v1/health").json()
 
     def state(self) -> Any:
-        """What the house says of itself: ``granted``, ``queued``, ``models`` …"""
+        """What the server reports about itself: ``granted``, ``queued``, ``models`` …"""
         return self.health()["lemonbus"]
 
     def model_state(self, model: str) -> str:
@@ -49,7 +49,7 @@ class ServerInspector:
         return self.model_state(model) == "ready"
 
     def assert_idle(self) -> None:
-        """No grant is held and nobody waits."""
+        """No grant is held and no request waits."""
         wait_for(self._is_idle, "no grant is left")
 
     def _is_idle(self) -> bool:
@@ -81,7 +81,7 @@ class ServerInspector:
         return wait_for(holder, f"a gateway has the connection of port {port}")
 
     def process_tree(self) -> list[ProcessInfo]:
-        """Every living process of this house, the supervisor included."""
+        """Every living process of this server, the supervisor included."""
         return processes.of_server(self.runtime)
 
     def workers(self) -> list[ProcessInfo]:

@@ -1,4 +1,4 @@
-"""A folder of wheels for pip: tiny ones, made by hand, that nobody would install."""
+"""A folder of wheels for pip: tiny ones, made by hand, that no user would install."""
 
 from __future__ import annotations
 
