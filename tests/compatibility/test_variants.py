@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -115,6 +116,16 @@ def test_variants_error_hub_transport(server: LemonbusServer, hub: Hub) -> None:
     answer = variants(server, "acme/broken")
     refused(answer, 500, "internal_error")
     assert "502" in answer.error["message"]
+
+
+def test_variants_without_a_network_name_the_cause(start_server: StartServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
+    answer = variants(start_server("tiny-chat", offline=False), QWEN)
+    refused(answer, 502, "model_error")
+    assert answer.error["code"] == "download_failed"
+    assert answer.error["message"] == "the hub cannot be reached (it refuses connections)"
 
 
 def test_variants_error_parsing(server: LemonbusServer, hub: Hub) -> None:

@@ -32,6 +32,10 @@ def made(kind: type[Exception], status: int = 0, **headers: str) -> Any:
     return problem
 
 
+def connect_error(text: str) -> Exception:
+    return caused(type("ConnectError", (Exception,), {})(text))
+
+
 def caused(cause: Exception) -> Exception:
     problem: Exception = made(LocalEntryNotFoundError)
     problem.__cause__ = cause
@@ -49,7 +53,10 @@ def caused(cause: Exception) -> Exception:
         (made(HfHubHTTPError, 403), "the hub refuses owner/repo (403)"),
         (made(HfHubHTTPError, 500), "the hub answered 500"),
         (caused(made(HfHubHTTPError, 503)), "the hub answered 503"),
-        (caused(TimeoutError(SECRET)), "the hub cannot be reached"),
+        (caused(TimeoutError(SECRET)), "the hub cannot be reached (it does not answer)"),
+        (connect_error("[Errno -3] Temporary failure in name resolution"), "resolved: is there a network?)"),
+        (connect_error("[Errno 101] Network is unreachable"), "the hub cannot be reached (there is no network)"),
+        (connect_error("<urllib3 object>: [Errno 111] Connection refused"), "(it refuses connections)"),
         (OSError(errno.ENOSPC, "No space left on device", "/srv/secret"), "could not be written: No space left"),
         (ValueError(SECRET), "the hub's answer could not be read"),
         (RuntimeError(SECRET), "the transfer broke off (RuntimeError)"),

@@ -17,15 +17,24 @@ class SourceError(Exception):
     """
 
     def __init__(
-        self, message: str, detail: str = "", *, offline: bool = False, absent: bool = False, retry_after: float = 0.0
+        self,
+        message: str,
+        detail: str = "",
+        *,
+        offline: bool = False,
+        absent: bool = False,
+        unreachable: bool = False,
+        retry_after: float = 0.0,
     ) -> None:
         """Take credentials out of the detail.
 
         ``offline``: it was not even tried, as we were told.  ``absent``: the source answered that it has no such
-        thing.  ``retry_after``: seconds after which it wants to be asked again, if it said so.
+        thing.  ``unreachable``: there was no connection to it.  ``retry_after``: seconds after which it wants to be
+        asked again, if it said so.
         """
         super().__init__(message)
         self.detail = _QUERY.sub(r"\1?***", _CREDENTIALS.sub("//***@", detail))[-_LONGEST_DETAIL:]
         self.offline = offline
         self.absent = absent
+        self.unreachable = unreachable
         self.retry_after = retry_after

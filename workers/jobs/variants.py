@@ -40,6 +40,8 @@ def _listed(checkpoint: str) -> Inspected:
 def _failure(problem: SourceError) -> Failure:
     if problem.absent:
         return Failure(Code.NOT_FOUND, str(problem), param="checkpoint", detail=problem.detail)
+    if problem.unreachable:
+        return Failure(Code.DOWNLOAD_FAILED, str(problem), detail=problem.detail)
     code = Code.OFFLINE if problem.offline else Code.INTERNAL
     return Failure(code, str(problem), detail=problem.detail, status=500, retry_after=problem.retry_after)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import email.utils
+import errno
 import itertools
 import logging
 import os
 import re
+import socket
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -33,6 +35,7 @@ MAX_RETRY_TIME_S: Final = 20.0
 _ATTEMPTS: Final = 3
 _FIRST_PAUSE: Final = 0.3
 _BUSY: Final = (429, 502, 503, 504)
+_ERRNO: Final = re.compile(r"\[Errno (-?\d+)\]")
 _DIGEST: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -131,8 +134,19 @@ def explain_hub_error(problem: Exception, repo: str) -> SourceError:
         return SourceError("the hub's answer could not be read", detail)
     kind = type(problem).__name__
     if "Connect" in kind or "Timeout" in kind or "Proxy" in kind:
-        return SourceError("the hub cannot be reached", detail)
+        return SourceError(f"the hub cannot be reached ({_connection_problem(detail)})", detail, unreachable=True)
     return SourceError(f"the transfer broke off ({kind})", detail)
+
+
+def _connection_problem(detail: str) -> str:
+    """Return in words why there is no connection; every HTTP library quotes the system's error number."""
+    found = _ERRNO.search(detail)
+    number = int(found[1]) if found else 0
+    if number in (socket.EAI_AGAIN, socket.EAI_NONAME):
+        return "its name cannot be resolved: is there a network?"
+    if number in (errno.ENETUNREACH, errno.EHOSTUNREACH):
+        return "there is no network"
+    return "it refuses connections" if number == errno.ECONNREFUSED else "it does not answer"
 
 
 def _refused(problem: HfHubHTTPError, repo: str, detail: str) -> SourceError:
