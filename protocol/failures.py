@@ -38,6 +38,7 @@ class Code(enum.StrEnum):
     LOAD_FAILED = "load_failed"
     BACKING_OFF = "backing_off"
     BREAKER_OPEN = "breaker_open"
+    RESTART_NEEDED = "restart_needed"
     UNLOADED = "unloaded"
     DOWNLOAD_FAILED = "download_failed"
     OFFLINE = "offline"
@@ -88,6 +89,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.LOAD_FAILED: _HttpError(503, _MODEL),
     Code.BACKING_OFF: _HttpError(503, _MODEL),
     Code.BREAKER_OPEN: _HttpError(503, _MODEL),
+    Code.RESTART_NEEDED: _HttpError(503, _MODEL),
     Code.UNLOADED: _HttpError(503, _MODEL),
     Code.DOWNLOAD_FAILED: _HttpError(502, _MODEL),
     Code.OFFLINE: _HttpError(503, _MODEL),

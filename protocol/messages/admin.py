@@ -177,6 +177,8 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     troubled: list[FailedModel] = []
     downloads: list[str] = []
     peers: list[Peer] = []
+    problems: list[str] = []
+    """What keeps the server from doing its work, with the cure."""
     counters: dict[str, int] = {}
 
 

@@ -7,6 +7,7 @@ more costs every socket on the way more than the bytes of most bodies.  A frame 
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -20,6 +21,7 @@ _LENGTH: Final = 4
 """Bytes of the head's length."""
 _LONGEST_LINE: Final = 64
 _END: Final = b"\n"
+_MARK: Final = re.compile(rb"LB(\d{1,6}) ")
 M = TypeVar("M", bound=msgspec.Struct)
 
 _encoder = msgspec.msgpack.Encoder()
@@ -31,6 +33,15 @@ _lines: dict[type, bytes] = {}
 
 class MalformedError(ValueError):
     """A message that is not one of ours: wrong version, unknown type, or a head that does not decode."""
+
+
+class OtherVersionError(MalformedError):
+    """A message in another ``version`` of the protocol."""
+
+    def __init__(self, version: int) -> None:
+        """Say which version it is, and which is expected."""
+        super().__init__(f"expected version {VERSION} of the protocol, not {version}")
+        self.version = version
 
 
 def control_message(cls: type[M]) -> type[M]:
@@ -63,6 +74,9 @@ def decode(frame: bytes) -> tuple[Any, bytes]:
     line = frame[: max(0, end)]
     decoder = _decoders.get(line)
     if decoder is None:
+        other = _MARK.match(line)
+        if other is not None and int(other[1]) != VERSION:
+            raise OtherVersionError(int(other[1]))
         what = (
             "unknown message"
             if line.startswith(PROTOCOL_MARK + b" ")

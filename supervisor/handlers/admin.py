@@ -66,6 +66,7 @@ def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payloa
         ],
         downloads=supervisor.downloads.running(),
         peers=supervisor.peers.all(),
+        problems=[scheduler.spawn_problem.message] if scheduler.spawn_problem else [],
         counters={
             **scheduler.counters,
             "bus_malformed": supervisor.bus.malformed,

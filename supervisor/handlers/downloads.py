@@ -139,7 +139,7 @@ def _report_outcome(supervisor: Supervisor, download: RunningDownload, outcome: 
 
 def _load_downloaded(supervisor: Supervisor, model: str, outcome: Pulled | Failure) -> None:
     """Load what was downloaded, if somebody waits for that."""
-    options = supervisor.options_after_fetch.pop(model, None)
+    options = supervisor.scheduler.requested_options(model)
     spec = None
     if model in supervisor.scheduler.models and isinstance(outcome, Pulled):
         try:

@@ -13,6 +13,7 @@ from protocol.models.recipes import RecipeDescriptor
 from supervisor.handlers.requests import resolve_target
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.state import ModelTarget
 from workers.backends.registry import DESCRIPTORS, backend_class
 
 
@@ -22,22 +23,34 @@ def load_model(supervisor: Supervisor, peer: str, call: LoadModel, _payload: byt
     Options that are to be saved are saved then: what a model could not be loaded with must not be in the way
     of every later load.
     """
+    known = supervisor.models.find(call.model) is not None
     entry = _requested_entry(supervisor, call)
     name = entry.name
-    options = supervisor.models.options.check(name, call.options)
-    options |= device_option(supervisor.models.descriptor(name), call.device, options)
-    backend_class(entry.recipe)
-    target = resolve_target(supervisor, name, options, afresh=call.save_options)
-    if target.spec is None and options:
-        supervisor.options_after_fetch[name] = options
-    if target.spec is not None:
-        supervisor.models.precheck(target.spec)
+    try:
+        target, options = _load_target(supervisor, entry, call)
+    except LemonbusError:
+        if not known:
+            supervisor.models.forget_adopted(name)
+        raise
     if call.save_options:
         peer, number = "", supervisor.call_self(partial(_save_options, supervisor, peer, call.number, name, options))
     else:
         number = call.number
-    target = target._replace(pinned=call.pinned, any=not options and not call.save_options)
-    supervisor.scheduler.load_asked(peer, number, target, supervisor.loop.now())
+    supervisor.scheduler.load_asked(peer, number, target._replace(provisional=not known), supervisor.loop.now())
+
+
+def _load_target(
+    supervisor: Supervisor, entry: CatalogueEntry, call: LoadModel
+) -> tuple[ModelTarget, dict[str, OptionValue]]:
+    """Return what is to be loaded, and the options that the call names; raises what is wrong with them."""
+    options = supervisor.models.options.check(entry.name, call.options)
+    options |= device_option(supervisor.models.descriptor(entry.name), call.device, options)
+    backend_class(entry.recipe)
+    target = resolve_target(supervisor, entry.name, options, afresh=call.save_options)
+    if target.spec is not None:
+        supervisor.models.precheck(target.spec)
+    whatever = not options and not call.save_options
+    return target._replace(pinned=call.pinned, any=whatever, options={} if target.spec else options), options
 
 
 def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:

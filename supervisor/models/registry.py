@@ -128,6 +128,11 @@ class ModelRegistry:
         self._index()
         return adopted
 
+    def forget_adopted(self, name: str) -> None:
+        """Forget the entry of a checkpoint that was never registered, if there is one."""
+        if self._implicit.pop(name, None) is not None:
+            self._index()
+
     # registration
 
     def registered(self, name: str) -> CatalogueEntry | None:

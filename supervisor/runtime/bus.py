@@ -63,9 +63,20 @@ class SupervisorBus:
         self.malformed = 0
         self.undeliverable = 0
 
-    def listen(self, received: Received, logged: Callable[[bytes], None], overflow: Callable[[str], None]) -> None:
-        """Call ``received(peer, message, payload)``, ``logged(record)`` and ``overflow(peer)`` from now on."""
+    def listen(
+        self,
+        received: Received,
+        logged: Callable[[bytes], None],
+        overflow: Callable[[str], None],
+        other_version: Callable[[str, int], None],
+    ) -> None:
+        """Call these from now on.
+
+        ``received(peer, message, payload)``, ``logged(record)``, ``overflow(peer)`` for a peer that does not read, and
+        ``other_version(peer, version)`` for a message in another version of the protocol.
+        """
         self._received, self._logged, self._overflow = received, logged, overflow
+        self._other_version = other_version
         self._number = self._loop.on_socket(self._router, self._read)
         self._loop.on_socket(self._logs, self._read_logs)
 
@@ -116,8 +127,12 @@ class SupervisorBus:
         for received in islice(frames.receive_routed(self._router), _MESSAGES_PER_TURN):
             try:
                 sender, frame = received
-                message, payload = envelope.decode(frame)
                 peer = sender.decode()
+                message, payload = envelope.decode(frame)
+            except envelope.OtherVersionError as problem:
+                self.malformed += 1
+                self._other_version(peer, problem.version)
+                continue
             except ValueError:  # malformed, too few frames or too many, or a peer with a name that is no text
                 self.malformed += 1
                 continue

@@ -21,7 +21,7 @@ from protocol import ids
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.admin import CallResult, OptionValue, StatsReport
+from protocol.messages.admin import CallResult, StatsReport
 from protocol.messages.leases import LeaseEnded, LeaseUsed
 from protocol.messages.peers import Hello, Ping, Pong, WorkerGone
 from protocol.messages.work import (
@@ -53,6 +53,7 @@ from supervisor.scheduler.effects import (
     AnswerCall,
     Effect,
     FetchModel,
+    ForgetModel,
     KillAfter,
     KillWorker,
     LogDecision,
@@ -113,8 +114,6 @@ class Supervisor:
         self.gateway.on_ended = self._gateway_ended
         self.running_names: dict[str, str] = {}
         """What clients call a model that runs → its name: not looked up on the disk again."""
-        self.options_after_fetch: dict[str, dict[str, OptionValue]] = {}
-        """What a load request asked for while the model was still to be downloaded."""
         self.job_orders: dict[str, msgspec.Struct] = {}
         """What job processes that are being started are to do, by job."""
         self.stats = StatsReport()
@@ -136,7 +135,7 @@ class Supervisor:
     def open(self, handlers: Mapping[type, Handler]) -> None:
         """Take part in the bus, and start the gateway and the first spare worker."""
         self._handlers.update(handlers)
-        self.bus.listen(self._received, self._logged, self._overflow)
+        self.bus.listen(self._received, self._logged, self._overflow, self._other_version)
         logs.set_sink(self._logged)
         self.loop.every(RECONCILE_INTERVAL_S, self.reconcile)
         self.loop.every(PING_INTERVAL_S, self._ping)
@@ -224,6 +223,11 @@ class Supervisor:
                 self.errors.failure_of(other, **context)
         self.bus.send(peer, Refused(getattr(message, "number", 0), attempt, failure))
 
+    def _other_version(self, peer: str, version: int) -> None:
+        """A process of another version of lemonbus was started by this server: the installed one has changed."""
+        self.scheduler.version_mismatch(peer, version, self.loop.now())
+        self.reconcile()
+
     def answer(self, peer: str, number: int, report: object) -> None:
         """Answer a call."""
         self.bus.send(peer, CallResult(number), envelope.pack_payload(report))
@@ -269,6 +273,8 @@ class Supervisor:
                 self.loop.call_later(seconds, partial(self._kill, worker))
             case FetchModel(model):
                 self.fetch(model)
+            case ForgetModel(model):
+                self.models.forget_adopted(model)
             case LogDecision(level, event, fields):
                 getattr(log, level)(event, **fields)
 

@@ -28,7 +28,8 @@ class Backoff:
         self._policy = policy
         self._deaths: deque[float] = deque()
         self._until = 0.0
-        self._last = 0.0
+        self.failed_at = 0.0
+        """When it failed the last time."""
         self.failures = 0
         self.failure: Failure | None = None
 
@@ -52,7 +53,7 @@ class Backoff:
 
     def _pause(self, failure: Failure, seconds: float, now: float) -> None:
         self.failure = failure
-        self._last = now
+        self.failed_at = now
         self._until = now + seconds
 
     def ready(self) -> None:
@@ -71,7 +72,9 @@ class Backoff:
 
     def suspect_for(self, now: float) -> float:
         """Return for how many seconds its last failure still counts."""
-        return 0.0 if self.failure is None else max(0.0, self._last + FORGIVEN_AFTER_PAUSES * self._policy.most - now)
+        return (
+            0.0 if self.failure is None else max(0.0, self.failed_at + FORGIVEN_AFTER_PAUSES * self._policy.most - now)
+        )
 
     def refusal(self, model: str, now: float) -> Failure:
         """Return why a request is refused while it pauses."""

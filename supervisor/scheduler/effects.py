@@ -57,6 +57,12 @@ class FetchModel(NamedTuple):
     model: str
 
 
+class ForgetModel(NamedTuple):
+    """The model was only known because of a load, which failed: it is not known any more."""
+
+    model: str
+
+
 class LogDecision(NamedTuple):
     """Log something that was decided."""
 
@@ -65,4 +71,14 @@ class LogDecision(NamedTuple):
     fields: dict[str, Any]
 
 
-Effect = SendMessage | NotifyGrant | AnswerCall | SpawnWorker | KillWorker | KillAfter | FetchModel | LogDecision
+Effect = (
+    SendMessage
+    | NotifyGrant
+    | AnswerCall
+    | SpawnWorker
+    | KillWorker
+    | KillAfter
+    | FetchModel
+    | ForgetModel
+    | LogDecision
+)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import structs
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.admin import OptionValue
 from protocol.messages.leases import RevokeLease
 from protocol.messages.work import Cancel, SubmitRequest
 from protocol.models.recipes import ModelSpec
+from supervisor.scheduler import spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
 from supervisor.scheduler.leases import LeaseEventHandlers
-from supervisor.scheduler.scheduled_model import PendingCall, QueuedRequest, ScheduledModel, needs_new_engine
+from supervisor.scheduler.scheduled_model import (
+    PendingCall,
+    QueuedRequest,
+    ScheduledModel,
+    needs_new_engine,
+    with_model,
+)
 from supervisor.scheduler.state import ModelTarget
 from supervisor.scheduler.worker_lifecycle import WorkerState
 
@@ -53,6 +63,10 @@ class GatewayEventHandlers(LeaseEventHandlers):
     def _refusal(self, model: ScheduledModel, ask: SubmitRequest, now: float) -> Failure | None:
         if self.closing:
             return Failure(Code.DRAINING, "The server is shutting down", retry_after=self.limits.grace)
+        if model.process is None and self.spawn_problem is not None:
+            failure = spare_workers.refusal_without_workers(self, now)
+            if failure is not None:
+                return with_model(model, failure)
         if model.backoff.pause(now) and not (model.process and model.process.serves):
             return model.backoff.refusal(model.name, now)
         if ask.attempt > 1 and not ask.new:
@@ -129,8 +143,8 @@ class GatewayEventHandlers(LeaseEventHandlers):
         if known is not None:
             self.refuse(RequestKey(peer, number, 0), known)
             return
-        model = self.model(target)
-        caller = PendingCall(peer, number, next(self.order), None if target.any else target.spec)
+        model = self.model(target, load=True)
+        caller = PendingCall(peer, number, next(self.order), None if target.any else target.spec, target.options)
         if self.closing:
             self.refuse(RequestKey(peer, number, 0), Failure(Code.DRAINING, "The server is shutting down"))
             return
@@ -146,6 +160,8 @@ class GatewayEventHandlers(LeaseEventHandlers):
         ):
             model.reload_spec = target.spec
         model.backoff.ready()
+        if self.spawn_backoff.pause(now):
+            self.spawn_backoff.ready()
         if model.process and model.process.state is WorkerState.READY and not model.reload_spec:
             self.answer_loaded(model, [caller])
             model.last_use = now
@@ -182,7 +198,8 @@ class GatewayEventHandlers(LeaseEventHandlers):
         self.release(model)
         if model.process is None:
             self.emit(AnswerCall(peer, number, [name]))
-            self.forget_model(model)
+            if model.unused():
+                self.forget_model(model)
             return True
         model.unloaders.append(PendingCall(peer, number, 0))
         if model.process.state in (WorkerState.LOADING, WorkerState.FAILED):
@@ -194,6 +211,11 @@ class GatewayEventHandlers(LeaseEventHandlers):
         for model in self.models.values():
             model.loaders = [c for c in model.loaders if (c.peer, c.number) != (peer, number)]
             model.unloaders = [c for c in model.unloaders if (c.peer, c.number) != (peer, number)]
+
+    def requested_options(self, name: str) -> Mapping[str, OptionValue]:
+        """Return the options for a model that was just downloaded: those of the last load that waits and names any."""
+        model = self.models.get(name)
+        return next((call.options for call in reversed(model.loaders if model else []) if call.options), {})
 
     def fetched(self, name: str, spec: ModelSpec | None, failure: Failure | None, now: float) -> None:
         """The download ended, one way or the other; one that failed is not begun anew by each request."""
@@ -208,7 +230,7 @@ class GatewayEventHandlers(LeaseEventHandlers):
             if model.process is None:
                 model.spec = spec
         elif failure is not None:
-            if failure.code is Code.DOWNLOAD_FAILED:
+            if failure.code is Code.DOWNLOAD_FAILED and not model.provisional:
                 model.backoff.load_failed(failure, now)
                 failure = structs.replace(failure, retry_after=max(failure.retry_after, model.backoff.pause(now)))
             self.refuse_waiting(model, failure)
@@ -232,7 +254,7 @@ class GatewayEventHandlers(LeaseEventHandlers):
     def close(self) -> None:
         """Take nothing new, refuse who waits; what runs goes on."""
         self.closing = True
-        for model in self.models.values():
+        for model in list(self.models.values()):
             model.wanted = False
             self.refuse_waiting(
                 model, Failure(Code.DRAINING, "The server is shutting down", retry_after=self.limits.grace)

@@ -15,13 +15,16 @@ from typing import Final, NamedTuple
 from protocol.failures import Code, Failure
 from protocol.messages.leases import RevokeLease
 from protocol.messages.peers import CheckModel, StartEngine
-from supervisor.scheduler.effects import LogDecision, SendMessage, SpawnWorker
+from supervisor.scheduler import spare_workers
+from supervisor.scheduler.effects import LogDecision, SendMessage
 from supervisor.scheduler.eviction import Blocked, Capacity, Evict, Fits, LoadedModel, LoadRequest, decide_eviction
 from supervisor.scheduler.leases import pause_after
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_lifecycle import WorkerEvent, WorkerState
 
+MAX_REMEMBERED_FAILURES: Final = 64
+"""Models without a worker whose last failure is remembered."""
 _LAST_ORDER: Final = 1 << 62
 
 
@@ -46,7 +49,9 @@ def reconcile(state: SchedulerState, now: float) -> None:
         _grant(state, model, claims.get(model.name), now)
         _finish_drain(state, model, claims.get(model.name))
     if not state.closing:
-        _keep_spares(state, candidates, now)
+        spare_workers.replace_silent_workers(state, now)
+        spare_workers.keep_spares(state, candidates, now)
+    _forget_unused(state, now)
     state.settled = _settled(state, now)
     if not state.settled:
         _recall(state, now)
@@ -135,7 +140,7 @@ def _claims(state: SchedulerState, candidates: list[ScheduledModel], now: float)
             continue
         if process is None and spares:
             process = model.process = spares.pop()
-            process.model = model
+            process.model, process.idle_since = model, None
             process.transition(WorkerEvent.CHECK)
             state.emit(SendMessage(process.worker, CheckModel(model.spec)))
         elif process is not None and process.state is WorkerState.CHECKED and isinstance(verdict, Fits):
@@ -219,6 +224,9 @@ def _drain_or_resume(state: SchedulerState, model: ScheduledModel, claim: Evicti
         )
     elif not must and process.state is WorkerState.DRAINING:
         process.transition(WorkerEvent.RESUME)
+        # Calls that came while it drained wait for a load that is no longer needed.
+        state.answer_loaded(model, model.loaders)
+        model.loaders = []
 
 
 def _grant(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None, now: float) -> None:
@@ -260,16 +268,13 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
     state.stop_worker(process)
 
 
-def _keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> None:
-    """Have spare workers ready; not while something loads, because it would take that its processor."""
-    if state.spawn_backoff.pause(now):
-        return
-    workers = state.workers.values()
-    coming = sum(process.state in (WorkerState.SPAWNED, WorkerState.SPARE) for process in workers)
-    unseated = sum(model.process is None and model.order is not None for model in candidates)
-    loading = any(process.state is WorkerState.LOADING for process in workers)
-    wanted = max(unseated, 0 if loading else state.limits.spares)
-    for _ in range(wanted - coming):
-        worker = state.new_worker()
-        state.workers[worker] = ScheduledWorker(worker)
-        state.emit(SpawnWorker(worker))
+def _forget_unused(state: SchedulerState, now: float) -> None:
+    """Forget the models of which nothing is left, and the oldest failures if there are very many."""
+    unused = [model for model in state.models.values() if model.unused()]
+    failed = sorted(
+        (model for model in unused if model.backoff.suspect(now)), key=lambda model: model.backoff.failed_at
+    )
+    remembered = failed[-MAX_REMEMBERED_FAILURES:]
+    for model in unused:
+        if model not in remembered:
+            state.forget_model(model)

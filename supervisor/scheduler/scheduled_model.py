@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
+from protocol.messages.admin import OptionValue
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import SubmitRequest
 from protocol.models.recipes import ModelSpec
@@ -43,24 +45,38 @@ class QueuedRequest:
 class PendingCall:
     """A call (load, unload) that waits for its answer."""
 
-    __slots__ = ("number", "order", "peer", "spec")
+    __slots__ = ("number", "options", "order", "peer", "spec")
 
-    def __init__(self, peer: str, number: int, order: int, spec: ModelSpec | None = None) -> None:
-        """``peer`` waits under its ``number``, to have it loaded as ``spec`` says, or however it is."""
+    def __init__(
+        self,
+        peer: str,
+        number: int,
+        order: int,
+        spec: ModelSpec | None = None,
+        options: Mapping[str, OptionValue] | None = None,
+    ) -> None:
+        """``peer`` waits under its ``number``, to have it loaded as ``spec`` says, or however it is.
+
+        ``options``: what the load asked for while the model was not downloaded, so that there was no spec yet.
+        """
         self.peer = peer
         self.number = number
         self.order = order
         self.spec = spec
+        self.options = options or {}
 
 
 class ScheduledWorker:
     """One worker process."""
 
-    __slots__ = ("facts", "memory", "model", "state", "worker")
+    __slots__ = ("facts", "idle_since", "memory", "model", "spawned_at", "state", "worker")
 
-    def __init__(self, worker: str) -> None:
-        """A process that was just spawned."""
+    def __init__(self, worker: str, spawned_at: float) -> None:
+        """A process that was just spawned, at that time."""
         self.worker = worker
+        self.spawned_at = spawned_at
+        self.idle_since: float | None = None
+        """Since when it is a spare; None if it is none, or only since a moment."""
         self.state = WorkerState.SPAWNED
         self.model: ScheduledModel | None = None
         self.facts: EngineReady | None = None
@@ -123,10 +139,12 @@ class RefusedReload(NamedTuple):
 class ScheduledModel:
     """A model that somebody uses or wants: its seat, its grants, its queue."""
 
-    def __init__(self, name: str, model_type: str, policy: BackoffPolicy) -> None:
-        """Nothing loaded, nobody waiting."""
+    def __init__(self, name: str, model_type: str, policy: BackoffPolicy, *, provisional: bool = False) -> None:
+        """Nothing loaded, nothing waiting."""
         self.name = name
         self.type = model_type
+        self.provisional = provisional
+        """It is only known because of a load that has not succeeded yet: if it fails, nothing is remembered of it."""
         self.spec: ModelSpec | None = None
         self.process: ScheduledWorker | None = None
         self.grants: dict[RequestKey, SlotGrant] = {}
@@ -252,11 +270,9 @@ class ScheduledModel:
         """Return whether nothing runs and nobody waits."""
         return not self.grants and not self.leases and not self.queue and not self.loaders and not self.unloaders
 
-    def forgettable(self) -> bool:
-        """Return whether nothing about it is worth remembering."""
-        return (
-            self.idle() and self.process is None and not self.wanted and not self.fetching and not self.backoff.failure
-        )
+    def unused(self) -> bool:
+        """Return whether there is nothing of it but what is remembered of its failures."""
+        return self.idle() and self.process is None and not self.wanted and not self.fetching
 
 
 def with_model(model: ScheduledModel, failure: Failure) -> Failure:

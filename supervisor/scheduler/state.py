@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
-from protocol.messages.admin import Loaded
+from protocol.messages.admin import Loaded, OptionValue
 from protocol.messages.peers import Shutdown
 from protocol.messages.work import GrantedAttempt as Told
 from protocol.messages.work import Refused, Run
@@ -18,6 +18,7 @@ from supervisor.scheduler.effects import (
     AnswerCall,
     Effect,
     FetchModel,
+    ForgetModel,
     KillAfter,
     KillWorker,
     LogDecision,
@@ -35,6 +36,9 @@ from supervisor.scheduler.scheduled_model import (
 )
 from supervisor.scheduler.worker_lifecycle import WorkerEvent, WorkerState
 
+MAX_PAST_USES: Final = 256
+"""Models that are not loaded of which the time of their last use is remembered."""
+
 
 class SchedulerLimits(NamedTuple):
     """How much may be loaded and may wait. Sizes in bytes, times in seconds."""
@@ -45,6 +49,8 @@ class SchedulerLimits(NamedTuple):
     grace: float = 30.0
     restarts: BackoffPolicy = BackoffPolicy()
     spares: int = 1
+    hello_timeout: float = 20.0
+    """How long a worker process may take to report; on a loaded machine Python alone takes seconds."""
     verbose: bool = False
     """Whether every grant is worth a line in the log."""
 
@@ -53,6 +59,7 @@ class ModelTarget(NamedTuple):
     """What a request's model name came to: ``spec`` is None while the model is not on this machine.
 
     ``pinned`` is what a load asks for, None if it says nothing about that; ``any``: however it is loaded.
+    ``options``: what a load asks for while there is no spec.  ``provisional``: nothing knew the model before this load.
     """
 
     name: str
@@ -60,6 +67,8 @@ class ModelTarget(NamedTuple):
     spec: ModelSpec | None
     pinned: bool | None = None
     any: bool = False
+    options: Mapping[str, OptionValue] = {}
+    provisional: bool = False
 
 
 class SchedulerState:
@@ -79,21 +88,33 @@ class SchedulerState:
         """When models that have no place any more were used last."""
         self.spawn_backoff = Backoff(limits.restarts)
         """How well worker processes start at all."""
+        self.spawn_problem: Failure | None = None
+        """Why worker processes do not start, until one does."""
         self.order = itertools.count(1)
         """The order of arrival of everything that may have to wait."""
         self.settled = False
         """Whether nobody waits and nothing moves, so that requests and their ends need no look at the whole board."""
         self._out: list[Effect] = []
 
-    def model(self, target: ModelTarget) -> ScheduledModel:
-        """Return the place of a model, made if need be; a new spec only counts while nothing is loaded."""
+    def model(self, target: ModelTarget, *, load: bool = False) -> ScheduledModel:
+        """Return what is known of a model, made if need be.
+
+        A new spec only counts while nothing is loaded, and a request's only while nothing else waits: it does not
+        take back the options of a load.
+        """
         model = self.models.get(target.name)
         if model is None:
-            model = self.models[target.name] = ScheduledModel(target.name, target.type, self.limits.restarts)
+            model = self.models[target.name] = ScheduledModel(
+                target.name, target.type, self.limits.restarts, provisional=target.provisional
+            )
             model.last_use = self.past_use.pop(target.name, NEVER)
         if model.process is None and target.spec is not None:
-            model.spec = target.spec
-            model.pinned = model.pinned or target.spec.pinned
+            begins = model.order is None and not model.wanted
+            if begins:
+                model.pinned = False
+            if begins or load or model.spec is None:
+                model.spec = target.spec
+                model.pinned = model.pinned or target.spec.pinned
         return model
 
     @property
@@ -181,6 +202,8 @@ class SchedulerState:
         for waiting in model.take_all():
             self.refuse(waiting.key, failure)
         self.refuse_loads(model, failure)
+        if model.provisional and model.unused():
+            self.forget_model(model)
 
     def refuse_loads(self, model: ScheduledModel, failure: Failure) -> None:
         """Refuse everybody who asked for a load of this model; requests that wait for it wait on."""
@@ -222,11 +245,14 @@ class SchedulerState:
         return "it works on for clients that are gone" if model.stuck and model.wanted else "it makes room"
 
     def forget_model(self, model: ScheduledModel) -> None:
-        """Forget a model of which nothing is left."""
-        if model.forgettable():
-            self.models.pop(model.name, None)
-            if model.last_use != NEVER:
-                self.past_use[model.name] = model.last_use
+        """Forget a model that is not used, with its failures."""
+        self.models.pop(model.name, None)
+        if model.last_use != NEVER:
+            self.past_use[model.name] = model.last_use
+            if len(self.past_use) > MAX_PAST_USES:
+                del self.past_use[min(self.past_use, key=self.past_use.__getitem__)]
+        if model.provisional:
+            self.emit(ForgetModel(model.name))
 
     def stop_worker(self, process: ScheduledWorker, *, reason: str = "") -> None:
         """Tell a worker to leave; it is killed if it does not."""

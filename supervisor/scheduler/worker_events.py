@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import structs
 
-from protocol.failures import Code, Failure
+from protocol.failures import Failure
 from protocol.messages.peers import EngineReady
 from protocol.models.recipes import ModelSpec
+from supervisor.scheduler import spare_workers
 from supervisor.scheduler.effects import AnswerCall, LogDecision
 from supervisor.scheduler.scheduled_model import RefusedReload, ScheduledModel, needs_new_engine, with_model
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_lifecycle import WorkerEvent, WorkerState
-
-_MAX_SPAWN_FAILURES: Final = 3
-"""Worker processes in a row that ended before Hello, until those who wait are told."""
 
 
 class WorkerEventHandlers(SchedulerState):
@@ -26,7 +22,7 @@ class WorkerEventHandlers(SchedulerState):
         process = self.workers[worker]
         if process.state is WorkerState.SPAWNED:  # else it was ended while it was on its way
             process.transition(WorkerEvent.HELLO)
-            self.spawn_backoff.ready()
+            spare_workers.worker_reported(self)
 
     def checked(self, worker: str, need: int, available: int) -> None:
         """Nothing speaks against trying to load."""
@@ -48,6 +44,7 @@ class WorkerEventHandlers(SchedulerState):
         process.facts = facts
         process.memory = model.memory = max(facts.rss, 0) or process.memory
         model.backoff.ready()
+        model.provisional = False
         self.memory = max(1, self.memory - process.memory) if self.memory else 0
         model.wanted = True
         model.previous_spec = None
@@ -71,7 +68,7 @@ class WorkerEventHandlers(SchedulerState):
         back = model.previous_spec is not None and not self.closing
         if started or process.state is WorkerState.LOADING:
             process.transition(WorkerEvent.LOAD_FAILED)
-            if not back:
+            if not back and not model.provisional:
                 model.backoff.load_failed(failure, now)
             pause = model.backoff.pause(now)
             self.stop_worker(process)
@@ -142,6 +139,8 @@ class WorkerEventHandlers(SchedulerState):
             self.emit(LogDecision("error", "engine lost too often, it is not started again", fields))
             model.wanted = False
             self.refuse_waiting(model, model.backoff.refusal(model.name, now))
+            if model.provisional:
+                model.backoff.ready()
         elif leaving or self.closing:
             self.emit(
                 LogDecision("warning", "engine lost, it was to leave", {**fields, "why": self.unload_reason(model)})
@@ -160,7 +159,7 @@ class WorkerEventHandlers(SchedulerState):
         process.transition(WorkerEvent.GONE)
         model = process.model
         if before is WorkerState.SPAWNED and not self.closing:
-            self._spawn_failed(failure, now)
+            spare_workers.spawn_failed(self, failure, now)
         if model is None or model.process is not process:
             return
         model.process = None
@@ -176,18 +175,10 @@ class WorkerEventHandlers(SchedulerState):
         for caller in model.unloaders:
             self.emit(AnswerCall(caller.peer, caller.number, [model.name]))
         model.unloaders.clear()
-        self.forget_model(model)
 
-    def _spawn_failed(self, failure: Failure, now: float) -> None:
-        """Not even a worker process starts: pause, and do not let anybody wait for one that never comes."""
-        self.spawn_backoff.load_failed(failure, now)
-        if self.spawn_backoff.failures < _MAX_SPAWN_FAILURES:
-            return
-        reason = "Worker processes do not start; see the log"
-        for model in self.models.values():
-            if model.process is None:
-                pause = self.spawn_backoff.pause(now)
-                self.refuse_waiting(model, Failure(Code.LOAD_FAILED, reason, retry_after=pause, detail=failure.message))
+    def version_mismatch(self, worker: str, installed: int, now: float) -> None:
+        """A process said something in another version of the protocol."""
+        spare_workers.version_mismatch(self, worker, installed, now)
 
 
 def _satisfies(wanted: ModelSpec | None, spec: ModelSpec | None) -> bool:

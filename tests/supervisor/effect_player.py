@@ -15,6 +15,7 @@ from supervisor.scheduler.effects import (
     AnswerCall,
     Effect,
     FetchModel,
+    ForgetModel,
     KillAfter,
     KillWorker,
     LogDecision,
@@ -50,7 +51,11 @@ class EffectPlayer:
         self.live: dict[RequestKey, str] = {}
         self.order: list[RequestKey] = []
         """The order in which requests reached a worker."""
+        self.calls: set[tuple[str, int]] = set()
+        """Load and unload calls that have no answer yet: peer, number."""
         self.fetches: list[str] = []
+        self.killed: list[str] = []
+        self.forgotten: list[str] = []
         self.notes: list[LogDecision] = []
         self._numbers = itertools.count(1)
         self.settle()
@@ -76,11 +81,16 @@ class EffectPlayer:
             case AnswerCall(peer, number, report):
                 assert (peer, number) not in self.reports, "answered twice"
                 self.reports[peer, number] = report
+                self.calls.discard((peer, number))
             case FetchModel(model):
                 self.fetches.append(model)
+            case ForgetModel(model):
+                self.forgotten.append(model)
             case LogDecision():
                 self.notes.append(effect)
-            case KillAfter() | KillWorker() | NotifyGrant():
+            case KillWorker(worker):
+                self.killed.append(worker)
+            case KillAfter() | NotifyGrant():
                 pass
 
     def deliver(self, peer: str, message: object) -> None:
@@ -108,6 +118,8 @@ class EffectPlayer:
                 self.refusals[key] = failure
                 if attempt:
                     self.end(key)
+                else:
+                    self.calls.discard((peer, number))
             case _:
                 raise AssertionError(message)
 

@@ -137,6 +137,7 @@ class Simulation(EffectPlayer):
         self, name: str, number: int = 900, *, plain: bool = False, pin: bool | None = None, **more: object
     ) -> None:
         """``plain``: with whatever options; ``pin``: what the call says of that."""
+        self.calls.add(("g1", number))
         self.scheduler.load_asked("g1", number, ModelTarget(name, "llm", spec(name, **more), pin, plain), self.now)
         self.settle()
 
@@ -146,6 +147,8 @@ class Simulation(EffectPlayer):
         waiting = model is not None and bool(model.queue or model.loaders)
         done = self.scheduler.unload_asked("g1", number, name)
         assert done == (there or waiting)
+        if done:
+            self.calls.add(("g1", number))
         model = self.scheduler.models.get(name)
         if model is not None:
             assert not model.loaders, "somebody waits for a load that was ended"
@@ -154,8 +157,19 @@ class Simulation(EffectPlayer):
         self.settle()
         return done
 
+    def abandon_call(self, number: int) -> None:
+        """The client of a load or unload hangs up."""
+        self.calls.discard(("g1", number))
+        self.scheduler.forget("g1", number)
+        self.settle()
+
     def hello(self, worker: str) -> None:
         self.scheduler.hello(worker)
+        self.settle()
+
+    def other_version(self, worker: str, version: int) -> None:
+        """A worker says Hello in another version of the protocol."""
+        self.scheduler.version_mismatch(worker, version, self.now)
         self.settle()
 
     def checked(self, worker: str, need: int = 0, available: int = 0) -> None:
@@ -192,6 +206,7 @@ class Simulation(EffectPlayer):
 
     def gateway_dies(self, gateway: str) -> None:
         self.scheduler.peer_gone(gateway)
+        self.calls = {call for call in self.calls if call[0] != gateway}
         for key in [key for key in self.live if key.gateway == gateway]:
             if not any(key in worker.running for worker in self.workers.values()):
                 self.end(key)

@@ -231,6 +231,21 @@ def test_a_drain_is_cancelled_when_capacity_becomes_free() -> None:
     assert on_a not in sim.ended
 
 
+def test_a_load_of_a_draining_model_is_answered_when_the_drain_is_called_off() -> None:
+    sim = loaded("a")
+    sim.ask("a")
+    other = sim.ask("b")
+    assert sim.of_state(WorkerState.DRAINING)
+    sim.load("a", 700)
+    assert ("g1", 700) not in sim.reports, "it is on its way out"
+    sim.cancel(other)
+    sim.run_until_idle()
+    assert sim.of_state(WorkerState.READY)
+    assert ("g1", 700) in sim.reports
+    assert not sim.scheduler.models["a"].loaders
+    assert sim.scheduler.settled
+
+
 def test_shutdown_refuses_queued_and_finishes_running_requests() -> None:
     sim = loaded("a")
     running = [sim.ask("a"), sim.ask("a")]

@@ -115,6 +115,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.calls += 1
         self.sim.unload(model, self.calls)
 
+    @precondition(lambda self: self.sim.calls)
+    @rule(data=st.data())
+    def abandon_call(self, data: st.DataObject) -> None:
+        self.sim.abandon_call(self.pick(data, sorted(self.sim.calls))[1])
+
     @rule(seconds=st.sampled_from([0.03, 0.1, 1.0, 30.0]))
     def pass_time(self, seconds: float) -> None:
         self.sim.pass_time(seconds)
@@ -129,11 +134,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             running = self.running()
             if running:
                 self.sim.finish(running[0])
-            elif self.sim.live:
+            elif self.sim.live or self.sim.calls:
                 self.sim.pass_time(61.0)
             else:
                 break
-        assert not self.sim.live, "somebody waits for ever"
+        assert not self.sim.live, "a request waits for ever"
+        assert not self.sim.calls, "a load or unload is never answered"
         self.sim.end_all_leases()
         assert self.sim.scheduler.granted == 0
 

@@ -38,7 +38,7 @@ def supervisor() -> Iterator[Supervisor]:
         loop = Loop()
         made = Supervisor(settings, ProcessContext(runtime.path, ids.boot_id(), os.getpid()), loop, -1)
         made.peers.add(Peer("gateway", "g1", os.getpid()), 0.0)
-        made.bus.listen(lambda *_: None, lambda _: None, lambda _: None)
+        made.bus.listen(lambda *_: None, lambda _: None, lambda _: None, lambda *_: None)
         yield made
         made.bus.close()
         loop.close()

@@ -35,9 +35,13 @@ class LemonbusServer(ServerInspector):
     each as ``extra.NAME``.
     """
 
-    def __init__(self, *models: str, wait: bool = True, runtime: Path | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *models: str, wait: bool = True, runtime: Path | None = None, root: Path = ROOT, **settings: Any
+    ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="lb-", dir="/tmp"))
         self.runtime = runtime or self.home / "r"
+        self._root = root
+        """The folder of the code that it runs."""
         self.models = self.home / "models"
         link_models(self.models, *models)
         self._port: int = settings.pop("port", 0) or free_port()
@@ -78,7 +82,7 @@ class LemonbusServer(ServerInspector):
         environment["SERVER_UNDER_TEST"] = str(self.runtime)  # engines keep it: how leftovers are found
         return subprocess.Popen(
             [sys.executable, "-m", "supervisor"],
-            cwd=ROOT,
+            cwd=self._root,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -41,6 +41,7 @@ def health_body(health: admin.HealthReport, port: int, *, detail: bool) -> dict[
             "queued": health.queued,
             "models": [_running_model(model) for model in health.models],
             "troubled": [_failed_model(model, detail=detail) for model in health.troubled],
+            "problems": health.problems,
             "downloads": health.downloads,
             "processes": health.peers,
             "counters": health.counters,

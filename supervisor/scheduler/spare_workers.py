@@ -1,0 +1,116 @@
+"""Worker processes without a model: how many there are, how long one may take to start, and when one leaves. Pure.
+
+A worker is started ahead of its first model, because a new process takes a second or more.  One that does not report
+(Hello) in time is replaced, so that no load waits for it; one that is not needed any more is stopped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import structs
+
+from protocol import VERSION
+from protocol.failures import Code, Failure
+from supervisor.scheduler.effects import LogDecision, SpawnWorker
+from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
+from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.worker_lifecycle import WorkerState
+
+MAX_SPAWN_FAILURES: Final = 3
+"""Worker processes in a row that ended before Hello, until the requests that wait for one are refused."""
+SLOW_START_S: Final = 5.0
+"""A worker that has not reported after this long may never do so: another one is started for the load that waits."""
+SPARE_LINGER_S: Final = 5.0
+"""A surplus spare is kept for this long, because loads often follow each other."""
+
+
+def replace_silent_workers(state: SchedulerState, now: float) -> None:
+    """Kill the workers that did not report in time: stopped ones, and ones that run something else."""
+    for process in list(state.workers.values()):
+        if process.state is not WorkerState.SPAWNED or now - process.spawned_at < state.limits.hello_timeout:
+            continue
+        state.count("hello_timeouts")
+        why = f"it did not report within {state.limits.hello_timeout:g} s of its start"
+        state.emit(LogDecision("error", "worker killed", {"worker": process.worker, "why": why}))
+        state.kill_worker(process)
+        spawn_failed(state, Failure(Code.LOAD_FAILED, f"A worker process was killed: {why}"), now)
+
+
+def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> None:
+    """Start and stop workers until there is one for each model that waits, and the spares that are wanted.
+
+    ``candidates``: the models that are to be loaded.  No spare is started while an engine is, which needs the processor.
+    """
+    workers = state.workers.values()
+    spares = [process for process in workers if process.state is WorkerState.SPARE]
+    unassigned = sum(model.process is None and model.order is not None for model in candidates)
+    _stop_surplus(state, spares, max(unassigned, state.limits.spares), now)
+    if state.spawn_backoff.pause(now):
+        return
+    starting = sum(
+        process.state is WorkerState.SPAWNED and now - process.spawned_at < SLOW_START_S for process in workers
+    )
+    loading = any(process.state is WorkerState.LOADING for process in workers)
+    wanted = max(unassigned, 0 if loading else state.limits.spares)
+    for _ in range(wanted - starting - len(spares)):
+        worker = state.new_worker()
+        state.workers[worker] = ScheduledWorker(worker, now)
+        state.emit(SpawnWorker(worker))
+
+
+def _stop_surplus(state: SchedulerState, spares: list[ScheduledWorker], wanted: int, now: float) -> None:
+    """Stop the spares beyond ``wanted`` that have been idle for a while, the longest idle first."""
+    for process in spares:
+        if process.idle_since is None:
+            process.idle_since = now
+    lingering = [process for process in spares if now - (process.idle_since or 0.0) >= SPARE_LINGER_S]
+    for process in sorted(lingering, key=lambda process: process.idle_since or 0.0)[: max(0, len(spares) - wanted)]:
+        spares.remove(process)
+        state.stop_worker(process, reason="it is not needed")
+
+
+def worker_reported(state: SchedulerState) -> None:
+    """Forgive earlier failures: worker processes do start."""
+    state.spawn_backoff.ready()
+    state.spawn_problem = None
+
+
+def spawn_failed(state: SchedulerState, failure: Failure, now: float) -> None:
+    """Pause after a worker process that never reported, and refuse what waits for one if that happens repeatedly."""
+    state.spawn_backoff.load_failed(failure, now)
+    if state.spawn_problem is None and state.spawn_backoff.failures >= MAX_SPAWN_FAILURES:
+        reason = "Worker processes do not start; see the log"
+        state.spawn_problem = Failure(Code.LOAD_FAILED, reason, detail=failure.message)
+    refusal = refusal_without_workers(state, now)
+    if refusal is not None:
+        for model in list(state.models.values()):
+            if model.process is None:
+                state.refuse_waiting(model, refusal)
+
+
+def version_mismatch(state: SchedulerState, worker: str, installed: int, now: float) -> None:
+    """Replace a worker that speaks another version of the wire protocol: lemonbus was updated under a running server."""
+    reason = (
+        "lemonbus was updated while this server runs: restart the server"
+        f" (the installed version speaks protocol {installed}, the running one {VERSION})"
+    )
+    if state.spawn_problem is None or state.spawn_problem.message != reason:
+        state.emit(LogDecision("error", "restart the server", {"peer": worker, "why": reason}))
+    process = state.workers.get(worker)
+    if process is None or process.state is not WorkerState.SPAWNED:
+        return
+    state.count("version_mismatches")
+    state.kill_worker(process)
+    state.spawn_problem = Failure(Code.RESTART_NEEDED, reason)
+    spawn_failed(state, state.spawn_problem, now)
+
+
+def refusal_without_workers(state: SchedulerState, now: float) -> Failure | None:
+    """Return why a model that has no worker cannot get one now; None if it may."""
+    pause = state.spawn_backoff.pause(now)
+    if state.spawn_problem is None or not pause:
+        return None
+    if any(process.state is WorkerState.SPARE for process in state.workers.values()):
+        return None
+    return structs.replace(state.spawn_problem, retry_after=pause)

@@ -1,0 +1,35 @@
+"""A load that fails changes nothing: the model is as unknown as before, and its options are gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support.server import LemonbusServer
+
+NEW = "nobody/nothing-GGUF"
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> LemonbusServer:
+    """An offline server, so that no download can succeed."""
+    return start_module_server("tiny-chat")
+
+
+def names(server: LemonbusServer) -> list[str]:
+    return [each["id"] for each in server.client.get("/v1/models?show_all=true").json()["data"]]
+
+
+@pytest.mark.parametrize("options", [{}, {"ctx_size": 1024}, {"no_such_option": 1}])
+def test_a_model_that_was_not_known_is_not_known_after_its_load_failed(
+    server: LemonbusServer, options: dict[str, int]
+) -> None:
+    before = names(server)
+    answer = server.client.post("/v1/load", {"model_name": NEW, **options})
+    assert answer.status in (400, 503)
+    assert names(server) == before
+    chat = server.client.chat(NEW)
+    assert (chat.status, chat.error["code"]) == (404, "model_not_found")
+    similar = server.client.chat("nobody/nothing-GUF")
+    assert NEW not in similar.error["message"]
+    assert server.state()["troubled"] == []
