@@ -54,7 +54,7 @@ def test_a_frame_that_lost_or_changed_bytes_is_malformed_or_another_message(data
     ("frame", "expected"),
     [
         (b"", "expected b'LB5' and a message"),
-        (b"LB4 Ping\n\x00\x00\x00\x01\x80", "expected b'LB5' and a message"),
+        (b"LB4 Ping\n\x00\x00\x00\x01\x80", "expected version 5 of the protocol, not 4"),
         (b"LB5 Pingpong\n\x00\x00\x00\x01\x80", "unknown message"),
         (b"LB5 Ping", "expected b'LB5' and a message"),
         (b"LB5 Ping\n", "Ping: its head is not all here"),

@@ -79,7 +79,7 @@ def test_surplus_spares_stop_after_a_while() -> None:
     pass_seconds(sim, SPARE_LINGER_S)
     sim.run_until_idle()
     assert len(sim.of_state(SPARE)) == sim.scheduler.limits.spares
-    stopped = [each for worker in sim.workers.values() for each in worker.told if isinstance(each, Shutdown)]
+    stopped = [each for worker in sim.workers.values() for each in worker.commands if isinstance(each, Shutdown)]
     assert not stopped, "those that were stopped have ended"
 
 
