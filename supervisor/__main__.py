@@ -70,6 +70,8 @@ def main() -> int:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
         loop.on_signal(signal.SIGHUP, HangupHandler(closing.begin).handle)
     log.info("starting", version=RELEASE, url=settings.base_url, boot=process_context.boot, runtime=str(runtime.path))
+    for warning in given.warnings:
+        log.warning("configuration", problem=warning)
     defaults = sampling_defaults.SamplingDefaultsStore(
         Path(settings.state_dir) / sampling_defaults.FILE, supervisor.models.problems.append
     )

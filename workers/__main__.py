@@ -25,7 +25,6 @@ def main() -> int:
     controller = WorkerController(loop, bus, context, settings, name)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, lambda: controller.leave(0.0, "the worker was told to end"))
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor answers it, for its whole control group
     controller.start(os.getpid())
     memory.tune_gc()
     loop.run()

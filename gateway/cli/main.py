@@ -66,19 +66,27 @@ class CommandGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _hand_down(context: click.Context, _parameter: click.Parameter, url: str | None) -> str | None:
+    """Let the commands below inherit the address, in ``obj``."""
+    context.obj = url
+    return url
+
+
 @click.group(
     cls=CommandGroup,
     epilog="\b\n" + exit_codes.EXIT_CODE_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+@click.option("--url", metavar="URL", callback=_hand_down, help="Address of the server, here or behind the command.")
 @click.version_option(RELEASE, message="lemonbus %(version)s")
-@click.option("--url", metavar="URL", help="Address of the server, for every command that asks one.")
-def cli(url: str | None) -> None:
+@click.pass_context
+def cli(context: click.Context, url: str | None) -> None:
     """Serve many local models over one HTTP address, and look after them.
 
     The server's address is --url, LEMONBUS_URL, or what this machine's configuration says; the key is LEMONBUS_API_KEY.
     """
-    del url  # commands read it from their context
+    if url and context.invoked_subcommand == "serve":
+        raise click.UsageError("serve starts a server and speaks to none: leave out --url.")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -17,19 +17,25 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def server_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--url``, passed as ``server``; an address that was given before the command counts too."""
+    """Add ``--url``, passed as ``server``. Where it is not given, the ``--url`` of a command before it counts."""
     return click.option(
         "--url",
         "server",
         metavar="URL",
-        callback=lambda context, _parameter, url: connect_client(url or url_of_group(context)),
+        callback=_connect,
         help="Address of the server. Without it: LEMONBUS_URL, or what this machine's configuration says.",
     )(command)
 
 
-def url_of_group(context: click.Context) -> str:
-    """Return ``--url`` as it was given before the command, or ``LEMONBUS_URL``; empty if there is neither."""
-    return context.find_root().params.get("url") or os.environ.get("LEMONBUS_URL", "")
+def _connect(context: click.Context, _parameter: click.Parameter, url: str | None) -> ApiClient:
+    context.obj = url or context.obj  # which the commands below this one inherit
+    return connect_client(given_url(context))
+
+
+def given_url(context: click.Context) -> str | None:
+    """Return the address on the command line, or else that of the environment."""
+    url: str | None = context.obj
+    return url or os.environ.get("LEMONBUS_URL")
 
 
 def json_option(what: str) -> Decorator:
@@ -57,7 +63,7 @@ def connect_client(url: str | None) -> ApiClient:
 
 
 def _model_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:
-    server = context.params.get("server") or connect_client(url_of_group(context))
+    server = context.params.get("server") or connect_client(given_url(context))
     try:
         models = server.call("GET", "/v1/models?show_all=true", seconds=1.0)["data"]
         return [model["id"] for model in models if model["id"].startswith(incomplete)]

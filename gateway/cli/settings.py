@@ -82,7 +82,7 @@ def resolved(flags: dict[str, Any] | None = None, config: str = "") -> ResolvedS
 
 
 def supervisor_environment(found: ResolvedSettings) -> dict[str, str]:
-    """Return the variables in which the supervisor gets the settings, and their origins for what it has to say of them.
+    """Return the variables in which the supervisor gets the settings, and their origins and warnings for what it says.
 
     In the environment, not on a command line: the settings hold the key.
     """
@@ -90,6 +90,7 @@ def supervisor_environment(found: ResolvedSettings) -> dict[str, str]:
     return {
         "LEMONBUS_SETTINGS": msgspec.json.encode(found.settings).decode(),
         "LEMONBUS_ORIGINS": msgspec.json.encode(origins).decode(),
+        "LEMONBUS_WARNINGS": msgspec.json.encode(found.warnings).decode(),
     }
 
 

@@ -46,9 +46,8 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         self._poll.register(self._woken, select.POLLIN)
 
     def init_signals(self) -> None:
-        """Let signals wake the wait below; SIGHUP, which would replace the workers, is the supervisor's affair."""
+        """Let signals wake the wait below."""
         super().init_signals()
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
     def wait_for_signals(self, timeout: float = 1.0) -> list[int]:

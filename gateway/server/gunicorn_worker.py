@@ -56,9 +56,8 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     # The process
 
     def init_signals(self) -> None:
-        """Let signals wake the loop at once; SIGHUP is the supervisor's affair."""
+        """Let signals wake the loop at once."""
         super().init_signals()
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         watcher = gevent.get_hub().loop.io(self.PIPE[0], _READ)
         watcher.start(self._signalled)
         self._watchers.append(watcher)

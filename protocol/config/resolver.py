@@ -22,8 +22,9 @@ from protocol.failures import Code, Failure, LemonbusError, invalid
 Flags = Mapping[str, str | list[str]]
 """Name of the setting → the text of its flag, or of all of them if it is repeatable."""
 
+_PREFIX: Final = "LEMONBUS_"
 OTHER_ENVIRONMENT_VARIABLES: Final = frozenset(
-    {"CONFIG", "URL", "SETTINGS", "ORIGINS", "HOUSE", "BOOT", "SUPERVISOR", "PEER", "LISTEN_FD"},
+    {"CONFIG", "URL", "SETTINGS", "ORIGINS", "WARNINGS", "CONTEXT_DIR", "BOOT", "SUPERVISOR", "PEER", "LISTEN_FD"},
 )
 """``LEMONBUS_…`` variables that are no settings: the terminal's, and those of the house among its processes."""
 
@@ -50,8 +51,8 @@ class ResolvedSettings(NamedTuple):
 
     settings: Settings
     origins: dict[str, Origin]
-    notes: list[str]
-    """What the operator probably did not mean: variables that look like settings and are none."""
+    warnings: list[str]
+    """What the operator did not mean: variables that look like settings and are none."""
 
 
 def config_paths(environment: Mapping[str, str], given: str = "") -> list[Path]:
@@ -101,7 +102,7 @@ def resolve(flags: Flags, environment: Mapping[str, str], file: ConfigFile | Non
             f" backoff_most ({settings.backoff_most:g})",
             "backoff_first",
         )
-    return ResolvedSettings(settings, origins, _notes(environment))
+    return ResolvedSettings(settings, origins, _unknown_variables(environment))
 
 
 def load_settings(flags: Flags | None = None, given: str = "") -> ResolvedSettings:
@@ -227,17 +228,14 @@ def _absolute(path: str, folder: str, environment: Mapping[str, str]) -> str:
     return os.path.normpath(Path(folder) / path)
 
 
-def _notes(environment: Mapping[str, str]) -> list[str]:
-    known = {field.variable for field in setting_fields().values()} | {
-        f"LEMONBUS_{name}" for name in OTHER_ENVIRONMENT_VARIABLES
-    }
-    prefix = "LEMONBUS_"
-    notes = []
-    for name in sorted(environment):
-        if name.startswith(prefix) and name not in known:
-            close = difflib.get_close_matches(
-                name.removeprefix(prefix), [each.removeprefix(prefix) for each in known], 1
-            )
-            suggestion = f"did you mean {prefix}{close[0]}?" if close else "`lemonbus config` lists all settings"
-            notes.append(f"{name} is not a setting and is ignored; {suggestion}")
-    return notes
+def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    names = {field.variable.removeprefix(_PREFIX) for field in setting_fields().values()} | OTHER_ENVIRONMENT_VARIABLES
+    given = sorted(name.removeprefix(_PREFIX) for name in environment if name.startswith(_PREFIX))
+    return [
+        f"{_PREFIX}{name} is not a setting and is ignored{_nearest(name, names)}" for name in given if name not in names
+    ]
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, names, 1, 0.5)
+    return f"; did you mean {_PREFIX}{close[0]}?" if close else "; `lemonbus config` lists all settings"

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -60,15 +60,16 @@ class ChildProcesses:
         """
         environment = {**os.environ, **self._process_context.environment(), **(extra or {})}
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", module],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=2,
-                stderr=2,
-                start_new_session=True,
-                pass_fds=pass_fds,
-            )
+            with _sighup_blocked():
+                process = subprocess.Popen(
+                    [sys.executable, "-m", module],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,
+                    stderr=2,
+                    start_new_session=True,
+                    pass_fds=pass_fds,
+                )
         except OSError as problem:
             why = f"it could not be started: {problem.strerror}"
             self._loop.call_later(0.0, lambda: died(why))
@@ -97,6 +98,16 @@ class ChildProcesses:
         """End every child and its group, now."""
         for pid in self._children:
             _signal_group(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _sighup_blocked() -> Iterator[None]:
+    """Let what is started here inherit SIGHUP blocked: one sent to a whole control group is the supervisor's to answer."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

@@ -29,10 +29,11 @@ _TEMPORARY_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, err
 
 
 class StartupSettings(NamedTuple):
-    """The settings, and where those come from that are no defaults."""
+    """The settings, where those come from that are no defaults, and what the operator did not mean."""
 
     settings: Settings
     origins: dict[str, str]
+    warnings: tuple[str, ...] = ()
 
     def said(self, failure: Failure) -> str:
         """Return the line for the operator: with where the setting was written, if one is to blame."""
@@ -45,8 +46,11 @@ def take_settings(environment: MutableMapping[str, str]) -> StartupSettings:
     """Take what was handed over out of the environment, which children inherit; raises ``msgspec.ValidationError``."""
     settings = environment.pop("LEMONBUS_SETTINGS", "{}")
     origins = environment.pop("LEMONBUS_ORIGINS", "{}")
+    warnings = environment.pop("LEMONBUS_WARNINGS", "[]")
     return StartupSettings(
-        msgspec.json.decode(settings, type=Settings), msgspec.json.decode(origins, type=dict[str, str])
+        msgspec.json.decode(settings, type=Settings),
+        msgspec.json.decode(origins, type=dict[str, str]),
+        msgspec.json.decode(warnings, type=tuple[str, ...]),
     )
 
 

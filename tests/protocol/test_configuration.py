@@ -49,7 +49,7 @@ def test_without_anything_all_is_default() -> None:
     assert found.settings == Settings()
     assert set(found.origins) == set(Settings.__struct_fields__)
     assert {origin.kind for origin in found.origins.values()} == {"default"}
-    assert not found.notes
+    assert not found.warnings
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,15 @@ def test_a_wrong_key_is_not_repeated() -> None:
     assert "secret" not in complaint(environment={"LEMONBUS_API_KEY": "secret\n"})
 
 
-def test_a_variable_that_is_no_setting_is_noted() -> None:
-    found = resolved(
-        environment={"LEMONBUS_PROT": "1", "LEMONBUS_ZZ": "1", "LEMONBUS_URL": "http://x", "LEMONBUS_CONFIG": ""}
+def test_an_unknown_variable_is_a_warning_with_the_nearest_name() -> None:
+    others = dict.fromkeys(
+        ("LEMONBUS_URL", "LEMONBUS_CONFIG", "LEMONBUS_CONTEXT_DIR", "LEMONADE_HOST", "_LEMONBUS_X"), ""
     )
-    assert found.notes == [
+    found = resolved(environment={"LEMONBUS_PROT": "1", "LEMONBUS_ZZZ": "", "LEMONBUS_LOGLEVEL": "info", **others})
+    assert found.warnings == [
+        "LEMONBUS_LOGLEVEL is not a setting and is ignored; did you mean LEMONBUS_LOG_LEVEL?",
         "LEMONBUS_PROT is not a setting and is ignored; did you mean LEMONBUS_PORT?",
-        "LEMONBUS_ZZ is not a setting and is ignored; `lemonbus config` lists all settings",
+        "LEMONBUS_ZZZ is not a setting and is ignored; `lemonbus config` lists all settings",
     ]
 
 

@@ -73,8 +73,10 @@ def test_shutdown_logs_no_warning_even_if_a_worker_has_just_started(start_server
     assert not lines_of(server, "warning", "error", "critical")
 
 
-def test_kill_hup_is_ignored_by_all_processes_and_ctrl_c_ends_them_in_order(start_server: StartServer) -> None:
-    server = start_server("tiny-chat", log_level="info", load=[CHAT])
+def test_warnings_at_the_start_kill_hup_and_ctrl_c(start_server: StartServer) -> None:
+    handed_over = {"LEMONBUS_WARNINGS": '["LEMONBUS_PROT is not a setting"]'}
+    server = start_server("tiny-chat", log_level="info", load=[CHAT], environment=handed_over)
+    assert line_of(server, "configuration", problem="LEMONBUS_PROT is not a setting")["level"] == "warning"
     server.wait_loaded(CHAT)
     before = {process.pid for process in server.process_tree()}
     for pid in before:

@@ -160,4 +160,5 @@ def test_what_is_handed_over_is_taken_from_the_children() -> None:
     handed = {"LEMONBUS_SETTINGS": '{"port": 1}', "LEMONBUS_ORIGINS": '{"port": "--port"}', "HOME": "/"}
     given = startup.take_settings(handed)
     assert (given.settings.port, given.origins, handed) == (1, {"port": "--port"}, {"HOME": "/"})
+    assert startup.take_settings({"LEMONBUS_WARNINGS": '["no setting"]'}).warnings == ("no setting",)
     assert startup.take_settings({}) == startup.StartupSettings(msgspec.json.decode(b"{}", type=Settings), {})

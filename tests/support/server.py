@@ -32,7 +32,7 @@ class LemonbusServer(ServerInspector):
     """One server. Use it as a context manager: leaving it stops it and checks that nothing is left.
 
     ``settings`` are fields of :class:`Settings`; ``models`` the tiny models it offers (all, if none is named),
-    each as ``extra.NAME``.
+    each as ``extra.NAME``; ``environment`` more variables.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class LemonbusServer(ServerInspector):
         """The folder of the code that it runs."""
         self.models = self.home / "models"
         link_models(self.models, *models)
+        self._environment: dict[str, str] = settings.pop("environment", {})
         self._port: int = settings.pop("port", 0) or free_port()
         self.settings = msgspec.convert({**self._defaults(), **settings}, Settings)
         self._client = RawHttpClient(self._port)
@@ -80,6 +81,7 @@ class LemonbusServer(ServerInspector):
         environment = {key: value for key, value in os.environ.items() if not key.startswith("LEMON")}
         environment["LEMONBUS_SETTINGS"] = msgspec.json.encode(self.settings).decode()
         environment["SERVER_UNDER_TEST"] = str(self.runtime)  # engines keep it: how leftovers are found
+        environment |= self._environment
         return subprocess.Popen(
             [sys.executable, "-m", "supervisor"],
             cwd=self._root,

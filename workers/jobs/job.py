@@ -45,7 +45,6 @@ class JobProcess:
         self.loop.on_death(self._context.supervisor, lambda: os._exit(1))
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.on_signal(number, self.loop.stop)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor answers it, for its whole control group
         self.bus = WorkerBus(self.loop, self._context, self._name, for_gateways=False)
         logs.set_sink(self._records.append)
         self.loop.every(_FLUSH_EVERY, self._flush)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 from click.shell_completion import CompletionItem
 
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
-from gateway.cli.options import connect_client, json_option, server_option
+from gateway.cli.options import connect_client, given_url, json_option, server_option
 from gateway.cli.progress import show_progress
 
 
@@ -22,7 +20,7 @@ def _checked(_context: click.Context, _parameter: click.Parameter, given: str) -
 
 
 def _names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:
-    server = context.params.get("server") or connect_client(os.environ.get("LEMONBUS_URL"))
+    server = context.params.get("server") or connect_client(given_url(context))
     try:
         recipes = server.call("GET", "/v1/system-info", seconds=1.0)["recipes"]
         names = [f"{recipe}:{backend}" for recipe, about in recipes.items() for backend in about["backends"]]

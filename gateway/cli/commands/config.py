@@ -39,5 +39,5 @@ def command(config: str, as_json: bool) -> None:
             ("SETTING", "VALUE", "ORIGIN"),
             [(name, json.dumps(value, ensure_ascii=False), str(found.origins[name])) for name, value in values.items()],
         )
-    for note in found.notes:
-        click.echo(f"lemonbus: {note}", err=True)
+    for warning in found.warnings:
+        click.echo(f"lemonbus: {warning}", err=True)

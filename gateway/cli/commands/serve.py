@@ -29,8 +29,6 @@ def command(config: str, **flags: Any) -> None:
         require_key_beyond_loopback(found.settings)
     except LemonbusError as problem:
         raise CommandError(str(problem), USAGE) from problem
-    for note in found.notes:
-        click.echo(f"lemonbus: {note}", err=True)
     os.environ.update(supervisor_environment(found))
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "supervisor"])  # noqa: S606 - our own module, no shell

@@ -89,3 +89,4 @@ def test_completion_knows_verbs_choices_and_models(server: FakeServer) -> None:
     assert complete("lemonbus load T", 2) == ["Tiny"]
     assert complete("lemonbus serve --log-level tr", 3) == ["trace"]
     assert complete("lemonbus load --url http://127.0.0.1:1 T", 4) == []
+    assert complete("lemonbus --url http://127.0.0.1:1 load T", 4) == []

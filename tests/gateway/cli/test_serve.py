@@ -15,12 +15,13 @@ from tests.gateway.cli.conftest import Ends
 
 @pytest.fixture
 def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What serve becomes, instead of becoming it: the command, the settings and their origins."""
+    """What serve becomes, instead of becoming it: the command, the settings, their origins and warnings."""
     seen: list[Any] = []
 
     def become(program: str, command: list[str]) -> None:
         seen.extend([program, command, json.loads(os.environ.pop("LEMONBUS_SETTINGS"))])
         seen.append(json.loads(os.environ.pop("LEMONBUS_ORIGINS")))
+        seen.append(json.loads(os.environ.pop("LEMONBUS_WARNINGS")))
 
     monkeypatch.setattr(os, "execv", become)
     return seen
@@ -30,11 +31,12 @@ def test_serve_becomes_the_supervisor_with_the_settings(
     lemonbus: Ends, handed_over: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LEMONBUS_API_KEY", "k")
+    monkeypatch.setenv("LEMONBUS_PROT", "1")
     words = "--host 0.0.0.0 --port 0 --load A --load B --max-loaded-models 1 --gateway-workers 3 --no-offline"
     words += " --log-level debug --log-format json --state-dir ."
     monkeypatch.chdir(tmp_path)
     assert lemonbus("serve", *words.split()) == (0, "", "")
-    program, command, settings, origins = handed_over
+    program, command, settings, origins, warnings = handed_over
     assert (program, command) == (sys.executable, [sys.executable, "-m", "supervisor"])
     expected = {"host": "0.0.0.0", "port": 0, "load": ["A", "B"], "max_loaded_models": 1, "gateway_workers": 3}
     assert expected.items() <= settings.items()
@@ -42,6 +44,7 @@ def test_serve_becomes_the_supervisor_with_the_settings(
     assert settings["api_key"] == "k"
     assert (origins["host"], origins["api_key"]) == ("--host", "LEMONBUS_API_KEY")
     assert "cache_dir" not in origins
+    assert warnings == ["LEMONBUS_PROT is not a setting and is ignored; did you mean LEMONBUS_PORT?"]
     assert not any(word == "k" for word in command)
 
 

@@ -107,14 +107,23 @@ def test_the_key_travels_and_a_prefix_in_the_url_is_tolerated(
     assert server.asked[-1][3]["Authorization"] == "Bearer k"
 
 
-def test_the_address_may_come_before_the_command(
-    server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("words", ["--url {url} list", "list --url {url}", "--url http://127.0.0.1:1 list --url {url}"])
+def test_the_address_goes_before_the_verb_or_behind_it(
+    words: str, server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEMONBUS_URL", "http://127.0.0.1:1")
     server.replies[ALL] = Reply({"data": []})
-    assert lemonbus("--url", server.url, "list")[0] == 0
-    assert lemonbus("--url", "http://127.0.0.1:1", "list", "--url", server.url)[0] == 0
-    assert lemonbus("--url", server.url, "version")[0] == 0
+    assert lemonbus(*words.format(url=server.url).split())[0] == 0
+    server.replies["GET", "/v1/system-info"] = Reply({"recipes": {}})
+    assert lemonbus(*words.replace("list", "backends list").format(url=server.url).split())[0] == 0
+    assert lemonbus("backends", "--url", server.url, "list")[0] == 0
+
+
+def test_only_serve_refuses_an_address(lemonbus: Ends) -> None:
+    code, _, err = lemonbus("--url", "http://127.0.0.1:1", "serve")
+    assert code == 2
+    assert "serve starts a server and speaks to none: leave out --url." in err
+    assert lemonbus("--url", "http://127.0.0.1:1", "version")[0] == 0
 
 
 def test_address_and_key_come_from_the_configuration(
