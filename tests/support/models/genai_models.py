@@ -3,6 +3,7 @@
 ============== ===================================================================================
 tiny-oga       says ``GENAI_TEXT`` and stops, whatever it is asked
 tiny-oga-loop  ``GENAI_TEXT`` over and over: ends by ``max_tokens``, by its context, or by being stopped
+tiny-oga-context says tokens that depend on all tokens before them, and goes on as the one above
 tiny-oga-plain tiny-oga without a chat template, and with a token before every text
 ============== ===================================================================================
 """
@@ -44,6 +45,7 @@ _SCRIPTED_MODELS: Final = {
     for scripted in (
         ScriptedGenaiModel("tiny-oga", _WORDS, context=CONTEXT),
         ScriptedGenaiModel("tiny-oga-loop", _WORDS, endless=True, context=16_384, feed_forward=2048),
+        ScriptedGenaiModel("tiny-oga-context", _WORDS, endless=True, context=16_384, feed_forward=2048, attention=3.0),
         ScriptedGenaiModel("tiny-oga-plain", _WORDS, template="", begins=True, context=CONTEXT),
     )
 }

@@ -41,6 +41,8 @@ class ScriptedGenaiModel:
     template: str = TEMPLATE
     context: int = 4096
     feed_forward: int = 64
+    attention: float = 0.002
+    """How much the tokens before count: with 1 and more the next token depends on all of them."""
     seed: int = 11
 
 
@@ -143,6 +145,7 @@ def _layer(graph: _Graph, layer: int, flow: str, scripted: ScriptedGenaiModel, n
         return graph.do("MatMul", [flow, graph.put(f"{layer}.{part}", weight)], f"{layer}.{part}.out")
 
     faint = 0.002
+    attention = scripted.attention
     normal = _normal(graph, flow, f"{layer}.in")
     sizes = {"query": WIDTH, "key": KV_HEADS * HEAD, "value": KV_HEADS * HEAD}
     taken = [times(normal, part, size, 0.1) for part, size in sizes.items()]
@@ -159,7 +162,7 @@ def _layer(graph: _Graph, layer: int, flow: str, scripted: ScriptedGenaiModel, n
             do_rotary=1,
         )
     )
-    flow = graph.do("Add", [flow, times(f"{layer}.seen", "attended", WIDTH, faint)], f"{layer}.between")
+    flow = graph.do("Add", [flow, times(f"{layer}.seen", "attended", WIDTH, attention)], f"{layer}.between")
     wide = graph.do(
         "Sigmoid", [times(_normal(graph, flow, f"{layer}.mid"), "up", scripted.feed_forward, 0.1)], f"{layer}.wide"
     )

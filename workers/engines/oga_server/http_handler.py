@@ -1,11 +1,11 @@
-"""HTTP in front of one OGA model: what it says of itself, and answers that end when nobody listens any more."""
+"""HTTP for one OGA model: `/props` and `/slots`, and answers that end when their client hangs up."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from workers.engines.http_errors import EngineHttpError
 from workers.engines.http_server import EngineHttpHandler, EngineHttpServer, not_found_error
@@ -25,8 +25,8 @@ class OgaHttpServer(EngineHttpServer):
         self._numbers = itertools.count(1)
         super().__init__(address, OgaHttpHandler, alias, key)
 
-    def form(self, chat: bool) -> ResponseWriter:
-        """Return how the next answer is written."""
+    def response_writer(self, chat: bool) -> ResponseWriter:
+        """Return the writer of the next answer."""
         number = f"{os.getpid():x}-{next(self._numbers)}"
         return ResponseWriter(chat, self.alias, number, int(time.time()), self.model.build)
 
@@ -56,7 +56,7 @@ class OgaHttpHandler(EngineHttpHandler):
         OgaCompletion(self, oga_request.parse_request(body, chat), chat).answer()
 
     def failure(self, problem: Exception) -> EngineHttpError:
-        """Return what a client is told of an error of the library's."""
+        """Return an error of the library as its client sees it."""
         said = (str(problem).splitlines() or [""])[0][:300]
         return EngineHttpError(f"ONNX Runtime GenAI failed: {said}", 500, "server_error")
 
@@ -70,8 +70,15 @@ class OgaHttpHandler(EngineHttpHandler):
         self.end_headers()
 
     def send(self, data: bytes) -> None:
-        """Send a part of a stream; nothing is its end."""
+        """Send a part of a stream; an empty part ends it."""
         self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+
+class _WholeAnswer(NamedTuple):
+    """The parts of an answer that is sent at its end."""
+
+    texts: list[str]
+    logprobs: Logprobs
 
 
 class OgaCompletion:
@@ -80,8 +87,8 @@ class OgaCompletion:
     def __init__(self, handler: OgaHttpHandler, request: OgaRequest, chat: bool) -> None:
         """Nothing is sent yet."""
         self._handler, self._request = handler, request
-        self._form = handler.server.form(chat)
-        self._stop_words = StopWordFilter(request.stops)
+        self._writer = handler.server.response_writer(chat)
+        self._stop_words = StopWordFilter(request.stop_words)
         self._streams = bool(request.stream)
         self._begun = False
 
@@ -100,48 +107,58 @@ class OgaCompletion:
                 self._handler.send(error_event(self._handler.failure(problem).body))
                 self._handler.send(b"")
 
-    def _generate(self, generation: OgaGeneration, size: int) -> None:
+    def _generate(self, generation: OgaGeneration, prompt_tokens: int) -> None:
+        try:
+            self._send_answer(generation, prompt_tokens)
+        except OSError:  # the client's connection; the model is as good as before
+            generation.end()
+            raise
+        generation.end()
+
+    def _send_answer(self, generation: OgaGeneration, prompt_tokens: int) -> None:
         began = time.perf_counter()
-        for processed in generation.read():
+        for done in generation.prefill():
             self._check_client()
             if self._streams and self._request.return_progress:
-                self._show(self._form.progress(size, processed, round((time.perf_counter() - began) * 1000)))
-        read = time.perf_counter()
-        said: list[str] = []
-        likely: Logprobs = []
-        for piece in generation.speak():
+                milliseconds = round((time.perf_counter() - began) * 1000)
+                self._send(self._writer.progress(prompt_tokens, generation.reused, done, milliseconds))
+        prefilled = time.perf_counter()
+        whole = _WholeAnswer([], [])
+        for piece in generation.generate():
             self._check_client()
-            self._say(self._stop_words.feed(piece), generation, said, likely)
+            self._add(self._stop_words.feed(piece), generation, whole)
             if self._stop_words.found:
                 break
         reason = "stop" if self._stop_words.found else generation.reason
-        self._say(self._stop_words.rest(), generation, said, likely)
-        cost = GenerationCost(size, generation.count, read - began, time.perf_counter() - read)
+        self._add(self._stop_words.rest(), generation, whole)
+        cost = GenerationCost(
+            prompt_tokens, generation.reused, generation.count, prefilled - began, time.perf_counter() - prefilled
+        )
         if self._streams:
-            self._show(self._form.ending(reason, cost, self._request.usage))
+            self._send(self._writer.ending(reason, cost, self._request.wants_usage))
             self._handler.send(b"")
         else:
-            asked = self._request.likely is not None
-            self._handler.answer(self._form.whole("".join(said), reason, cost, likely if asked else None))
+            logprobs = whole.logprobs if self._request.logprob_count is not None else None
+            self._handler.answer(self._writer.whole("".join(whole.texts), reason, cost, logprobs))
 
     def _check_client(self) -> None:
         if self._handler.client_disconnected():
             raise BrokenPipeError
 
-    def _say(self, text: str, generation: OgaGeneration, said: list[str], likely: Logprobs) -> None:
-        """Show a text, or keep it for the whole answer; with it go the probabilities of all tokens since the last one."""
+    def _add(self, text: str, generation: OgaGeneration, whole: _WholeAnswer) -> None:
+        """Send a text, or add it to the whole answer, with the log probabilities of all tokens since the last text."""
         if not text:
             return
-        told = generation.likely()
+        logprobs = generation.take_logprobs()
         if self._streams:
-            self._show(self._form.piece(text, told))
+            self._send(self._writer.piece(text, logprobs))
         else:
-            said.append(text)
-            likely += told or []
+            whole.texts.append(text)
+            whole.logprobs.extend(logprobs or [])
 
-    def _show(self, events: bytes) -> None:
+    def _send(self, events: bytes) -> None:
         if not self._begun:
             self._begun = True
             self._handler.begin_stream()
-            events = self._form.opening() + events
+            events = self._writer.opening() + events
         self._handler.send(events)

@@ -1,4 +1,4 @@
-"""Log probabilities of a token and of the likeliest beside it, as llama-server tells them. Pure."""
+"""Log probabilities of a token and of the most likely alternatives, as llama-server writes them. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 
-def token_logprobs(scores: Any, token: int, beside: int, text_of: Callable[[int], str]) -> dict[str, Any]:
-    """Return what is told of a token that was chosen by these scores (of the whole vocabulary, before sampling)."""
+def token_logprobs(scores: Any, token: int, top: int, text_of: Callable[[int], str]) -> dict[str, Any]:
+    """Return the entry of a token; ``scores`` are those of the whole vocabulary before sampling."""
     row = np.asarray(scores, dtype=np.float64).reshape(-1, scores.shape[-1])[-1]
     highest = row.max()
     logs = row - highest - np.log(np.exp(row - highest).sum())
-    best: Any = np.argpartition(-logs, min(beside, len(logs) - 1))[:beside] if beside else []
+    best: Any = np.argpartition(-logs, min(top, len(logs) - 1))[:top] if top else []
     ranked = sorted((int(each) for each in best), key=lambda each: -logs[each])
     return {
         **_token_entry(logs, token, text_of),

@@ -13,6 +13,8 @@ from workers.engines.http_errors import EngineHttpError
 NO_LIMIT: Final = 2**31
 MAX_STOP_WORDS: Final = 64
 MAX_TOP_LOGPROBS: Final = 128
+MAX_PENALTY: Final = 100
+"""OpenAI's clients send -2 to 2; llama-server takes any."""
 
 
 class StreamOptions(msgspec.Struct):
@@ -43,6 +45,9 @@ class OgaRequest(msgspec.Struct):
     top_p: float | None = None
     top_k: int | None = None
     repeat_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    cache_prompt: bool | None = None
     do_sample: bool | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
@@ -58,30 +63,30 @@ class OgaRequest(msgspec.Struct):
     json_schema: dict[str, Any] | None = None
 
     @property
-    def most(self) -> int:
+    def max_answer_tokens(self) -> int:
         """How many tokens the answer may have; a negative limit is none, as llama-server has it."""
         said = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         limit = next((each for each in said if each is not None), -1)
         return min(limit, NO_LIMIT) if limit >= 0 else NO_LIMIT
 
     @property
-    def stops(self) -> list[str]:
+    def stop_words(self) -> list[str]:
         """The words that end the answer and are not shown."""
         return [word for word in ([self.stop] if isinstance(self.stop, str) else self.stop or []) if word]
 
     @property
-    def likely(self) -> int | None:
+    def logprob_count(self) -> int | None:
         """How many of the likeliest tokens are told beside each token; None: no probability is told at all."""
-        said = max(self.top_logprobs or 0, self.n_probs or 0, int(self.logprobs or 0) if self.counts else 0)
+        said = max(self.top_logprobs or 0, self.n_probs or 0, int(self.logprobs or 0) if self.logprobs_is_number else 0)
         return min(said, MAX_TOP_LOGPROBS) if said or self.logprobs else None
 
     @property
-    def counts(self) -> bool:
+    def logprobs_is_number(self) -> bool:
         """Whether ``logprobs`` is a number, as in completions."""
         return not isinstance(self.logprobs, bool)
 
     @property
-    def usage(self) -> bool:
+    def wants_usage(self) -> bool:
         """Whether a stream ends with what it cost."""
         return self.stream_options is not None and self.stream_options.include_usage
 
@@ -113,9 +118,13 @@ def _check_numbers(request: OgaRequest) -> None:
         value = getattr(request, name)
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise EngineHttpError(f"`{name}` must be a number from 0")
+    for name in ("presence_penalty", "frequency_penalty"):
+        value = getattr(request, name)
+        if value is not None and not -MAX_PENALTY <= value <= MAX_PENALTY:
+            raise EngineHttpError(f"`{name}` must be a number from -{MAX_PENALTY} to {MAX_PENALTY}")
     if request.repeat_penalty == 0:
         raise EngineHttpError("`repeat_penalty` must be more than 0")
-    if len(request.stops) > MAX_STOP_WORDS:
+    if len(request.stop_words) > MAX_STOP_WORDS:
         raise EngineHttpError(f"`stop` must have at most {MAX_STOP_WORDS} words")
 
 

@@ -16,15 +16,15 @@ class StopWordFilter:
         """The word that ended the answer."""
 
     def feed(self, piece: str) -> str:
-        """Take the next piece; return what may be shown. After :attr:`found` nothing more may come."""
+        """Take the next piece; return what may be sent. After :attr:`found` nothing more may come."""
         if not self._words:
             return piece
         text = self._held + piece
-        hits = [(place, word) for word in self._words if (place := text.find(word)) >= 0]
+        hits = [(index, word) for word in self._words if (index := text.find(word)) >= 0]
         if hits:
-            place, self.found = min(hits)
+            index, self.found = min(hits)
             self._held = ""
-            return text[:place]
+            return text[:index]
         keep = max(_overlap(text, word) for word in self._words)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
@@ -36,6 +36,6 @@ class StopWordFilter:
 
 
 def _overlap(text: str, word: str) -> int:
-    """Return how many letters at the end of a text may begin a word."""
+    """Return how many characters at the end of a text may begin a word."""
     longest = min(len(text), len(word) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(word[:size])), 0)
