@@ -62,6 +62,12 @@ def error_body(failure: Failure, label: str, *, detail: bool = False) -> bytes:
     return msgspec.json.encode({"status": "error", "message": failure.message, "error": error})
 
 
+def late_error_body(failure: Failure, label: str) -> bytes:
+    """Return the JSON body of an error after headers that said 200: it tells the status that it would have had."""
+    error = {**error_object(failure, label), "status_code": failure.http_status}
+    return msgspec.json.encode({"status": "error", "message": failure.message, "error": error})
+
+
 def stream_error(failure: Failure, label: str) -> bytes:
     """Return the JSON of an error inside a stream, with the number of tokens that were sent before it."""
     return msgspec.json.encode({"error": {**error_object(failure, label), "tokens_sent": failure.tokens_sent}})

@@ -6,6 +6,7 @@ failure arrives as :class:`~protocol.failures.LemonbusError`; let it pass, ``fau
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -37,7 +38,7 @@ def complete(session: SupervisorSession, env: Environ, request: InferenceRequest
     Raises ``LemonbusError`` for everything else that can come of it.
     """
     with AnswerStream(session, env, request) as answer:
-        return WholeAnswer(answer.rest(), answer.model, answer.outcome)
+        return answer.whole()
 
 
 def stream(session: SupervisorSession, env: Environ, request: InferenceRequest) -> AnswerStream:
@@ -100,14 +101,26 @@ class AnswerStream:
         """Wait for the first piece, the end, or ``settings.header_silence`` seconds."""
         self._first = self._next(self._session.settings.header_silence) or b""
 
-    def rest(self) -> bytes:
-        """Wait for the end without handing anything on before it, so that it can be retried up to there."""
+    def ended(self, seconds: float | None = None) -> bool:
+        """Wait for the end, ``seconds`` at most; return whether it has come.
+
+        Nothing is handed on before it, so that the request can be retried up to there.
+        """
         exchange = self._exchange
+        end = None if seconds is None else time.monotonic() + seconds
         while not exchange.over:
-            exchange.waker.wait(None)
-        if exchange.failure is not None:
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            exchange.waker.wait(left)
+        return True
+
+    def whole(self) -> WholeAnswer:
+        """Wait for the end and return the answer; raises ``LemonbusError`` for everything else that can come of it."""
+        self.ended()
+        if self._exchange.failure is not None:
             raise self._failure_to_raise().raised()
-        return self._first + exchange.inbox.take()
+        return WholeAnswer(self._exchange.inbox.take(), self.model, self.outcome)
 
     def _next(self, seconds: float | None) -> bytes | None:
         exchange = self._exchange

@@ -125,6 +125,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How long a worker waits for a gateway's subscription before it returns a request."""
     header_silence: Seconds = 5.0
     """After this long without an event a stream's headers are sent, then a comment every so often."""
+    answer_silence: Seconds = 30.0
+    """After this long the headers of a recording's or picture's answer are sent, then whitespace every ``header_silence``."""
     backoff_first: Seconds = 1.0
     """Wait after a model's first failed load; doubles with each further one."""
     backoff_most: Seconds = 60.0

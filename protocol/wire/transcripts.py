@@ -52,12 +52,12 @@ AUTO: Final = "auto"
 """The language that is found out by listening."""
 
 
-def language_code(body: str) -> str:
+def language_code(language: str) -> str:
     """Return the code of a language that is given by name or code, which may name a region too (``en-US``).
 
     :data:`AUTO` is one; empty for a language that whisper models do not know.
     """
-    name = body.strip().lower()
+    name = language.strip().lower()
     return AUTO if name == AUTO else _CODES.get(name) or _CODES.get(name.replace("_", "-").partition("-")[0], "")
 
 

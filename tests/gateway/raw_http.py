@@ -14,7 +14,8 @@ def request(method: str, path: str, body: Any, **headers: str) -> bytes:
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
     if data or method == "POST":
-        lines += [f"Content-Length: {len(data)}", "Content-Type: application/json"]
+        lines.append(f"Content-Length: {len(data)}")
+        headers = {"Content_Type": "application/json", **headers}
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in {"Connection": "close", **headers}.items()]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 

@@ -18,8 +18,9 @@ from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.bus.session import SupervisorSession
 from gateway.http import bodies
 from gateway.http.request_context import request_context
-from gateway.requests import inference
-from gateway.requests.inference import InferenceRequest
+from gateway.requests import late_answer
+from gateway.requests.inference import InferenceRequest, WholeAnswer
+from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure, invalid
 from protocol.wire import form_data, transcripts
 from protocol.wire.decoding import DECODE_ERRORS
@@ -34,6 +35,8 @@ MAX_FIELD_BYTES: Final = 4_096
 """Bytes of a field that only the engine may know."""
 _FILE: Final = "file"
 _ANSWER_FIELDS: Final = frozenset({"response_format", "stream", "timestamp_granularities", "timestamp_granularities[]"})
+_PADDINGS: Final = {"vtt": (b"NOTE still working\n\n", b"WEBVTT\n\n")}
+"""Format → what may stand before an answer in it, and what it must begin with: WebVTT has comments, and no blank beginning."""
 _decode: Final = msgspec.json.Decoder(Transcript).decode
 
 
@@ -146,29 +149,37 @@ class TranscriptionsResource:
         form = parse_form(bodies.read_form(req, self._session.settings.body_limit), self.endpoint)
         context = request_context(req.env)
         context.model = form.model
-        body = form_data.encode(form.parts)
-        answer = inference.complete(
-            self._session, req.env, InferenceRequest(self.endpoint, form.model, body, context.label)
-        )
-        context.model = answer.model
-        try:
-            transcript = _decode(answer.body)
-        except DECODE_ERRORS as problem:
-            message = "the engine's transcript was not understood"
-            raise Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised() from None
-        if transcript.text and not transcript.segments and form.response_format in transcripts.TIMED_FORMATS:
-            message = f"{answer.model} does not tell when anything was said: `response_format` can be json or text"
-            raise Failure(Code.UNSUPPORTED, message, model=answer.model, param="response_format").raised()
-        if form.response_format in transcripts.TEXT_FORMATS:
-            resp.content_type, write = transcripts.TEXT_FORMATS[form.response_format]
-            resp.data = write(transcript).encode()
-            return
-        resp.content_type = falcon.MEDIA_JSON
-        verbose = form.response_format == "verbose_json"
-        said = (
-            transcripts.as_verbose_json(transcript, form.granularities) if verbose else transcripts.as_json(transcript)
-        )
-        resp.data = msgspec.json.encode(said)
+        request = InferenceRequest(self.endpoint, form.model, form_data.encode(form.parts), context.label)
+        late_answer.respond(self._session, req, resp, request, _format(form))
+
+
+def _format(form: TranscriptionForm) -> AnswerFormat:
+    """Return how the transcript is written; raises nothing before there is one."""
+    if form.response_format not in transcripts.TEXT_FORMATS:
+        return AnswerFormat(falcon.MEDIA_JSON, lambda answer: _json(form, _transcript(form, answer)))
+    kind, write = transcripts.TEXT_FORMATS[form.response_format]
+    padding, opening = _PADDINGS.get(form.response_format, (b"\n", b""))
+    return AnswerFormat(kind, lambda answer: write(_transcript(form, answer)).encode(), padding, opening)
+
+
+def _transcript(form: TranscriptionForm, answer: WholeAnswer) -> Transcript:
+    """Return the transcript; raises ``backend_error``, or ``unsupported_operation`` where times were asked for in vain."""
+    try:
+        transcript = _decode(answer.body)
+    except DECODE_ERRORS as problem:
+        message = "the engine's transcript was not understood"
+        raise Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised() from None
+    if transcript.text and not transcript.segments and form.response_format in transcripts.TIMED_FORMATS:
+        message = f"{answer.model} does not tell when anything was said: `response_format` can be json or text"
+        raise Failure(Code.UNSUPPORTED, message, model=answer.model, param="response_format").raised()
+    return transcript
+
+
+def _json(form: TranscriptionForm, transcript: Transcript) -> bytes:
+    verbose = form.response_format == "verbose_json"
+    return msgspec.json.encode(
+        transcripts.as_verbose_json(transcript, form.granularities) if verbose else transcripts.as_json(transcript)
+    )
 
 
 class TranslationsResource(TranscriptionsResource):

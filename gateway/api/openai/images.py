@@ -7,6 +7,7 @@ as one JSON object (``protocol/wire/form_data.py`` has the field's name), the pi
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import falcon
@@ -18,8 +19,9 @@ from gateway.api.openai.image_size import JPEG, PNG, image_size
 from gateway.bus.session import SupervisorSession
 from gateway.http import bodies
 from gateway.http.request_context import request_context
-from gateway.requests import inference
-from gateway.requests.inference import InferenceRequest
+from gateway.requests import late_answer
+from gateway.requests.inference import InferenceRequest, WholeAnswer
+from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure, invalid
 from protocol.wire import form_data
 from protocol.wire.decoding import DECODE_ERRORS
@@ -150,16 +152,19 @@ def answer(
     """Ask the house and make ``resp`` its answer."""
     context = request_context(req.env)
     context.model = request.model or ""
-    whole = inference.complete(session, req.env, InferenceRequest(endpoint, context.model, body, context.label))
-    context.model = whole.model
-    if _IMAGE_KEY not in whole.body:
-        raise Failure(Code.BACKEND_ERROR, "the engine drew no picture", model=whole.model).raised()
-    resp.content_type = falcon.MEDIA_JSON
+    inference_request = InferenceRequest(endpoint, context.model, body, context.label)
+    write = partial(_written, seed=seed)
+    late_answer.respond(session, req, resp, inference_request, AnswerFormat(falcon.MEDIA_JSON, write))
+
+
+def _written(answer: WholeAnswer, seed: int) -> bytes:
+    if _IMAGE_KEY not in answer.body:
+        raise Failure(Code.BACKEND_ERROR, "the engine drew no picture", model=answer.model).raised()
     try:
-        resp.data = with_seeds_and_size(whole.body, seed)
+        return with_seeds_and_size(answer.body, seed)
     except (ValueError, *DECODE_ERRORS) as problem:
         message = "the engine's pictures were not understood"
-        raise Failure(Code.BACKEND_ERROR, message, model=whole.model, detail=str(problem)).raised() from None
+        raise Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised() from None
 
 
 def split_form(parts: list[FormPart]) -> tuple[dict[str, Any], list[FormPart]]:

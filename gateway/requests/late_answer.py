@@ -1,0 +1,111 @@
+"""A whole answer that may take minutes: headers and whitespace go ahead of it, so that no client or proxy gives up on it.
+
+A client that gives up asks again, and the engine begins the same recording anew.  Once its headers are out, an answer
+has status 200 whatever comes: an error is told in its body where that is JSON; any other body is cut off, which HTTP
+tells apart from one that ended.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import falcon
+
+from gateway.bus.session import SupervisorSession
+from gateway.http import error_responses
+from gateway.http.request_context import RequestContext, request_context
+from gateway.requests.inference import AnswerStream, InferenceRequest, WholeAnswer
+from protocol.failures import Code, Failure, LemonbusError
+
+_CLIENT_GONE: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
+"""Failures after which there is no client to write to."""
+
+
+class AnswerFormat(NamedTuple):
+    """How an answer is written, and what may stand before it without changing what it means."""
+
+    content_type: str
+    write: Callable[[WholeAnswer], bytes]
+    """Raises ``LemonbusError`` for an answer that cannot be written so."""
+    padding: bytes = b" "
+    opening: bytes = b""
+    """What it begins with in any case, if nothing else may stand before that."""
+
+    @property
+    def is_json(self) -> bool:
+        """Whether an error can be told in its place."""
+        return self.content_type == falcon.MEDIA_JSON
+
+
+class LateAnswer:
+    """``resp.stream``: padding until the answer is there, then the answer, or the error."""
+
+    def __init__(self, answer: AnswerStream, context: RequestContext, form: AnswerFormat, silence: float) -> None:
+        """Pad every ``silence`` seconds."""
+        self._answer, self._context, self._form, self._silence = answer, context, form, silence
+        self._begun = self._over = False
+
+    def __iter__(self) -> LateAnswer:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._over:
+            raise StopIteration
+        if not self._begun:
+            self._begun = True
+            return self._form.opening or self._form.padding
+        try:
+            if not self._answer.ended(self._silence):
+                return self._form.padding
+            written = self._form.write(self._answer.whole())
+        except LemonbusError as problem:
+            return self._failed(problem.failure)
+        return self._end(written.removeprefix(self._form.opening))
+
+    def _failed(self, failure: Failure) -> bytes:
+        self._context.failure = failure
+        self._context.close_after()
+        if failure.code in _CLIENT_GONE or not self._form.is_json:
+            raise ConnectionResetError(errno.ECONNRESET, failure.message)
+        return self._end(error_responses.late_error_body(failure, self._context.label))
+
+    def _end(self, last: bytes) -> bytes:
+        self._over = self._context.last = True
+        self._context.model = self._answer.model
+        return last
+
+    def close(self) -> None:
+        """Stop the engine if it still works on it. gunicorn calls this however the response ended."""
+        self._context.model = self._answer.model
+        self._answer.close()
+
+
+def respond(
+    session: SupervisorSession,
+    req: falcon.Request,
+    resp: falcon.Response,
+    request: InferenceRequest,
+    form: AnswerFormat,
+) -> None:
+    """Ask, and make ``resp`` the answer: whole if it is there within ``settings.answer_silence`` seconds, else late.
+
+    Raises ``LemonbusError`` for what goes wrong until then, so that it gets its own HTTP status.
+    """
+    context = request_context(req.env)
+    answer = AnswerStream(session, req.env, request)
+    late = False
+    try:
+        late = not answer.ended(session.settings.answer_silence)
+        resp.content_type = form.content_type
+        if late:
+            resp.stream = LateAnswer(answer, context, form, session.settings.header_silence)
+            resp.set_header("X-Accel-Buffering", "no")
+        else:
+            whole = answer.whole()
+            context.model = whole.model
+            resp.data = form.write(whole)
+    finally:
+        if not late:
+            answer.close()
