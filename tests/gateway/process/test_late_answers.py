@@ -13,7 +13,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.events import EventKind
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
-from protocol.wire.transcripts import TranscriptSegment, Transcript
+from protocol.wire.transcripts import Transcript, TranscriptSegment
 from tests.gateway.fake_worker import ReceivedAsk
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.raw_http import parsed, read_to_end, read_until, request

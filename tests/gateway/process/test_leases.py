@@ -86,6 +86,7 @@ def leasing_worker(harness: GatewayHarness) -> Iterator[LeasingWorker]:
     settled(harness)
     yield leasing_worker
     leasing_worker.end(5)
+    settled(harness)  # or the next test's request would take the lease
 
 
 @pytest.fixture
@@ -95,6 +96,7 @@ def unleased_worker(harness: GatewayHarness) -> Iterator[LeasingWorker]:
     settled(harness)
     yield unleased_worker
     unleased_worker.end(6)
+    settled(harness)
 
 
 def cancelled(harness: GatewayHarness) -> list[int]:
