@@ -73,7 +73,9 @@ def main() -> int:
     for warning in given.warnings:
         log.warning("configuration", problem=warning)
     defaults = sampling_defaults.SamplingDefaultsStore(
-        Path(settings.state_dir) / sampling_defaults.FILE, supervisor.models.problems.append
+        Path(settings.state_dir) / sampling_defaults.FILE,
+        supervisor.models.problems.append,
+        supervisor.state_writer.finish,
     )
     known = inventory.BackendInventory(settings)
     for wrong in known.releases.problems:
@@ -107,6 +109,7 @@ def main() -> int:
     loop.run()
     log.info("stopped")
     logs.set_sink(None)
+    supervisor.state_writer.close()
     supervisor.bus.close()
     runtime.release()
     return closing.exit_code

@@ -50,7 +50,7 @@ ONLY_IN = {
     "av": ("workers/engines/",),
     "PIL": ("workers/",),
     "multipart": ("protocol/wire/form_data.py",),
-    "threading": ("gateway/cli/", "workers/jobs/", "workers/engines/"),
+    "threading": ("supervisor/runtime/state_writer.py", "gateway/cli/", "workers/jobs/", "workers/engines/"),
 }
 """Each library has its place; nowhere else."""
 

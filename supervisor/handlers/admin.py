@@ -24,8 +24,8 @@ def list_models(supervisor: Supervisor, peer: str, call: admin.ListModels, _payl
 
 def get_model(supervisor: Supervisor, peer: str, call: admin.GetModel, _payload: bytes) -> None:
     """Answer with one entry."""
-    name = supervisor.models.resolve(call.name).name
-    supervisor.answer(peer, call.number, _with_loaded_state(supervisor, supervisor.models.entry(name)))
+    entry = supervisor.models.entry(supervisor.models.resolve(call.name))
+    supervisor.answer(peer, call.number, _with_loaded_state(supervisor, entry))
 
 
 def _with_loaded_state(supervisor: Supervisor, entry: admin.ModelEntry) -> admin.ModelEntry:

@@ -168,7 +168,7 @@ class Deletions:
         else:
             log.info("deleted", model=name, files=deletion.files, kept_for=deletion.kept_for)
         told = failure or Deleted(name, deletion.files, deletion.kept_for)
-        jobs.reply(supervisor, deletion.peer, deletion.number, told)
+        jobs.reply(supervisor, deletion.peer, deletion.number, told, when_written=True)
 
 
 class _Deletion:

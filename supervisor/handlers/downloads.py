@@ -47,7 +47,7 @@ def fetch(
     if len(supervisor.downloads.running()) >= MAX_DOWNLOADS:
         said = f"{MAX_DOWNLOADS} models are being downloaded already"
         raise Failure(Code.OVERLOADED, said, model=model, retry_after=10.0).raised()
-    sources = pending.sources if pending else supervisor.models.sources(model)
+    sources = pending.sources if pending else supervisor.models.resolve(model).sources
     order = StartPull(model, sources, supervisor.settings.cache_dir, list(present))
     job, child = jobs.start(supervisor, MODULE, _job_ended, order)
     download = supervisor.downloads.begin(job, model, sources, waiter, pending)
@@ -134,7 +134,7 @@ def _report_outcome(supervisor: Supervisor, download: RunningDownload, outcome: 
     else:
         log.info("download complete", model=download.model)
     for waiter in download.waiters:
-        jobs.reply(supervisor, waiter.peer, waiter.number, outcome)
+        jobs.reply(supervisor, waiter.peer, waiter.number, outcome, when_written=True)
 
 
 def _load_downloaded(supervisor: Supervisor, model: str, outcome: Pulled | Failure) -> None:

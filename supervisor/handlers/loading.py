@@ -105,7 +105,7 @@ def _save_options(
     if failure is not None:
         supervisor.refuse(peer, number, failure)
     elif isinstance(result, Loaded):
-        supervisor.answer(peer, number, result)
+        supervisor.answer_when_written(peer, number, result)
 
 
 def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload: bytes) -> None:

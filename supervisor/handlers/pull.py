@@ -25,11 +25,11 @@ def pull_model(supervisor: Supervisor, peer: str, call: PullModel, _payload: byt
     if call.registration is not None:
         _register(supervisor, waiter, entry_from_registration(call.model, call.registration))
     elif not downloads.join(supervisor, call.model, waiter):
-        name = supervisor.models.resolve(call.model).name
-        if supervisor.models.downloaded(name):
-            supervisor.answer(peer, call.number, Pulled(name))
+        entry = supervisor.models.resolve(call.model)
+        if supervisor.models.downloaded(entry):
+            supervisor.answer(peer, call.number, Pulled(entry.name))
         else:
-            downloads.fetch(supervisor, name, waiter)
+            downloads.fetch(supervisor, entry.name, waiter)
 
 
 def _register(supervisor: Supervisor, waiter: DownloadWaiter, entry: CatalogueEntry) -> None:

@@ -23,7 +23,11 @@ MAX_NAMES: Final = 1024
 
 
 def resolve_target(
-    supervisor: Supervisor, name: str, options: Mapping[str, OptionValue] | None = None, *, afresh: bool = False
+    supervisor: Supervisor,
+    model: str | CatalogueEntry,
+    options: Mapping[str, OptionValue] | None = None,
+    *,
+    afresh: bool = False,
 ) -> ModelTarget:
     """Return what a model's name comes to; raises ``model_not_found``, and what is wrong with the options.
 
@@ -31,12 +35,12 @@ def resolve_target(
 
     ``afresh``: see :meth:`supervisor.models.registry.ModelRegistry.spec`.
     """
-    entry = supervisor.models.resolve(name)
+    entry = supervisor.models.resolve(model) if isinstance(model, str) else model
     scheduled = supervisor.scheduler.models.get(entry.name)
     if scheduled and (scheduled.process or scheduled.wanted) and scheduled.spec and not options and not afresh:
         return ModelTarget(entry.name, scheduled.type, scheduled.spec)
-    found = supervisor.models.located(entry.name)
-    spec = supervisor.models.spec(entry.name, options or {}, afresh=afresh, found=found or files.expected_files(entry))
+    found = supervisor.models.located(entry)
+    spec = supervisor.models.spec(entry, options or {}, afresh=afresh, found=found or files.expected_files(entry))
     if found is None:
         supervisor.models.precheck(spec)
         return ModelTarget(entry.name, entry.type.value, None)
@@ -62,18 +66,19 @@ def _target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
         return _last_used_target(supervisor, message.endpoint)
     scheduled = supervisor.scheduler.models.get(supervisor.running_names.get(message.model, ""))
     if scheduled and scheduled.process and scheduled.process.serves and scheduled.spec:
-        model: CatalogueEntry | ModelSpec = scheduled.spec
+        known: CatalogueEntry | ModelSpec = scheduled.spec
         target = ModelTarget(scheduled.name, scheduled.type, scheduled.spec)
     else:
-        model = supervisor.models.resolve(message.model)
+        known = model = supervisor.models.resolve(message.model)
         if model.recipe in DESCRIPTORS:
             backend_class(model.recipe)  # before anything is downloaded that cannot be run
-        target = resolve_target(supervisor, message.model)
+        target = resolve_target(supervisor, model)
         if len(supervisor.running_names) >= MAX_NAMES:
             supervisor.running_names.clear()
         supervisor.running_names[message.model] = target.name
-    if not supervisor.models.serves(model, message.endpoint):
-        supervisor.models.descriptor(target.name)
+    if not supervisor.models.serves(known, message.endpoint):
+        if isinstance(known, CatalogueEntry):
+            supervisor.models.descriptor(known)
         reason = f"Model {target.name} is of type {target.type} and does not serve {message.endpoint}"
         raise Failure(Code.INVALID_REQUEST, reason, model=target.name, param="model").raised()
     return target
@@ -84,7 +89,7 @@ def _last_used_target(supervisor: Supervisor, endpoint: str) -> ModelTarget:
     for name in supervisor.scheduler.used():
         entry = supervisor.models.find(name)
         if entry is not None and supervisor.models.serves(entry, endpoint):
-            return resolve_target(supervisor, entry.name)
+            return resolve_target(supervisor, entry)
     reason = f"No model was named, and none that serves {endpoint} was used yet"
     raise Failure(Code.INVALID_REQUEST, reason, param="model").raised()
 

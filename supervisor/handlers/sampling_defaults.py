@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.peers import SamplingDefaults
 from protocol.models.checkpoints import printable
@@ -24,7 +22,7 @@ from protocol.models.sampling import (
     effective_params,
 )
 from protocol.runtime import logs
-from supervisor.models import state_files
+from supervisor.models.state_files import FinishWrite, StateFile, finish_write
 from supervisor.runtime.supervisor import Handler, Supervisor
 from workers.backends.registry import DESCRIPTORS
 
@@ -36,16 +34,19 @@ log = logs.get_logger()
 class SamplingDefaultsStore:
     """What was set, and the messages about it."""
 
-    def __init__(self, path: Path, report: Callable[[str], None]) -> None:
-        """Read the file. A broken one is moved aside; a wrong value in it costs only itself; ``report`` is told."""
-        self._path = path
+    def __init__(self, path: Path, report: Callable[[str], None], finish: FinishWrite = finish_write) -> None:
+        """Read the file. A broken file is moved aside, a wrong value in it is left out; ``report`` gets a line for each.
+
+        ``finish``: see :class:`supervisor.models.state_files.StateFile`.
+        """
+        self._file = StateFile(path, finish)
         self.values: dict[str, SamplingValue] = {}
         """What was set."""
         try:
-            items = state_files.read_json_object(path)
+            items = self._file.read()
         except ValueError as problem:
             items = {}
-            report(f"{problem}; {state_files.move_broken_file(path)}")
+            report(f"{problem}; {self._file.move_aside()}")
         except OSError as problem:
             items = {}
             report(f"{FILE} cannot be read: {problem.strerror}")
@@ -64,7 +65,7 @@ class SamplingDefaultsStore:
         if values == self.values:
             return False
         try:
-            state_files.replace_file(self._path, msgspec.json.format(msgspec.json.encode(values), indent=2) + b"\n")
+            self._file.replace(values)
         except OSError as problem:
             reason = f"the parameters could not be kept: {problem.strerror}"
             raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
@@ -103,4 +104,4 @@ class SamplingDefaultsStore:
             log.info("generation parameters set", **self.values)
             for worker in supervisor.peers.of("worker"):
                 supervisor.bus.send(worker, SamplingDefaults(self.values))
-        supervisor.answer(peer, call.number, self.report())
+        supervisor.answer_when_written(peer, call.number, self.report())

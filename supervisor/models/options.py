@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import OptionValue
 from protocol.models import checkpoints
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import LoadOption, RecipeDescriptor
-from supervisor.models import state_files
+from supervisor.models.state_files import FinishWrite, StateFile, finish_write
 from workers.backends.client_arguments import check_client_arguments
 from workers.backends.registry import ARGUMENT_CHECKS, DESCRIPTORS
 
@@ -105,32 +103,32 @@ class ModelOptions:
     """``recipe_options.json``: the options that were saved, by the registered name of their model."""
 
     def __init__(
-        self, path: Path, descriptor_of: Callable[[str], RecipeDescriptor], directories: Sequence[str] = ()
+        self,
+        path: Path,
+        descriptor_of: Callable[[str], RecipeDescriptor],
+        directories: Sequence[str] = (),
+        finish: FinishWrite = finish_write,
     ) -> None:
         """Nothing is read yet. ``descriptor_of``: registered name → its recipe's descriptor, or a failure.
 
         ``directories``: see :func:`file_directories`. What is saved came from clients, so their rules are for it too.
         """
-        self._path = path
+        self._file = StateFile(path, finish)
         self._directories = directories
         self._descriptor_of = descriptor_of
-        self._mark: state_files.FileVersion | None = None
         self._items: dict[str, Any] = {}
-        self.problems: list[str] = []
+        self.problems: list[str] = self._file.problems
         """What was wrong in the file; the reader of this list empties it."""
 
     def refresh(self) -> None:
         """Read the file if it was changed. A broken one is moved aside."""
-        mark = state_files.file_version(self._path)
-        if mark == self._mark:
+        if not self._file.changed():
             return
-        self._mark = mark
         try:
-            self._items = state_files.read_json_object(self._path)
+            self._items = self._file.read()
         except ValueError as problem:
             self._items = {}
-            self.problems.append(f"{problem}; {state_files.move_broken_file(self._path)}")
-            self._mark = state_files.file_version(self._path)
+            self.problems.append(f"{problem}; {self._file.move_aside()}")
         except OSError as problem:
             self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
         for name, item in self._items.items():
@@ -174,8 +172,8 @@ class ModelOptions:
 
     def _write(self, model: str, items: dict[str, Any]) -> None:
         try:
-            state_files.replace_file(self._path, msgspec.json.format(msgspec.json.encode(items), indent=2) + b"\n")
+            self._file.replace(items)
         except OSError as problem:
             reason = f"the options could not be saved: {problem.strerror}"
             raise Failure(Code.INTERNAL, reason, model=model, detail=str(problem)).raised() from problem
-        self._items, self._mark = items, state_files.file_version(self._path)
+        self._items = items

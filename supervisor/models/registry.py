@@ -6,6 +6,7 @@ the disk is a few ``stat`` calls.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,6 @@ from typing import Any, Final
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.admin import ModelEntry, OptionValue
-from protocol.messages.model_files import CheckpointSource
 from protocol.models import checkpoints
 from protocol.models.recipes import BackendDescriptor, ModelSpec, RecipeDescriptor
 from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
@@ -21,11 +21,15 @@ from supervisor.models import catalogue, compatibility, files, names, options, u
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.extra_models import ExtraModels
 from supervisor.models.files import ModelFiles
+from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_models import UserModels
 from workers.backends.registry import DESCRIPTORS, backend_class
 
 MAX_ADOPTED: Final = 256
 """Checkpoints that have an entry without being registered; the oldest gives way."""
+_SLOW_REFRESH_S: Final = 0.005
+_REFRESH_PAUSE: Final = 20
+"""After a look at the disk that was slow, none follows for so many times as long."""
 MAX_REPORTED: Final = 1000
 """Problems that are remembered, so that each is told once."""
 
@@ -33,11 +37,14 @@ MAX_REPORTED: Final = 1000
 class ModelRegistry:
     """Names in, entries and specs out."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Read all three kinds once, so that what is wrong is known at the start (``problems``)."""
+    def __init__(self, settings: Settings, finish: FinishWrite = finish_write) -> None:
+        """Read all three kinds once, so that what is wrong is known at the start (``problems``).
+
+        ``finish``: see :class:`supervisor.models.state_files.StateFile`.
+        """
         self._settings = settings
         self._built_in = catalogue.built_in()
-        self._user = UserModels(Path(settings.state_dir) / user_models.FILE)
+        self._user = UserModels(Path(settings.state_dir) / user_models.FILE, finish)
         self.machine = compatibility.default_capacity()
         """What decides which models are shown as runnable."""
         self.deleting: set[str] = set()
@@ -46,11 +53,14 @@ class ModelRegistry:
         self._extra = ExtraModels(settings.extra_models_dir)
         self._file_directories = options.file_directories(settings)
         self.options = options.ModelOptions(
-            Path(settings.state_dir) / options.FILE, self.descriptor, self._file_directories
+            Path(settings.state_dir) / options.FILE, self._descriptor_by_name, self._file_directories, finish
         )
         """The options saved for models, by registered name."""
         self._all: dict[str, CatalogueEntry] = {}
         self._by_checkpoint: dict[str, CatalogueEntry] = {}
+        self._similar: names.SimilarNames | None = None
+        """Made when the first unknown name is asked for after a change."""
+        self._next_refresh = 0.0
         self._reported: set[str] = set()
         self._devices: dict[tuple[str, frozenset[str]], str] = {}
         self.problems: list[str] = []
@@ -61,6 +71,20 @@ class ModelRegistry:
     # what is there
 
     def _refresh(self, starting: bool = False) -> None:
+        """Read again what was changed on the disk, if that was not looked at a moment ago.
+
+        A look is a few ``stat`` calls, one for every folder of the extra models directory.  Where that takes long
+        (thousands of folders, a slow disk), at most a twentieth of the loop's time is spent on it.
+        """
+        began = time.monotonic()
+        if began < self._next_refresh:
+            return
+        self._read_changes(starting)
+        ended = time.monotonic()
+        if ended - began > _SLOW_REFRESH_S:
+            self._next_refresh = ended + _REFRESH_PAUSE * (ended - began)
+
+    def _read_changes(self, starting: bool) -> None:
         changed = self._user.refresh(starting)
         if self._extra.refresh():
             changed = True
@@ -73,6 +97,7 @@ class ModelRegistry:
     def _index(self) -> None:
         self._all = {**self._built_in, **self._user.entries, **self._extra.entries, **self._implicit}
         self._by_checkpoint = names.checkpoints_of(self._all)
+        self._similar = None
 
     def _report(self, problems: list[str]) -> None:
         fresh = [problem for problem in problems if problem not in self._reported]
@@ -100,7 +125,9 @@ class ModelRegistry:
         """Return the entry a name means; raises ``model_not_found`` with the most similar names."""
         found = self.find(name)
         if found is None:
-            raise names.not_found(name, self._all).raised()
+            if self._similar is None:
+                self._similar = names.SimilarNames(self._all)
+            raise names.not_found(name, self._similar).raised()
         self.check_stays(found.name)
         return found
 
@@ -176,9 +203,9 @@ class ModelRegistry:
         shown = [self._shown(entry) for entry in self._all.values()]
         return [entry for entry in shown if show_all or entry.downloaded]
 
-    def entry(self, name: str) -> ModelEntry:
+    def entry(self, model: str | CatalogueEntry) -> ModelEntry:
         """Return one model as the APIs show it; raises ``model_not_found``."""
-        return self._shown(self.resolve(name))
+        return self._shown(self._entry(model))
 
     def _shown(self, entry: CatalogueEntry) -> ModelEntry:
         found = files.locate(entry, self._settings.cache_dir)
@@ -210,17 +237,17 @@ class ModelRegistry:
 
     # loading and downloading
 
-    def located(self, name: str) -> ModelFiles | None:
+    def _entry(self, model: str | CatalogueEntry) -> CatalogueEntry:
+        """Return the entry itself, or the one that a name means: an entry that is at hand is not looked up again."""
+        return self.resolve(model) if isinstance(model, str) else model
+
+    def located(self, model: str | CatalogueEntry) -> ModelFiles | None:
         """Return the files of a model, None if not all of them are there; raises as :meth:`resolve` and ``load_failed``."""
-        return files.locate_for_use(self.resolve(name), self._settings.cache_dir)
+        return files.locate_for_use(self._entry(model), self._settings.cache_dir)
 
-    def downloaded(self, name: str) -> bool:
+    def downloaded(self, model: str | CatalogueEntry) -> bool:
         """Return whether all files of a model are there; raises like :meth:`located`."""
-        return self.located(name) is not None
-
-    def sources(self, name: str) -> list[CheckpointSource]:
-        """Return where the files of a model can be had, in the order to try; raises ``model_not_found``."""
-        return self.resolve(name).sources
+        return self.located(model) is not None
 
     def serves(self, model: str | CatalogueEntry | ModelSpec, endpoint: str) -> bool:
         """Return whether a model of this type and recipe answers an endpoint of the middle language."""
@@ -229,7 +256,12 @@ class ModelRegistry:
         return descriptor is not None and endpoint in descriptor.serves.get(known.type, [])
 
     def spec(
-        self, name: str, asked: Mapping[str, OptionValue], *, afresh: bool = False, found: ModelFiles | None = None
+        self,
+        model: str | CatalogueEntry,
+        asked: Mapping[str, OptionValue],
+        *,
+        afresh: bool = False,
+        found: ModelFiles | None = None,
     ) -> ModelSpec:
         """Return what a worker needs to load a model with the options that were asked for.
 
@@ -239,8 +271,8 @@ class ModelRegistry:
         Raises ``model_not_found``, ``invalid_request`` for an option, ``unsupported_operation`` for the recipe,
         and ``not_loaded`` if the files are looked for and not there.
         """
-        entry = self.resolve(name)
-        descriptor = self.descriptor(entry.name)
+        entry = self._entry(model)
+        descriptor = self.descriptor(entry)
         chosen = {
             **options.defaults(descriptor, self._settings),
             **{key: value for key, value in entry.options.items() if descriptor.option(key)},
@@ -277,9 +309,13 @@ class ModelRegistry:
         found = names.find(name, self._all, self._by_checkpoint)
         return found is not None and found.name == entry.name
 
-    def descriptor(self, name: str) -> RecipeDescriptor:
+    def _descriptor_by_name(self, name: str) -> RecipeDescriptor:
+        """Return the recipe of a registered model, without a look at the disk; raises like :meth:`descriptor`."""
+        return self.descriptor(self._all.get(name) or name)
+
+    def descriptor(self, model: str | CatalogueEntry) -> RecipeDescriptor:
         """Return the recipe of a model; raises ``unsupported_operation`` if it cannot be run here."""
-        entry = self.resolve(name)
+        entry = self._entry(model)
         descriptor = DESCRIPTORS.get(entry.recipe)
         if descriptor is None:
             raise Failure(

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from protocol.runtime import small_files
 from protocol.wire.decoding import DECODE_ERRORS
 
+FinishWrite = Callable[[Path, Path, Callable[[OSError | None], None]], None]
+"""(draft, path, done): completes a write, as :func:`finish_write` does."""
+_drafts: Final = itertools.count()
+
 
 class FileVersion(NamedTuple):
-    """What tells that a file is another one than before."""
+    """Differs between a file and the one that replaced it."""
 
     inode: int
     size: int
@@ -23,7 +29,7 @@ class FileVersion(NamedTuple):
 
 
 def file_version(path: Path) -> FileVersion | None:
-    """Return the mark of a file, or None if there is none."""
+    """Return the version of a file, or None if there is no file."""
     try:
         facts = path.stat()
     except OSError:
@@ -32,23 +38,103 @@ def file_version(path: Path) -> FileVersion | None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file by ``data``: a reader sees the old or the new one, also after a power cut.
+    """Replace a file by ``data``: a reader sees the old or the new content, also after a power cut. Raises OSError."""
+    finish_write(write_draft(path, data), path, lambda _problem: None)
 
-    For that the content has to be on the disk before the name is; the name itself need not be.  So the directory is
-    not synced: the supervisor's loop would wait for the disk once more, so that a power cut, and nothing less, does
-    not bring back what was there a few seconds before.
-    """
+
+def write_draft(path: Path, data: bytes) -> Path:
+    """Write ``data`` beside ``path``, without waiting for the disk; return the draft. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{next(_drafts)}.new")
     try:
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        draft.write_bytes(data)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    return draft
+
+
+def finish_write(draft: Path, path: Path, done: Callable[[OSError | None], None]) -> None:
+    """Wait until the draft is on the disk, give it its name, and call ``done(None)``; raises OSError.
+
+    The content has to be on the disk before the name is.  The name itself need not be: the directory is not synced,
+    so a power cut, and nothing less, may bring back the content of a few seconds before.
+    """
+    try:
+        file = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+    done(None)
+
+
+class StateFile:
+    """One file of the state directory: what is in it, whether it was changed, and how it is replaced.
+
+    ``finish`` completes a write as :func:`finish_write` does, at once or later; ``done`` then gets None or the error.
+    Until then :meth:`read` returns what is being written.
+    """
+
+    def __init__(self, path: Path, finish: FinishWrite = finish_write) -> None:
+        """Nothing is read yet."""
+        self.path = path
+        self._finish = finish
+        self._version: FileVersion | None = None
+        self._unfinished = 0
+        self._content = b""
+        """What was written last, while ``_unfinished``."""
+        self.problems: list[str] = []
+        """Writes that failed after they were begun; the reader of this list empties it."""
+
+    def changed(self) -> bool:
+        """Return whether the file is another one than at the last call or write."""
+        if self._unfinished:
+            return False
+        version = file_version(self.path)
+        if version == self._version:
+            return False
+        self._version = version
+        return True
+
+    @property
+    def modified(self) -> int:
+        """When the file was changed, in Unix seconds; 0 if there is none."""
+        return self._version.modified // 10**9 if self._version else 0
+
+    def read(self) -> dict[str, Any]:
+        """Return the JSON object in the file; raises like :func:`read_json_object`."""
+        return decode_json_object(self.path, self._content) if self._unfinished else read_json_object(self.path)
+
+    def move_aside(self) -> str:
+        """Move the broken file aside; return where it is now, or why it could not be moved."""
+        said = move_broken_file(self.path)
+        self._version = file_version(self.path)
+        return said
+
+    def replace(self, value: Mapping[str, Any]) -> None:
+        """Replace the content; raises OSError, and then nothing is changed."""
+        data = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+        draft = write_draft(self.path, data)
+        self._content = data
+        self._unfinished += 1
+        try:
+            self._finish(draft, self.path, self._finished)
+        except BaseException:
+            self._unfinished -= 1
+            raise
+
+    def _finished(self, problem: OSError | None) -> None:
+        self._unfinished -= 1
+        if problem is not None:
+            self.problems.append(f"{self.path.name} could not be written: {problem.strerror}")
+            self._version = None  # what is on the disk counts again
+        elif not self._unfinished:
+            self._version = file_version(self.path)
 
 
 def move_broken_file(path: Path) -> str:
@@ -78,6 +164,11 @@ def read_json_object(path: Path) -> dict[str, Any]:
         if problem.errno == errno.EFBIG:
             raise ValueError(f"{path.name}: {problem.strerror}") from None
         raise
+    return decode_json_object(path, data)
+
+
+def decode_json_object(path: Path, data: bytes) -> dict[str, Any]:
+    """Return the JSON object in ``data``; raises ValueError that names the file."""
     try:
         value = msgspec.json.decode(data, type=dict[str, Any])
     except DECODE_ERRORS as problem:

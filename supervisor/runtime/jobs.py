@@ -43,12 +43,17 @@ def dismiss(supervisor: Supervisor, job: str) -> None:
     supervisor.bus.send(job, Shutdown(0.0, "done"))
 
 
-def reply(supervisor: Supervisor, peer: str, number: int, result: object) -> None:
-    """End a call that waited for a job, with a report or a failure; a caller that is gone is not told."""
+def reply(supervisor: Supervisor, peer: str, number: int, result: object, *, when_written: bool = False) -> None:
+    """Answer a call that waited for a job, with a report or a failure, unless its gateway is gone.
+
+    ``when_written``: a report is held back until the state files that were changed are on the disk.
+    """
     if supervisor.peers.get(peer) is None:
         return
     if isinstance(result, Failure):
         supervisor.refuse(peer, number, result)
+    elif when_written:
+        supervisor.answer_when_written(peer, number, result)
     else:
         supervisor.answer(peer, number, result)
 

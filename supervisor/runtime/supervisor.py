@@ -48,6 +48,7 @@ from supervisor.runtime.internal_errors import InternalErrors
 from supervisor.runtime.logbook import LogBook
 from supervisor.runtime.peers import PeerRegistry
 from supervisor.runtime.processes import ChildProcess, ChildProcesses
+from supervisor.runtime.state_writer import StateWriter
 from supervisor.scheduler.backoff import BackoffPolicy
 from supervisor.scheduler.effects import (
     AnswerCall,
@@ -90,7 +91,8 @@ class Supervisor:
         self.listen_fd = listen_fd
         self.errors = InternalErrors()
         self.started_at = loop.now()
-        self.models = ModelRegistry(settings)
+        self.state_writer = StateWriter(loop)
+        self.models = ModelRegistry(settings, self.state_writer.finish)
         self.logbook = LogBook(process_context.boot, settings.log_retained)
         self.peers = PeerRegistry(settings.peer_silence)
         self.downloads = DownloadRegistry()
@@ -231,6 +233,20 @@ class Supervisor:
     def answer(self, peer: str, number: int, report: object) -> None:
         """Answer a call."""
         self.bus.send(peer, CallResult(number), envelope.pack_payload(report))
+
+    def answer_when_written(self, peer: str, number: int, report: object) -> None:
+        """Answer a call that changed a state file as soon as the change is on the disk; refuse it if that failed."""
+
+        def written(problem: OSError | None) -> None:
+            if self.peers.get(peer) is None:
+                return
+            if problem is None:
+                self.answer(peer, number, report)
+            else:
+                reason = f"the change could not be written: {problem.strerror}"
+                self.refuse(peer, number, Failure(Code.INTERNAL, reason, detail=str(problem)))
+
+        self.state_writer.when_written(written)
 
     def refuse(self, peer: str, number: int, failure: Failure) -> None:
         """Refuse a call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.failures import Code, LemonbusError
-from supervisor.models import names
+from supervisor.models import names, registry
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.registry import MAX_ADOPTED
-from tests.supervisor.model_files import SMOL, SMOL_HUB, MakeModels, write_hub_cache
+from tests.supervisor.model_files import SMOL, SMOL_HUB, MakeModels, write_files, write_hub_cache
 
 
 @pytest.mark.parametrize("name", [SMOL, f"{SMOL}:latest", SMOL_HUB, f"hf:{SMOL_HUB}", f"{SMOL_HUB}:latest"])
@@ -39,6 +40,57 @@ def test_an_unknown_name_is_answered_with_what_was_meant(make: MakeModels, asked
     assert expected in failure.message
 
 
+def test_among_thirty_thousand_names_a_bounded_number_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    whole = difflib.get_close_matches
+
+    def counted(word: str, candidates: list[str], n: int, cutoff: float) -> list[str]:
+        compared.append(len(candidates))
+        return whole(word, candidates, n, cutoff)
+
+    monkeypatch.setattr(names.difflib, "get_close_matches", counted)
+    similar = names.SimilarNames([f"user.Qwen-{number}-Instruct-GGUF" for number in range(30_000)])
+    assert "user.Qwen-12345-Instruct-GGUF" in similar.of("Qwen-12345-Instrct")
+    assert "user.Qwen-777-Instruct-GGUF" in similar.of("user.qwen-777-instruct")
+    assert similar.of("nothing like it") == []
+    assert max(compared) <= 500
+
+
+def test_a_model_is_looked_up_once_for_a_request(
+    make: MakeModels, extra: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(extra, "m.gguf")
+    models = make()
+    looks: list[int] = []
+    refresh = models._refresh
+    monkeypatch.setattr(models, "_refresh", lambda: (looks.append(1), refresh()))
+    entry = models.resolve("extra.m")
+    found = models.located(entry)
+    spec = models.spec(entry, {"ctx_size": 512}, found=found)
+    models.precheck(spec)
+    assert models.serves(spec, "chat/completions")
+    assert len(looks) == 1
+
+
+def test_a_slow_look_at_the_disk_is_not_repeated_for_a_while(make: MakeModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = make()
+    looks: list[int] = []
+    now = [100.0]
+
+    def slow(_starting: bool) -> None:
+        looks.append(1)
+        now[0] += 0.1
+
+    monkeypatch.setattr(models, "_read_changes", slow)
+    monkeypatch.setattr(registry.time, "monotonic", lambda: now[0])
+    for _ in range(100):
+        models.find("unknown")
+    assert len(looks) == 1
+    now[0] += 2.0
+    models.find("unknown")
+    assert len(looks) == 2
+
+
 ENTRIES = {
     name: CatalogueEntry(name, f"o/{name}:Q4_0", "llamacpp") for name in ("A-GGUF", "user.B", "extra.C", "a/b", "x:y")
 }
@@ -50,7 +102,7 @@ def test_latest_changes_nothing_and_failures_can_be_sent(name: str) -> None:
     found = names.find(name, ENTRIES, BY_CHECKPOINT)
     assert names.find(name + names.LATEST, ENTRIES, BY_CHECKPOINT) is found
     if found is None:
-        failure = names.not_found(name, ENTRIES)
+        failure = names.not_found(name, names.SimilarNames(ENTRIES))
         failure.message.encode()
         failure.model.encode()
         assert len(failure.message) < 500
