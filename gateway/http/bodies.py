@@ -1,132 +1,123 @@
-"""Reads and decodes request bodies: bounded, and every mistake in them is a 4xx that says where it is."""
+"""Reads and decodes whole request bodies: with limits, and every mistake in them is a 4xx that says where it is."""
 
 from __future__ import annotations
 
 import re
+import time
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import falcon
 import gevent
 import msgspec
-from gunicorn.http.errors import NoMoreData, ParseException
+from gevent.lock import BoundedSemaphore
 
 from gateway.http import error_messages
-from gateway.http.gunicorn_parser import BodyTooLargeError
+from gateway.http.body_memory import BodyMemory
 from gateway.http.hangup import CLIENT_LEFT
-from gateway.http.request_context import request_context
+from gateway.http.request_body import ChunkedBody, ConnectionEndedError
+from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 
 T = TypeVar("T")
-_STEP: Final = 1024
-"""Bytes of a chunked body after which the others of the process have their turn: they may be as many chunks."""
-READ_TIMEOUT_S: Final = 60.0
-"""Seconds that any body may take, and for which nothing of one may come."""
-_MIN_BYTES_PER_SECOND: Final = 16 * 1024
-"""Bytes a second that give a large one more."""
-_MAX_MESSAGE_LENGTH: Final = 200
+IDLE_TIMEOUT_S: Final = 60.0
+"""Seconds after which a body is given up when nothing more of it arrived, and which any body may take."""
+MIN_BYTES_PER_SECOND: Final = 64 * 1024
+"""A body may take a second more for every so many bytes of it that arrived."""
+_STEP: Final = 128 * 1024
+"""Bytes of a body that are read before other greenlets run."""
+_LARGE: Final = 256 * 1024
+"""Bytes from which on a body is checked and decoded in turn with the others of the process."""
+_decoding: Final = BoundedSemaphore(1)
 _readers: set[Any] = set()
 """Greenlets that wait for a body."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
 _AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
 _JSON_TYPES: Final = ("application/json", "application/x-www-form-urlencoded", "application/octet-stream")
-"""What JSON may be sent as; the second one is what ``curl -d`` says unless told otherwise."""
+"""Content types that JSON may have; the second one is what ``curl -d`` sends unless it is told otherwise."""
 
 
 def read(req: falcon.Request, limit: int) -> bytes:
     """Return the whole body.
 
-    Raises ``body_too_large`` (413) as soon as more than ``limit`` bytes are announced, by its length or by its chunks,
-    or have come.  408 if nothing comes for :data:`READ_TIMEOUT_S` or not all of it in time: a connection must not be held
-    for ever by a client that is gone without a word.  ``400`` for broken chunks, ``cancelled`` if the client leaves in
-    the middle of it.
+    Raises ``body_too_large`` (413) as soon as more than ``limit`` bytes are announced, by the length or by the chunks;
+    ``timeout`` (408) when nothing arrives for :data:`IDLE_TIMEOUT_S` or the body is too slow; ``overloaded`` (503) when
+    the process holds too many bodies; ``invalid_request`` for broken chunks; ``cancelled`` when the client leaves.
     """
     length = req.content_length
-    if length is not None and length > limit:
-        raise _too_large(req, limit)
-    source = req.env["wsgi.input"]
-    if length is not None and getattr(source, "here", False):
-        whole: bytes = source.read(length)
-        return whole
-    reader = gevent.getcurrent()
-    _readers.add(reader)
-    client_socket = req.env.get("gunicorn.socket")
-    if client_socket is not None:
-        client_socket.set_read_timeout(READ_TIMEOUT_S)
-    timeout = gevent.Timeout.start_new(READ_TIMEOUT_S + (limit if length is None else length) / _MIN_BYTES_PER_SECOND)
     try:
-        return _read(req, length, limit)
-    except gevent.Timeout as late:
-        if late is not timeout:
-            raise
-        raise _timed_out(req) from None
-    finally:
-        _readers.discard(reader)
-        timeout.close()
-        if client_socket is not None:
-            client_socket.set_read_timeout(None)
+        if length is not None and length > limit:
+            raise Failure(Code.TOO_LARGE, f"the body is larger than {limit} bytes").raised()
+        source = req.env["wsgi.input"]
+        if length is not None and getattr(source, "received", False):
+            _count(req, length)
+            return _rest_of(source)
+        if length is None and req.env.get("HTTP_TRANSFER_ENCODING") is None:
+            return b""
+        reader = gevent.getcurrent()
+        _readers.add(reader)
+        try:
+            return _read(req, source, limit)
+        finally:
+            _readers.discard(reader)
+    except LemonbusError:
+        # The rest of the body must not be taken for the next request.
+        request_context(req.env).close_after()
+        raise
 
 
 def abort_waiting_reads(failure: Failure) -> None:
-    """Tell all whose bodies have not come whole that nobody will have them (in the hub)."""
+    """Raise ``failure`` in all greenlets that wait for a body (call it in the hub)."""
     for reader in list(_readers):
         reader.throw(failure.raised())
 
 
-def _read(req: falcon.Request, length: int | None, limit: int) -> bytes:
-    source = req.env["wsgi.input"]
-    try:
-        if length is not None:
-            return _read_whole(source, length)
-        if req.env.get("HTTP_TRANSFER_ENCODING") is None:
-            return b""
-        return _read_chunks(req, source, limit)
-    except BodyTooLargeError:
-        raise _too_large(req, limit) from None
-    except (NoMoreData, ParseException) as problem:
-        client_socket = req.env.get("gunicorn.socket")
-        if client_socket is not None and client_socket.stalled:
-            raise _timed_out(req) from None
-        if isinstance(problem, NoMoreData):
-            raise Failure(Code.CANCELLED, CLIENT_LEFT).raised() from None
-        request_context(req.env).close_after()
-        raise invalid(
-            f"the body's framing is broken: {error_messages.describe_parse_error(problem)[:_MAX_MESSAGE_LENGTH]}"
-        ) from None
+def _rest_of(source: Any) -> bytes:
+    pieces = []
+    while piece := source.read():
+        pieces.append(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _read_whole(source: Any, length: int) -> bytes:
-    data: bytes = source.read(length)
-    if len(data) < length:
-        raise NoMoreData
-    return data
-
-
-def _read_chunks(req: falcon.Request, source: Any, limit: int) -> bytes:
-    source.reader.limit = limit
+def _read(req: falcon.Request, source: Any, limit: int) -> bytes:
+    client_socket = req.env.get(SOCKET_KEY)
+    if isinstance(source, ChunkedBody):
+        source.limit = limit
     pieces = []
     size = 0
-    while piece := source.read(_STEP):
-        pieces.append(piece)
-        size += len(piece)
-        if size > limit:
-            raise _too_large(req, limit)
-        gevent.sleep(0)
+    started = time.monotonic()
+    try:
+        while True:
+            if client_socket is not None:
+                most = started + IDLE_TIMEOUT_S + size / MIN_BYTES_PER_SECOND
+                client_socket.set_read_deadline(min(most, time.monotonic() + IDLE_TIMEOUT_S))
+            piece = source.read(_STEP)
+            if not piece:
+                break
+            size += len(piece)
+            _count(req, len(piece))
+            pieces.append(piece)
+            gevent.sleep(0)
+    except ConnectionEndedError:
+        if client_socket is not None and client_socket.timed_out:
+            raise Failure(Code.TIMEOUT, "the body did not arrive in time", status=408).raised() from None
+        raise Failure(Code.CANCELLED, CLIENT_LEFT).raised() from None
+    finally:
+        if client_socket is not None:
+            client_socket.set_read_deadline(None)
     return b"".join(pieces)
 
 
-def _timed_out(req: falcon.Request) -> LemonbusError:
-    request_context(req.env).close_after()
-    return Failure(Code.TIMEOUT, "the body did not come in time", status=408).raised()
-
-
-def _too_large(req: falcon.Request, limit: int) -> LemonbusError:
-    # What was not read must not be taken for the next request.
-    request_context(req.env).close_after()
-    return Failure(Code.TOO_LARGE, f"the body is larger than {limit} bytes").raised()
+def _count(req: falcon.Request, size: int) -> None:
+    """Count bytes that arrived against the limit of the process, until the request is answered."""
+    memory: BodyMemory | None = req.env.get(MEMORY_KEY)
+    if memory is not None:
+        context = request_context(req.env)
+        memory.reserve(size, context.body_bytes)
+        context.body_bytes += size
 
 
 def read_json(req: falcon.Request, limit: int) -> bytes:
@@ -172,6 +163,15 @@ def decode(data: bytes, cls: type[T]) -> T:
 
     Raises ``invalid_json`` with line and column, or ``invalid_request`` naming the field in ``param``.
     """
+    if len(data) <= _LARGE:
+        return _decode(data, cls)
+    # Nothing else of the process runs meanwhile: one large body, then what has become ready, then the next one.
+    with _decoding:
+        gevent.sleep(0)
+        return _decode(data, cls)
+
+
+def _decode(data: bytes, cls: type[T]) -> T:
     wanted: Any = cls
     try:
         value: T = _decoder(wanted).decode(data)

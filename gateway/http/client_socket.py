@@ -1,13 +1,15 @@
-"""A client's socket: what can be done at once is, and otherwise its greenlet waits.
+"""A client's socket: reading and writing return at once where they can, else the greenlet waits.
 
-gevent's own makes two watchers for each connection, and passes some twenty calls to open it, to wait for a while and
-to close it: a seventh of what a gateway does for a small request.  This one makes a watcher when there is one to use.
+gevent's own socket makes two watchers for each connection, and takes some twenty calls to open it, to wait with a
+timeout and to close it: a seventh of what a gateway does for a small request.  This one makes a watcher at the first wait.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
+import struct
 import time
 from _socket import socket as Raw  # noqa: N812 - the standard library's class adds what a server has no use for
 from typing import Any, Final
@@ -19,24 +21,31 @@ from protocol.runtime import logs
 
 _READ: Final = 1
 _WRITE: Final = 2
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+WRITE_TIMEOUT_S: Final = 60.0
+"""Seconds after which a connection is reset when its client took nothing of what waits to be sent."""
 
 
 class ClientSocket:
-    """One connection. One greenlet may read while another one writes; whoever closes it is the last."""
+    """One connection. One greenlet may read while another one writes; the one that closes it must be the last."""
 
-    __slots__ = ("_idle", "_pause", "_reader", "_reading", "_until", "_writer", "_writing", "raw")
+    __slots__ = ("_deadline", "_idle", "_reader", "_reading", "_writer", "_writing", "raw", "timed_out")
 
     def __init__(self, family: int, kind: int, protocol: int, descriptor: int) -> None:
         """Own ``descriptor``."""
         self.raw = Raw(family, kind, protocol, descriptor)
         """The socket, which never waits."""
         self.raw.setblocking(False)
+        self.timed_out = False
+        """Whether the last read ended because its time was over."""
         self._reading = GreenletWaker()
         self._writing: GreenletWaker | None = None
         self._reader: Any = None
         self._writer: Any = None
-        self._until: float | None = None
-        self._pause: float | None = None
+        self._deadline: float | None = None
+        """Monotonic seconds at which reading ends."""
         self._idle: set[ClientSocket] | None = None
 
     def fileno(self) -> int:
@@ -44,44 +53,39 @@ class ClientSocket:
         return self.raw.fileno()
 
     def expect_request(self, seconds: float, idle: set[ClientSocket]) -> None:
-        """Expect a request from now on: what is read ends after ``seconds``, or with :meth:`give_up`.
+        """Wait for a request from now on: reading ends after ``seconds``, or with :meth:`stop_expecting`.
 
-        It can be found in ``idle`` until :meth:`relax`.
+        The socket is in ``idle`` until :meth:`request_arrived`.
         """
-        self._until = time.monotonic() + seconds
+        self._deadline = time.monotonic() + seconds
         self._idle = idle
         idle.add(self)
 
     def request_arrived(self) -> None:
-        """The request is here: wait for the rest of it as long as it takes."""
-        self._until = None
+        """Remove the deadline: the request is here."""
+        self._deadline = None
         if self._idle is not None:
             self._idle.discard(self)
 
     def stop_expecting(self) -> None:
-        """Expect nothing more, unless it is here already."""
-        if self._until is not None:
-            self._until = 0.0
-            gevent.get_hub().loop.run_callback(self._end)
+        """End the wait for a request, unless it is here already."""
+        if self._deadline is not None:
+            self._deadline = 0.0
+            gevent.get_hub().loop.run_callback(self._end_wait)
 
-    def set_read_timeout(self, seconds: float | None) -> None:
-        """From now on, what is read ends when nothing came for ``seconds``; ``None``: wait as long as it takes."""
-        self._pause = seconds
-        self._until = None
+    def set_read_deadline(self, deadline: float | None) -> None:
+        """Let reading end at ``deadline`` (monotonic seconds); ``None``: it waits as long as it takes."""
+        self._deadline = deadline
+        self.timed_out = False
 
-    @property
-    def stalled(self) -> bool:
-        """Whether it ended so."""
-        return self._pause is not None and self._until is not None
-
-    def _end(self) -> None:
-        if self._until is not None:  # else its request came in this very turn
+    def _end_wait(self) -> None:
+        if self._deadline is not None:  # else its request arrived in this very iteration of the loop
             self._reading.wake(False)
 
     def recv(self, size: int, *, likely: bool = True) -> bytes:
-        """Return what there is, waiting for it; empty at the client's end, or when it is not waited for any longer.
+        """Return the bytes that are here, waiting for the first; empty at the client's end, or at the deadline.
 
-        ``likely``: look before waiting.  Raises ``OSError``.
+        ``likely``: try before waiting.  Raises ``OSError``.
         """
         while True:
             if likely:
@@ -90,13 +94,14 @@ class ClientSocket:
                 except BlockingIOError:
                     pass
             likely = True
-            if not self._readable():
+            if not self._wait_readable():
+                self.timed_out = True
                 return b""
 
-    def _readable(self) -> bool:
-        left = self._pause
-        if self._until is not None:
-            left = self._until - time.monotonic()
+    def _wait_readable(self) -> bool:
+        left = None
+        if self._deadline is not None:
+            left = self._deadline - time.monotonic()
             if left <= 0:
                 return False
         watcher = self._reader
@@ -104,15 +109,16 @@ class ClientSocket:
             watcher = self._reader = gevent.get_hub().loop.io(self.raw.fileno(), _READ)
         watcher.start(self._reading.wake)
         try:
-            woken = self._reading.wait(left)
+            return self._reading.wait(left)
         finally:
             watcher.stop()
-        if not woken and self._until is None:
-            self._until = 0.0  # whoever asks again need not wait again
-        return woken
 
     def sendall(self, data: bytes | memoryview) -> None:
-        """Send all of it, in one system call where there is room; raises ``OSError``."""
+        """Send all of it, in one system call where there is room.
+
+        Raises ``OSError``; ``TimeoutError`` when the client took nothing for :data:`WRITE_TIMEOUT_S`: then the
+        connection is reset when it is closed.
+        """
         while True:
             try:
                 sent = self.raw.send(data)
@@ -121,21 +127,23 @@ class ClientSocket:
             if sent == len(data):
                 return
             data = memoryview(data)[sent:]
-            self._writable()
+            if not self._wait_writable():
+                self.raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                raise TimeoutError(errno.ETIMEDOUT, "the client does not read")
 
     def send(self, data: bytes) -> int:
-        """Send all of it, and return how much that was: for those who only know this name."""
+        """Send all of it, and return how much that was (simple_websocket calls this)."""
         self.sendall(data)
         return len(data)
 
-    def _writable(self) -> None:
+    def _wait_writable(self) -> bool:
         if self._writing is None:
             self._writing = GreenletWaker()
             self._writer = gevent.get_hub().loop.io(self.raw.fileno(), _WRITE)
         watcher = self._writer
         watcher.start(self._writing.wake)
         try:
-            self._writing.wait(None)
+            return self._writing.wait(WRITE_TIMEOUT_S)
         finally:
             watcher.stop()
 
@@ -149,7 +157,7 @@ class ClientSocket:
             self.raw.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give it back; raises nothing. Idempotent."""
+        """Close the connection; raises nothing. Idempotent."""
         for watcher in (self._reader, self._writer):
             if watcher is not None:
                 watcher.stop()

@@ -1,8 +1,4 @@
-"""One client's connection: its requests one after the other, each read, answered and told of in the log.
-
-Plain requests are read by ``plain.py``.  The first one that is not hands the connection over to gunicorn's parser,
-for as long as it lasts.
-"""
+"""One client's connection: reads its requests one after the other, answers each and writes its log line."""
 
 from __future__ import annotations
 
@@ -14,25 +10,24 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 import gevent
-from gunicorn.http import wsgi
-from gunicorn.http.errors import NoMoreData
 
-from gateway.http import llhttp_parser, parse_errors
+from gateway.http import error_responses, request_parser
+from gateway.http.body_memory import BodyMemory
 from gateway.http.client_socket import ClientSocket
-from gateway.http.gunicorn_parser import GunicornParser
-from gateway.http.request_context import RequestContext, request_context
+from gateway.http.request_context import MEMORY_KEY, RequestContext, request_context
+from gateway.http.request_parser import HttpRequest, InvalidRequestError
 from gateway.http.response import HttpResponseWriter
 from protocol import ids
 from protocol.failures import Code, Failure
 from protocol.runtime import logs
 
-_FIRST_READ: Final = 64 * 1024
-_REQUESTS_PER_TURN: Final = 16
-"""Requests after which the others of the process have their turn: a client that sends without a pause, and reads as
-fast, never makes us wait, and would have the process to itself."""
+_READ_BYTES: Final = 64 * 1024
+_REQUESTS_BEFORE_YIELD: Final = 16
+"""Requests after which other greenlets run: a client that sends without a pause, and reads as fast, never makes this
+one wait, and would have the process to itself."""
 _LINGER_S: Final = 1.0
 _LINGER_BYTES: Final = 64 * 1024 * 1024
-_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF})
+_CLIENT_GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF, errno.ETIMEDOUT})
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -40,17 +35,13 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 class ServingProcess(Protocol):
     """What a connection needs of the process that serves it."""
 
-    cfg: Any
     wsgi: Application
-    common: dict[str, Any]
-    """What all environments have in common."""
-    listener: Any
-    """The listener's address."""
-
+    base_environ: dict[str, Any]
+    """What the environments of all requests have in common."""
     idle: set[ClientSocket]
-    """Those whose next request is waited for."""
+    """Connections that wait for their next request."""
     keep_alive_s: float
-    """Seconds that a request is waited for."""
+    """Seconds for which a connection waits for a whole head."""
 
     @property
     def keeps_connections(self) -> bool:
@@ -58,23 +49,24 @@ class ServingProcess(Protocol):
 
 
 class ClientConnection:
-    """Serves one client until either side has had enough."""
+    """Serves one client until either side ends the connection."""
 
-    __slots__ = ("_address", "_answered", "_process", "_socket")
+    __slots__ = ("_address", "_answered", "_environ", "_process", "_socket")
 
-    def __init__(self, process: ServingProcess, peer: ClientSocket, address: Any) -> None:
-        """Serve ``peer``."""
+    def __init__(self, process: ServingProcess, client_socket: ClientSocket, address: Any) -> None:
+        """Serve the client at ``address``."""
         self._process = process
-        self._socket = peer
+        self._socket = client_socket
         self._address = address
+        self._environ = request_parser.connection_environ(process.base_environ, client_socket, address)
         self._answered = 0
 
     def serve(self) -> None:
-        """Answer its requests; returns when the connection is closed. Raises nothing that is the client's doing."""
+        """Answer all requests; returns when the connection is closed. Raises nothing that the client can cause."""
         try:
             self._serve()
         except OSError as problem:
-            if problem.errno not in _GONE:
+            if problem.errno not in _CLIENT_GONE:
                 logs.get_logger().exception("a connection broke")
         except gevent.GreenletExit:
             pass
@@ -82,89 +74,66 @@ class ClientConnection:
             self._socket.close()
 
     def _serve(self) -> None:
-        reader = llhttp_parser.LlhttpParser(self._process.common, self._socket, self._address)
         data = b""
-        while data := data or self._next():
-            request = reader.read(data)
-            if request is None:
-                self._leave_to_gunicorn(data)
-                return
-            try:
-                keeps_open = self._answer(HttpResponseWriter(request, self._socket), request.environ)
-            except OSError:
-                raise
-            except Exception as problem:  # noqa: BLE001 - nobody else would tell the client
-                self._refuse(problem, request.environ.get("HTTP_X_REQUEST_ID"))
-                return
-            body = request.body
-            if not keeps_open or not body.here:
-                if body.left:
-                    self._linger()
-                return
-            data = body.rest()
-
-    def _next(self) -> bytes:
-        """Return the beginning of the next request; empty at the end of the connection, or after too long a wait."""
-        self._socket.expect_request(self._process.keep_alive_s, self._process.idle)
-        try:
-            # The first one mostly came with the connection; before the next, the client reads its answer.
-            return self._socket.recv(_FIRST_READ, likely=not self._answered)
-        finally:
-            self._socket.request_arrived()
-
-    def _leave_to_gunicorn(self, data: bytes) -> None:
-        process = self._process
-        parser = GunicornParser(process.cfg, self._socket, self._address)
-        parser.unreader.unread(data)
         while True:
             request = None
             try:
-                self._socket.expect_request(process.keep_alive_s, process.idle)
-                try:
-                    request = next(parser)
-                finally:
-                    self._socket.request_arrived()
-                # create would say "continue" before anybody has looked at the request.
-                waits, request._expected_100_continue = request._expected_100_continue, False  # noqa: SLF001
-                response, environ = wsgi.create(
-                    request,
-                    self._socket,
-                    self._address,
-                    process.listener,
-                    process.cfg,
-                    response_class=HttpResponseWriter,
-                )
-                if waits:
-                    environ["wsgi.input"] = _ContinueBody(request.body, self._socket)
-                environ["wsgi.multithread"] = True
-                if not self._answer(response, environ):
-                    if not _fully_read(request.body):
-                        self._linger()
+                request = self._next_request(data)
+                if request is None:
                     return
-            except (NoMoreData, StopIteration):
-                return
+                keeps_open = self._answer(HttpResponseWriter(request, self._socket), request)
             except OSError:
                 raise
-            except Exception as problem:  # noqa: BLE001 - nobody else would tell the client
-                self._refuse(problem, parse_errors.request_id_of(request or getattr(problem, "req", None)))
+            except InvalidRequestError as problem:
+                self._refuse(problem.failure, ids.request_label(problem.request_id))
                 return
+            except Exception as problem:  # noqa: BLE001 - the client must get an answer
+                self._fail(problem, request)
+                return
+            body = request.body
+            if not keeps_open or not body.received:
+                if not body.received:
+                    self._linger()
+                return
+            data = body.following()
 
-    def _answer(self, response: HttpResponseWriter, environ: dict[str, Any]) -> bool:
+    def _next_request(self, data: bytes) -> HttpRequest | None:
+        """Return the next request, of which ``data`` has arrived; None at the end of the connection.
+
+        The connection also ends when the whole head did not arrive within the time that a request is waited for.
+        """
+        self._socket.expect_request(self._process.keep_alive_s, self._process.idle)
+        try:
+            # The first request mostly arrives with the connection; before the next, the client reads its answer.
+            likely = not self._answered
+            while True:
+                data = data.lstrip(b"\r\n")  # empty lines before a request are allowed
+                end = request_parser.head_end(data) if data else 0
+                if end:
+                    return request_parser.parse_request(self._environ, self._socket, data, end)
+                more = self._socket.recv(_READ_BYTES, likely=likely)
+                if not more:
+                    return None
+                data += more
+        finally:
+            self._socket.request_arrived()
+
+    def _answer(self, response: HttpResponseWriter, request: HttpRequest) -> bool:
         """Answer one request; return whether another may follow."""
         self._answered += 1
-        if not self._answered % _REQUESTS_PER_TURN:
+        if not self._answered % _REQUESTS_BEFORE_YIELD:
             gevent.sleep(0)
+        environ, body = request.environ, request.body
         context = request_context(environ)
         context.close_after = response.force_close
         context.hand_over = response.hand_over
         if not self._process.keeps_connections:
             response.force_close()
-        body = environ["wsgi.input"]
         complete = False
         try:
             pieces = self._process.wsgi(environ, response.start_response)
-            if not (body.here if type(body) is llhttp_parser.SizedBody else _fully_read(body)):
-                # Nobody wanted it, and what is still to come must not be taken for the next request.
+            if not body.received:
+                # What is still to come of it must not be taken for the next request.
                 response.force_close()
             try:
                 for piece in pieces:
@@ -184,11 +153,14 @@ class ClientConnection:
             logs.get_logger().exception("a response broke off", request_id=context.label)
             return False
         finally:
-            self._report(context, environ, response, complete)
-            context.leave()
+            self._log_request(context, environ, response, complete)
+            if context.body_bytes:
+                memory: BodyMemory = environ[MEMORY_KEY]
+                memory.release(context.body_bytes)
+            context.release_connection()
         return not response.should_close()
 
-    def _report(
+    def _log_request(
         self, context: RequestContext, environ: dict[str, Any], response: HttpResponseWriter, complete: bool
     ) -> None:
         path = environ.get("PATH_INFO", "")
@@ -207,19 +179,22 @@ class ClientConnection:
         }
         logs.log_batched(context.level(path), "request", fields)
 
-    def _refuse(self, problem: BaseException, given: str | None) -> None:
-        """Answer what the parser refused, or what nobody caught."""
-        failure = parse_errors.failure_for(problem)
-        label = ids.request_label(given)
-        if failure is None:
-            logs.get_logger().error("unexpected error", request_id=label, exc_info=problem)
-            failure = Failure(Code.INTERNAL, "an internal error; the log has it under this request id")
-        else:
-            peer = self._address[0] if self._address else ""
-            fields = {"status": failure.http_status, "code": failure.code.value, "reason": failure.message}
-            logs.get_logger().info("request", request_id=label, client=peer, **fields)
+    def _refuse(self, failure: Failure, label: str) -> None:
+        """Answer a request whose head is refused."""
+        client = self._address[0] if self._address else ""
+        fields = {"status": failure.http_status, "code": failure.code.value, "reason": failure.message}
+        logs.get_logger().info("request", request_id=label, client=client, **fields)
+        self._end_with(failure, label)
+
+    def _fail(self, problem: Exception, request: HttpRequest | None) -> None:
+        """Answer a request that met an error of ours outside the application."""
+        label = request_context(request.environ).label if request else ids.request_label(None)
+        logs.get_logger().error("unexpected error", request_id=label, exc_info=problem)
+        self._end_with(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"), label)
+
+    def _end_with(self, failure: Failure, label: str) -> None:
         with contextlib.suppress(OSError):
-            self._socket.sendall(parse_errors.error_response(failure, label))
+            self._socket.sendall(error_responses.whole_response(failure, label))
         self._linger()
 
     def _linger(self) -> None:
@@ -229,33 +204,7 @@ class ClientConnection:
             self._socket.shutdown(socket.SHUT_WR)
             with gevent.Timeout(_LINGER_S, exception=False):
                 while left > 0:
-                    data = self._socket.recv(65536)
+                    data = self._socket.recv(_READ_BYTES)
                     if not data:
                         return
                     left -= len(data)
-
-
-class _ContinueBody:
-    """A body that the client sends when it is asked to: what is refused unread is refused before it comes."""
-
-    def __init__(self, body: Any, peer: ClientSocket) -> None:
-        """Ask nothing yet."""
-        self._body = body
-        self._socket = peer
-        self._asked = False
-        self.reader = body.reader
-
-    def read(self, size: int | None = None) -> bytes:
-        """Ask for it the first time, and read as gunicorn does."""
-        if not self._asked:
-            self._asked = True
-            self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        data: bytes = self._body.read(size)
-        return data
-
-
-def _fully_read(body: Any) -> bool:
-    """Return whether all of a body that gunicorn reads was read."""
-    reader = getattr(body, "reader", None)
-    unread = getattr(reader, "length", None)
-    return unread == 0 if unread is not None else getattr(reader, "parser", None) is None

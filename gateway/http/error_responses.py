@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http
 import math
 from typing import Any, Final
 
@@ -71,6 +72,20 @@ def late_error_body(failure: Failure, label: str) -> bytes:
 def stream_error(failure: Failure, label: str) -> bytes:
     """Return the JSON of an error inside a stream, with the number of tokens that were sent before it."""
     return msgspec.json.encode({"error": {**error_object(failure, label), "tokens_sent": failure.tokens_sent}})
+
+
+def whole_response(failure: Failure, label: str) -> bytes:
+    """Return a whole HTTP response, which also ends the connection, for a request that no application gets."""
+    body = error_body(failure, label)
+    status = failure.http_status
+    head = (
+        f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n"
+        "Content-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        f"X-Request-ID: {label}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + body
 
 
 def retry_after(failure: Failure) -> str | None:

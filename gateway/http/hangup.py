@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import gevent
 
+from gateway.http.request_context import SOCKET_KEY
+
 CLIENT_LEFT: Final = "the client hung up, or ended its side of the connection"
 """What whoever is still there reads of it."""
 _READ: Final = 1
@@ -66,7 +68,7 @@ class HangUpWatch:
     def __init__(self, env: dict[str, Any], callback: Callable[[], None]) -> None:
         """Watch the connection of ``env`` (``req.env``)."""
         self._callback = callback
-        self._socket: Any = env.get("gunicorn.socket")
+        self._socket: Any = env.get(SOCKET_KEY)
         self._timer: Any = None
         self._watcher: Any = None
         self._open = self._socket is not None

@@ -1,4 +1,4 @@
-"""One HTTP request as the logs and errors know it: its label, its model, when it began, how to end its connection."""
+"""One HTTP request as logs and errors know it: its id, its model, when it began, how to end its connection."""
 
 from __future__ import annotations
 
@@ -9,53 +9,61 @@ from typing import Any, Final
 from protocol import ids
 from protocol.failures import Code, Failure
 
-ENVIRON_KEY: Final = "lemonbus.visit"
+CONTEXT_KEY: Final = "lemonbus.request"
+"""Key of the :class:`RequestContext` in the WSGI environment."""
+SOCKET_KEY: Final = "lemonbus.socket"
+"""Key of the connection's :class:`~gateway.http.client_socket.ClientSocket`; absent where there is none (tests)."""
+MEMORY_KEY: Final = "lemonbus.body_memory"
+"""Key of the process's :class:`~gateway.http.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
+REQUEST_ID_KEY: Final = "HTTP_X_REQUEST_ID"
 _MONITORING_PATHS: Final = ("/live", "/health", "/logs/stream")
-"""What monitors ask for again and again."""
+"""Paths that monitors ask for again and again."""
 _MAX_DETAIL_LENGTH: Final = 400
-"""An engine's last words are in its worker's line too; their end says most."""
+"""Characters of a detail in the log: an engine's last words are in its worker's line too, and their end says most."""
 _EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING})
 
 
 def _no_connection() -> None:
-    """Stand in where no real connection is there (tests)."""
+    """Do nothing: there is no connection (tests)."""
 
 
 class RequestContext:
-    """Kept in the WSGI environment; get it with :func:`of`."""
+    """State of one request beside its WSGI environment; :func:`request_context` returns it."""
 
-    __slots__ = ("close_after", "failure", "hand_over", "is_admin", "label", "last", "model", "started")
+    __slots__ = ("body_bytes", "close_after", "failure", "hand_over", "is_admin", "label", "last", "model", "started")
 
     def __init__(self, given: str | None) -> None:
-        """Begin now; ``given``: the caller's ``X-Request-ID``."""
+        """Begin now. ``given``: the caller's ``X-Request-ID``."""
         self.label = ids.request_label(given)
         """The request id: in the response header, the log and error bodies. Never a key."""
         self.model = ""
-        """The model's name, as soon as it is known; a dialect sets it for the log line."""
+        """The model's name, as soon as it is known; the API family sets it for the log line."""
         self.failure: Failure | None = None
-        """What it was answered with, if not with what was asked for."""
+        """The failure that the request was answered with, if any."""
         self.is_admin = False
         """Whether answers may show an engine's last words: the caller has the API key, or is a local program or page."""
         self.started = time.monotonic()
+        self.body_bytes = 0
+        """Bytes of the body that count against the process's body memory."""
         self.last = False
-        """Set by a streaming body before it hands out its last piece: the end of the response goes with it."""
+        """Set by a streaming body before it returns its last piece, so that the end of the response goes with it."""
         self.close_after: Callable[[], None] = _no_connection
         """Makes the connection close after this response, whatever its header said."""
         self.hand_over: Callable[[], None] = _no_connection
-        """For WebSockets: gunicorn writes nothing any more, and closes the connection when the responder returns."""
+        """For WebSockets: the server writes nothing any more, and closes the connection when the responder returns."""
 
-    def leave(self) -> None:
-        """The response is over: let go of the connection, or request and response would keep each other."""
+    def release_connection(self) -> None:
+        """Drop the references to the connection: request and response would keep each other alive."""
         self.close_after = self.hand_over = _no_connection
 
     def level(self, path: str) -> str:
-        """Return how much its line in the log matters: ours to mend, a request like others, or a monitor's."""
+        """Return the level of the request's log line: a failure of ours, a request like others, or a monitor's."""
         if self.failure is not None and self.failure.http_status >= 500 and self.failure.code not in _EXPECTED:
             return "warning"
         return "debug" if path.endswith(_MONITORING_PATHS) else "info"
 
     def log_fields(self) -> dict[str, Any]:
-        """Return what its line tells beside the request itself."""
+        """Return the fields of its log line that only the application knows."""
         fields: dict[str, Any] = {"model": self.model} if self.model else {}
         if self.failure is not None:
             fields |= {"code": self.failure.code.value, "reason": self.failure.loggable_message}
@@ -65,8 +73,8 @@ class RequestContext:
 
 
 def request_context(env: dict[str, Any]) -> RequestContext:
-    """Return the visit of ``req.env``; begins one if there is none yet."""
-    context: RequestContext | None = env.get(ENVIRON_KEY)
+    """Return the context of a WSGI environment (``req.env``); makes one if there is none yet."""
+    context: RequestContext | None = env.get(CONTEXT_KEY)
     if context is None:
-        context = env[ENVIRON_KEY] = RequestContext(env.get("HTTP_X_REQUEST_ID"))
+        context = env[CONTEXT_KEY] = RequestContext(env.get(REQUEST_ID_KEY))
     return context

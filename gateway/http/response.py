@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import time
 from email.utils import formatdate
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from gunicorn.http.message import TOKEN_RE
-
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _STATUS: Final = re.compile(r"[1-9][0-9]{2} [ -~]*")
 _VALUE: Final = re.compile(r"[ -~\t\x80-\xff]*")
@@ -34,7 +33,7 @@ def _date() -> str:
 
 def _name(name: str) -> str:
     """Return a header's name in small letters; raises ValueError if it cannot be one."""
-    if not TOKEN_RE.fullmatch(name):
+    if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a header")
     small = name.lower()
     if len(_known_names) < _MAX_NAMES:
@@ -42,8 +41,24 @@ def _name(name: str) -> str:
     return small
 
 
+class Request(Protocol):
+    """What a response depends on in its request."""
+
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The HTTP version of the client."""
+
+    @property
+    def wants_close(self) -> bool:
+        """Whether the client wants the connection to end after the response."""
+
+
 class HttpResponseWriter:
-    """Writes one HTTP response; what gunicorn's ``create`` makes, and the door for plain requests."""
+    """Writes one HTTP response."""
 
     __slots__ = (
         "_ended",
@@ -51,7 +66,7 @@ class HttpResponseWriter:
         "_lines",
         "_must_close",
         "_omits_body",
-        "_req",
+        "_request",
         "_sock",
         "chunked",
         "headers_sent",
@@ -60,9 +75,9 @@ class HttpResponseWriter:
         "status_code",
     )
 
-    def __init__(self, req: Any, sock: Any, _cfg: Any = None) -> None:
-        """Answer ``req``: a request of gunicorn's or a plain one."""
-        self._req = req
+    def __init__(self, request: Request, sock: Any) -> None:
+        """Answer ``request`` on ``sock``."""
+        self._request = request
         self._sock = sock
         self._lines: list[str] = []
         self._length: int | None = None
@@ -82,7 +97,7 @@ class HttpResponseWriter:
 
     def should_close(self) -> bool:
         """Return whether the connection ends after this response."""
-        if self._must_close or self._req.should_close():
+        if self._must_close or self._request.wants_close:
             return True
         return not (self.chunked or self._omits_body or self._length is not None)
 
@@ -101,7 +116,7 @@ class HttpResponseWriter:
         self._lines = []
         code = self.status_code
         bodiless = code == 204 or code < 200
-        self._omits_body = bodiless or code == 304 or self._req.method == "HEAD"
+        self._omits_body = bodiless or code == 304 or self._request.method == "HEAD"
         for name, value in headers:
             small = _known_names.get(name) or _name(name)
             if not _VALUE.fullmatch(value):
@@ -115,12 +130,12 @@ class HttpResponseWriter:
                     self._must_close = True
                 continue
             self._lines.append(f"{name}: {value}\r\n")
-        self.chunked = self._length is None and not self._omits_body and self._req.version > (1, 0)
+        self.chunked = self._length is None and not self._omits_body and self._request.version > (1, 0)
         return self.write
 
     def _head(self) -> bytes:
         self.headers_sent = True
-        major, minor = self._req.version
+        major, minor = self._request.version
         connection = "close" if self.should_close() else "keep-alive"
         framing = "Transfer-Encoding: chunked\r\n" if self.chunked else ""
         return (

@@ -20,7 +20,7 @@ from wsproto.utilities import RemoteProtocolError
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import ADMISSION_FAILURES, AdmissionState, SupervisorSession
 from gateway.http import error_responses
-from gateway.http.request_context import request_context
+from gateway.http.request_context import SOCKET_KEY, request_context
 from gateway.http.websocket import WebSocketAdapter
 from gateway.logs.records import (
     QUERY_PARAMETERS,
@@ -72,7 +72,7 @@ class LogStreamResource:
         parse_level(query["level"])
         parse_after_seq(query["after_seq"])
         context = request_context(req.env)
-        adapter = WebSocketAdapter(req.env["gunicorn.socket"], READER_TIMEOUT_S)
+        adapter = WebSocketAdapter(req.env[SOCKET_KEY], READER_TIMEOUT_S)
         # Without the client's offer nothing is compressed: a snapshot would hold everybody else up.
         env = {**req.env, "gunicorn.socket": adapter}
         env.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
@@ -151,7 +151,7 @@ class _LogReader:
         )
         call.stop_watching()
         # The server's end must not wait for one who does not read.
-        call.on_failure = lambda: gevent.spawn_later(CLOSE_TIMEOUT_S, self._env["gunicorn.socket"].cut)
+        call.on_failure = lambda: gevent.spawn_later(CLOSE_TIMEOUT_S, self._env[SOCKET_KEY].cut)
         try:
             # The answer comes first, and only it: batches follow the snapshot.
             if call.next(READER_TIMEOUT_S) is None:

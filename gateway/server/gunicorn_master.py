@@ -22,8 +22,12 @@ from protocol.runtime import logs, memory
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
 
-HEARTBEAT_TIMEOUT_S: Final = 6
-"""A worker that did not say for this many seconds that it lives is replaced within about three more."""
+HEARTBEAT_TIMEOUT_S: Final = 120
+"""Seconds without a heartbeat after which gunicorn aborts a worker: only what the supervisor's Ping cannot see.
+
+The supervisor's Ping finds a worker that hangs within ``peer_silence``.  A heartbeat of a few seconds would end workers
+that only got no processor time on a machine under load.
+"""
 KEEP_ALIVE_S: Final = 75
 MAX_CONNECTIONS: Final = 10_000
 _GRACE_MARGIN_S: Final = 5
@@ -170,11 +174,18 @@ def post_fork(master: GunicornMaster, _worker: GunicornWorker) -> None:
 
 
 def worker_exit(_master: GunicornMaster, worker: GunicornWorker) -> None:
-    """Give the bus and the spool back."""
+    """Close the bus and remove the spool files, in the worker (gunicorn calls this in the master, too).
+
+    A request may still run: when ``run`` was left by an exception.  It must not go on with a bus that is closed, and at
+    the end of the interpreter it would: so the process ends here.
+    """
     bus = getattr(worker, "bus", None)
-    if bus is not None:
-        worker.session.spool.sweep()
-        bus.close()
+    if bus is None:
+        return
+    worker.session.spool.sweep()
+    bus.close()
+    if worker.serving:
+        os._exit(1)
 
 
 def main() -> None:

@@ -14,10 +14,12 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
-from gateway.http import bodies, llhttp_parser
+from gateway.http import bodies, request_parser
 from gateway.http.acceptor import ACCEPT_BATCH, Acceptor
+from gateway.http.body_memory import BodyMemory
 from gateway.http.client_socket import ClientSocket
 from gateway.http.connection import ClientConnection
+from gateway.http.request_context import MEMORY_KEY
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from protocol.runtime import logs
 
@@ -30,8 +32,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
 
     session: SupervisorSession
     bus: GatewayBus
-    listener: Any
-    common: dict[str, Any]
+    base_environ: dict[str, Any]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Before the fork: nothing that costs or that must not be shared."""
@@ -41,6 +42,8 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self._watchers: list[Any] = []
         self._deadline: float | None = None
         self.keep_alive_s = float(self.cfg.keepalive)
+        self.serving = False
+        """Whether requests may be running."""
         self._keep_alive = True
 
     # Connections
@@ -97,8 +100,8 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         """Serve until told to leave, then let running requests end."""
-        self.listener = self.sockets[0].getsockname()
-        self.common = llhttp_parser.process_environ(self.cfg, self.listener)
+        self.base_environ = request_parser.process_environ(self.sockets[0].getsockname(), self.cfg.workers)
+        self.base_environ[MEMORY_KEY] = BodyMemory(self.session.settings.body_memory)
         with gevent.Timeout(_WELCOME_TIMEOUT_S, exception=False):
             self.session.welcomed.wait()
         # Where there are several processes, each leaves the others what it cannot serve at once.
@@ -106,6 +109,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         acceptors = [
             Acceptor(listener, self._serve, self.worker_connections, accept_batch) for listener in self.sockets
         ]
+        self.serving = True
         for acceptor in acceptors:
             acceptor.start()
         while self.alive:
@@ -134,6 +138,20 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         for acceptor in acceptors:
             acceptor.kill()
         gevent.sleep(0)
+        self.serving = False
+
+    def handle_abort(self, _signal: int, _frame: Any) -> None:
+        """End at once: gunicorn's watchdog gave this process up.
+
+        gunicorn would raise ``SystemExit`` in whatever greenlet runs now, close the bus, and let requests go on for a
+        moment: each would be answered with a traceback.  The supervisor removes the spool files of a process that died.
+        """
+        logs.get_logger().error("this gateway process was aborted: gunicorn had no heartbeat of it")
+        os._exit(1)
+
+    def handle_quit(self, _signal: int, _frame: Any) -> None:
+        """End as with SIGTERM (SIGINT, SIGQUIT): gunicorn would exit under running requests."""
+        self.alive = False
 
     def master_died(self) -> None:
         """Leave at once: nobody watches over us any more, and the next master brings its own workers."""

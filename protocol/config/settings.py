@@ -103,6 +103,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Address, without a password, that stands in for https://github.com where releases are downloaded."""
     body_limit: Bytes = 32 * 1024 * 1024
     """Largest request body."""
+    body_memory: Bytes = 256 * 1024 * 1024
+    """All request bodies that one HTTP process holds in memory; beyond it 503."""
     spool_over: Bytes = 256 * 1024
     """Bodies larger than this go through a file of the runtime directory."""
     spool_limit: Bytes = 1024 * 1024 * 1024

@@ -12,6 +12,7 @@ import gevent
 import pytest
 from gevent.socket import wait_read
 
+from gateway.http import client_socket
 from gateway.http.client_socket import ClientSocket
 
 DEADLINE = 5.0
@@ -83,6 +84,29 @@ def test_one_reads_while_another_writes(theirs: socket.socket, peer: ClientSocke
     peer.shutdown(socket.SHUT_RDWR)
     with pytest.raises(BrokenPipeError):
         writing.get()
+
+
+def test_a_client_that_reads_nothing_is_reset(
+    theirs: socket.socket, peer: ClientSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_socket, "WRITE_TIMEOUT_S", 0.05)
+    with pytest.raises(TimeoutError):
+        peer.sendall(MUCH)
+
+
+def test_a_client_that_reads_slowly_is_waited_for(
+    theirs: socket.socket, peer: ClientSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_socket, "WRITE_TIMEOUT_S", 1.0)
+    writing = gevent.spawn(peer.sendall, MUCH)
+    got = 0
+    began = time.monotonic()
+    while got < len(MUCH):
+        wait_read(theirs.fileno(), timeout=DEADLINE)
+        got += len(theirs.recv(len(MUCH) // 8))
+        gevent.sleep(0.2)
+    assert time.monotonic() - began > 1.0, "longer than it may read nothing"
+    writing.get()
 
 
 def test_a_hang_up_is_noticed_by_reader_and_writer(theirs: socket.socket, peer: ClientSocket) -> None:

@@ -1,4 +1,4 @@
-"""One connection after another request: whose turn it is, and what becomes of bodies that nobody read."""
+"""Requests of one connection: other greenlets run between them, and unread bodies end the connection."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import Any
 import falcon
 import gevent
 import pytest
-from gunicorn.config import Config
 
-from gateway.http import bodies, llhttp_parser
+from gateway.http import bodies, request_parser
 from gateway.http.connection import ClientConnection
+from protocol.runtime import logs
+from tests.gateway.process.chat_requests import error_of
+from tests.gateway.raw_http import parsed
 
 GET = b"GET /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
 POST = b"POST /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
 
 
 class NeverPausingSocket:
-    """A client that has sent everything before it was asked, and whose socket always has room."""
+    """A client that has sent everything before the server reads, and whose socket always takes more."""
 
     def __init__(self, *pieces: bytes) -> None:
         self.pieces = list(pieces)
@@ -30,7 +32,7 @@ class NeverPausingSocket:
     def request_arrived(self) -> None:
         pass
 
-    def set_read_timeout(self, seconds: float | None) -> None:
+    def set_read_deadline(self, deadline: float | None) -> None:
         pass
 
     def recv(self, _size: int, **_: bool) -> bytes:
@@ -49,13 +51,11 @@ class NeverPausingSocket:
 class FakeGatewayWorker:
     """Answers everything at once, and reads no body."""
 
-    cfg: Any = Config()
-    listener: Any = ("127.0.0.1", 1)
     keeps_connections = True
     keep_alive_s = 5.0
 
     def __init__(self) -> None:
-        self.common = llhttp_parser.process_environ(self.cfg, self.listener)
+        self.base_environ = request_parser.process_environ(("127.0.0.1", 1), 1)
         self.idle: set[Any] = set()
 
     def wsgi(self, _environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -63,9 +63,8 @@ class FakeGatewayWorker:
         return []
 
 
-@pytest.mark.parametrize("line", [b"", b"X-Odd:\r\n"], ids=["plain", "by gunicorn"])
-def test_a_busy_connection_yields_to_other_greenlets(line: bytes) -> None:
-    client = NeverPausingSocket(*[GET % line] * 100)
+def test_a_busy_connection_yields_to_other_greenlets() -> None:
+    client = NeverPausingSocket(*[GET % b""] * 100)
     seen: list[int] = []
     other = gevent.spawn(lambda: seen.append(len(client.answers)))
     ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()
@@ -115,7 +114,32 @@ def test_a_body_that_is_refused_is_never_asked_for() -> None:
     assert b"Connection: close" in answer
 
 
-@pytest.mark.parametrize("line", [b"Content-Length: 9\r\n", b"X-Odd:\r\nContent-Length: 9\r\n"])
+def test_the_head_of_a_request_may_arrive_in_pieces() -> None:
+    client = NeverPausingSocket(b"\r\nGET /live HT", b"TP/1.1\r\nHost: a\r", b"\n\r\n\r\n" + GET % b"", GET[:9])
+    ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()
+    assert len(client.answers) == 2
+
+
+def test_an_unread_received_body_is_skipped() -> None:
+    client = NeverPausingSocket(POST % b"Content-Length: 9\r\n" + b"123456789" + GET % b"")
+    ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()
+    assert len(client.answers) == 2
+
+
+def test_an_error_of_ours_is_500_with_the_request_id(records: list[dict[str, Any]]) -> None:
+    class Failing(FakeGatewayWorker):
+        def wsgi(self, _environ: dict[str, Any], _start_response: Callable[..., Any]) -> Iterable[bytes]:
+            raise RuntimeError("ours")
+
+    logs.configure("gateway", "info", "json")
+    client = NeverPausingSocket(GET % b"X-Request-ID: r.1\r\n")
+    ClientConnection(Failing(), client, ("127.0.0.1", 1)).serve()
+    response = parsed(client.answers[0])
+    assert (response[0], error_of(response)["request_id"]) == (500, "r.1")
+    assert [line["request_id"] for line in records if line["event"] == "unexpected error"] == ["r.1"]
+
+
+@pytest.mark.parametrize("line", [b"Content-Length: 9\r\n", b"Transfer-Encoding: chunked\r\n"])
 def test_an_unread_unreceived_body_closes_the_connection(line: bytes) -> None:
     client = NeverPausingSocket(POST % line, b"123456789", GET % b"")
     ClientConnection(FakeGatewayWorker(), client, ("127.0.0.1", 1)).serve()

@@ -6,10 +6,11 @@ import falcon
 import falcon.testing
 import msgspec
 import pytest
-from gunicorn.http import errors
 
-from gateway.http import error_responses, parse_errors
+from gateway.http import error_responses
 from protocol.failures import HTTP_ERRORS, Code, Failure
+from tests.gateway.process.chat_requests import error_of
+from tests.gateway.raw_http import parsed
 
 
 @pytest.mark.parametrize("code", list(Code))
@@ -57,30 +58,12 @@ def test_every_503_says_when_to_try_again(code: Code) -> None:
     assert error_responses.retry_after(failure) == ("1" if waiting_cures else None)
 
 
-@pytest.mark.parametrize(
-    ("problem", "status"),
-    [
-        (errors.LimitRequestLine(9000, 8190), 414),
-        (errors.LimitRequestHeaders("too many"), 431),
-        (errors.InvalidHeader("CONTENT-LENGTH"), 400),
-        (errors.InvalidRequestLine("x" * 9999), 400),
-        (errors.InvalidChunkSize(b"zz"), 400),
-        (errors.UnsupportedTransferCoding("odd"), 501),
-        (errors.ExpectationFailed("miracle"), 417),
-    ],
-)
-def test_what_the_parser_refuses_is_the_clients_fault(problem: Exception, status: int) -> None:
-    failure = parse_errors.failure_for(problem)
-    assert failure is not None
-    assert failure.http_status == status
-    response = parse_errors.error_response(failure, "r.1")
-    assert response.startswith(b"HTTP/1.1 %d " % status)
-    assert len(response) < 1500
-
-
-@pytest.mark.parametrize("problem", [errors.InvalidResponseHeader("X"), ValueError("ours"), RecursionError()])
-def test_our_own_mistakes_are_not(problem: Exception) -> None:
-    assert parse_errors.failure_for(problem) is None
+@pytest.mark.parametrize("status", [400, 414, 417, 431, 501])
+def test_a_whole_response_ends_the_connection(status: int) -> None:
+    response = error_responses.whole_response(Failure(Code.INVALID_REQUEST, "no", status=status), "r.1")
+    code, headers, body = parsed(response)
+    assert (code, headers["connection"], headers["content-length"]) == (status, "close", str(len(body)))
+    assert error_of((code, headers, body))["request_id"] == "r.1"
 
 
 @pytest.mark.parametrize(("code", "line"), [(Code.CANCELLED, "499 Client Closed Request"), (Code.INTERNAL, "500 ")])

@@ -9,10 +9,7 @@ from gateway.http.response import HttpResponseWriter
 
 class FakeRequest:
     def __init__(self, method: str = "GET", version: tuple[int, int] = (1, 1), close: bool = False) -> None:
-        self.method, self.version, self.close = method, version, close
-
-    def should_close(self) -> bool:
-        return self.close
+        self.method, self.version, self.wants_close = method, version, close
 
 
 class FakeSocket:

@@ -1,4 +1,4 @@
-"""What HTTP's own parser refuses: our JSON all the same, never a 500, and the connection ends."""
+"""Invalid HTTP to a whole server: a JSON error, never a 500, and the connection ends."""
 
 from __future__ import annotations
 
@@ -17,35 +17,18 @@ HUGE = 33 * 1024 * 1024
 
 
 @pytest.mark.parametrize(
-    ("data", "statuses"),
+    ("data", "status"),
     [
-        (POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", (400,)),
-        (POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", (400,)),
-        (POST + b"Content-Length: -2\r\n\r\n{}", (400,)),
-        (POST + b"Content-Length: two\r\n\r\n{}", (400,)),
-        (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", (400,)),
-        (POST + b"Transfer-Encoding: smoke\r\n\r\n", (400, 501)),
-        (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", (501,)),
-        (b"GET /v1/models HTTP/1.1\r\n\r\n", (400,)),
-        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", (400,)),
-        (b"GET /v1/models HTTP/1.1\r\nHost: x y\r\n\r\n", (400,)),
-        (b"GET /v1/mo\0dels HTTP/1.1\r\nHost: x\r\n\r\n", (400, 404)),
-        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-A: b\0c\r\n\r\n", (400,)),
-        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX A: b\r\n\r\n", (400,)),
-        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", (400,)),
-        (b"GET /v1/models HTTP/9.9\r\nHost: x\r\n\r\n", (400, 505)),
-        (b"GET /v1/models NONSENSE\r\n\r\n", (400,)),
-        (b"\r\n\r\n\r\nnonsense\r\n\r\n", (400,)),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\r\n\r\n", (400,)),
-        (b"GET /v1/models?a=" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", (414,)),
-        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-A: " + b"x" * 100_000 + b"\r\n\r\n", (431,)),
-        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 500 + b"\r\n", (431,)),
+        (POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-A: " + b"x" * 100_000 + b"\r\n\r\n", 431),
     ],
     ids=lambda value: repr(value[:60]) if isinstance(value, bytes) else "",
 )
-def test_the_parser_answers_in_json(shared_server: LemonbusServer, data: bytes, statuses: tuple[int, ...]) -> None:
+def test_refused_bytes_are_answered_in_json(shared_server: LemonbusServer, data: bytes, status: int) -> None:
     answer = shared_server.client.raw(data).until(lambda it: it.complete, 5)
-    check_error_response(answer, shared_server, *statuses)
+    check_error_response(answer, shared_server, status)
     assert answer.read_to_close(5)
     answer.hang_up()
 
@@ -80,15 +63,6 @@ def test_a_hang_up_in_the_middle_of_a_body_is_noticed(shared_server: LemonbusSer
     line = wait_for(reported, "the request has its line in the log")
     assert (line["status"], line["code"]) == (499, "cancelled")
     assert shared_server.client.get("/live").status == 200
-
-
-def test_chunks_that_announce_too_much_are_not_waited_for(shared_server: LemonbusServer) -> None:
-    answer = shared_server.client.raw(POST + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\nabc").until(
-        lambda it: it.complete, 5
-    )
-    check_error_response(answer, shared_server, 413)
-    assert answer.read_to_close(5)
-    answer.hang_up()
 
 
 def test_requests_on_one_connection(shared_server: LemonbusServer) -> None:

@@ -19,45 +19,26 @@ CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: 
 @pytest.mark.parametrize(
     ("raw", "status"),
     [
-        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400),
-        (b"GET /a\x00b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nA: b\x00c\r\n\r\n", 400),
         (b"nonsense\r\n\r\n", 400),
         (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 9000 + b"\r\n\r\n", 431),
         (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
-        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: odd\r\n\r\n", 501),
-        (b"GET / HTTP/9.9\r\n\r\n", 400),
-        (
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
-            400,
-        ),
-        (b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}nonsense", 400),
-        (CHUNKED % b"gzip, chunked", 501),
-        (CHUNKED % b"gzip\r\nTransfer-Encoding: chunked", 501),
-        (CHUNKED % b"chunked, gzip", 400),
-        (CHUNKED % b"gzip", 400),
-        (b"GET /live HTTP/1.1\r\n\r\n", 400),
-        (b"GET /live HTTP/1.1\r\nX-A: b\r\n\r\n", 400),
-        (b"GET /live HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
-        (b"GET /live HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
-        (b"GET /live HTTP/1.1\r\nHost: evil.example@localhost\r\n\r\n", 400),
+        (CHUNKED % b"odd", 501),
+        (CHUNKED % b"chunked" + b"zz\r\n", 400),
     ],
 )
-def test_what_the_parser_refuses_is_answered_in_json(harness: GatewayHarness, raw: bytes, status: int) -> None:
+def test_refused_bytes_are_answered_in_json(harness: GatewayHarness, raw: bytes, status: int) -> None:
     response = harness.raw(raw)
     assert response[0] == status
     assert response[1]["connection"] == "close"
     error_of(response)
 
 
-@pytest.mark.parametrize("line", [b"Host: a/b", b"Host: a\r\nTransfer-Encoding: gzip, chunked"])
-def test_what_the_head_is_refused_for_is_told_under_its_own_id(harness: GatewayHarness, line: bytes) -> None:
-    response = harness.raw(b"POST /v1/load HTTP/1.1\r\nX-Request-ID: head.1\r\n" + line + b"\r\n\r\n0\r\n\r\n")
+def test_a_refused_head_is_answered_under_its_own_request_id(harness: GatewayHarness) -> None:
+    response = harness.raw(b"POST /v1/load HTTP/1.1\r\nX-Request-ID: head.1\r\nHost: a/b\r\n\r\n")
     assert error_of(response)["request_id"] == "head.1"
 
 
-@pytest.mark.parametrize("head", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nHost:\r\n", b"HTTP/1.1\r\nHost: [::1]:13305\r\n"])
+@pytest.mark.parametrize("head", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nHost:\r\n"])
 def test_a_valid_or_optional_host_header_is_accepted(harness: GatewayHarness, head: bytes) -> None:
     assert harness.raw(b"GET /live " + head + b"Connection: close\r\n\r\n")[0] == 200
 

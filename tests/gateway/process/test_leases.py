@@ -86,7 +86,7 @@ def leasing_worker(harness: GatewayHarness) -> Iterator[LeasingWorker]:
     settled(harness)
     yield leasing_worker
     leasing_worker.end(5)
-    settled(harness)  # or the next test's request would take the lease
+    settled(harness)  # or the next test's first request might still use the lease
 
 
 @pytest.fixture
