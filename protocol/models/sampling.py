@@ -121,6 +121,6 @@ def _word(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         # An integer of JSON may have more digits than a float can hold.
-        return f"{value:.15g}" if abs(value) < _LARGEST_SHOWN else "a number far out of range"
+        return "a number far out of range" if abs(value) >= _LARGEST_SHOWN else f"{value:.15g}"
     words: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
     return words.get(type(value), "null")

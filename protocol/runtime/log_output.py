@@ -1,0 +1,112 @@
+"""Where log records go: to a sink (the bus) as JSON, and to stderr as JSON or in a form for people.
+
+A line is one write of at most 4,096 bytes, because longer writes of several processes into one pipe break each other
+(measured).  Nothing here blocks or raises: a line that its reader has no room for is dropped, and the next line says
+how many were.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, MutableMapping
+from select import POLLOUT, poll  # by name: gevent's replacement would block in its event loop
+from typing import Any, Final
+
+from protocol.runtime.log_records import CUT_MARK, MAX_LINE_BYTES, MAX_RECORD_BYTES, DropCounter, fit_record
+
+MAX_BATCHED_LINES: Final = 256
+"""Lines that wait for each other at most."""
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160)) if code not in (9, 10)}
+
+Record = MutableMapping[str, Any]
+Sink = Callable[[bytes], object]
+Schedule = Callable[[Callable[[], None]], object]
+"""Calls back once, a moment later."""
+ConsoleRenderer = Callable[[Any, str, Record], object]
+"""(logger, level, record) → the line for people, as ``structlog.dev.ConsoleRenderer`` has it."""
+
+_stderr: Final = poll()
+_stderr.register(2, POLLOUT)
+
+
+class LogOutput:
+    """Writes records; the logger at the end of structlog's processors."""
+
+    def __init__(self) -> None:
+        """Write JSON to stderr, and to no sink."""
+        self.sink: Sink | None = None
+        self.render: ConsoleRenderer | None = None
+        """Makes the lines on stderr for people, instead of JSON."""
+        self.schedule: Schedule | None = None
+        """Wakes the process for records that wait; without it none waits."""
+        self._lines = DropCounter(lambda line: write_line(line + b"\n"))
+        self._dropped = 0
+        self._waiting: list[Record] = []
+
+    def write(self, record: Record) -> None:
+        """Write a record, after those that wait."""
+        self._write([*self._take(), record])
+
+    trace = debug = info = warning = error = critical = write
+
+    def write_soon(self, record: Record) -> None:
+        """Write a record together with those that come within a moment; at once if nothing wakes us for them."""
+        self._waiting.append(record)
+        if self.schedule is None or len(self._waiting) >= MAX_BATCHED_LINES:
+            self.flush()
+        elif len(self._waiting) == 1:
+            self.schedule(self.flush)
+
+    def flush(self) -> None:
+        """Write what waits. Idempotent."""
+        if self._waiting:
+            self._write(self._take())
+
+    def _take(self) -> list[Record]:
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def _write(self, records: list[Record]) -> None:
+        """Write records, as many together as one write may hold."""
+        batch: list[bytes] = []
+        size = 0
+        for record in records:
+            fitted, line = fit_record(record)
+            if self.sink is not None:
+                self.sink(line)
+            if self.render is not None:
+                self._show(self.render, fitted)
+                continue
+            if size + len(line) > MAX_RECORD_BYTES:
+                self._lines(b"\n".join(batch), len(batch))
+                batch, size = [], 0
+            batch.append(line)
+            size += len(line) + 1
+        if batch:
+            self._lines(b"\n".join(batch), len(batch))
+
+    def _show(self, render: ConsoleRenderer, record: Mapping[str, Any]) -> None:
+        shown: Record = {
+            key: value.translate(_CONTROLS) if isinstance(value, str) else value for key, value in record.items()
+        }
+        shown["timestamp"] = shown.pop("ts", "")
+        shown.pop("pid", None)
+        if self._dropped:
+            shown["dropped"] = self._dropped
+        line = str(render(None, str(record["level"]), shown)).encode("utf-8", "replace")
+        if len(line) >= MAX_LINE_BYTES:
+            end = b"\x1b[0m" + CUT_MARK.encode() if sys.stderr.isatty() else CUT_MARK.encode()
+            line = line[: MAX_LINE_BYTES - 1 - len(end)].decode("utf-8", "ignore").encode() + end
+        self._dropped = 0 if write_line(line + b"\n") else self._dropped + 1
+
+
+def write_line(line: bytes) -> bool:
+    """Write one line if that cannot block (a pipe that polls writable has room for 4,096 bytes); return whether it was."""
+    try:
+        if not _stderr.poll(0):
+            return False
+        os.write(2, line)
+    except OSError:
+        return False  # the reader of stderr has ended, which must not end this process
+    return True
