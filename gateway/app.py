@@ -1,23 +1,30 @@
-"""The whole table of routes."""
+"""The WSGI application: every dialect with its routes and errors, and the middleware in front of them.
+
+OpenAI     /v1 /api/v1 /v0 /api/v0: chat/completions, completions, embeddings, images, audio, models; /realtime
+Lemonade   the same prefixes: load, unload, pull, delete, install, params, health, stats, system-info; /logs/stream
+llama.cpp  the same prefixes: reranking, slots
+/live and /health belong to no dialect: they are for process monitors.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import falcon
 from falcon.routing import CompiledRouter
 
+from gateway.api.common.dialect import Dialect
 from gateway.api.common.probes import LivenessResource, ReadinessResource
-from gateway.api.lemonade import delete, health, install, load, params, pull, pull_variants, system_info
-from gateway.api.llamacpp import reranking_and_slots
-from gateway.api.openai import audio, completions, images, models, unsupported
+from gateway.api.lemonade.dialect import LemonadeDialect
+from gateway.api.llamacpp.dialect import LlamaCppDialect
+from gateway.api.openai.dialect import OpenAIDialect
 from gateway.bus.session import SupervisorSession
 from gateway.http import error_responses, middleware
-from gateway.logs.stream import LogStreamResource
+from gateway.http.error_formats import ErrorFormats
 
-PREFIXES: Final = ("/v1", "/api/v1", "/v0", "/api/v0")
-PREVIEW_PREFIXES: Final = frozenset({"/v0", "/api/v0"})
-"""Where the preview's own verbs are taken too."""
+DIALECTS: Final[tuple[Dialect, ...]] = (OpenAIDialect(), LemonadeDialect(), LlamaCppDialect())
+"""Every dialect that is served."""
 
 
 class Router(CompiledRouter):
@@ -31,55 +38,24 @@ class Router(CompiledRouter):
         return methods
 
 
-def create_app(session: SupervisorSession) -> falcon.App[Any, Any]:
-    """Return the WSGI application."""
-    app: falcon.App[Any, Any] = falcon.App(router=Router())
-    for each in middleware.create_middleware(session):
-        app.add_middleware(each)
+class GatewayApp(falcon.App[Any, Any]):
+    """The application, and the form of its errors for requests that never reach it."""
+
+    error_formats: ErrorFormats
+
+
+def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECTS) -> GatewayApp:
+    """Return the WSGI application; raises ValueError if two dialects have the same route."""
+    app = GatewayApp(router=Router(), middleware=middleware.create_middleware(session))
     app.req_options.strip_url_path_trailing_slash = True
-    error_responses.install_error_handlers(app)
-
-    app.add_route("/live", LivenessResource())
-    app.add_route("/health", ReadinessResource(session))
-    app.add_route("/logs/stream", LogStreamResource(session))
-    app.add_route("/realtime", unsupported.realtime())
-
-    versioned: dict[str, object] = {
-        "chat/completions": completions.ChatCompletionsResource(session),
-        "completions": completions.CompletionsResource(session),
-        "embeddings": completions.EmbeddingsResource(session),
-        "reranking": reranking_and_slots.RerankingResource(session),
-        "rerank": reranking_and_slots.RerankingResource(session),
-        "images/generations": images.ImageGenerationsResource(session),
-        "images/edits": images.ImageEditsResource(session),
-        "images/variations": unsupported.variations(),
-        "audio/speech": unsupported.speech(),
-        "audio/transcriptions": audio.TranscriptionsResource(session),
-        "audio/translations": audio.TranslationsResource(session),
-        "realtime": unsupported.realtime(),
-        "slots": reranking_and_slots.SlotsResource(session),
-        "slots/{slot_id}": reranking_and_slots.SlotResource(session),
-        "models": models.ModelsResource(session),
-        "models/{model_id:path}": models.ModelResource(session),
-        "load": load.LoadResource(session),
-        "unload": load.UnloadResource(session),
-        "delete": delete.DeleteResource(session),
-        "params": params.ParamsResource(session),
-        "pull": pull.PullResource(session),
-        "pull/variants": pull_variants.PullVariantsResource(session),
-        "health": health.HealthResource(session),
-        "stats": health.StatsResource(session),
-        "install": install.InstallResource(session),
-        "uninstall": install.UninstallResource(session),
-        "system-info": system_info.SystemInfoResource(session),
-    }
-    preview: dict[str, object] = {
-        **versioned,
-        "models": models.PreviewModelsResource(session),
-        "load": load.PreviewLoadResource(session),
-        "unload": load.PreviewUnloadResource(session),
-    }
-    for prefix in PREFIXES:
-        for path, resource in (preview if prefix in PREVIEW_PREFIXES else versioned).items():
-            app.add_route(f"{prefix}/{path}", resource)
+    app.error_formats = ErrorFormats(error_responses.DefaultErrorFormat(), dialects)
+    error_responses.install_error_handlers(app, app.error_formats)
+    routes: dict[str, object] = {"/live": LivenessResource(), "/health": ReadinessResource(session)}
+    for dialect in dialects:
+        for path, resource in dialect.routes(session).items():
+            if path in routes:
+                raise ValueError(f"two dialects have the route {path}")
+            routes[path] = resource
+    for path, resource in routes.items():
+        app.add_route(path, resource)
     return app

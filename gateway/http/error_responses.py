@@ -1,4 +1,4 @@
-"""Turns failures into answers: one JSON error body for everything that can go wrong."""
+"""Turns failures into error responses; the form of each is its path's (``error_formats``)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 import falcon
 import msgspec
 
+from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import request_context
 from protocol.failures import HTTP_ERRORS, Code, Failure, LemonbusError
 from protocol.runtime import logs
@@ -58,7 +59,7 @@ def error_object(failure: Failure, label: str, *, detail: bool = False) -> dict[
 
 
 def error_body(failure: Failure, label: str, *, detail: bool = False) -> bytes:
-    """Return the JSON body of an error response."""
+    """Return the JSON body of an error response in the default form: that of OpenAI's and Lemonade's routes."""
     error = error_object(failure, label, detail=detail)
     return msgspec.json.encode({"status": "error", "message": failure.message, "error": error})
 
@@ -67,6 +68,23 @@ def late_error_body(failure: Failure, label: str) -> bytes:
     """Return the JSON body of an error after headers that said 200: it tells the status that it would have had."""
     error = {**error_object(failure, label), "status_code": failure.http_status}
     return msgspec.json.encode({"status": "error", "message": failure.message, "error": error})
+
+
+class DefaultErrorFormat:
+    """The form of OpenAI's and Lemonade's routes, and of all paths that no API family claims."""
+
+    error_prefixes = ()
+
+    def error_status(self, failure: Failure) -> int:
+        """Return the HTTP status."""
+        return failure.http_status
+
+    def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
+        """See :func:`error_body`."""
+        return error_body(failure, label, detail=detail)
+
+
+DEFAULT_FORMATS: Final = ErrorFormats(DefaultErrorFormat())
 
 
 def stream_error(failure: Failure, label: str) -> bytes:
@@ -98,16 +116,19 @@ def retry_after(failure: Failure) -> str | None:
     return str(max(1, math.ceil(failure.retry_after)))
 
 
-def write_error(req: falcon.Request, resp: falcon.Response, failure: Failure) -> None:
-    """Make ``resp`` the error response for ``failure``."""
+def write_error(
+    req: falcon.Request, resp: falcon.Response, failure: Failure, formats: ErrorFormats = DEFAULT_FORMATS
+) -> None:
+    """Make ``resp`` the error response for ``failure``, in the form of its path."""
+    error_format = formats.for_path(req.path)
     context = request_context(req.env)
     context.failure = failure
     if failure.model and not context.model:
         context.model = failure.model
-    resp.status = _status_line(failure.http_status)
+    resp.status = _status_line(error_format.error_status(failure))
     resp.content_type = falcon.MEDIA_JSON
     resp.stream = None
-    resp.data = error_body(failure, context.label, detail=context.is_admin)
+    resp.data = error_format.error_body(failure, context.label, detail=context.is_admin)
     resp.text = None
     wait = retry_after(failure)
     if wait:
@@ -123,16 +144,10 @@ def _status_line(status: int) -> str:
     return "499 Client Closed Request" if status == _CLIENT_CLOSED_REQUEST else falcon.code_to_http_status(status)
 
 
-def _on_failure(req: falcon.Request, resp: falcon.Response, problem: LemonbusError, _params: object) -> None:
-    write_error(req, resp, problem.failure)
-
-
-def _on_http_error(req: falcon.Request, resp: falcon.Response, problem: falcon.HTTPError, _params: object) -> None:
-    status = problem.status_code
-    if req.method not in falcon.COMBINED_METHODS:
-        # Falcon's 400 for a method it never heard of.
-        status = 405
-        resp.set_header("Allow", "GET, HEAD, POST, DELETE, OPTIONS")
+def _http_failure(req: falcon.Request, problem: falcon.HTTPError) -> Failure:
+    """Return the failure for an error that falcon found."""
+    # Falcon answers 400 for a method that it does not know.
+    status = problem.status_code if req.method in falcon.COMBINED_METHODS else 405
     code = code_for_status(status)
     if code == Code.METHOD_NOT_ALLOWED:
         message = f"{req.method} is not allowed here"
@@ -140,8 +155,7 @@ def _on_http_error(req: falcon.Request, resp: falcon.Response, problem: falcon.H
         message = "there is no such route"
     else:
         message = problem.description or problem.title or "bad request"
-    write_error(req, resp, Failure(code, message, status=status if HTTP_ERRORS[code].status != status else 0))
-    resp.set_headers(problem.headers or {})
+    return Failure(code, message, status=status if HTTP_ERRORS[code].status != status else 0)
 
 
 def _on_http_status(_req: falcon.Request, resp: falcon.Response, problem: falcon.HTTPStatus, _params: object) -> None:
@@ -150,19 +164,29 @@ def _on_http_status(_req: falcon.Request, resp: falcon.Response, problem: falcon
     resp.text = problem.text
 
 
-def _on_unexpected_error(req: falcon.Request, resp: falcon.Response, problem: Exception, _params: object) -> None:
-    if isinstance(problem, ConnectionError):
-        # The client is gone; gunicorn ends the connection.
-        raise problem
-    logs.get_logger().error(
-        "unexpected error", request_id=request_context(req.env).label, path=req.path, exc_info=problem
-    )
-    write_error(req, resp, Failure(Code.INTERNAL, "an internal error; the log has it under this request id"))
+def install_error_handlers(app: falcon.App[Any, Any], formats: ErrorFormats = DEFAULT_FORMATS) -> None:
+    """Make ``app`` answer every exception with an error body in the form of the request's path."""
 
+    def on_failure(req: falcon.Request, resp: falcon.Response, problem: LemonbusError, _params: object) -> None:
+        write_error(req, resp, problem.failure, formats)
 
-def install_error_handlers(app: falcon.App[Any, Any]) -> None:
-    """Make ``app`` answer every exception with the JSON error body."""
-    app.add_error_handler(Exception, _on_unexpected_error)
-    app.add_error_handler(falcon.HTTPError, _on_http_error)
+    def on_http_error(req: falcon.Request, resp: falcon.Response, problem: falcon.HTTPError, _params: object) -> None:
+        if req.method not in falcon.COMBINED_METHODS:
+            resp.set_header("Allow", "GET, HEAD, POST, DELETE, OPTIONS")
+        write_error(req, resp, _http_failure(req, problem), formats)
+        resp.set_headers(problem.headers or {})
+
+    def on_unexpected_error(req: falcon.Request, resp: falcon.Response, problem: Exception, _params: object) -> None:
+        if isinstance(problem, ConnectionError):
+            # The client is gone; the server ends the connection.
+            raise problem
+        logs.get_logger().error(
+            "unexpected error", request_id=request_context(req.env).label, path=req.path, exc_info=problem
+        )
+        failure = Failure(Code.INTERNAL, "an internal error; the log has it under this request id")
+        write_error(req, resp, failure, formats)
+
+    app.add_error_handler(Exception, on_unexpected_error)
+    app.add_error_handler(falcon.HTTPError, on_http_error)
     app.add_error_handler(falcon.HTTPStatus, _on_http_status)
-    app.add_error_handler(LemonbusError, _on_failure)
+    app.add_error_handler(LemonbusError, on_failure)

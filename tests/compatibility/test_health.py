@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import simple_websocket
 
-from gateway.app import PREFIXES
+from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol import RELEASE
 from tests.compatibility.field_paths import missing
 from tests.conftest import StartServer
@@ -45,7 +45,7 @@ def models(health: Any) -> dict[str, Any]:
 # GET /v1/health
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_every_documented_field_is_there(server: LemonbusServer, prefix: str) -> None:
     health = server.client.get(f"{prefix}/health").json()
     assert missing(health, [*LEMONADE, "checkpoint_loaded", "max_models.transcription"]) == []
@@ -117,7 +117,7 @@ def test_live_is_only_at_the_root(server: LemonbusServer) -> None:
     assert server.client.get("/live").body == b'{"status":"ok"}'
     head = server.client.start("HEAD", "/live").finish()
     assert (head.status, head.body) == (200, b"")
-    for prefix in PREFIXES:
+    for prefix in VERSION_PREFIXES:
         answer = server.client.get(f"{prefix}/live")
         assert (answer.status, answer.json()["status"], answer.error["type"]) == (404, "error", "not_found")
         assert answer.json()["message"] == answer.error["message"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.app import PREFIXES
+from gateway.api.common.dialect import VERSION_PREFIXES
 from tests.compatibility.backend_installation import (
     CHAT,
     NAME,
@@ -60,7 +60,7 @@ def server(module_server: LemonbusServer, module_releases: ReleaseServer) -> Lem
 
 
 def test_the_examples_under_every_prefix(server: LemonbusServer) -> None:
-    for prefix in PREFIXES:
+    for prefix in VERSION_PREFIXES:
         before = state(server)
         assert before == {
             "devices": before["devices"],

@@ -5,11 +5,11 @@ from __future__ import annotations
 import openai
 import pytest
 
-from gateway.app import PREFIXES
+from gateway.api.common.dialect import VERSION_PREFIXES
 from tests.support.server import LemonbusServer
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 @pytest.mark.parametrize(
     ("route", "word"),
     [

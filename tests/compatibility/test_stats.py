@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.lemonade.health import stats_body
-from gateway.app import PREFIXES
 from protocol.messages.admin import StatsReport
 from tests.compatibility.field_paths import missing
 from tests.conftest import StartServer
@@ -37,7 +37,7 @@ def after(server: LemonbusServer, model: str, **fields: Any) -> Any:
     return wait_for(lambda: (now := stats(server, model)) != before and now, "the figures of the request are there")
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 @pytest.mark.parametrize("stream", [True, False])
 def test_every_documented_field_is_there_and_adds_up(server: LemonbusServer, prefix: str, stream: bool) -> None:
     reported = after(server, LOOP, max_tokens=40, stream=stream)

@@ -16,8 +16,8 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.lemonade.system_info import info_body
-from gateway.app import PREFIXES
 from protocol.messages.system_info import SystemInfo
 from supervisor.handlers.system_info import merge_probe
 from supervisor.machine.hardware import read_machine_from
@@ -57,7 +57,7 @@ def info(server: LemonbusServer, query: str = "", prefix: str = "/v1") -> Any:
 # GET /v1/system-info, document 000; GET /api/v1/system-info, document 001
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_every_documented_field_is_there(shared_server: LemonbusServer, prefix: str) -> None:
     body = info(shared_server, prefix=prefix)
     assert missing(body, [*LEMONADE, *SPEC]) == []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import falcon.testing
 import msgspec
 
-from gateway.app import create_app
+from gateway.api.common.dialect import Dialect
+from gateway.app import DIALECTS, create_app
 from gateway.bus.session import AdmissionState, SupervisorSession
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
@@ -61,14 +63,14 @@ class FakeBus:
         self.session.on_message(
             work.Granted([work.GrantedAttempt(ask.number, ask.attempt, "w1", ask.model or "latest")]), b""
         )
-        data = msgspec.json.encode(report)
-        self.session.on_events(
-            [
-                Event(ask.number, ask.attempt, 0, EventKind.DELTA, 1, data),
-                Event(ask.number, ask.attempt, 1, EventKind.DONE, 0, envelope.pack_payload(Outcome())),
-            ],
-            "w1",
-        )
+        streamed = report if isinstance(report, StreamedAnswer) else StreamedAnswer([msgspec.json.encode(report)])
+        events = [
+            Event(ask.number, ask.attempt, seq, EventKind.DELTA, 1, data) for seq, data in enumerate(streamed.pieces)
+        ]
+        kind = EventKind.DONE if streamed.failure is None else EventKind.FAILED
+        end = envelope.pack_payload(streamed.failure or Outcome())
+        events.append(Event(ask.number, ask.attempt, len(events), kind, 0, end))
+        self.session.on_events(events, "w1")
         self.session.notify_exchanges()
 
     def connect(self, endpoint: str) -> None:
@@ -95,17 +97,27 @@ class SeveralMessages(list[Any]):
     """Several messages under one number."""
 
 
+class StreamedAnswer:
+    """An engine's streamed answer: its chunks, and the failure that ends it, if any."""
+
+    def __init__(self, chunks: list[Any], failure: Failure | None = None) -> None:
+        self.pieces = [
+            each if isinstance(each, bytes) else b"data: " + msgspec.json.encode(each) + b"\n\n" for each in chunks
+        ]
+        self.failure = failure
+
+
 class AppClient:
     """The application, its client, and the line that answers."""
 
-    def __init__(self, folder: Path, **changes: Any) -> None:
+    def __init__(self, folder: Path, dialects: Sequence[Dialect] = DIALECTS, **changes: Any) -> None:
         settings = msgspec.structs.replace(Settings(cache_dir=str(folder / "cache")), **changes)
         self.bus = FakeBus()
         self.reports, self.answers = self.bus.reports, self.bus.answers
         self.session = self.bus.session = SupervisorSession("g1", settings, Spool(folder, "g1", 1 << 20))
         self.session.open(self.bus)
         self.session.state = AdmissionState.OPEN
-        self.client = falcon.testing.TestClient(create_app(self.session))
+        self.client = falcon.testing.TestClient(create_app(self.session, dialects))
 
     def asked(self, cls: type) -> list[Any]:
         """What was sent of this kind."""

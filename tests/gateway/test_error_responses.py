@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from gateway.http import error_responses
+from gateway.http.error_formats import ErrorFormats
+from gateway.http.error_responses import DefaultErrorFormat
 from protocol.failures import HTTP_ERRORS, Code, Failure
 from tests.gateway.process.chat_requests import error_of
 from tests.gateway.raw_http import parsed
@@ -64,6 +66,29 @@ def test_a_whole_response_ends_the_connection(status: int) -> None:
     code, headers, body = parsed(response)
     assert (code, headers["connection"], headers["content-length"]) == (status, "close", str(len(body)))
     assert error_of((code, headers, body))["request_id"] == "r.1"
+
+
+class _Form(DefaultErrorFormat):
+    def __init__(self, *prefixes: str) -> None:
+        self.error_prefixes = prefixes
+
+
+@pytest.mark.parametrize(
+    ("path", "prefix"),
+    [
+        ("/api/tags", "/api"),
+        ("/api", "/api"),
+        ("/api/v1/models", "/api/v1"),
+        ("/api/v1/messages/count_tokens", "/api/v1/messages"),
+        ("/api/v12", "/api"),
+        ("/apiary", ""),
+        ("/v1/models", ""),
+        ("", ""),
+    ],
+)
+def test_the_longest_prefix_names_the_form_of_an_error(path: str, prefix: str) -> None:
+    formats = ErrorFormats(_Form(""), [_Form("/api"), _Form("/api/v1", "/v9"), _Form("/api/v1/messages")])
+    assert prefix in formats.for_path(path).error_prefixes
 
 
 @pytest.mark.parametrize(("code", "line"), [(Code.CANCELLED, "499 Client Closed Request"), (Code.INTERNAL, "500 ")])

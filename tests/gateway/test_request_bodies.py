@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api.openai.completions import ChatRequest, EmbeddingRequest, TextRequest, prompts, texts, with_text
+from gateway.api.openai.completions import (
+    ChatRequest,
+    EmbeddingRequest,
+    TextRequest,
+    count_prompts,
+    prompt_texts,
+    with_text,
+)
 from gateway.http import bodies
 from protocol.failures import Code, LemonbusError
 
@@ -126,13 +133,13 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
     ],
 )
 def test_prompts_are_counted_as_slots(value: list[object] | str, count: int) -> None:
-    assert prompts(value, "prompt") == count  # type: ignore[arg-type]
+    assert count_prompts(value, "prompt") == count  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [[], [1, "one"], ["one", []]])
 def test_odd_prompts_are_refused(value: list[object]) -> None:
     with pytest.raises(LemonbusError, match="prompt"):
-        prompts(value, "prompt")  # type: ignore[arg-type]
+        count_prompts(value, "prompt")  # type: ignore[arg-type]
 
 
 def test_completions_have_their_text_on_top() -> None:
@@ -152,6 +159,6 @@ def test_an_echo_goes_before_its_own_choices() -> None:
 
 
 def test_tokens_cannot_be_echoed() -> None:
-    assert texts("a") == ["a"]
+    assert prompt_texts("a") == ["a"]
     with pytest.raises(LemonbusError, match="echo"):
-        texts([1, 2])
+        prompt_texts([1, 2])

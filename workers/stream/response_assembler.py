@@ -11,46 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.wire.openai_chunks import ChoiceDelta, MessageDelta, ToolCallDelta, payloads, read_chunk
+
 _KNOWN: Final = {"choices", "created", "id", "model", "object", "system_fingerprint", "timings", "usage"}
 
 
-class _Function(msgspec.Struct):
-    name: str = ""
-    arguments: str = ""
-
-
-class _Call(msgspec.Struct):
-    index: int = 0
-    id: str = ""
-    type: str = "function"
-    function: _Function = msgspec.field(default_factory=_Function)
-
-
-class _Delta(msgspec.Struct):
-    content: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[_Call] = []
-
-
-class _Logprobs(msgspec.Struct):
-    content: list[msgspec.Raw] | None = None
-
-
-class _StreamedChoice(msgspec.Struct):
-    index: int = 0
-    delta: _Delta | None = None
-    text: str | None = None
-    logprobs: _Logprobs | None = None
-    finish_reason: str | None = None
-
-
-class _StreamedChunk(msgspec.Struct):
-    choices: list[_StreamedChoice] = []
-    usage: msgspec.Raw = msgspec.Raw(b"")
-    timings: msgspec.Raw = msgspec.Raw(b"")
-
-
-_chunk = msgspec.json.Decoder(_StreamedChunk).decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -61,13 +26,13 @@ class _AssembledChoice:
     def __init__(self) -> None:
         self.text: list[str] = []
         self.reasoning: list[str] | None = None
-        self.calls: dict[int, _Call] = {}
+        self.calls: dict[int, ToolCallDelta] = {}
         self.arguments: dict[int, list[str]] = {}
         self.logprobs: list[msgspec.Raw] | None = None
         self.finish_reason: str | None = None
         self.usage = self.timings = msgspec.Raw(b"")
 
-    def add(self, choice: _StreamedChoice) -> None:
+    def add(self, choice: ChoiceDelta) -> None:
         if choice.delta is not None:
             self._add_delta(choice.delta)
         if choice.text:
@@ -76,7 +41,7 @@ class _AssembledChoice:
             self.logprobs = (self.logprobs or []) + [msgspec.Raw(bytes(item)) for item in choice.logprobs.content]
         self.finish_reason = choice.finish_reason or self.finish_reason
 
-    def _add_delta(self, delta: _Delta) -> None:
+    def _add_delta(self, delta: MessageDelta) -> None:
         if delta.content:
             self.text.append(delta.content)
         if delta.reasoning_content is not None:
@@ -131,14 +96,13 @@ class ResponseAssembler:
         self.size = 0
 
     def feed(self, block: bytes) -> None:
-        """Take whole events; raises ``msgspec.MsgspecError`` for a chunk that is none."""
+        """Take whole events; raises ``DECODE_ERRORS`` for a chunk that is none."""
         self.size += len(block)
-        for event in block.split(b"\n\n"):
-            if event:
-                self._take(event[5:])
+        for payload in payloads(block):
+            self._take(payload)
 
     def _take(self, payload: bytes) -> None:
-        chunk = _chunk(payload)
+        chunk = read_chunk(payload)
         if not self._first:
             self._first = {name: msgspec.Raw(bytes(value)) for name, value in _fields(payload).items()}
         for choice in chunk.choices:

@@ -1,4 +1,4 @@
-"""What several API families share: request fields, progress events, and the probes `/live` and `/health`.
+"""What several API families share: the `Dialect` object, routes that engines answer, streams, progress events, request fields, probes.
 
 Every family may import it.
 Nothing that only one family needs.

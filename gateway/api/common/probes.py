@@ -25,7 +25,7 @@ class ReadinessResource:
     """Whether this gateway takes requests."""
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:

@@ -19,7 +19,7 @@ class DeleteResource:
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:

@@ -111,7 +111,7 @@ class HealthResource:
     """The whole house at one moment."""
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -126,7 +126,7 @@ class StatsResource:
     """The last finished request."""
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:

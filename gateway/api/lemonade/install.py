@@ -31,7 +31,7 @@ class InstallResource:
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -55,7 +55,7 @@ class UninstallResource:
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:

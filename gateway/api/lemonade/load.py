@@ -74,7 +74,7 @@ class LoadResource:
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -119,7 +119,7 @@ class UnloadResource:
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:

@@ -20,7 +20,7 @@ class ParamsResource:
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:

@@ -1,5 +1,5 @@
 """llama.cpp's own routes: reranking, and the prompt caches of slots.
 
-`app.py` imports the resources.
+`dialect.py` has the routes.
 Routes that llama-server copies from OpenAI belong in `api/openai`.
 """

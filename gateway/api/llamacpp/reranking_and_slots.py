@@ -1,20 +1,24 @@
-"""llama.cpp's own routes: reranking, and the prompt caches of its slots."""
+"""llama.cpp's own routes: reranking, and the state and prompt caches of its slots."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 import falcon
 import msgspec
 
+from gateway.api.common.inference_resource import (
+    InferenceResource,
+    TranslatedRequest,
+    answer_inference,
+)
 from gateway.api.common.request_fields import optional_body, text_of
 from gateway.bus.session import SupervisorSession
 from gateway.http import bodies
-from gateway.http.request_context import request_context
-from gateway.requests import inference
-from gateway.requests.inference import InferenceRequest
+from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire.decoding import DECODE_ERRORS
 
@@ -28,7 +32,7 @@ _slots: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
 def check_rerank(body: dict[str, Any]) -> int:
-    """Return the number of documents: each is a task of its own in the engine. Raises ``invalid_request``."""
+    """Return the number of documents, each of which is a task of its own in the engine; raises ``invalid_request``."""
     query, documents = body.get("query"), body.get("documents")
     if not isinstance(query, str):
         raise invalid("`query` must be a string" if query is not None else "`query` is required", "query")
@@ -37,7 +41,7 @@ def check_rerank(body: dict[str, Any]) -> int:
     if not isinstance(documents, list) or not documents or not all(isinstance(each, str) for each in documents):
         raise invalid("`documents` must be a list of one or more strings", "documents")
     if "texts" in body:  # even as null: the engine would take it for the other server's request
-        raise invalid("`texts` is another server's name for `documents`: send only that one", "texts")
+        raise invalid("`texts` is another server's name for `documents`: send `documents` alone", "texts")
     top = body.get("top_n")
     if top is not None and (type(top) is not int or not 0 <= top < _MAX_TOP_N):
         raise invalid("`top_n` must be a whole number from 0 up", "top_n")
@@ -57,10 +61,18 @@ def in_input_order(answer: bytes) -> bytes:
 
 
 def documented_slots(answer: bytes) -> bytes:
-    """Return the engine's slots with the documented fields beside its own, and without what clients wrote."""
+    """Return the engine's slots with the documented fields beside its own, and without the texts of clients."""
     try:
         return msgspec.json.encode([_documented(slot) for slot in _slots(answer)])
     except (TypeError, AttributeError, *DECODE_ERRORS):
+        raise _unreadable() from None
+
+
+def documented_slot(answer: bytes, fields: dict[str, Any]) -> bytes:
+    """Return the engine's answer about one slot, with ``fields`` beside its own."""
+    try:
+        return msgspec.json.encode({**_object(answer), **fields})
+    except DECODE_ERRORS:
         raise _unreadable() from None
 
 
@@ -73,7 +85,7 @@ def _documented(slot: dict[str, Any]) -> dict[str, Any]:
     if following:
         token |= following if busy else {}
     kept = {key: value for key, value in slot.items() if key not in ("prompt", "generated")}
-    # The tokens that the slot's cache holds; before its first request the engine tells none.
+    # The number of tokens in the slot's cache; the engine reports none before its first request.
     cached = slot.get("n_prompt_tokens") or slot.get("n_prompt_tokens_cache") or 0
     return {
         **kept,
@@ -115,69 +127,60 @@ def _unreadable() -> LemonbusError:
     return Failure(Code.BACKEND_ERROR, "the engine's answer was not understood").raised()
 
 
-class RerankingResource:
-    """Scores of documents for a query."""
+class RerankingResource(InferenceResource):
+    """``POST reranking`` and ``rerank``: scores of documents for a query."""
 
-    def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
-        self._session = session
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with one score a document, in their order."""
-        data = bodies.read_json(req, self._session.settings.body_limit)
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request; the answer has one score per document, in the order of the documents."""
+        data = bodies.read_json(req, self.body_limit)
         body = bodies.decode_object(data)
-        context = request_context(req.env)
-        model = context.model = text_of(body, "model")
-        weight = check_rerank(body)
-        answer = inference.complete(
-            self._session, req.env, InferenceRequest("rerank", model, data, context.label, weight=weight)
+        return TranslatedRequest(
+            "rerank",
+            text_of(body, "model"),
+            data,
+            weight=check_rerank(body),
+            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: in_input_order(answer.body)),
         )
-        context.model = answer.model
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = in_input_order(answer.body)
 
 
 class SlotsResource:
-    """The state of all slots of a llama.cpp model."""
+    """``GET slots``: the state of all slots of a llama.cpp model."""
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Ask engines through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer for the model used last, or for ``?model=``. Loads nothing and waits for no slot."""
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = documented_slots(_ask_slots(self._session, req, "GET", {}))
+        translated = _slots_request(req, "GET", {}, documented_slots)
+        answer_inference(self._session, req, resp, translated)
 
 
 class SlotResource:
-    """One slot's prompt cache."""
+    """``POST slots/{id}``: saves, restores or erases the prompt cache of one slot."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Ask engines through ``session``."""
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response, slot_id: str) -> None:
-        """Save, restore or erase it."""
+        """Do what ``?action=`` names."""
         query = slot_query(req.get_param("action"), slot_id)
         body = optional_body(req, self._session.settings)
-        asked = {} if query.startswith("erase/") else {"filename": check_filename(text_of(body, "filename"))}
-        try:
-            answer = _object(_ask_slots(self._session, req, query, asked))
-        except DECODE_ERRORS:
-            raise _unreadable() from None
-        resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode({**answer, "id_slot": int(slot_id), **asked})
+        fields = {} if query.startswith("erase/") else {"filename": check_filename(text_of(body, "filename"))}
+
+        def document(answer: bytes) -> bytes:
+            return documented_slot(answer, {"id_slot": int(slot_id), **fields})
+
+        answer_inference(self._session, req, resp, _slots_request(req, query, fields, document))
 
 
-def _ask_slots(session: SupervisorSession, req: falcon.Request, query: str, body: dict[str, Any]) -> bytes:
-    context = request_context(req.env)
-    model = context.model = req.get_param("model", default="")
-    inference_request = InferenceRequest(
-        "slots", model, msgspec.json.encode(body), context.label, weight=0, query=query
-    )
-    answer = inference.complete(session, req.env, inference_request)
-    context.model = answer.model
-    return answer.body
+def _slots_request(
+    req: falcon.Request, query: str, body: dict[str, Any], document: Callable[[bytes], bytes]
+) -> TranslatedRequest:
+    model = req.get_param("model", default="")
+    data = msgspec.json.encode(body)
+    answer = AnswerFormat(falcon.MEDIA_JSON, lambda answer: document(answer.body))
+    return TranslatedRequest("slots", model, data, weight=0, query=query, answer=answer)

@@ -1,5 +1,5 @@
-"""OpenAI's API: chat and text completions, embeddings, audio, images, the model list, and answers for its routes that are not supported.
+"""OpenAI's API: chat and text completions, embeddings, audio, images, the model list, and 501 for its routes that are not supported.
 
-`app.py` imports the resources.
+`dialect.py` has the routes.
 Lemonade's extra routes belong in `api/lemonade`.
 """

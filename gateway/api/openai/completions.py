@@ -1,6 +1,6 @@
 """OpenAI's chat/completions, completions and embeddings: checks what must be understood, forwards the rest.
 
-The middle language is OpenAI's, so bodies and events pass through as bytes wherever that is possible.
+Engines speak OpenAI's form too, so bodies and events pass through as bytes wherever that is possible.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.openai.event_stream import OpenAIEventStream
-from gateway.bus.session import SupervisorSession
+from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.http import bodies
-from gateway.http.request_context import request_context
-from gateway.requests import inference
+from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 
 MAX_STOPS: Final = 4
@@ -30,7 +29,7 @@ Prompt = str | list[str | int | list[int]]
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):
-    """The fields that chat and text completions share; what is not here passes through unseen."""
+    """The fields that chat and text completions share; other fields are passed on unread."""
 
     model: str | None = None
     stream: bool | None = None
@@ -49,7 +48,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     seed: int | None = None
 
     def check(self) -> None:
-        """Raise what the types cannot say."""
+        """Raise ``invalid_request`` for what the types cannot express."""
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise invalid("`max_tokens` and `max_completion_tokens` are mutually exclusive", "max_tokens")
         if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
@@ -75,7 +74,7 @@ class ChatRequest(SamplingFields, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
     def check(self) -> None:
-        """Raise what the types cannot say."""
+        """Raise ``invalid_request`` for what the types cannot express."""
         super().check()
         if not self.messages:
             raise invalid("`messages` is empty", "messages")
@@ -91,6 +90,14 @@ class TextRequest(SamplingFields, kw_only=True):
     echo: bool | None = None
     logprobs: bool | Annotated[int, Meta(ge=0, le=128)] | None = None
 
+    def check(self) -> None:
+        """Raise ``invalid_request`` for what the types cannot express."""
+        super().check()
+        if self.stream and self.logprobs:
+            raise invalid("`logprobs` is only available without `stream`", "logprobs")
+        if self.stream and self.echo:
+            raise invalid("`echo` is only available without `stream`", "echo")
+
 
 class EmbeddingRequest(msgspec.Struct, kw_only=True):
     """``POST embeddings``."""
@@ -101,8 +108,8 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     dimensions: Annotated[int, Meta(ge=1)] | None = None
 
 
-def prompts(value: Prompt, field: str) -> int:
-    """Return how many prompts there are: a string and a list of tokens are one. Raises for none at all."""
+def count_prompts(value: Prompt, field: str) -> int:
+    """Return how many prompts ``value`` holds: a string and a list of token numbers are one; raises ``invalid_request``."""
     if isinstance(value, str):
         return 1
     if not value:
@@ -117,89 +124,52 @@ def prompts(value: Prompt, field: str) -> int:
     return len(value)
 
 
-class ChatCompletionsResource:
+class ChatCompletionsResource(InferenceResource):
     """``POST chat/completions``."""
 
-    def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
-        self._session = session
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer, streamed or whole."""
-        data = bodies.read_json(req, self._session.settings.body_limit)
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request; it goes to the engine as it is."""
+        data = bodies.read_json(req, self.body_limit)
         request = bodies.decode(data, ChatRequest)
         request.check()
-        answer(self._session, req, resp, "chat/completions", data, request, request.n or 1)
+        stream = EventStreamWriter() if request.stream else None
+        return TranslatedRequest("chat/completions", request.model or "", data, weight=request.n or 1, stream=stream)
 
 
-class CompletionsResource:
+class CompletionsResource(InferenceResource):
     """``POST completions``."""
 
-    def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
-        self._session = session
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer, streamed or whole; whole answers also have the first choice's ``text`` on top."""
-        data = bodies.read_json(req, self._session.settings.body_limit)
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request; a whole answer also has the first choice's ``text`` at its top level."""
+        data = bodies.read_json(req, self.body_limit)
         request = bodies.decode(data, TextRequest)
         request.check()
-        if request.stream and request.logprobs:
-            raise invalid("`logprobs` is only available without `stream`", "logprobs")
-        if request.stream and request.echo:
-            raise invalid("`echo` is only available without `stream`", "echo")
-        weight = prompts(request.prompt, "prompt") * (request.n or 1)
-        echoed = texts(request.prompt) if request.echo else None
-        answer(self._session, req, resp, "completions", data, request, weight)
-        if not request.stream:
-            resp.data = with_text(resp.data or b"", echoed, request.n or 1)
+        n = request.n or 1
+        weight = count_prompts(request.prompt, "prompt") * n
+        echoed = prompt_texts(request.prompt) if request.echo else None
+        return TranslatedRequest(
+            "completions",
+            request.model or "",
+            data,
+            weight=weight,
+            stream=EventStreamWriter() if request.stream else None,
+            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: with_text(answer.body, echoed, n)),
+        )
 
 
-class EmbeddingsResource:
+class EmbeddingsResource(InferenceResource):
     """``POST embeddings``."""
 
-    def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
-        self._session = session
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer in the format that was asked for."""
-        data = bodies.read_json(req, self._session.settings.body_limit)
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request; it goes to the engine as it is."""
+        data = bodies.read_json(req, self.body_limit)
         request = bodies.decode(data, EmbeddingRequest)
-        weight = prompts(request.input, "input")
-        answer(self._session, req, resp, "embeddings", data, request, weight)
+        weight = count_prompts(request.input, "input")
+        return TranslatedRequest("embeddings", request.model or "", data, weight=weight)
 
 
-def answer(
-    session: SupervisorSession,
-    req: falcon.Request,
-    resp: falcon.Response,
-    endpoint: str,
-    data: bytes,
-    request: SamplingFields | EmbeddingRequest,
-    weight: int,
-) -> None:
-    """Ask the house and make ``resp`` its answer."""
-    context = request_context(req.env)
-    context.model = request.model or ""
-    streamed = isinstance(request, SamplingFields) and bool(request.stream)
-    inference_request = inference.InferenceRequest(
-        endpoint=endpoint, model=context.model, body=data, label=context.label, stream=streamed, weight=weight
-    )
-    if streamed:
-        resp.stream = OpenAIEventStream(inference.stream(session, req.env, inference_request), context)
-        resp.content_type = "text/event-stream; charset=utf-8"
-        resp.set_header("Cache-Control", "no-cache")
-        resp.set_header("X-Accel-Buffering", "no")
-        return
-    whole = inference.complete(session, req.env, inference_request)
-    context.model = whole.model
-    resp.content_type = falcon.MEDIA_JSON
-    resp.data = whole.body
-
-
-def texts(prompt: Prompt) -> list[str]:
-    """Return the prompts as texts, for ``echo``; token numbers cannot be echoed."""
+def prompt_texts(prompt: Prompt) -> list[str]:
+    """Return the prompts as texts, for ``echo``; raises ``invalid_request`` for token numbers."""
     if isinstance(prompt, str):
         return [prompt]
     if not all(isinstance(item, str) for item in prompt):
@@ -207,25 +177,28 @@ def texts(prompt: Prompt) -> list[str]:
     return [str(item) for item in prompt]
 
 
-class _Text(msgspec.Struct):
+class _TextChoice(msgspec.Struct):
     text: str = ""
 
 
-class _Texts(msgspec.Struct):
-    choices: list[_Text] = []
+class _TextCompletion(msgspec.Struct):
+    choices: list[_TextChoice] = []
 
 
-_texts = msgspec.json.Decoder(_Texts).decode
+_text_completion = msgspec.json.Decoder(_TextCompletion).decode
 
 
 def with_text(body: bytes, echoed: list[str] | None, n: int) -> bytes:
-    """Return a completion with ``text`` on top, after ``echoed`` prompts were put before their choices."""
+    """Return a completion with ``text`` at its top level, after each choice got its prompt of ``echoed`` in front.
+
+    ``n``: choices of each prompt.
+    """
     if echoed is not None:
         document: dict[str, Any] = msgspec.json.decode(body)
-        for place, choice in enumerate(document.get("choices", [])):
-            prompt = echoed[min(choice.get("index", place) // n, len(echoed) - 1)]
+        for position, choice in enumerate(document.get("choices", [])):
+            prompt = echoed[min(choice.get("index", position) // n, len(echoed) - 1)]
             choice["text"] = prompt + choice.get("text", "")
         body = msgspec.json.encode(document)
-    choices = _texts(body).choices
+    choices = _text_completion(body).choices
     first = msgspec.json.encode(choices[0].text if choices else "")
     return body.rstrip()[:-1] + b',"text":' + first + b"}"

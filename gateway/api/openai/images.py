@@ -1,7 +1,7 @@
-"""OpenAI's images: pictures from words, and from words and other pictures.
+"""OpenAI's images: pictures from a prompt, and from a prompt and other pictures.
 
-What is checked is in :class:`ImageRequest`; the rest passes through.  An engine gets a form as it gets JSON: the fields
-as one JSON object (``protocol/wire/form_data.py`` has the field's name), the pictures beside it.
+:class:`ImageRequest` names the fields that are checked; the rest passes through.  A form goes to the engine as two kinds of
+parts: its fields as one JSON object (``protocol/wire/form_data.py`` names that part), and the pictures beside it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import falcon
 import msgspec
 from msgspec import Meta
 
+from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.openai.image_answer import with_seed, with_seeds_and_size
 from gateway.api.openai.image_size import JPEG, PNG, image_size
-from gateway.bus.session import SupervisorSession
 from gateway.http import bodies
-from gateway.http.request_context import request_context
-from gateway.requests import late_answer
-from gateway.requests.inference import InferenceRequest, WholeAnswer
+from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure, invalid
 from protocol.wire import form_data
@@ -30,11 +28,11 @@ from protocol.wire.form_data import FormPart
 GENERATIONS: Final = "images/generations"
 EDITS: Final = "images/edits"
 MAX_IMAGES: Final = 8
-"""stable-diffusion.cpp draws no more at once, and would say nothing of it."""
+"""The most that stable-diffusion.cpp draws at once; it ignores a larger number silently."""
 MIN_SIDE_PIXELS: Final = 64
 MAX_SIDE_PIXELS: Final = 4096
 MAX_INPUT_SIDE_PIXELS: Final = 8192
-"""Pixels of a side of a picture that is given: a small file may be an immense picture."""
+"""Pixels of a side of a picture that a client sends: a small file may be an immense picture."""
 _SIZE: Final = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})", re.ASCII)
 _IMAGE_KEY: Final = b'"b64_json"'
 MAX_FILES: Final = 16
@@ -42,17 +40,17 @@ MAX_FIELD_BYTES: Final = 65_536
 """Bytes of a field that is no file."""
 _LITERAL: Final = re.compile(r"-?\d{1,19}(\.\d{1,19})?|true|false", re.ASCII)
 _TEXT_FIELDS: Final = frozenset({"prompt", "negative_prompt", "model", "size", "scheduler", "sample_method"})
-"""Fields of a form that are text, whatever they look like."""
+"""Fields of a form that are text even if they look like a number."""
 _END_BY_MAGIC: Final = {PNG: b"IEND", JPEG: b"\xff\xd9"}
-"""How a PNG and a JPEG begin, and what is at their end."""
+"""The first bytes of a PNG and of a JPEG, and what must be near the last ones."""
 _END_BYTES: Final = 64
-"""Bytes of the end that are looked at."""
+"""Bytes at the end of a file in which that is looked for."""
 
 OptionName = Annotated[str, Meta(pattern="^[A-Za-z0-9_+.-]{1,64}$")]
 
 
 class ImageRequest(msgspec.Struct, kw_only=True):
-    """``POST images/generations``: OpenAI's fields, and those of whoever has a model of their own."""
+    """``POST images/generations``: OpenAI's fields, and those that stable-diffusion.cpp knows beyond them."""
 
     prompt: Annotated[str, Meta(min_length=1, max_length=32_000)]
     model: str | None = None
@@ -63,7 +61,7 @@ class ImageRequest(msgspec.Struct, kw_only=True):
     output_compression: Annotated[int, Meta(ge=0, le=100)] | None = None
     stream: bool | None = None
     seed: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None
-    """-1: whatever comes."""
+    """-1: a random one."""
     steps: Annotated[int, Meta(ge=1, le=100)] | None = None
     cfg_scale: Annotated[float, Meta(ge=0, le=100)] | None = None
     negative_prompt: Annotated[str, Meta(max_length=4_000)] | None = None
@@ -71,7 +69,7 @@ class ImageRequest(msgspec.Struct, kw_only=True):
     scheduler: OptionName | None = None
 
     def check(self) -> None:
-        """Raise what the types cannot say."""
+        """Raise ``invalid_request`` for what the types cannot express."""
         if self.response_format == "url":
             raise invalid(
                 "`response_format` can only be `b64_json`: pictures are answered, not kept where a url could find them",
@@ -96,32 +94,27 @@ class ImageEditRequest(ImageRequest, kw_only=True):
     """How much of the first picture may become something else."""
 
 
-class ImageGenerationsResource:
-    """Pictures from a prompt."""
+class ImageGenerationsResource(InferenceResource):
+    """``POST images/generations``: pictures from a prompt."""
 
-    def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
-        self._session = session
-
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the pictures, each in base64."""
-        data = bodies.read_json(req, self._session.settings.body_limit)
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request and give it a seed."""
+        data = bodies.read_json(req, self.body_limit)
         request = bodies.decode(data, ImageRequest)
         request.check()
         body, seed = with_seed(data, request.seed)
-        answer(self._session, req, resp, GENERATIONS, request, body, seed)
+        return _translated(GENERATIONS, request, body, seed)
 
 
-class ImageEditsResource:
-    """Pictures from a prompt and from pictures; where a mask is given, only what is transparent or white in it is drawn anew."""
+class ImageEditsResource(InferenceResource):
+    """``POST images/edits``: pictures from a prompt and pictures.
 
-    def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
-        self._session = session
+    With a mask only its transparent pixels, or in a mask without transparency its white ones, are drawn anew.
+    """
 
-    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the pictures, each in base64."""
-        fields, files = split_form(bodies.read_form(req, self._session.settings.body_limit))
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the form and give the request a seed."""
+        fields, files = split_form(bodies.read_form(req, self.body_limit))
         data = msgspec.json.encode(fields)
         request = bodies.decode(data, ImageEditRequest)
         request.check()
@@ -129,35 +122,17 @@ class ImageEditsResource:
             raise invalid("`image` is required", "image")
         _check_output_size(request, files)
         data, seed = with_seed(data, request.seed)
-        answer(
-            self._session,
-            req,
-            resp,
-            EDITS,
-            request,
-            form_data.encode([FormPart(form_data.JSON_FIELDS_PART, data), *files]),
-            seed,
-        )
+        form = form_data.encode([FormPart(form_data.JSON_FIELDS_PART, data), *files])
+        return _translated(EDITS, request, form, seed)
 
 
-def answer(
-    session: SupervisorSession,
-    req: falcon.Request,
-    resp: falcon.Response,
-    endpoint: str,
-    request: ImageRequest,
-    body: bytes,
-    seed: int,
-) -> None:
-    """Ask the house and make ``resp`` its answer."""
-    context = request_context(req.env)
-    context.model = request.model or ""
-    inference_request = InferenceRequest(endpoint, context.model, body, context.label)
-    write = partial(_written, seed=seed)
-    late_answer.respond(session, req, resp, inference_request, AnswerFormat(falcon.MEDIA_JSON, write))
+def _translated(endpoint: str, request: ImageRequest, body: bytes, seed: int) -> TranslatedRequest:
+    answer = AnswerFormat(falcon.MEDIA_JSON, partial(write_images, seed=seed))
+    return TranslatedRequest(endpoint, request.model or "", body, answer=answer, takes_long=True)
 
 
-def _written(answer: WholeAnswer, seed: int) -> bytes:
+def write_images(answer: WholeAnswer, seed: int) -> bytes:
+    """Return the pictures, each in base64 with its seed; raises ``backend_error`` for an answer without pictures."""
     if _IMAGE_KEY not in answer.body:
         raise Failure(Code.BACKEND_ERROR, "the engine drew no picture", model=answer.model).raised()
     try:
@@ -203,14 +178,14 @@ def _is_json_number(number: str) -> bool:
 
 
 def _check_output_size(request: ImageEditRequest, files: list[FormPart]) -> None:
-    """Raise ``invalid_request`` if nobody says how large to draw, and what is given is too large to go by."""
+    """Raise ``invalid_request`` if there is no ``size`` and the given picture is too large to take its size."""
     first = next(file.data for file in files if file.name == "image")
     if request.size in (None, "auto") and max(image_size(first) or (0,)) > MAX_SIDE_PIXELS:
         raise invalid(f"`size` is required: `image` has more than {MAX_SIDE_PIXELS} pixels on a side", "size")
 
 
 def _checked_image(part: FormPart, name: str) -> bytes:
-    """Return a picture that is whole, as far as its ends tell: the engine passes over what it cannot read."""
+    """Return a picture whose first and last bytes say that it is whole: the engine ignores what it cannot read."""
     end = next((end for magic, end in _END_BY_MAGIC.items() if part.data.startswith(magic)), None)
     if end is None:
         raise invalid(f"`{name}` must be a PNG or a JPEG", name)

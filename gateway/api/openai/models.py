@@ -63,7 +63,7 @@ class ModelsResource:
     """The list."""
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -89,7 +89,7 @@ class ModelResource:
     """One entry."""
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, model_id: str) -> None:

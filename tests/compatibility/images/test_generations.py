@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.app import PREFIXES
+from gateway.api.common.dialect import VERSION_PREFIXES
 from tests.compatibility.images.image_requests import (
     ALIAS,
     BROKEN,
@@ -101,7 +101,7 @@ def test_system_info_knows_the_program(server: LemonbusServer) -> None:
 # POST images/generations
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_under_every_prefix_and_it_loads_the_model(server: LemonbusServer, prefix: str) -> None:
     answer = server.client.post(f"{prefix}/images/generations", {"model": ALIAS, "prompt": "a cat", "size": "72x64"})
     assert answer.status == 200, answer

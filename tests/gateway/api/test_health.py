@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.lemonade.health import health_body, stats_body
-from gateway.app import PREFIXES
 from protocol.messages import admin
 from protocol.messages.events import Outcome
 from tests.gateway.api.error_bodies import is_error
@@ -18,7 +18,7 @@ from tests.gateway.api.supervisor_reports import HEALTH
 from tests.gateway.app_client import AppClient
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_health_has_the_fields_of_all_documents(ask: AppClient, prefix: str) -> None:
     ask.reports[admin.GetHealth] = HEALTH
     body = ask("GET", f"{prefix}/health").json
@@ -89,7 +89,7 @@ def test_the_websocket_port_is_the_one_that_was_found_if_none_was_chosen(tmp_pat
     assert ask("GET", "/v1/health", port=8123).json["websocket_port"] == 8123
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_stats_tells_processed_and_all_prompt_tokens(ask: AppClient, prefix: str) -> None:
     times = array("f", [0.01, 0.02, 0.03, 0.04, 0.05]).tobytes()
     outcome = Outcome(137, 9, 5, 2.14, 0.25, 2.5, times)
@@ -118,6 +118,6 @@ def test_live_is_only_at_the_root_and_sends_no_message(ask: AppClient) -> None:
     assert ask("GET", "/live").text == '{"status":"ok"}'
     head = ask("HEAD", "/live")
     assert (head.status_code, head.text) == (200, "")
-    for prefix in PREFIXES:
+    for prefix in VERSION_PREFIXES:
         is_error(ask("GET", f"{prefix}/live"), 404, "not_found")
     assert not ask.bus.sent

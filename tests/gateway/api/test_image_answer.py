@@ -35,17 +35,17 @@ def test_a_seed_is_chosen(seed: int | None) -> None:
 
 def test_size_and_seeds_are_told() -> None:
     pictures = [png(104, 72), png(104, 72)]
-    body_text = json.loads(with_seeds_and_size(answer(*pictures), 7))
-    assert (body_text["size"], body_text["created"], body_text["output_format"]) == ("104x72", 1, "png")
-    assert [each["seed"] for each in body_text["data"]] == [7, 8]
-    assert [base64.b64decode(each["b64_json"]) for each in body_text["data"]] == pictures
+    said = json.loads(with_seeds_and_size(answer(*pictures), 7))
+    assert (said["size"], said["created"], said["output_format"]) == ("104x72", 1, "png")
+    assert [each["seed"] for each in said["data"]] == [7, 8]
+    assert [base64.b64decode(each["b64_json"]) for each in said["data"]] == pictures
 
 
 @pytest.mark.parametrize("picture", [b"", b"GIF89a", png(8, 8)[:10], bytes(100_000)])
 def test_a_size_that_is_not_known_is_not_told(picture: bytes) -> None:
-    body_text = json.loads(with_seeds_and_size(answer(picture), 1))
-    assert "size" not in body_text
-    assert body_text["data"][0]["seed"] == 1
+    said = json.loads(with_seeds_and_size(answer(picture), 1))
+    assert "size" not in said
+    assert said["data"][0]["seed"] == 1
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"data":1}', b'{"data":[1]}', b'{"data":[{"b64_json":"\xc3\xa9AAA"}]}'])

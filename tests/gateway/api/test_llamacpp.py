@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.llamacpp.reranking_and_slots import check_filename, documented_slots, in_input_order
-from gateway.app import PREFIXES
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages import work
 from protocol.runtime import logs
@@ -61,7 +61,7 @@ def refused(
     return body
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 @pytest.mark.parametrize("route", ["rerank", "reranking"])
 def test_results_come_in_the_order_of_the_documents(ask: AppClient, prefix: str, route: str) -> None:
     ask.answers["rerank"] = SCORES
@@ -117,7 +117,7 @@ def test_an_engine_that_talks_nonsense_is_an_error_of_the_backend(answer: bytes)
     assert caught.value.failure.code == Code.BACKEND_ERROR
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_slots_have_the_documented_fields_beside_the_engines(ask: AppClient, prefix: str) -> None:
     ask.answers["slots"] = [IDLE, BUSY, REST]
     result = ask("GET", f"{prefix}/slots")
@@ -153,7 +153,7 @@ def test_slots_that_cannot_be_read_are_an_error_of_the_backend(answer: bytes) ->
     assert caught.value.failure.code == Code.BACKEND_ERROR
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 @pytest.mark.parametrize(
     ("action", "answer"),
     [
@@ -170,7 +170,7 @@ def test_a_slot_is_saved_and_restored(ask: AppClient, prefix: str, action: str, 
     assert json.loads(ask.bus.bodies[0]) == {"filename": "my_conversation_cache.bin"}
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_a_slot_is_erased_without_a_body(ask: AppClient, prefix: str) -> None:
     ask.answers["slots"] = {"id_slot": 3, "n_erased": 7}
     assert ask("POST", f"{prefix}/slots/3?action=erase&model=tiny").json == {"id_slot": 3, "n_erased": 7}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.app import PREFIXES
+from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol.failures import Code, Failure
 from protocol.messages import admin
 from tests.gateway.api.error_bodies import is_error
@@ -18,7 +18,7 @@ from tests.gateway.app_client import AppClient
 OLD = ("/v0", "/api/v0")
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 @pytest.mark.parametrize(
     ("body", "call"),
     [
@@ -89,7 +89,7 @@ def test_what_the_supervisor_says_of_an_option_reaches_the_client(ask: AppClient
     assert is_error(ask("POST", "/v1/load", {"model": "x"}), 404, "not_found")["error"]["code"] == "model_not_found"
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_only_the_preview_acts_on_get_and_none_on_head(ask: AppClient, prefix: str) -> None:
     ask.reports.update({admin.LoadModel: LOADED, admin.UnloadModel: ["m"]})
     results = [ask("GET", f"{prefix}/load", {"model": "m"}), ask("GET", f"{prefix}/unload")]
@@ -108,7 +108,7 @@ def test_only_the_preview_acts_on_get_and_none_on_head(ask: AppClient, prefix: s
     assert len(ask.bus.sent) == before
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 @pytest.mark.parametrize(
     ("body", "name"), [(None, ""), ({}, ""), ({"model_name": None}, ""), ({"model_name": "m"}, "m")]
 )

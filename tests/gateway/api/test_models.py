@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import PREFIXES
+from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol.messages import admin
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.api.supervisor_reports import ABSENT, CPU, UNKNOWN
@@ -15,7 +15,7 @@ from tests.gateway.app_client import AppClient
 OLD = ("/v0", "/api/v0")
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_models_lists_downloaded_ones_in_openais_form(ask: AppClient, prefix: str) -> None:
     ask.reports[admin.ListModels] = [CPU]
     assert ask("GET", f"{prefix}/models").json == {
@@ -61,7 +61,7 @@ def test_show_all_may_not_be_written_otherwise(ask: AppClient) -> None:
     is_error(ask("GET", "/v1/models?show_all=maybe"), 400, "invalid_request", "show_all")
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_a_model_may_have_slashes_in_its_id(ask: AppClient, prefix: str) -> None:
     ask.reports[admin.GetModel] = CPU
     for path in ("owner/repo:Q4_K_M", "owner%2Frepo:Q4_K_M"):
@@ -76,7 +76,7 @@ def test_an_unknown_model_is_not_found_in_the_documents_words(ask: AppClient) ->
     assert body["error"]["code"] == "model_not_found"
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_the_preview_also_lists_with_post(ask: AppClient, prefix: str) -> None:
     ask.reports[admin.ListModels] = [CPU]
     result = ask("POST", f"{prefix}/models", {"cache_dir": str(Path(ask.session.settings.cache_dir) / "models")})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.app import PREFIXES
+from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol.failures import Code, Failure
 from protocol.models import sampling
 from protocol.models.sampling import effective_params
@@ -15,7 +15,7 @@ from tests.gateway.app_client import AppClient
 SET = {"temperature": 0.8, "top_p": 0.95, "max_length": 1000}
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_the_documents_example(ask: AppClient, prefix: str) -> None:
     ask.reports[sampling.SetParams] = sampling.ParamsReport(effective_params(SET), list(SET))
     assert ask("POST", f"{prefix}/params", SET).json == {
@@ -34,7 +34,7 @@ def test_the_documents_example(ask: AppClient, prefix: str) -> None:
     assert [call.values for call in ask.asked(sampling.SetParams)] == [SET]
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_get_shows_what_is_in_force(ask: AppClient, prefix: str) -> None:
     ask.reports[sampling.GetParams] = sampling.ParamsReport(
         effective_params({"min_length": 2}), ["min_length"], {"llamacpp": ["min_length"]}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.common.progress_events import PING, PROGRESS_INTERVAL_S
 from gateway.api.lemonade.pull import PullEventStream
-from gateway.app import PREFIXES
 from protocol.failures import Code, Failure
 from protocol.messages import admin, model_files
 from protocol.wire import envelope
@@ -32,7 +32,7 @@ def events_of(text: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_pull_answers_when_the_model_is_there(ask: AppClient, prefix: str) -> None:
     ask.reports[model_files.PullModel] = model_files.Pulled("m", 2)
     result = ask("POST", f"{prefix}/pull", {"model_name": "m"})

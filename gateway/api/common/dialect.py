@@ -1,0 +1,62 @@
+"""A dialect: one API family as an object.
+
+A dialect has its routes (falcon resources), the form of its errors, and the paths below which errors have that form. The routes
+that an engine answers are :class:`~gateway.api.common.inference_resource.InferenceResource`: they translate a request into OpenAI's
+form and the answer back, streams with a :class:`~gateway.api.common.stream_writer.StreamWriter`.
+
+A new dialect is a folder beside this one, and one line in ``gateway/app.py``.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from gateway.bus.session import SupervisorSession
+from gateway.http.error_responses import error_body
+from protocol.failures import Failure
+
+VERSION_PREFIXES: Final = ("/v1", "/api/v1", "/v0", "/api/v0")
+PREVIEW_PREFIXES: Final = frozenset({"/v0", "/api/v0"})
+"""Where Lemonade's preview has methods of its own."""
+
+Routes = dict[str, object]
+"""Path → falcon resource. A path may have parameters: ``/models/{name}``."""
+
+
+class Dialect(abc.ABC):
+    """One API family. A subclass must be usable without arguments."""
+
+    error_prefixes: ClassVar[tuple[str, ...]] = ()
+    """Paths at and below which this dialect writes every error, also those of unknown paths and of refused requests.
+
+    A path may lie below prefixes of several dialects: the longest one counts.
+    """
+
+    @abc.abstractmethod
+    def routes(self, session: SupervisorSession) -> Routes:
+        """Return the routes; their resources ask ``session``."""
+
+    def error_status(self, failure: Failure) -> int:
+        """Return the HTTP status of an error response."""
+        return failure.http_status
+
+    def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
+        """Return the JSON body of an error response; the default form is that of OpenAI's and Lemonade's routes.
+
+        ``label`` is the request id; ``detail``: an administrator may read ``failure.detail``.
+        """
+        return error_body(failure, label, detail=detail)
+
+
+def versioned(routes: Mapping[str, object], preview: Mapping[str, object] | None = None) -> Routes:
+    """Return the routes (without a leading slash) under all version prefixes.
+
+    ``preview``: what answers under the prefixes of Lemonade's preview instead.
+    """
+    return {
+        f"{prefix}/{path}": resource
+        for prefix in VERSION_PREFIXES
+        for path, resource in {**routes, **((preview or {}) if prefix in PREVIEW_PREFIXES else {})}.items()
+    }

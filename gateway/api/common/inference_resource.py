@@ -1,0 +1,89 @@
+"""A route that an engine answers: the request becomes OpenAI's, and OpenAI's answer becomes the dialect's."""
+
+from __future__ import annotations
+
+import abc
+from typing import Final, NamedTuple
+
+import falcon
+
+from gateway.api.common.stream_writer import ResponseStream, StreamWriter
+from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import request_context
+from gateway.requests import inference, late_answer
+from gateway.requests.inference import InferenceRequest
+from gateway.requests.late_answer import AnswerFormat
+
+UNCHANGED: Final = AnswerFormat(falcon.MEDIA_JSON, lambda answer: answer.body)
+"""The engine's JSON as it is."""
+
+
+class TranslatedRequest(NamedTuple):
+    """A request in OpenAI's form, and how its answer is written.
+
+    ``endpoint``, ``model``, ``body``, ``weight`` and ``query`` are those of
+    :class:`~gateway.requests.exchange.InferenceRequest`.
+    """
+
+    endpoint: str
+    model: str
+    body: bytes
+    weight: int = 1
+    query: str = ""
+    stream: StreamWriter | None = None
+    """Writes a streamed answer, which ``body`` must ask for; None for a whole answer."""
+    answer: AnswerFormat = UNCHANGED
+    """How a whole answer is written."""
+    takes_long: bool = False
+    """The answer may take minutes: its headers are sent ahead of it."""
+
+
+def answer_inference(
+    session: SupervisorSession, req: falcon.Request, resp: falcon.Response, translated: TranslatedRequest
+) -> None:
+    """Ask the engine and make ``resp`` the answer, streamed or whole."""
+    context = request_context(req.env)
+    context.model = translated.model
+    request = InferenceRequest(
+        translated.endpoint,
+        translated.model,
+        translated.body,
+        context.label,
+        stream=translated.stream is not None,
+        weight=translated.weight,
+        query=translated.query,
+    )
+    if translated.stream is not None:
+        resp.stream = ResponseStream(inference.stream(session, req.env, request), context, translated.stream)
+        resp.content_type = translated.stream.media_type
+        resp.set_header("Cache-Control", "no-cache")
+        resp.set_header("X-Accel-Buffering", "no")
+        return
+    if translated.takes_long:
+        late_answer.respond(session, req, resp, request, translated.answer)
+        return
+    whole = inference.complete(session, req.env, request)
+    context.model = whole.model
+    resp.data = translated.answer.write(whole)
+    resp.content_type = translated.answer.content_type
+
+
+class InferenceResource(abc.ABC):
+    """A falcon resource for POST: a subclass translates requests, this class answers them."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask engines through ``session``."""
+        self._session = session
+
+    @property
+    def body_limit(self) -> int:
+        """The largest body that is read, in bytes."""
+        return self._session.settings.body_limit
+
+    @abc.abstractmethod
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Read a request and return what it means; raises ``LemonbusError`` (``invalid_request``) for a wrong one."""
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer."""
+        answer_inference(self._session, req, resp, self.translate(req))

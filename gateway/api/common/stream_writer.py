@@ -1,0 +1,114 @@
+"""A streamed answer in a dialect's own form: the writer that translates OpenAI's events, and the response body around it."""
+
+from __future__ import annotations
+
+import abc
+import errno
+from typing import ClassVar, Final
+
+from gateway.http.request_context import RequestContext
+from gateway.requests.inference import AnswerStream
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.runtime import logs
+from protocol.wire.decoding import DECODE_ERRORS
+from protocol.wire.openai_chunks import Chunk, read_chunks
+
+CLIENT_LEFT_CODES: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
+"""After these failures there is no client to write to."""
+
+
+class StreamWriter(abc.ABC):
+    """Writes one streamed answer. Pure; a new one for each answer, so it may keep state between calls."""
+
+    media_type: ClassVar[str]
+
+    @abc.abstractmethod
+    def events(self, events: bytes) -> bytes:
+        """Return what one or more whole OpenAI events become; empty bytes if they become nothing yet."""
+
+    @abc.abstractmethod
+    def end(self) -> bytes:
+        """Return the end of an answer whose generation really ended."""
+
+    @abc.abstractmethod
+    def error(self, failure: Failure, label: str) -> bytes:
+        """Return the end of an answer that broke; ``failure.tokens_sent`` were sent, ``label`` is the request id."""
+
+    def ping(self) -> bytes:
+        """Return what keeps the connection alive while the engine is silent; empty bytes if the form has nothing for it."""
+        return b""
+
+
+class ChunkWriter(StreamWriter):
+    """A writer that reads every chunk."""
+
+    @abc.abstractmethod
+    def chunk(self, chunk: Chunk) -> bytes:
+        """Return what one chunk becomes; empty bytes if it becomes nothing yet."""
+
+    def events(self, events: bytes) -> bytes:
+        """Return what the chunks become, one after the other."""
+        return b"".join(map(self.chunk, read_chunks(events)))
+
+
+class ResponseStream:
+    """``resp.stream``: ends with the writer's end if and only if the generation really ended."""
+
+    __slots__ = ("_answer", "_context", "_ended", "_writer")
+
+    def __init__(self, answer: AnswerStream, context: RequestContext, writer: StreamWriter) -> None:
+        """Write out ``answer``."""
+        self._answer = answer
+        self._context = context
+        self._writer = writer
+        self._ended = False
+
+    def __iter__(self) -> ResponseStream:
+        return self
+
+    def __next__(self) -> bytes:
+        # An empty piece would end a chunked response.
+        while not self._ended:
+            piece = self._next_piece()
+            if piece:
+                return piece
+        raise StopIteration
+
+    def _next_piece(self) -> bytes:
+        try:
+            events = next(self._answer)
+            if not events:
+                return self._writer.ping()
+            written = self._writer.events(events)
+            # The end mostly comes with the last token: one write.
+            return self._end(written + self._writer.end()) if self._answer.finished else written
+        except StopIteration:
+            return self._end(self._writer.end())
+        except LemonbusError as problem:
+            return self._fail(problem.failure)
+        except DECODE_ERRORS as problem:
+            return self._fail(self._failure(Code.BACKEND_ERROR, "the engine's answer was not understood", str(problem)))
+        except Exception as problem:  # noqa: BLE001 - an error of ours: the client must learn that the answer is not whole
+            logs.get_logger().exception("a stream was not written", request_id=self._context.label)
+            return self._fail(self._failure(Code.INTERNAL, "an internal error; the log has it", str(problem)))
+
+    def _failure(self, code: Code, message: str, detail: str) -> Failure:
+        tokens = self._answer.tokens
+        return Failure(code, message, model=self._answer.model, detail=detail, tokens_sent=tokens)
+
+    def _fail(self, failure: Failure) -> bytes:
+        self._context.failure = failure
+        self._context.close_after()
+        if failure.code in CLIENT_LEFT_CODES:
+            raise ConnectionResetError(errno.ECONNRESET, failure.message)
+        return self._end(self._writer.error(failure, self._context.label))
+
+    def _end(self, last: bytes) -> bytes:
+        self._ended = self._context.last = True
+        self._context.model = self._answer.model
+        return last
+
+    def close(self) -> None:
+        """Stop the generation if it still runs. gunicorn calls it however the response ended."""
+        self._context.model = self._answer.model
+        self._answer.close()

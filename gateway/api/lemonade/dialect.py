@@ -1,0 +1,30 @@
+"""Lemonade's routes, and those of its preview."""
+
+from __future__ import annotations
+
+from gateway.api.common.dialect import Dialect, Routes, versioned
+from gateway.api.lemonade import delete, health, install, load, params, pull, pull_variants, system_info
+from gateway.bus.session import SupervisorSession
+from gateway.logs.stream import LogStreamResource
+
+
+class LemonadeDialect(Dialect):
+    """Lemonade's API; its errors have the default form."""
+
+    def routes(self, session: SupervisorSession) -> Routes:
+        """Return the routes: the log stream, and the others under every version prefix."""
+        routes: Routes = {
+            "load": load.LoadResource(session),
+            "unload": load.UnloadResource(session),
+            "delete": delete.DeleteResource(session),
+            "params": params.ParamsResource(session),
+            "pull": pull.PullResource(session),
+            "pull/variants": pull_variants.PullVariantsResource(session),
+            "health": health.HealthResource(session),
+            "stats": health.StatsResource(session),
+            "install": install.InstallResource(session),
+            "uninstall": install.UninstallResource(session),
+            "system-info": system_info.SystemInfoResource(session),
+        }
+        preview = {"load": load.PreviewLoadResource(session), "unload": load.PreviewUnloadResource(session)}
+        return {"/logs/stream": LogStreamResource(session), **versioned(routes, preview)}

@@ -1,0 +1,30 @@
+"""OpenAI's routes."""
+
+from __future__ import annotations
+
+from gateway.api.common.dialect import Dialect, Routes, versioned
+from gateway.api.openai import audio, completions, images, models, unsupported
+from gateway.bus.session import SupervisorSession
+
+
+class OpenAIDialect(Dialect):
+    """OpenAI's API; its errors have the default form."""
+
+    def routes(self, session: SupervisorSession) -> Routes:
+        """Return the routes, under every version prefix."""
+        routes: Routes = {
+            "chat/completions": completions.ChatCompletionsResource(session),
+            "completions": completions.CompletionsResource(session),
+            "embeddings": completions.EmbeddingsResource(session),
+            "images/generations": images.ImageGenerationsResource(session),
+            "images/edits": images.ImageEditsResource(session),
+            "images/variations": unsupported.variations(),
+            "audio/speech": unsupported.speech(),
+            "audio/transcriptions": audio.TranscriptionsResource(session),
+            "audio/translations": audio.TranslationsResource(session),
+            "realtime": unsupported.realtime(),
+            "models": models.ModelsResource(session),
+            "models/{model_id:path}": models.ModelResource(session),
+        }
+        preview = {"models": models.PreviewModelsResource(session)}
+        return {"/realtime": unsupported.realtime(), **versioned(routes, preview)}

@@ -1,0 +1,116 @@
+"""The chunks of OpenAI's streams: the one reader of them, for workers, gateways and the terminal.
+
+A stream is a row of server-sent events (``data: {…}`` and an empty line). Each event holds one chunk; ``data: [DONE]`` ends the
+stream. Fields that are not named here are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+_EVENT_END: Final = b"\n\n"
+_DATA: Final = b"data:"
+_DONE: Final = b"[DONE]"
+_ABSENT: Final = msgspec.Raw(b"")
+
+
+class FunctionDelta(msgspec.Struct):
+    """A piece of a function call: the name comes once, the arguments piece by piece."""
+
+    name: str = ""
+    arguments: str = ""
+
+
+class ToolCallDelta(msgspec.Struct):
+    """A piece of one tool call of a message; pieces with the same ``index`` belong together."""
+
+    index: int = 0
+    id: str = ""
+    type: str = "function"
+    function: FunctionDelta = msgspec.field(default_factory=FunctionDelta)
+
+
+class MessageDelta(msgspec.Struct):
+    """What one chunk adds to a chat message."""
+
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] = []
+
+
+class LogprobsDelta(msgspec.Struct):
+    """The log probabilities of a chunk's tokens, unread."""
+
+    content: list[msgspec.Raw] | None = None
+
+
+class ChoiceDelta(msgspec.Struct):
+    """What one chunk adds to one choice: ``delta`` in a chat, ``text`` in a text completion."""
+
+    index: int = 0
+    delta: MessageDelta | None = None
+    text: str | None = None
+    logprobs: LogprobsDelta | None = None
+    finish_reason: str | None = None
+
+    @property
+    def content(self) -> str:
+        """The text that the chunk adds, empty if there is none."""
+        return (self.delta.content if self.delta is not None else self.text) or ""
+
+
+class Chunk(msgspec.Struct):
+    """One chunk. ``usage`` and ``timings`` are JSON, empty if the chunk has none; :func:`read_usage` reads the first."""
+
+    id: str = ""
+    model: str = ""
+    choices: list[ChoiceDelta] = []
+    usage: msgspec.Raw = _ABSENT
+    timings: msgspec.Raw = _ABSENT
+
+
+class PromptTokensDetails(msgspec.Struct):
+    """How the tokens of a prompt were counted."""
+
+    cached_tokens: int = 0
+
+
+class Usage(msgspec.Struct):
+    """The tokens that a generation used."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    prompt_tokens_details: PromptTokensDetails | None = None
+
+
+_chunk: Final = msgspec.json.Decoder(Chunk).decode
+_usage: Final = msgspec.json.Decoder(Usage | None).decode
+
+
+def payloads(events: bytes) -> Iterator[bytes]:
+    """Yield the JSON of each chunk in ``events``, which are whole events; comments and the end marker are left out."""
+    for event in events.split(_EVENT_END):
+        if event.startswith(_DATA):
+            payload = event[len(_DATA) :].strip()
+            if payload != _DONE:
+                yield payload
+
+
+def read_chunk(payload: bytes | str) -> Chunk:
+    """Return the chunk; raises the ``DECODE_ERRORS`` of ``protocol.wire.decoding`` for what is none."""
+    return _chunk(payload)
+
+
+def read_chunks(events: bytes) -> Iterator[Chunk]:
+    """Yield the chunks in whole events; raises like :func:`read_chunk`."""
+    return map(read_chunk, payloads(events))
+
+
+def read_usage(chunk: Chunk) -> Usage | None:
+    """Return the tokens that a chunk reports, None if it reports none; raises like :func:`read_chunk`."""
+    return _usage(chunk.usage) if bytes(chunk.usage) else None

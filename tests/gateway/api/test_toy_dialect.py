@@ -1,0 +1,117 @@
+"""A new dialect is one object and an entry in the list of dialects: nothing else is edited for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.app import DIALECTS, create_app
+from gateway.requests.admission import AdmissionState
+from protocol.failures import Code, Failure
+from protocol.messages import work
+from tests.gateway.api.toy_dialect import ToyDialect
+from tests.gateway.app_client import AppClient, StreamedAnswer
+
+SAY = "/toy/v7/say"
+CHUNKS = [
+    {"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]},
+    {"choices": [{"index": 0, "delta": {"content": "Once"}}]},
+    {"choices": [{"index": 0, "delta": {"content": " upon"}}]},
+    {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
+]
+DIED = Failure(Code.BACKEND_ERROR, "the engine died")
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> AppClient:
+    return AppClient(tmp_path, [*DIALECTS, ToyDialect()])
+
+
+def lines(result: Any) -> list[Any]:
+    return [json.loads(line) for line in result.text.splitlines()]
+
+
+def test_a_whole_answer(ask: AppClient) -> None:
+    ask.answers["chat/completions"] = {"choices": [{"message": {"content": "Once"}}]}
+    result = ask("POST", SAY, {"who": "m", "words": "hi"})
+    assert (result.status_code, result.headers["Content-Type"]) == (200, "application/x-toy")
+    assert lines(result) == [{"say": "Once", "by": "m"}]
+    (request,) = ask.asked(work.SubmitRequest)
+    assert (request.model, request.stream) == ("m", False)
+    assert json.loads(ask.bus.bodies[0]) == {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def test_a_stream_is_translated_from_chunks(ask: AppClient) -> None:
+    ask.answers["chat/completions"] = StreamedAnswer(CHUNKS)
+    result = ask("POST", SAY, {"who": "m", "words": "hi", "live": True})
+    assert (result.status_code, result.headers["Content-Type"]) == (200, "application/x-ndjson")
+    assert lines(result) == [{"say": "Once"}, {"say": " upon"}, {"over": "stop", "words": 2}]
+    (request,) = ask.asked(work.SubmitRequest)
+    assert request.stream
+
+
+@pytest.mark.parametrize(
+    ("chunks", "failure", "code"),
+    [
+        (CHUNKS[:2], DIED, Code.BACKEND_ERROR),
+        ([*CHUNKS[:2], b"data: nonsense\n\n"], None, Code.BACKEND_ERROR),
+        ([*CHUNKS[:2], {"choices": [], "usage": 5}], None, Code.BACKEND_ERROR),
+    ],
+)
+def test_a_broken_stream_ends_with_the_dialects_error(
+    ask: AppClient, chunks: list[Any], failure: Failure | None, code: Code
+) -> None:
+    ask.answers["chat/completions"] = StreamedAnswer(chunks, failure)
+    result = ask("POST", SAY, {"who": "m", "words": "hi", "live": True})
+    *_, last = lines(result)
+    assert (last["alas"], last["id"]) == (code, result.headers["X-Request-ID"])
+    assert not any("over" in line for line in lines(result))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("POST", SAY, b"{", 400, Code.INVALID_JSON),
+        ("POST", SAY, {"who": "m"}, 400, Code.INVALID_REQUEST),
+        ("POST", SAY, b"x" * 2000, 413, Code.TOO_LARGE),
+        ("GET", SAY, None, 405, Code.METHOD_NOT_ALLOWED),
+        ("GET", "/toy", None, 404, Code.NOT_FOUND),
+        ("GET", "/toy/unknown", None, 404, Code.NOT_FOUND),
+        ("POST", SAY, {"who": "full", "words": "hi"}, 529, Code.OVERLOADED),
+    ],
+)
+def test_every_error_below_its_prefix_has_its_form(
+    tmp_path: Path, method: str, path: str, body: Any, status: int, code: Code
+) -> None:
+    ask = AppClient(tmp_path, [*DIALECTS, ToyDialect()], body_limit=1000)
+    ask.answers["chat/completions"] = Failure(Code.OVERLOADED, "too many")
+    result = ask(method, path, body)
+    (error,) = lines(result)
+    assert (result.status_code, error["alas"], error["id"]) == (status, code, result.headers["X-Request-ID"])
+
+
+def refusing_apps(folder: Path) -> Iterator[tuple[AppClient, Code]]:
+    """Applications that refuse every request before it has a route."""
+    dialects = [*DIALECTS, ToyDialect()]
+    yield AppClient(folder, dialects, api_key="k"), Code.UNAUTHORIZED
+    starting = AppClient(folder, dialects)
+    starting.session.state = AdmissionState.STARTING
+    yield starting, Code.STARTING
+
+
+def test_what_is_refused_before_routing_has_its_form_too(tmp_path: Path) -> None:
+    for ask, code in refusing_apps(tmp_path):
+        for path in (SAY, "/toy/unknown"):
+            assert lines(ask("POST", path, {}))[0]["alas"] == code
+        assert ask("POST", "/v1/chat/completions", {}).json["error"]["code"] == code
+        assert ask("POST", "/toyland", {}).json["error"]["code"] == code
+
+
+def test_two_dialects_cannot_have_one_route(ask: AppClient) -> None:
+    with pytest.raises(ValueError, match="two dialects have the route /toy/v7/say"):
+        create_app(ask.session, [ToyDialect(), ToyDialect()])

@@ -1,0 +1,88 @@
+"""A dialect as a newcomer would write it: own paths, requests, answers, streams and errors, in one object.
+
+``POST /toy/v7/say`` takes ``{"who": MODEL, "words": TEXT, "live": BOOL}``. A stream is NDJSON: ``{"say": TEXT}`` for each piece,
+then ``{"over": REASON, "words": TOKENS}``, or ``{"alas": CODE}`` if it broke.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import falcon
+import msgspec
+
+from gateway.api.common.dialect import Dialect, Routes
+from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.stream_writer import ChunkWriter
+from gateway.bus.session import SupervisorSession
+from gateway.http import bodies
+from gateway.requests.inference import WholeAnswer
+from gateway.requests.late_answer import AnswerFormat
+from protocol.failures import Code, Failure
+from protocol.wire.openai_chunks import Chunk, read_usage
+
+
+class ToyRequest(msgspec.Struct):
+    who: str
+    words: str
+    live: bool = False
+
+
+class ToyWriter(ChunkWriter):
+    """A state machine over chunks: remembers how the answer ended until it may say so."""
+
+    media_type: ClassVar[str] = "application/x-ndjson"
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.tokens = 0
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        usage = read_usage(chunk)
+        self.tokens = usage.completion_tokens if usage else self.tokens
+        said = b""
+        for choice in chunk.choices:
+            self.reason = choice.finish_reason or self.reason
+            said += line({"say": choice.content}) if choice.content else b""
+        return said
+
+    def end(self) -> bytes:
+        return line({"over": self.reason, "words": self.tokens})
+
+    def error(self, failure: Failure, label: str) -> bytes:
+        return line({"alas": failure.code, "id": label, "sent": failure.tokens_sent})
+
+
+class SayResource(InferenceResource):
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        request = bodies.decode(bodies.read_json(req, self.body_limit), ToyRequest)
+        body: dict[str, Any] = {"model": request.who, "messages": [{"role": "user", "content": request.words}]}
+        if request.live:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        stream = ToyWriter() if request.live else None
+        answer = AnswerFormat("application/x-toy", say_whole)
+        return TranslatedRequest(
+            "chat/completions", request.who, msgspec.json.encode(body), stream=stream, answer=answer
+        )
+
+
+def say_whole(answer: WholeAnswer) -> bytes:
+    choice = msgspec.json.decode(answer.body)["choices"][0]
+    return line({"say": choice["message"]["content"], "by": answer.model})
+
+
+class ToyDialect(Dialect):
+    error_prefixes: ClassVar[tuple[str, ...]] = ("/toy",)
+
+    def routes(self, session: SupervisorSession) -> Routes:
+        return {"/toy/v7/say": SayResource(session)}
+
+    def error_status(self, failure: Failure) -> int:
+        return 529 if failure.code is Code.OVERLOADED else failure.http_status
+
+    def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
+        return line({"alas": failure.code, "why": failure.message, "id": label})
+
+
+def line(value: Any) -> bytes:
+    return msgspec.json.encode(value) + b"\n"
