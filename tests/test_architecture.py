@@ -39,6 +39,7 @@ ONLY_IN = {
     "greenlet": ("gateway/http/acceptor.py",),
     "huggingface_hub": ("workers/jobs/",),
     "subprocess": ("supervisor/runtime/processes.py", "workers/engine/process.py", "workers/jobs/"),
+    "psutil": ("supervisor/machine/", "supervisor/models/compatibility.py"),
     "multiprocessing": (),
     "asyncio": (),
     "pickle": (),

@@ -1,4 +1,4 @@
-"""What this machine is, as its kernel tells: read once, before the loop turns, from ``/proc`` and ``/sys``."""
+"""What this machine is: memory and cores by psutil, names and devices from ``/proc`` and ``/sys``. Read once, at the start."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from protocol.messages.system_info import Cpu, MachineInfo
 from supervisor.machine import pci
 
 _CPUINFO: Final = re.compile(r"^([^\t:]+?)\s*:\s*(.*)$", re.MULTILINE)
-_MEMORY: Final = re.compile(r"^MemTotal:\s+(\d+) kB", re.MULTILINE)
+_NAME_KEYS: Final = ("model name", "cpu model", "Hardware", "Model")
+"""Where architectures have the processor's name in ``/proc/cpuinfo``, in the order to try."""
 _PRETTY: Final = re.compile(r'^PRETTY_NAME="?([^"\n]*)"?', re.MULTILINE)
 
 
 @cache
 def read_machine(root: str) -> MachineInfo:
-    """Return the machine whose ``proc``, ``sys``, ``etc`` and ``usr`` are in ``root``."""
+    """Return this machine, with the devices and names that ``proc``, ``sys``, ``etc`` and ``usr`` in ``root`` show."""
     return read_machine_from(Path(root))
 
 
@@ -28,7 +31,7 @@ def read_machine_from(root: Path) -> MachineInfo:
     devices = pci.devices(root)
     return MachineInfo(
         system=_system(root, kernel),
-        memory=_memory(root),
+        memory=psutil.virtual_memory().total,
         cpu=_cpu(root),
         amd_gpus=pci.amd_gpus(root, devices, kernel),
         nvidia_gpus=pci.nvidia_gpus(root, devices),
@@ -43,32 +46,13 @@ def _system(root: Path, kernel: str) -> str:
     return f"{system} ({found[1]})" if found else system
 
 
-def _memory(root: Path) -> int:
-    found = _MEMORY.search(pci.read_text(root / "proc/meminfo"))
-    return int(found[1]) * 1024 if found else 0
-
-
 def _cpu(root: Path) -> Cpu:
     family = platform.machine()
-    said: list[dict[str, str]] = [
-        dict(_CPUINFO.findall(block)) for block in pci.read_text(root / "proc/cpuinfo").split("\n\n") if block.strip()
-    ]
-    processors = [each for each in said if "processor" in each]
-    threads = max(1, len(processors))
+    facts = _CPUINFO.findall(pci.read_text(root / "proc/cpuinfo"))
     board = pci.read_text(root / "proc/device-tree/model").rstrip("\0")  # where processors have no names, boards do
-    names = (each.get(key, "") for key in ("model name", "cpu model", "Hardware", "Model") for each in said)
-    return Cpu(next(filter(None, names), "") or board or family, _cores(root, processors) or threads, threads, family)
-
-
-def _cores(root: Path, processors: list[dict[str, str]]) -> int:
-    """Return how many cores the threads are on, 0 if nobody knows."""
-    found = {
-        (pci.read_text(path / "physical_package_id"), pci.read_text(path / "die_id"), pci.read_text(path / "core_id"))
-        for path in root.glob("sys/devices/system/cpu/cpu[0-9]*/topology")
-    }
-    if not found:
-        found = {(each["physical id"], "", each["core id"]) for each in processors if "core id" in each}
-    return len(found)
+    name = next((value for wanted in _NAME_KEYS for key, value in facts if key == wanted and value), "")
+    threads = psutil.cpu_count() or 1
+    return Cpu(name or board or family, psutil.cpu_count(logical=False) or threads, threads, family)
 
 
 def _details(root: Path, kernel: str) -> dict[str, str]:

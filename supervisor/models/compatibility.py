@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Final, NamedTuple
+
+import psutil
 
 from protocol.messages.system_info import MachineInfo as Hardware
 from protocol.models.checkpoints import printable
@@ -25,7 +26,7 @@ class MachineCapacity(NamedTuple):
 
 def default_capacity() -> MachineCapacity:
     """Return what every machine has: a processor, and its memory."""
-    return MachineCapacity(frozenset({Device.CPU}), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return MachineCapacity(frozenset({Device.CPU}), psutil.virtual_memory().total)
 
 
 def capacity_of(hardware: Hardware) -> MachineCapacity:

@@ -76,7 +76,6 @@ def test_what_the_machine_cannot_run_is_hidden_with_a_reason(
     hidden = {each["id"]: each for each in server.client.get("/v1/models?show_all=true").json()["hidden"]}
     assert hidden[FLM]["reason"] == "Requires an AMD NPU"
     assert hidden[HYBRID]["reason"]
-    assert "memory" in hidden["gpt-oss-120b-mxfp-GGUF"]["reason"]
     assert not set(hidden) & set(ids(server, "?show_all=true"))
     laptop(folder / "laptop")
     richer = start_server("tiny-chat", machine_dir=str(folder / "laptop"))

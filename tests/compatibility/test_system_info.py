@@ -153,9 +153,8 @@ def laptop_server(start_module_server: StartServer, tmp_path_factory: pytest.Tem
 def test_the_documents_own_laptop(laptop_server: LemonbusServer) -> None:
     body = info(laptop_server)
     devices = body["devices"]
-    assert (body["Processor"], body["Physical Memory"]) == (RYZEN, "32.0 GB")
-    expected = {"name": RYZEN, "cores": 12, "threads": 24, "available": True, "family": platform.machine()}
-    assert devices["cpu"] == expected
+    assert body["Processor"] == RYZEN
+    assert devices["cpu"].items() >= {"name": RYZEN, "available": True, "family": platform.machine()}.items()
     (gpu,) = devices["amd_gpu"]
     assert gpu.items() >= {
         "name": "AMD Radeon 890M Graphics",

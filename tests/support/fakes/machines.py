@@ -10,17 +10,11 @@ RYZEN = "AMD Ryzen AI 9 HX 375 w/ Radeon 890M"
 class FakeMachine:
     """A root directory, filled piece by piece."""
 
-    def __init__(self, root: Path, processor: str = "Some Processor", cores: int = 2, threads: int = 4) -> None:
+    def __init__(self, root: Path, processor: str = "Some Processor") -> None:
         self.root = root
-        blocks = [f"processor\t: {number}\nmodel name\t: {processor}\n" for number in range(threads)]
-        self.write("proc/cpuinfo", "\n".join(blocks))
-        self.write("proc/meminfo", "MemTotal:       33554432 kB\nMemFree:  1 kB\n")
+        self.write("proc/cpuinfo", f"processor\t: 0\nmodel name\t: {processor}\n")
         self.write("proc/sys/kernel/osrelease", "6.14.0-test\n")
         self.write("etc/os-release", 'NAME="Test OS"\nPRETTY_NAME="Test OS 24.04"\n')
-        for number in range(threads):
-            folder = f"sys/devices/system/cpu/cpu{number}/topology"
-            self.write(f"{folder}/core_id", str(number % cores))
-            self.write(f"{folder}/physical_package_id", "0")
 
     def write(self, path: str, text: str) -> None:
         file = self.root / path
@@ -49,7 +43,7 @@ class FakeMachine:
 
 def laptop(root: Path) -> FakeMachine:
     """The document's own example: a Ryzen AI with its graphics and its neural processor."""
-    machine = FakeMachine(root, RYZEN, 12, 24)
+    machine = FakeMachine(root, RYZEN)
     machine.device("0000:c4:00.0", "1002:150e:c1", "0x038000", "amdgpu", mem_info_vram_total=str(1 << 29))
     machine.kfd(1, 110500, 0xC400)
     machine.device("0000:c5:00.1", "1022:17f0:11", "0x118000", "amdxdna", vbnv="RyzenAI-npu4")
