@@ -14,6 +14,7 @@ import gevent
 from gateway.http import error_responses, request_parser
 from gateway.http.body_memory import BodyMemory
 from gateway.http.client_socket import ClientSocket
+from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY, RequestContext, request_context
 from gateway.http.request_parser import HttpRequest, InvalidRequestError
 from gateway.http.response import HttpResponseWriter
@@ -36,6 +37,7 @@ class ServingProcess(Protocol):
     """What a connection needs of the process that serves it."""
 
     wsgi: Application
+    error_formats: ErrorFormats
     base_environ: dict[str, Any]
     """What the environments of all requests have in common."""
     idle: set[ClientSocket]
@@ -85,7 +87,7 @@ class ClientConnection:
             except OSError:
                 raise
             except InvalidRequestError as problem:
-                self._refuse(problem.failure, ids.request_label(problem.request_id))
+                self._refuse(problem)
                 return
             except Exception as problem:  # noqa: BLE001 - the client must get an answer
                 self._fail(problem, request)
@@ -115,6 +117,9 @@ class ClientConnection:
                 if not more:
                     return None
                 data += more
+        except InvalidRequestError as problem:
+            problem.path = request_parser.requested_path(data)
+            raise
         finally:
             self._socket.request_arrived()
 
@@ -179,22 +184,25 @@ class ClientConnection:
         }
         logs.log_batched(context.level(path), "request", fields)
 
-    def _refuse(self, failure: Failure, label: str) -> None:
+    def _refuse(self, problem: InvalidRequestError) -> None:
         """Answer a request whose head is refused."""
+        failure, label = problem.failure, ids.request_label(problem.request_id)
         client = self._address[0] if self._address else ""
         fields = {"status": failure.http_status, "code": failure.code.value, "reason": failure.message}
         logs.get_logger().info("request", request_id=label, client=client, **fields)
-        self._end_with(failure, label)
+        self._end_with(failure, label, problem.path)
 
     def _fail(self, problem: Exception, request: HttpRequest | None) -> None:
         """Answer a request that met an error of ours outside the application."""
         label = request_context(request.environ).label if request else ids.request_label(None)
+        path = request.environ["PATH_INFO"] if request else ""
         logs.get_logger().error("unexpected error", request_id=label, exc_info=problem)
-        self._end_with(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"), label)
+        self._end_with(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"), label, path)
 
-    def _end_with(self, failure: Failure, label: str) -> None:
+    def _end_with(self, failure: Failure, label: str, path: str) -> None:
+        error_format = self._process.error_formats.for_path(path)
         with contextlib.suppress(OSError):
-            self._socket.sendall(error_responses.whole_response(failure, label))
+            self._socket.sendall(error_responses.whole_response(failure, label, error_format))
         self._linger()
 
     def _linger(self) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http
 import math
 from typing import Any, Final
 
 import falcon
 import msgspec
 
-from gateway.http.error_formats import ErrorFormats
+from gateway.http.error_formats import ErrorFormat, ErrorFormats
 from gateway.http.request_context import request_context
 from protocol.failures import HTTP_ERRORS, Code, Failure, LemonbusError
 from protocol.runtime import logs
@@ -92,12 +91,12 @@ def stream_error(failure: Failure, label: str) -> bytes:
     return msgspec.json.encode({"error": {**error_object(failure, label), "tokens_sent": failure.tokens_sent}})
 
 
-def whole_response(failure: Failure, label: str) -> bytes:
+def whole_response(failure: Failure, label: str, error_format: ErrorFormat) -> bytes:
     """Return a whole HTTP response, which also ends the connection, for a request that no application gets."""
-    body = error_body(failure, label)
-    status = failure.http_status
+    body = error_format.error_body(failure, label)
+    status = _status_line(error_format.error_status(failure))
     head = (
-        f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n"
+        f"HTTP/1.1 {status}\r\n"
         "Content-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n"
         f"X-Request-ID: {label}\r\n"

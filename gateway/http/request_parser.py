@@ -23,6 +23,7 @@ MAX_HEAD_BYTES: Final = 32 * 1024
 MAX_LINE_BYTES: Final = 8190
 """Bytes of the request line, and of each header."""
 MAX_HEADERS: Final = 100
+_ANY_PATH: Final = re.compile(rb"[^\s/]+ (/[^\s?]*)")
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([^ \r\n]+) HTTP/1\.([01])\r\n")
 _TARGET: Final = re.compile(rb"(?:[Hh][Tt][Tt][Pp][Ss]?://[^/?#]+)?(/[^?#]*)?(?:\?([^#]*))?|\*")
 _HOST: Final = re.compile(
@@ -54,6 +55,8 @@ class InvalidRequestError(Exception):
         super().__init__(failure.message)
         self.failure = failure
         self.request_id = request_id
+        self.path = ""
+        """The path of the refused request, if it can be told: it decides the form of the error."""
 
 
 class HttpRequest(NamedTuple):
@@ -82,6 +85,12 @@ class _Head:
 def is_host(text: str) -> bool:
     """Return whether a ``Host`` header may have this value."""
     return _HOST.fullmatch(text) is not None
+
+
+def requested_path(data: bytes) -> str:
+    """Return the path in a head that may be malformed or cut; empty if there is none."""
+    found = _ANY_PATH.match(data)
+    return found[1].decode("latin-1") if found else ""
 
 
 def head_end(data: bytes) -> int:

@@ -19,6 +19,7 @@ from gateway.http.acceptor import ACCEPT_BATCH, Acceptor
 from gateway.http.body_memory import BodyMemory
 from gateway.http.client_socket import ClientSocket
 from gateway.http.connection import ClientConnection
+from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from protocol.runtime import logs
@@ -33,6 +34,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     session: SupervisorSession
     bus: GatewayBus
     base_environ: dict[str, Any]
+    error_formats: ErrorFormats
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Before the fork: nothing that costs or that must not be shared."""
@@ -100,6 +102,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         """Serve until told to leave, then let running requests end."""
+        self.error_formats = self.wsgi.error_formats
         self.base_environ = request_parser.process_environ(self.sockets[0].getsockname(), self.cfg.workers)
         self.base_environ[MEMORY_KEY] = BodyMemory(self.session.settings.body_memory)
         with gevent.Timeout(_WELCOME_TIMEOUT_S, exception=False):

@@ -11,41 +11,14 @@ import pytest
 
 from gateway.http import bodies, request_parser
 from gateway.http.connection import ClientConnection
+from gateway.http.error_responses import DEFAULT_FORMATS
 from protocol.runtime import logs
+from tests.gateway.never_pausing_socket import NeverPausingSocket
 from tests.gateway.process.chat_requests import error_of
 from tests.gateway.raw_http import parsed
 
 GET = b"GET /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
 POST = b"POST /live HTTP/1.1\r\nHost: a\r\n%b\r\n"
-
-
-class NeverPausingSocket:
-    """A client that has sent everything before the server reads, and whose socket always takes more."""
-
-    def __init__(self, *pieces: bytes) -> None:
-        self.pieces = list(pieces)
-        self.answers: list[bytes] = []
-
-    def expect_request(self, seconds: float, idle: set[Any]) -> None:
-        pass
-
-    def request_arrived(self) -> None:
-        pass
-
-    def set_read_deadline(self, deadline: float | None) -> None:
-        pass
-
-    def recv(self, _size: int, **_: bool) -> bytes:
-        return self.pieces.pop(0) if self.pieces else b""
-
-    def sendall(self, data: bytes) -> None:
-        self.answers.append(data)
-
-    def shutdown(self, _how: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class FakeGatewayWorker:
@@ -57,6 +30,7 @@ class FakeGatewayWorker:
     def __init__(self) -> None:
         self.base_environ = request_parser.process_environ(("127.0.0.1", 1), 1)
         self.idle: set[Any] = set()
+        self.error_formats = DEFAULT_FORMATS
 
     def wsgi(self, _environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Length", "0")])

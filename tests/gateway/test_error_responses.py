@@ -62,7 +62,9 @@ def test_every_503_says_when_to_try_again(code: Code) -> None:
 
 @pytest.mark.parametrize("status", [400, 414, 417, 431, 501])
 def test_a_whole_response_ends_the_connection(status: int) -> None:
-    response = error_responses.whole_response(Failure(Code.INVALID_REQUEST, "no", status=status), "r.1")
+    response = error_responses.whole_response(
+        Failure(Code.INVALID_REQUEST, "no", status=status), "r.1", DefaultErrorFormat()
+    )
     code, headers, body = parsed(response)
     assert (code, headers["connection"], headers["content-length"]) == (status, "close", str(len(body)))
     assert error_of((code, headers, body))["request_id"] == "r.1"

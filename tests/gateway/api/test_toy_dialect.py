@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from gateway.app import DIALECTS, create_app
+from gateway.http import request_parser
+from gateway.http.connection import ClientConnection
 from gateway.requests.admission import AdmissionState
 from protocol.failures import Code, Failure
 from protocol.messages import work
 from tests.gateway.api.toy_dialect import ToyDialect
 from tests.gateway.app_client import AppClient, StreamedAnswer
+from tests.gateway.never_pausing_socket import NeverPausingSocket
+from tests.gateway.raw_http import parsed
 
 SAY = "/toy/v7/say"
 CHUNKS = [
@@ -110,6 +114,39 @@ def test_what_is_refused_before_routing_has_its_form_too(tmp_path: Path) -> None
             assert lines(ask("POST", path, {}))[0]["alas"] == code
         assert ask("POST", "/v1/chat/completions", {}).json["error"]["code"] == code
         assert ask("POST", "/toyland", {}).json["error"]["code"] == code
+
+
+class ServingToys:
+    """A process that serves the application, as a connection knows it."""
+
+    keeps_connections = True
+    keep_alive_s = 5.0
+
+    def __init__(self, ask: AppClient) -> None:
+        self.wsgi = create_app(ask.session, [*DIALECTS, ToyDialect()])
+        self.error_formats = self.wsgi.error_formats
+        self.base_environ = request_parser.process_environ(("127.0.0.1", 1), 1)
+        self.idle: set[Any] = set()
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST /toy/v7/say HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        (b"POST /toy/v7/say?a=%b HTTP/1.1\r\n" % (b"x" * 70_000), 414),
+        (b"POST /toy/v7/say HTTP/9.9\r\n\r\n", 400),
+        (b"GET /toy HTTP/1.1\r\nHost: a\r\nExpect: miracles\r\n\r\n", 417),
+    ],
+)
+def test_a_head_that_is_refused_has_its_form_too(ask: AppClient, head: bytes, status: int) -> None:
+    client = NeverPausingSocket(head)
+    process: Any = ServingToys(ask)
+    client_socket: Any = client
+    ClientConnection(process, client_socket, ("127.0.0.1", 9)).serve()
+    code, headers, body = parsed(b"".join(client.answers))
+    error = json.loads(body)
+    assert (code, error["id"]) == (status, headers["x-request-id"])
+    assert error["alas"]
 
 
 def test_two_dialects_cannot_have_one_route(ask: AppClient) -> None:
