@@ -18,6 +18,8 @@ from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import ModelTarget
 from workers.backends.registry import DESCRIPTORS, backend_class
 
+MAX_STATS: Final = 256
+"""Models whose last request's figures are kept."""
 MAX_NAMES: Final = 1024
 """Names of running models that are remembered without looking them up again."""
 
@@ -116,7 +118,17 @@ def idle(supervisor: Supervisor, peer: str, message: AttemptEnded, _payload: byt
     if scheduled is None:
         scheduled = supervisor.scheduler.lease_idle(peer, key, seconds, now, under=bool(message.lease))
     if scheduled is not None and message.outcome is not None:
-        supervisor.stats = supervisor.stats_by_model[scheduled.name] = StatsReport(scheduled.name, message.outcome)
+        remember_stats(supervisor, StatsReport(scheduled.name, message.outcome))
+
+
+def remember_stats(supervisor: Supervisor, stats: StatsReport) -> None:
+    """Keep the figures of the last finished request, and of the last one of each of the models used last."""
+    supervisor.stats = stats
+    by_model = supervisor.stats_by_model
+    by_model.pop(stats.model, None)
+    by_model[stats.model] = stats
+    if len(by_model) > MAX_STATS:
+        del by_model[next(iter(by_model))]
 
 
 def idles(supervisor: Supervisor, peer: str, message: AttemptsEnded, payload: bytes) -> None:

@@ -7,6 +7,7 @@ too, and what a follower could not be sent in time is counted and told.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -20,6 +21,8 @@ from protocol.runtime.logs import LEVEL_RANK
 from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_RETAINED: Final = 5000
+MAX_RETAINED_BYTES: Final = 3 * 1024 * 1024
+"""Bytes of all retained records: a server whose log is full needs about 5 MB more memory than one that just started."""
 MAX_SNAPSHOT_BYTES: Final = 4 * 1024 * 1024
 """Bytes of records in one snapshot: it is one message."""
 MAX_BATCH_ENTRIES: Final = 256
@@ -41,38 +44,39 @@ class _RecordFields(msgspec.Struct):
 
 
 class _RetainedRecord:
-    """An entry and its facts."""
+    """An entry, and what filters compare."""
 
-    __slots__ = ("entry", "facts", "rank")
+    __slots__ = ("entry", "model", "process", "rank", "request_id")
 
-    def __init__(self, entry: LogEntry, facts: _RecordFields) -> None:
+    def __init__(self, entry: LogEntry, fields: _RecordFields) -> None:
         self.entry = entry
-        self.facts = facts
-        self.rank = LEVEL_RANK.get(facts.level, LEVEL_RANK["info"])
+        self.rank = LEVEL_RANK.get(fields.level, LEVEL_RANK["info"])
+        self.process = sys.intern(fields.process)  # thousands of records share few of these
+        self.model = sys.intern(fields.model) if fields.model else None
+        self.request_id = fields.request_id
 
-    def matches(self, wish: FollowLogs, least: int) -> bool:
-        facts = self.facts
+    def matches(self, filters: FollowLogs, min_rank: int) -> bool:
         return (
-            self.rank >= least
-            and (not wish.model or wish.model == facts.model)
-            and (not wish.request_id or wish.request_id == facts.request_id)
-            and (not wish.process or wish.process == facts.process)
+            self.rank >= min_rank
+            and (not filters.model or filters.model == self.model)
+            and (not filters.request_id or filters.request_id == self.request_id)
+            and (not filters.process or filters.process == self.process)
         )
 
 
 class _Follower:
     """One reader: its filters, its backlog, and the entries it lost."""
 
-    __slots__ = ("backlog", "dropped", "least", "wish")
+    __slots__ = ("backlog", "dropped", "filters", "min_rank")
 
-    def __init__(self, wish: FollowLogs) -> None:
-        self.wish = wish
-        self.least = _min_rank(wish)
+    def __init__(self, filters: FollowLogs) -> None:
+        self.filters = filters
+        self.min_rank = _min_rank(filters)
         self.backlog: deque[LogEntry] = deque()
         self.dropped = 0
 
     def offer(self, kept: _RetainedRecord) -> None:
-        if not kept.matches(self.wish, self.least):
+        if not kept.matches(self.filters, self.min_rank):
             return
         if len(self.backlog) >= MAX_BACKLOG_ENTRIES:
             self.backlog.popleft()
@@ -82,13 +86,13 @@ class _Follower:
     def take(self) -> LogBatch:
         entries = [self.backlog.popleft() for _ in range(min(MAX_BATCH_ENTRIES, len(self.backlog)))]
         dropped, self.dropped = self.dropped, 0
-        return LogBatch(self.wish.number, entries, dropped)
+        return LogBatch(self.filters.number, entries, dropped)
 
 
-def _min_rank(wish: FollowLogs) -> int:
-    if wish.level and wish.level not in LEVEL_RANK:
-        raise invalid(f"level must be one of {', '.join(LEVEL_RANK)}, not {wish.level[:64]!r}", "level")
-    return LEVEL_RANK[wish.level] if wish.level else 0
+def _min_rank(filters: FollowLogs) -> int:
+    if filters.level and filters.level not in LEVEL_RANK:
+        raise invalid(f"level must be one of {', '.join(LEVEL_RANK)}, not {filters.level[:64]!r}", "level")
+    return LEVEL_RANK[filters.level] if filters.level else 0
 
 
 _decode_fields = msgspec.json.Decoder(_RecordFields).decode
@@ -105,6 +109,7 @@ class LogBook:
         self.lost = 0
         """Records that their senders say they dropped, and the refused ones."""
         self._seq = 0
+        self._bytes = 0
         self._ring: deque[_RetainedRecord] = deque(maxlen=max(1, min(retained, MAX_RETAINED)))
         self._followers: dict[str, dict[int, _Follower]] = {}
 
@@ -127,22 +132,30 @@ class LogBook:
         self.lost += max(0, facts.dropped)
         self._seq += 1
         kept = _RetainedRecord(LogEntry(self._seq, record), facts)
-        self._ring.append(kept)
+        self._retain(kept)
         for followers in self._followers.values():
             for follower in followers.values():
                 follower.offer(kept)
         return kept.entry
 
-    def snapshot(self, wish: FollowLogs) -> LogSnapshot:
+    def _retain(self, record: _RetainedRecord) -> None:
+        if len(self._ring) == self._ring.maxlen:
+            self._bytes -= len(self._ring[0].entry.fields)
+        self._ring.append(record)
+        self._bytes += len(record.entry.fields)
+        while self._bytes > MAX_RETAINED_BYTES:
+            self._bytes -= len(self._ring.popleft().entry.fields)
+
+    def snapshot(self, filters: FollowLogs) -> LogSnapshot:
         """Return the retained entries that match.
 
         ``after_seq`` counts if it can be of this boot: no other is named, and it is not beyond the newest.
         ``dropped`` is what was lost on its way here in this boot, what came after ``after_seq`` but is no longer
         kept, and what found no room in one message.  Raises ``invalid_request`` for an unknown level.
         """
-        least = _min_rank(wish)
-        after = wish.after_seq
-        if after is None or after < 0 or after > self._seq or wish.boot not in ("", self.boot):
+        min_rank = _min_rank(filters)
+        after = filters.after_seq
+        if after is None or after < 0 or after > self._seq or filters.boot not in ("", self.boot):
             after = None
         dropped = self.lost
         if after is not None and self._ring:
@@ -152,7 +165,7 @@ class LogBook:
         for kept in reversed(self._ring):
             if kept.entry.seq <= (after or 0):
                 break
-            if not kept.matches(wish, least):
+            if not kept.matches(filters, min_rank):
                 continue
             size += len(kept.entry.fields)
             if size > MAX_SNAPSHOT_BYTES:
@@ -162,15 +175,15 @@ class LogBook:
         entries.reverse()
         return LogSnapshot(self.boot, entries, dropped)
 
-    def follow(self, peer: str, wish: FollowLogs) -> None:
+    def follow(self, peer: str, filters: FollowLogs) -> None:
         """Collect what comes from now on for this reader; raises ``invalid_request`` or ``overloaded``."""
-        follower = _Follower(wish)
+        follower = _Follower(filters)
         followers = self._followers.setdefault(peer, {})
-        if len(followers) >= MAX_FOLLOWERS and wish.number not in followers:
+        if len(followers) >= MAX_FOLLOWERS and filters.number not in followers:
             raise Failure(
                 Code.OVERLOADED, f"{MAX_FOLLOWERS} readers already follow the log through this gateway", retry_after=5
             ).raised()
-        followers[wish.number] = follower
+        followers[filters.number] = follower
 
     def forget(self, peer: str, number: int) -> None:
         """Stop collecting for one reader; unknown ones are ignored."""

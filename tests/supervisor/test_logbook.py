@@ -13,7 +13,14 @@ from protocol.failures import Code, LemonbusError
 from protocol.messages.admin import FollowLogs, LogEntry, LogSnapshot
 from protocol.runtime.log_records import MAX_LINE_BYTES
 from supervisor.runtime import logbook
-from supervisor.runtime.logbook import MAX_BACKLOG_ENTRIES, MAX_BATCH_ENTRIES, MAX_FOLLOWERS, MAX_RETAINED, LogBook
+from supervisor.runtime.logbook import (
+    MAX_BACKLOG_ENTRIES,
+    MAX_BATCH_ENTRIES,
+    MAX_FOLLOWERS,
+    MAX_RETAINED,
+    MAX_RETAINED_BYTES,
+    LogBook,
+)
 
 
 def record(event: str = "e", **fields: Any) -> bytes:
@@ -38,6 +45,20 @@ def test_records_are_numbered_from_one_and_kept_as_they_are() -> None:
     assert book.append(record("a")) == LogEntry(1, record("a"))
     assert book.append(record("b")) == LogEntry(2, record("b"))
     assert book.snapshot(FollowLogs(0)) == LogSnapshot("boot", [LogEntry(1, record("a")), LogEntry(2, record("b"))])
+
+
+def test_the_retained_records_have_a_bound_in_bytes() -> None:
+    book = LogBook("boot")
+    line = record("x" * (MAX_LINE_BYTES - 200))
+    for _ in range(2 * MAX_RETAINED_BYTES // len(line)):
+        book.append(line)
+    kept = book.snapshot(FollowLogs(0)).entries
+    assert MAX_RETAINED_BYTES - len(line) < sum(len(entry.fields) for entry in kept) <= MAX_RETAINED_BYTES
+    assert seqs(kept) == list(range(book.last_seq - len(kept) + 1, book.last_seq + 1)), "the oldest have gone"
+    for number in range(MAX_RETAINED):
+        book.append(record(str(number)))
+    kept = book.snapshot(FollowLogs(0)).entries
+    assert len(kept) == MAX_RETAINED, "small records: the bound in number holds"
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,15 @@ import pytest
 from protocol import ids
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.admin import CallResult, GetHealth, Peer
+from protocol.messages.admin import CallResult, GetHealth, Peer, StatsReport
 from protocol.messages.model_files import DeleteModel
 from protocol.messages.work import Refused, SubmitRequest
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
-from supervisor.handlers import downloads
+from supervisor.handlers import downloads, requests
 from supervisor.handlers.deletion import Deletions
+from supervisor.handlers.requests import MAX_STATS
 from supervisor.runtime import jobs, processes
 from supervisor.runtime.download_registry import DownloadWaiter
 from supervisor.runtime.handler_table import merge_handlers
@@ -141,6 +142,17 @@ def test_a_deletion_whose_step_raises_ends_and_its_model_can_be_used_again(
         peer, answer = sent.pop()
         assert (peer, type(answer), answer.failure.code) == ("g1", Refused, Code.INTERNAL)
     assert supervisor.models.resolve(name).name == name
+
+
+def test_figures_are_kept_of_a_bounded_number_of_models(supervisor: Supervisor) -> None:
+    for number in range(MAX_STATS + 10):
+        requests.remember_stats(supervisor, StatsReport(f"m{number}"))
+    requests.remember_stats(supervisor, StatsReport("m20"))
+    requests.remember_stats(supervisor, StatsReport("new"))
+    assert len(supervisor.stats_by_model) == MAX_STATS
+    assert list(supervisor.stats_by_model)[-2:] == ["m20", "new"]
+    assert "m10" not in supervisor.stats_by_model
+    assert supervisor.stats.model == "new"
 
 
 @pytest.fixture
