@@ -139,6 +139,30 @@ def test_bad_requests(tiny: WhisperServerProcess, parts: list[FormPart], why: st
     assert why in error["message"]
 
 
+STREAM = FormPart("stream", b"true")
+
+
+def test_a_stream_has_one_event_for_each_segment(tiny: WhisperServerProcess) -> None:
+    status, said, body = tiny.ask(STREAM, LONG)
+    assert (status, said) == (200, "text/event-stream")
+    *events, last, rest = body.split(b"\n\n")
+    assert (last, rest) == (b"data: [DONE]", b"")
+    segments = [json.loads(event.removeprefix(b"data: "))["segment"] for event in events]
+    assert [segment["id"] for segment in segments] == [0, 1, 2, 3]
+    assert {segment["text"].strip() for segment in segments} == {CHAT_TEXT.strip()}
+
+
+def test_what_is_wrong_before_a_stream_begins_has_a_status(tiny: WhisperServerProcess) -> None:
+    assert tiny.ask(STREAM, FormPart("file", b"ID3 a song"))[0] == 400
+
+
+def test_a_client_that_leaves_a_stream_harms_nobody(tiny: WhisperServerProcess) -> None:
+    connection = tiny.start(STREAM, LONG)
+    connection.getresponse().read(10)
+    connection.close()
+    assert CHAT_TEXT in tiny.ask(SOUND)[2].decode()
+
+
 def test_silence_gives_no_text_also_after_speech(tiny: WhisperServerProcess) -> None:
     assert CHAT_TEXT in tiny.ask(SOUND)[2].decode()
     for seconds in (0.0, 0.05):

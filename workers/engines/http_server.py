@@ -183,6 +183,19 @@ class EngineHttpHandler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
+    def begin_stream(self) -> None:
+        """Send the head of a stream of server-sent events."""
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")
+        self.end_headers()
+
+    def send(self, data: bytes) -> None:
+        """Send a part of a stream; an empty part ends it."""
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer what the standard library refuses, in our words."""
         del explain

@@ -197,7 +197,12 @@ class Attempt:
             broken = self._error(f"{self._program} sent an answer that makes no sense", str(problem))
             self._owner.failed(self, broken, stopped=True)
             return
-        self._owner.completed(self, self._whole(answer))
+        self._owner.completed(self, self._as_stream(answer) if self.run.stream else self._whole(answer))
+
+    def _as_stream(self, answer: bytes) -> bytes:
+        """Return what a client may have of an answer that its engine gave whole, and its translation wrote as a stream."""
+        self._stream = SseFilter(usage=False, progress=False)
+        return self._stream.feed(answer).data
 
     def _whole(self, answer: bytes) -> bytes:
         self._tails = summaries_of([answer])

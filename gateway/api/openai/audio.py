@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
+from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.http import bodies
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
@@ -32,6 +33,8 @@ MAX_PROMPT_LENGTH: Final = 16_384
 MAX_FIELD_BYTES: Final = 4_096
 """Bytes of a field that is passed on unread."""
 _FILE: Final = "file"
+_STREAMED_FORMATS: Final = ("json", "text")
+"""Formats beside which a stream makes sense: its events have texts and no times."""
 _ANSWER_FIELDS: Final = frozenset({"response_format", "stream", "timestamp_granularities", "timestamp_granularities[]"})
 _PADDINGS: Final = {"vtt": (b"NOTE still working\n\n", b"WEBVTT\n\n")}
 """Format → what may precede an answer in it, and how it must begin: a WebVTT file cannot begin with blanks, but has comments."""
@@ -44,6 +47,7 @@ class TranscriptionForm(msgspec.Struct):
     model: str
     response_format: str
     granularities: list[str]
+    stream: bool
     parts: list[FormPart]
     """The form for the engine, the recording last."""
 
@@ -69,9 +73,10 @@ def parse_form(parts: list[FormPart], endpoint: str) -> TranscriptionForm:
         raise invalid(f"`response_format` must be one of {', '.join(RESPONSE_FORMATS)}", "response_format")
     _check_granularities(granularities, form)
     _check(texts, endpoint)
+    stream = _stream(texts, form, endpoint)
     recording = _recording(recordings)
     fields = [FormPart(name, text.encode()) for name, text in _engine_fields(texts)]
-    return TranscriptionForm(texts.get("model", ""), form, granularities, [*fields, recording])
+    return TranscriptionForm(texts.get("model", ""), form, granularities, stream, [*fields, recording])
 
 
 def _text(part: FormPart) -> str:
@@ -95,8 +100,6 @@ def _check_granularities(wanted: list[str], form: str) -> None:
 
 
 def _check(texts: dict[str, str], endpoint: str) -> None:
-    if texts.get("stream", "").lower() not in ("", "false", "0"):
-        raise invalid("`stream`: transcripts come whole", "stream")
     language = texts.get("language", "")
     if language and endpoint == TRANSLATIONS:
         raise invalid("`language`: translations are into English, and the recording's is found out", "language")
@@ -105,6 +108,19 @@ def _check(texts: dict[str, str], endpoint: str) -> None:
     temperature = texts.get("temperature", "")
     if temperature and not 0 <= _number(temperature) <= 1:
         raise invalid("`temperature` must be a number from 0 to 1", "temperature")
+
+
+def _stream(texts: dict[str, str], form: str, endpoint: str) -> bool:
+    """Return whether a stream of events was asked for."""
+    text = texts.get("stream", "").lower()
+    if text not in ("", "0", "1", "false", "true"):
+        raise invalid("`stream` must be true or false", "stream")
+    wanted = text in ("1", "true")
+    if wanted and endpoint == TRANSLATIONS:
+        raise invalid("`stream`: translations come whole", "stream")
+    if wanted and form not in _STREAMED_FORMATS:
+        raise invalid(f"`stream` needs `response_format` to be {' or '.join(_STREAMED_FORMATS)}", "stream")
+    return wanted
 
 
 def _number(text: str) -> float:
@@ -142,7 +158,14 @@ class TranscriptionsResource(InferenceResource):
         """Check the form and write the one that the engine gets."""
         form = parse_form(bodies.read_form(req, self.body_limit), self.endpoint)
         body = form_data.encode(form.parts)
-        return TranslatedRequest(self.endpoint, form.model, body, answer=answer_format(form), takes_long=True)
+        return TranslatedRequest(
+            self.endpoint,
+            form.model,
+            body,
+            stream=EventStreamWriter() if form.stream else None,
+            answer=answer_format(form),
+            takes_long=True,
+        )
 
 
 class TranslationsResource(TranscriptionsResource):

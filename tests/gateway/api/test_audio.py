@@ -52,7 +52,8 @@ def test_granularities() -> None:
         ([FormPart("prompt", b"\xff"), SOUND], "prompt"),
         (form(("prompt", "a" * 16_385)), "prompt"),
         (form(("response_format", "xml")), "response_format"),
-        (form(("stream", "true")), "stream"),
+        (form(("stream", "perhaps")), "stream"),
+        (form(("stream", "true"), ("response_format", "srt")), "stream"),
         (form(("language", "klingon")), "language"),
         (form(("temperature", "warm")), "temperature"),
         (form(("temperature", "1.1")), "temperature"),
@@ -67,6 +68,21 @@ def test_what_is_wrong_is_named(parts: list[FormPart], param: str) -> None:
     failure = reported.value.failure
     assert (failure.code, failure.param) == (Code.INVALID_REQUEST, param)
     assert f"`{param}`" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("true", True), ("True", True), ("1", True), ("false", False), ("", False)]
+)
+def test_a_stream_is_asked_for(text: str, wanted: bool) -> None:
+    found = parse_form(form(("stream", text), ("response_format", "text")), TRANSCRIPTIONS)
+    assert found.stream is wanted
+    assert [part.name for part in found.parts] == ["file"]
+
+
+def test_translations_come_whole() -> None:
+    with pytest.raises(LemonbusError) as reported:
+        parse_form(form(("stream", "true")), TRANSLATIONS)
+    assert reported.value.failure.param == "stream"
 
 
 def test_translations_have_no_language() -> None:

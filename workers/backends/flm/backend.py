@@ -26,6 +26,7 @@ from workers.backends.flm.descriptor import DESCRIPTOR
 from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
 from workers.backends.sampling_defaults import TOKEN_LIMIT_FIELDS, apply_sampling_defaults
 from workers.stream.chunk_translator import ChunkTranslator
+from workers.stream.transcript_events import streamed
 
 __all__ = ["DESCRIPTOR", "FlmBackend", "check_flm_args"]
 
@@ -213,11 +214,11 @@ class FlmBackend(Backend):
         except DECODE_ERRORS as problem:
             raise ValueError(str(problem)) from problem
 
-    def request(self, endpoint: str, _query: str, body: bytes, _stream: bool) -> EngineRequest:
+    def request(self, endpoint: str, _query: str, body: bytes, stream: bool) -> EngineRequest:
         """See :meth:`Backend.request`. Generations are always streams: nothing else shows that flm is at work."""
         self.refuse_unserved(endpoint)
         if endpoint == "audio/transcriptions":
-            return self._recording(body)
+            return self._recording(body, stream)
         try:
             # It takes null for a wrong value.
             fields = {name: raw for name, raw in _OBJECT.decode(body).items() if raw != _NULL}
@@ -254,14 +255,13 @@ class FlmBackend(Backend):
             translate=ChunkTranslator(chat, self.alias).feed,
         )
 
-    def _recording(self, body: bytes) -> EngineRequest:
+    def _recording(self, body: bytes, stream: bool) -> EngineRequest:
         try:
             kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
         except ValueError as problem:
             raise invalid(f"the request is no form: {problem}") from None
-        return EngineRequest(
-            "POST", "/v1/audio/transcriptions", body, content_type=kind, translate=convert_flm_transcription
-        )
+        translate = streamed(convert_flm_transcription) if stream else convert_flm_transcription
+        return EngineRequest("POST", "/v1/audio/transcriptions", body, content_type=kind, translate=translate)
 
     def _vectors(self, coded: bool) -> Callable[[bytes], bytes]:
         return partial(convert_embeddings, model=self.alias, coded=coded)

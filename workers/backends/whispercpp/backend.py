@@ -27,6 +27,7 @@ from workers.engines.flags import FlagError
 from workers.engines.whisper_server import flags
 from workers.files import ggml
 from workers.files.errors import BrokenError
+from workers.stream.transcript_events import SegmentStreamTranslator, streamed
 
 __all__ = ["DESCRIPTOR", "WhisperCppBackend"]
 
@@ -99,7 +100,7 @@ class WhisperCppBackend(ProgramBackend):
         if threads:
             words += ["-t", str(threads)]
         # Whoever names no language wants it found out, as OpenAI does; the engine would take it for English.
-        words += ["-l", AUTO]
+        words += ["-l", AUTO, "--print-progress"]
         return words + self._words
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
@@ -143,19 +144,26 @@ class WhisperCppBackend(ProgramBackend):
     def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
         """See :meth:`Backend.request`."""
         self.refuse_unserved(endpoint)
-        if query or stream:
+        if query:
             raise self.unserved(endpoint)
         more = [FormPart("translate", b"true")] if endpoint == TRANSLATIONS else []
+        # The original answers whole: then all events come at the end.
+        more += [FormPart("stream", b"true")] if stream and self._ours else []
         try:
             fields = form_data.parse(form_data.boundary_from_body(body), body)
             wishes = flags.parse_form_fields({part.name: part.text() for part in fields if not part.filename})
             self._check_language(str(wishes.get(flags.LANGUAGE, AUTO)))
-            return self._inference(form_data.prepend_parts(body, [*_FIXED_FIELDS, *more]))
+            inference = self._inference(form_data.prepend_parts(body, [*_FIXED_FIELDS, *more]))
         except FlagError as problem:
             # The original answers 500 to a number that is none.
             raise invalid(str(problem), str(problem).partition(" ")[0]) from None
         except ValueError as problem:
             raise invalid(f"the request is no form: {problem}") from None
+        if not stream:
+            return inference
+        if self._ours:
+            return inference._replace(streamed=True, translate=SegmentStreamTranslator().feed)
+        return inference._replace(translate=streamed(transcription.convert_transcription))
 
     def _check_language(self, code: str) -> None:
         """Raise ``invalid_request`` for a language that this model does not know: the engine would take another one."""

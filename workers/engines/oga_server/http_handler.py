@@ -60,19 +60,6 @@ class OgaHttpHandler(EngineHttpHandler):
         said = (str(problem).splitlines() or [""])[0][:300]
         return EngineHttpError(f"ONNX Runtime GenAI failed: {said}", 500, "server_error")
 
-    def begin_stream(self) -> None:
-        """Send the head of a stream."""
-        self.close_connection = True
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.send_header("Connection", "close")
-        self.end_headers()
-
-    def send(self, data: bytes) -> None:
-        """Send a part of a stream; an empty part ends it."""
-        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
-
 
 class _WholeAnswer(NamedTuple):
     """The parts of an answer that is sent at its end."""

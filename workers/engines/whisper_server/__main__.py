@@ -2,6 +2,7 @@
 
 ``GET /health`` is 503 while the model loads, then 200.  ``POST /inference`` takes a form with ``file`` in it and hears
 one recording at a time, in the order of arrival; it stops within a window of 30 seconds when its client hangs up.
+Beyond the original, ``stream=true`` has each segment sent as it is heard: ``data: {"segment": …}``, then ``data: [DONE]``.
 Exit codes: 0 after SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for a command
 line that makes no sense.  It ends with the process that started it.
 """
@@ -10,18 +11,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from protocol.wire import form_data, transcripts
-from protocol.wire.transcripts import Transcript
+from protocol.wire.transcripts import Transcript, TranscriptSegment
 from workers.engines.flags import FlagError
 from workers.engines.http_errors import EngineHttpError
 from workers.engines.http_server import JSON_CONTENT_TYPE, EngineHttpHandler, EngineHttpServer, not_found_error
 from workers.engines.process_exit import exit_immediately, open_parent_pidfd, wait_for_shutdown
-from workers.engines.whisper_server.audio import AudioError, decode_audio
+from workers.engines.whisper_server.audio import AudioError, Samples, decode_audio
 from workers.engines.whisper_server.flags import KEY, parse_command_line, parse_form_fields, version
 from workers.engines.whisper_server.transcriber import Transcriber, TranscriptionError
 from workers.files import ggml
@@ -59,23 +61,47 @@ class WhisperHttpHandler(EngineHttpHandler):
             raise EngineHttpError("Loading model", 503, "unavailable_error")
         with self.server.engine_lock(self.client_disconnected):
             fields, recording = self._form(body)
-            transcript, form = self._transcribe(transcriber, fields, recording)
+            try:
+                wishes = parse_form_fields(fields)
+                samples = decode_audio(recording, self.client_disconnected)
+            except (FlagError, AudioError) as problem:
+                raise EngineHttpError(str(problem)) from None
+            form = str(wishes.pop("<form>", "json"))
+            if wishes.pop("<stream>", False):
+                self._stream(transcriber, samples, wishes)
+                return
+            transcript = self._transcribe(transcriber, samples, wishes)
         self.answer(*_format_transcript(transcript, form))
 
-    def _transcribe(self, transcriber: Transcriber, fields: dict[str, str], recording: bytes) -> tuple[Transcript, str]:
+    def _stream(self, transcriber: Transcriber, samples: Samples, wishes: dict[str, Any]) -> None:
+        """Send each segment as it is heard; an error after the head is an event."""
+        self.begin_stream()
         try:
-            asked = parse_form_fields(fields)
-            form = str(asked.pop("<form>", "json"))
-            transcript = transcriber.transcribe(
-                decode_audio(recording, self.client_disconnected), asked, self.client_disconnected
-            )
-        except (FlagError, AudioError) as problem:
-            raise EngineHttpError(str(problem)) from None
+            self._transcribe(transcriber, samples, wishes, self._send_segment)
+        except EngineHttpError as problem:
+            self.send(b"data: " + msgspec.json.encode({"error": problem.body}) + b"\n\n")
+        else:
+            self.send(b"data: [DONE]\n\n")
+        self.send(b"")
+
+    def _send_segment(self, segment: TranscriptSegment) -> None:
+        self.send(b"data: " + msgspec.json.encode({"segment": segment}) + b"\n\n")
+
+    def _transcribe(
+        self,
+        transcriber: Transcriber,
+        samples: Samples,
+        wishes: dict[str, Any],
+        on_segment: Callable[[TranscriptSegment], None] | None = None,
+    ) -> Transcript:
+        """Return the transcript; raises :class:`EngineHttpError`, or OSError if the client is gone."""
+        try:
+            transcript = transcriber.transcribe(samples, wishes, self.client_disconnected, on_segment)
         except TranscriptionError as problem:
             raise EngineHttpError(str(problem), 500, "server_error") from None
         if transcript is None:
             raise ConnectionAbortedError
-        return transcript, form
+        return transcript
 
     def _form(self, body: bytes) -> tuple[dict[str, str], bytes]:
         try:

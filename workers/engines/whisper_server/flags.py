@@ -112,6 +112,8 @@ _SWITCHES: Final[list[tuple[str, str, str]]] = [
     ("--carry-initial-prompt", "carry_initial_prompt", "carry_initial_prompt"),
     ("", "token_timestamps", "token_timestamps"),
     ("", "no_context", "no_context"),
+    ("-pp --print-progress", "", "<print_progress>"),
+    ("", "stream", "<stream>"),
 ]
 
 _ROWS: Final[list[Row]] = [

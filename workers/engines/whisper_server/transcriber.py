@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -57,21 +58,47 @@ class Transcriber:
         return context
 
     def transcribe(
-        self, samples: Samples, wishes: Mapping[str, Any], unwanted: Callable[[], bool]
+        self,
+        samples: Samples,
+        wishes: Mapping[str, Any],
+        client_disconnected: Callable[[], bool],
+        on_segment: Callable[[TranscriptSegment], None] | None = None,
     ) -> Transcript | None:
-        """Return what is heard; None if ``unwanted`` said so meanwhile. Raises :class:`TranscriptionError`."""
+        """Return what is heard; None if the client is gone meanwhile. Raises :class:`TranscriptionError`.
+
+        ``on_segment`` is called with each segment as soon as it is heard; OSError of it means that the client is gone.
+        """
         library = self._library
         parameters, task = self._parameters({**self._given, **wishes})
         if not samples.size:
             # The library would listen to the recording before this one again.
             return Transcript(task=task)
-        library.assign_abort_callback(parameters, unwanted)
+        temperature = round(float(parameters.temperature), 4)
+        gone = threading.Event()
+
+        def abort() -> bool:
+            return gone.is_set() or client_disconnected()
+
+        def heard(_context: object, count: int, *_: object) -> None:
+            # No exception may go through the library's own code.
+            try:
+                total = library.whisper_full_n_segments(self._context)
+                if on_segment is not None:
+                    for index in range(total - count, total):
+                        on_segment(self._segment(index, temperature))
+            except OSError:
+                gone.set()
+
+        library.assign_abort_callback(parameters, abort)
+        library.assign_new_segment_callback(parameters, heard)
+        if self._given.get("<print_progress>"):
+            parameters.print_progress = True  # without it the binding calls nobody
+            library.assign_progress_callback(parameters, _print_progress)
         failed = library.whisper_full(self._context, parameters, samples, len(samples))
-        if unwanted():
+        if abort():
             return None
         if failed:
             raise TranscriptionError("whisper.cpp failed on this recording")
-        temperature = round(float(parameters.temperature), 4)
         segments = [
             self._segment(index, temperature) for index in range(library.whisper_full_n_segments(self._context))
         ]
@@ -142,3 +169,9 @@ class Transcriber:
                 continue
             begun = b""
             yield TranscriptWord(text, round(max(0, start) * _TICK, 2), round(max(0, token.t1) * _TICK, 2))
+
+
+def _print_progress(percent: int, *_: object) -> None:
+    """Print what the original prints with ``--print-progress``."""
+    sys.stderr.write(f"progress = {percent:3}%\n")
+    sys.stderr.flush()

@@ -1,0 +1,77 @@
+"""Transcripts as OpenAI's events, from engines that stream segments and from engines that answer whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol.wire.transcripts import Transcript, TranscriptSegment
+from workers.stream.sse_filter import SseFilter
+from workers.stream.transcript_events import SegmentStreamTranslator, all_events, streamed
+
+SEGMENTS = [
+    TranscriptSegment(0, text=" Once upon", tokens=[1, 2]),
+    TranscriptSegment(1, text="", tokens=[]),
+    TranscriptSegment(2, text=" a time,\n", tokens=[3, 4, 5]),
+    TranscriptSegment(3, text=" äöü 猫", tokens=[6]),
+]
+TEXTS = ["Once upon", " a time,", " äöü 猫"]
+ENGINE = b"".join(b"data: " + msgspec.json.encode({"segment": segment}) + b"\n\n" for segment in SEGMENTS)
+
+
+def shown(events: bytes) -> tuple[list[Any], SseFilter]:
+    """Return what a client gets of events, as JSON, and the filter that took the worker's own part out."""
+    filtered = SseFilter(usage=False, progress=False)
+    data = filtered.feed(events).data
+    return [json.loads(event.removeprefix(b"data: ")) for event in data.split(b"\n\n") if event], filtered
+
+
+def check(events: bytes) -> None:
+    told, filtered = shown(events)
+    assert told[:-1] == [{"type": "transcript.text.delta", "delta": text} for text in TEXTS]
+    assert told[-1] == {"type": "transcript.text.done", "text": "".join(TEXTS)}
+    assert filtered.finished
+    assert [tail.usage.completion_tokens for tail in filtered.tails() if tail.usage] == [6]
+
+
+def test_a_whole_transcript() -> None:
+    check(all_events(Transcript(text="Once upon", segments=SEGMENTS)))
+    check(streamed(bytes)(msgspec.json.encode(Transcript(segments=SEGMENTS))))
+
+
+def test_a_text_without_segments_is_one_delta() -> None:
+    told, _ = shown(all_events(Transcript(text="hello")))
+    assert [event.get("delta") or event["text"] for event in told] == ["hello", "hello"]
+
+
+def test_nothing_heard() -> None:
+    told, filtered = shown(all_events(Transcript()))
+    assert told == [{"type": "transcript.text.done", "text": ""}]
+    assert filtered.finished
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 10_000])
+def test_a_stream_of_segments_in_pieces_of_any_size(size: int) -> None:
+    whole = ENGINE + b"data: [DONE]\n\n"
+    translator = SegmentStreamTranslator()
+    check(b"".join(translator.feed(whole[at : at + size]) for at in range(0, len(whole), size)))
+
+
+def test_a_stream_that_broke_off_has_no_end() -> None:
+    _, filtered = shown(SegmentStreamTranslator().feed(ENGINE))
+    assert not filtered.finished
+
+
+def test_an_error_in_the_stream_is_passed_on() -> None:
+    error = b'data: {"error":{"code":500,"message":"whisper.cpp failed"}}\n\n'
+    _, filtered = shown(SegmentStreamTranslator().feed(ENGINE + error))
+    assert filtered.error is not None
+    assert b"whisper.cpp failed" in filtered.error
+
+
+def test_a_stream_that_makes_no_sense() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        SegmentStreamTranslator().feed(b"data: nonsense\n\n")
