@@ -128,7 +128,15 @@ def test_libraries_are_imported_only_where_allowed(library: str) -> None:
         ("gateway/api", {"common"}),
         (
             "workers/backends",
-            {"base", "program_backend", "arguments", "llama_server_api", "generation_request", "sampling_defaults"},
+            {
+                "base",
+                "program_backend",
+                "arguments",
+                "client_arguments",
+                "llama_server_api",
+                "generation_request",
+                "sampling_defaults",
+            },
         ),
         ("gateway/cli/commands", set()),
     ],
