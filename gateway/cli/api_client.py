@@ -1,22 +1,33 @@
-"""The server as a client sees it: calls, streams, and what goes wrong on the way, as lines and exit codes."""
+"""The HTTP client of the command line: calls and streams, and what can go wrong in them as one error with an exit code."""
 
 from __future__ import annotations
 
-import http.client
+import http
 import json
+import os
 import re
-from collections.abc import Generator
-from contextlib import closing
+import ssl
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+import requests
+from urllib3 import exceptions as urllib3_errors
+
 from gateway.cli.exit_codes import FAILED, FORBIDDEN, UNREACHABLE, USAGE, CommandError
 
-CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 5.0
+READ_TIMEOUT_S: Final = 30.0
 SHOWN_LINES: Final = 10
 """Lines of an engine's output that an error shows."""
 _VERSION_PREFIX: Final = re.compile(r"(/api)?/v[01]$")
+_NO_CONNECTION: Final = (
+    urllib3_errors.NewConnectionError,
+    urllib3_errors.ConnectTimeoutError,
+    urllib3_errors.SSLError,
+)
+"""Reasons of a failure before anything was sent."""
 
 
 class ServerEvent(NamedTuple):
@@ -30,100 +41,118 @@ class ApiClient:
     """One lemonbus server."""
 
     def __init__(self, url: str, key: str = "") -> None:
-        """Speak to ``url``; a version prefix such as ``/v1`` in it is not needed, and tolerated."""
+        """Speak to ``url``, with or without a version prefix such as ``/v1``; raises ``CommandError`` for a wrong one."""
         try:
             parts = urlsplit(url)
-            self._port = parts.port
+            _ = parts.port
         except ValueError as problem:
             raise CommandError(f"{url}: {problem}", USAGE) from problem
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CommandError(f"{url!r} is no address of a server; expected http://HOST:PORT", USAGE)
         if not re.fullmatch("[!-~]*", key):
             raise CommandError("the API key must be letters, digits and signs of ASCII, without spaces", USAGE)
-        self._secure = parts.scheme == "https"
-        self._host = parts.hostname
-        self._prefix = _VERSION_PREFIX.sub("", parts.path.rstrip("/"))
-        self.url = f"{parts.scheme}://{parts.netloc}{self._prefix}"
+        prefix = _VERSION_PREFIX.sub("", parts.path.rstrip("/"))
+        self.url = f"{parts.scheme}://{parts.netloc}{prefix}"
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
 
-    def call(self, method: str, path: str, body: Any = None, seconds: float | None = ANSWER_SECONDS) -> Any:
-        """Return the decoded answer; ``seconds`` without a byte are too long, ``None``: never."""
-        with closing(self._connected()) as connection:
-            response = self._ask(connection, method, path, body, seconds)
-            return self._decoded(self._read(response))
+    def call(self, method: str, path: str, body: Any = None, seconds: float | None = READ_TIMEOUT_S) -> Any:
+        """Return the decoded answer; ``seconds`` without a byte are too long, ``None``: no limit."""
+        with self._request(method, path, body, seconds) as response:
+            content = self._content(response)
+        try:
+            return json.loads(content)
+        except ValueError as problem:
+            raise CommandError(f"{self.url} did not answer in JSON; is this a lemonbus server?") from problem
 
     def stream(self, path: str, body: Any) -> Generator[ServerEvent]:
-        """Yield the events of a stream as they come. Closing the iterator hangs up."""
-        with closing(self._connected()) as connection:
-            response = self._ask(connection, "POST", path, body, None)
+        """Yield the events of a stream as they come. Closing the iterator hangs up.
+
+        A stream that breaks ends the iteration: the caller knows what its last event must be.
+        """
+        with self._request("POST", path, body, None) as response:
             event, data = "", []
-            while line := self._line(response):
-                name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
+            for line in _lines(response):
+                name, _, value = line.decode("utf-8", "replace").rstrip("\r").partition(":")
                 value = value.removeprefix(" ")
                 if name == "data":
                     data.append(value)
                 elif name == "event":
                     event = value
-                elif line in (b"\n", b"\r\n"):
+                elif not name and not value:
                     if data:
                         yield ServerEvent(event or "message", "\n".join(data))
                     event, data = "", []
 
-    def _connected(self) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=CONNECT_SECONDS)
-        try:
-            connection.connect()
-        except OSError as problem:
-            connection.close()
-            reason = problem.strerror or str(problem) or "no answer"
-            raise CommandError(f"cannot reach {self.url}: {reason}. Is the server running?", UNREACHABLE) from problem
-        return connection
+    @contextmanager
+    def _request(self, method: str, path: str, body: Any, seconds: float | None) -> Iterator[requests.Response]:
+        """Send a request; the response has a status below 400, and its body is still to be read."""
+        with requests.Session() as session:
+            # No proxy, no .netrc: the server is named, and the key is ours.
+            session.trust_env = False
+            paths = ssl.get_default_verify_paths()
+            session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or paths.cafile or paths.capath or True
+            try:
+                response = session.request(
+                    method,
+                    self.url + path,
+                    data=None if body is None else json.dumps(body),
+                    headers={"Content-Type": "application/json", "Accept-Encoding": "identity", **self.headers},
+                    timeout=(CONNECT_TIMEOUT_S, seconds),
+                    stream=True,
+                    allow_redirects=False,
+                )
+            except requests.RequestException as problem:
+                raise self._error(problem) from problem
+            with response:
+                if response.status_code >= 400:
+                    raise http_error(response.status_code, self._content(response), response.headers.get("Retry-After"))
+                yield response
 
-    def _ask(
-        self, connection: http.client.HTTPConnection, method: str, path: str, body: Any, seconds: float | None
-    ) -> http.client.HTTPResponse:
-        headers = {"Content-Type": "application/json", **self.headers}
-        connection.sock.settimeout(seconds)
+    def _content(self, response: requests.Response) -> bytes:
         try:
-            connection.request(method, self._prefix + path, None if body is None else json.dumps(body), headers)
-            response = connection.getresponse()
-        except (OSError, http.client.HTTPException) as problem:
-            raise self._broken(problem) from problem
-        if response.status >= 400:
-            raise http_error(response.status, self._read(response), response.headers.get("Retry-After"))
-        return response
+            return bytes(response.content)
+        except requests.RequestException as problem:
+            raise self._error(problem) from problem
 
-    def _read(self, response: http.client.HTTPResponse) -> bytes:
-        try:
-            return response.read()
-        except (OSError, http.client.HTTPException) as problem:
-            raise self._broken(problem) from problem
+    def _error(self, problem: requests.RequestException) -> CommandError:
+        cause = problem.args[0] if problem.args else None
+        reason = getattr(cause, "reason", cause)
+        if isinstance(reason, _NO_CONNECTION):
+            why = _os_error_text(reason) or "no answer"
+            return CommandError(f"cannot reach {self.url}: {why}. Is the server running?", UNREACHABLE)
+        late = isinstance(problem, requests.Timeout) or isinstance(reason, urllib3_errors.ReadTimeoutError)
+        return CommandError(f"{self.url}: {'no answer in time' if late else 'the connection broke off'}")
 
-    def _line(self, response: http.client.HTTPResponse) -> bytes:
-        try:
-            return response.readline()
-        except (OSError, http.client.HTTPException) as problem:
-            raise self._broken(problem) from problem
 
-    def _decoded(self, body: bytes) -> Any:
-        try:
-            return json.loads(body)
-        except ValueError as problem:
-            raise CommandError(f"{self.url} did not answer in JSON; is this a lemonbus server?") from problem
+def _lines(response: requests.Response) -> Iterator[bytes]:
+    """Yield the lines of a body as they come, without their ends; ends where the connection breaks."""
+    rest = b""
+    # A body that is not chunked has to be read byte by byte: a larger read would wait until it is full.
+    size = None if response.headers.get("Transfer-Encoding", "").lower() == "chunked" else 1
+    try:
+        for piece in response.iter_content(size):
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
+    except requests.RequestException:
+        return
 
-    def _broken(self, problem: Exception) -> CommandError:
-        reason = "no answer in time" if isinstance(problem, TimeoutError) else "the connection broke off"
-        return CommandError(f"{self.url}: {reason}")
+
+def _os_error_text(problem: BaseException | None) -> str:
+    """Return what the operating system said of a failure, empty if it said nothing."""
+    while problem is not None:
+        if isinstance(problem, OSError) and problem.strerror:
+            return str(problem.strerror)
+        problem = problem.__cause__ or problem.__context__
+    return ""
 
 
 def http_error(status: int, body: bytes, retry_after: str | None = None) -> CommandError:
-    """Return the error that an answer means."""
+    """Return the error that an error response means."""
     try:
         answer = json.loads(body)
     except ValueError:
         answer = {}
-    message = _error_text(answer) or f"the server answered {status} {http.client.responses.get(status, '')}".rstrip()
+    message = _error_text(answer) or f"the server answered {status} {_phrase(status)}".rstrip()
     if retry_after:
         message += f"; try again in {retry_after} s"
     detail = last_lines(_error_facts(answer).get("detail"))
@@ -132,19 +161,26 @@ def http_error(status: int, body: bytes, retry_after: str | None = None) -> Comm
     return CommandError(message, FORBIDDEN if status in (401, 403) else FAILED)
 
 
+def _phrase(status: int) -> str:
+    try:
+        return http.HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
 def stream_error(data: Any) -> CommandError | None:
-    """Return the error that an event of a stream carries, if it carries one."""
+    """Return the error in an event of a stream, None if there is none."""
     if isinstance(data, dict) and data.get("error"):
         return CommandError(_error_text(data) or "the stream failed")
     return None
 
 
 def _error_text(answer: Any) -> str:
-    """Return an error body's message, with its code and request id for those who must look into the logs."""
-    if not isinstance(answer, dict):
+    """Return an error body's message with its code and request id, for which the logs can be searched."""
+    facts = _error_facts(answer)
+    if not facts:
         return ""
     error = answer.get("error")
-    facts = _error_facts(answer)
     message = str(facts.get("message") or answer.get("message") or (error if isinstance(error, str) else ""))
     marks = [str(facts[key]) for key in ("code", "request_id") if facts.get(key)]
     if message and marks:
@@ -161,6 +197,6 @@ def _error_facts(answer: Any) -> dict[str, Any]:
 
 
 def last_lines(text: Any) -> str:
-    """Return the last lines of what an engine wrote, indented; empty if it wrote nothing."""
+    """Return the last lines of an engine's output, indented; empty if there are none."""
     lines = text.strip().splitlines() if isinstance(text, str) else []
     return "\n".join(f"  {line}" for line in lines[-SHOWN_LINES:])

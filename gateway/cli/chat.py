@@ -1,4 +1,4 @@
-"""One conversation with a model: asks, yields the answer as it comes, and remembers both."""
+"""One conversation with a model: asks, yields the answer as it comes, and keeps both for the next request."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from typing import Any, NamedTuple
 
 from gateway.cli.api_client import ApiClient, stream_error
 from gateway.cli.exit_codes import CommandError
+from protocol.wire.openai_chunks import read_chunk
 
 
 class AnswerPiece(NamedTuple):
-    """A piece of an answer; ``thought``: the model only thinks it."""
+    """A piece of an answer."""
 
     text: str
     is_reasoning: bool = False
+    """The model reasons, and does not answer yet."""
 
 
 class ChatSession:
     """A conversation. After an answer, ``finish`` says why it ended and ``usage`` what it cost."""
 
     def __init__(self, server: ApiClient, model: str, options: dict[str, Any], system: str = "") -> None:
-        """Talk with ``model``; ``options`` are sent with every request."""
+        """Chat with ``model``; ``options`` are sent with every request."""
         self._server = server
         self._options = {"model": model, **options}
         self._opening = [{"role": "system", "content": system}] if system else []
@@ -31,7 +33,7 @@ class ChatSession:
         self.usage: dict[str, Any] = {}
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Begin a new conversation."""
         self._messages = list(self._opening)
 
     def ask(self, prompt: str) -> Generator[AnswerPiece]:
@@ -50,7 +52,7 @@ class ChatSession:
                 for event in events:
                     if event.data == "[DONE]":
                         return
-                    for piece in self._pieces(json.loads(event.data)):
+                    for piece in self._pieces(event.data):
                         if not piece.is_reasoning:
                             answer.append(piece.text)
                         yield piece
@@ -58,17 +60,18 @@ class ChatSession:
         finally:
             self._remember("".join(answer))
 
-    def _pieces(self, chunk: Any) -> Iterator[AnswerPiece]:
-        if error := stream_error(chunk):
+    def _pieces(self, data: str) -> Iterator[AnswerPiece]:
+        if error := stream_error(json.loads(data)):
             raise error
-        self.usage = chunk.get("usage") or self.usage
-        for choice in chunk.get("choices") or []:
-            delta = choice.get("delta") or {}
-            if delta.get("reasoning_content"):
-                yield AnswerPiece(delta["reasoning_content"], is_reasoning=True)
-            if delta.get("content"):
-                yield AnswerPiece(delta["content"])
-            self.finish = choice.get("finish_reason") or self.finish
+        chunk = read_chunk(data)
+        if bytes(chunk.usage):
+            self.usage = json.loads(bytes(chunk.usage)) or self.usage
+        for choice in chunk.choices:
+            if choice.delta is not None and choice.delta.reasoning_content:
+                yield AnswerPiece(choice.delta.reasoning_content, is_reasoning=True)
+            if choice.content:
+                yield AnswerPiece(choice.content)
+            self.finish = choice.finish_reason or self.finish
 
     def _remember(self, answer: str) -> None:
         if answer:

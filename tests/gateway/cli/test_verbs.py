@@ -156,3 +156,25 @@ def test_a_closed_output_ends_with_1_and_one_line(verb: str, server: FakeServer)
             [sys.executable, LAUNCH, verb], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False
         )
     assert (done.returncode, done.stderr) == (1, "lemonbus: No space left on device\n")
+
+
+def test_a_proxy_of_the_environment_is_not_asked(
+    server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The server is named: neither a proxy nor a foreign login may come between."""
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login a password b")
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    server.replies[ALL] = Reply({"data": []})
+    assert lemonbus("list")[0] == 0
+    assert "Authorization" not in server.asked[-1][3]
+
+
+def test_a_redirect_is_not_followed_with_the_key(
+    server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEMONBUS_API_KEY", "k")
+    server.replies[ALL] = Reply(pieces=[""], status=302, Location="/elsewhere")
+    code, _, err = lemonbus("list")
+    assert (code, len(server.asked)) == (1, 1)
+    assert "did not answer in JSON" in err
