@@ -15,7 +15,9 @@ import pytest
 import protocol
 from protocol import RELEASE, VERSION
 from protocol.messages.events import EventKind
+from protocol.models.recipes import DEFAULT_RECIPE
 from protocol.wire import envelope
+from workers.backends.registry import DESCRIPTORS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "supervisor", "workers", "gateway")
@@ -130,13 +132,8 @@ def test_libraries_are_imported_only_where_allowed(library: str) -> None:
         (
             "workers/backends",
             {
-                "base",
-                "program_backend",
-                "arguments",
-                "client_arguments",
-                "llama_server_api",
-                "generation_request",
-                "sampling_defaults",
+                *("arguments", "base", "client_arguments", "generation_request", "llama_server_api"),
+                *("program_backend", "recipe", "sampling_defaults"),
             },
         ),
         ("gateway/cli/commands", set()),
@@ -148,7 +145,7 @@ def test_siblings_do_not_import_each_other(folder: str, shared: set[str]) -> Non
     wrong = []
     for path in (ROOT / folder).rglob("*.py"):
         own = path.relative_to(ROOT / folder).parts[0].removesuffix(".py")
-        if own in ("__init__", "registry"):
+        if own in ("__init__", "registry", "file_identification"):
             continue  # the place where they are listed
         for module in imports(path):
             sibling = module.removeprefix(package + ".").split(".")[0] if within(module, package) else own
@@ -188,6 +185,49 @@ def test_files_are_of_a_size_to_be_read() -> None:
     for path, lines in sorted(lengths.items(), key=lambda item: -item[1])[:10]:
         print(f"{lines:5} {path}{'  a free_bytes is missing?' if lines > LONG else ''}")
     assert [path for path, lines in lengths.items() if lines > TOO_LONG] == []
+
+
+def literals(path: Path) -> list[str]:
+    """Return the strings of a file that are no docstrings."""
+    docstrings = {
+        id(node.value)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    return [
+        node.value
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+    ]
+
+
+def test_the_word_flm_stands_in_its_folders_and_two_registries() -> None:
+    """A recipe is one folder: its descriptor tells everything that other code has to know of it."""
+    own = ("workers/backends/flm/", "workers/jobs/flm/")
+    found = {
+        name(path): [line.strip() for line in path.read_text().splitlines() if re.search("flm|FastFlow", line, re.IGNORECASE)]
+        for path in FILES
+        if not name(path).startswith(own)
+    }
+    assert {path: lines for path, lines in found.items() if lines} == {
+        "workers/backends/registry.py": [
+            "from workers.backends.flm import backend as flm",
+            "RECIPES: Final = [llamacpp.RECIPE, whispercpp.RECIPE, sdcpp.RECIPE, flm.RECIPE, *oga.RECIPES]",
+        ],
+        "workers/jobs/model_programs.py": [
+            "from workers.jobs.flm.program import FLM",
+            "PROGRAMS: Final[dict[str, ModelProgram]] = {each.scheme: each for each in (FLM,)}",
+        ],
+    }
+
+
+@pytest.mark.parametrize("recipe", sorted(DESCRIPTORS))
+def test_no_code_asks_for_a_recipe_by_its_name(recipe: str) -> None:
+    """The only name outside of the recipes' folders is that of the default recipe, once."""
+    wrong = [
+        name(path) for path in FILES if recipe in literals(path) and not name(path).startswith("workers/backends/")
+    ]
+    assert wrong == (["protocol/models/recipes.py"] if recipe == DEFAULT_RECIPE else [])
 
 
 def test_one_release() -> None:

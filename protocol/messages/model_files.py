@@ -98,7 +98,7 @@ class Deleted(msgspec.Struct, frozen=True, omit_defaults=True):
 class StartRemoval(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → job: remove these files, and of these repositories of the hub's cache what is left without use.
 
-    ``tag``: a model that ``flm`` has to remove itself.
+    ``tag``: the checkpoint ``SCHEME:TAG`` of a model that the program of its recipe removes itself.
     """
 
     name: str

@@ -99,6 +99,16 @@ class SystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """``NAME==VERSION`` of all Python packages here, None if nobody looked."""
 
 
+class ProgramStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a recipe's own program says of itself."""
+
+    version: str = ""
+    problem: str = ""
+    """Why it cannot run models here, as a sentence; empty if it can, or if that is unknown."""
+    action: str = ""
+    """A command that says more."""
+
+
 @control_message
 class MachineProbed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Job → supervisor: what the makers' own tools say of their devices, and the Python packages."""
@@ -107,8 +117,7 @@ class MachineProbed(msgspec.Struct, frozen=True, omit_defaults=True):
     nvidia_gpus: list[Gpu] = []
     npu_power_mode: str = ""
     packages: list[str] = []
-    flm: str = ""
-    """Why ``flm`` cannot use the NPU, as a sentence; empty if it can, or nobody knows."""
-    flm_version: str = ""
+    programs: dict[str, ProgramStatus] = {}
+    """Checkpoint scheme → the program that keeps those models."""
     probe_errors: list[str] = []
     """For the log: tools that did not answer."""

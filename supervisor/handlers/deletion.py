@@ -53,7 +53,7 @@ def plan_deletion(entry: CatalogueEntry, others: list[CatalogueEntry], cache_dir
     repositories = {str(hub_cache() / place.folder) for place in models if isinstance(place, HubCheckpoint)}
     # Path's own is_dir raises where nobody may look.
     repositories = {path for path in repositories if os.path.isdir(path) and Path(path).name not in busy}  # noqa: PTH112
-    tags = [place.tag for place in models if isinstance(place, TagCheckpoint)]
+    tags = [f"{place.scheme}:{place.tag}" for place in models if isinstance(place, TagCheckpoint)]
     tag = tags[0] if tags and gone else ""
     return DeletionPlan(StartRemoval(entry.name, gone, sorted(repositories), tag), sorted(kept))
 

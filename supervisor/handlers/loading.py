@@ -8,8 +8,8 @@ from typing import Final
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import Loaded, LoadModel, OptionValue, UnloadModel
 from protocol.models.checkpoints import printable
-from protocol.models.devices import HYBRID, ONNX_RECIPES, Device, devices_meant_by
-from protocol.models.recipes import RecipeDescriptor
+from protocol.models.devices import HYBRID, Device, devices_meant_by
+from protocol.models.recipes import DEFAULT_RECIPE, RecipeDescriptor
 from supervisor.handlers.requests import resolve_target
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.runtime.supervisor import Handler, Supervisor
@@ -66,10 +66,13 @@ def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:
 
 
 def guess_recipe(checkpoint: str, device: str) -> str:
-    """Return the recipe for an unregistered checkpoint, as far as its name tells: ONNX or GGUF."""
-    if "onnx" in checkpoint.lower():
-        return ONNX_RECIPES.get(device.lower(), ONNX_RECIPES[HYBRID])
-    return "llamacpp"
+    """Return the recipe for an unregistered checkpoint, as far as its name tells."""
+    hinted = [each for each in DESCRIPTORS.values() if each.name_hint and each.name_hint in checkpoint.lower()]
+    for word in (device.lower(), HYBRID):
+        for descriptor in hinted:
+            if word in descriptor.hint_devices:
+                return descriptor.recipe
+    return DEFAULT_RECIPE
 
 
 def device_option(descriptor: RecipeDescriptor, device: str, options: dict[str, OptionValue]) -> dict[str, OptionValue]:

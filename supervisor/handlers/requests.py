@@ -101,10 +101,11 @@ def _model_for_slots(supervisor: Supervisor, model: str) -> ScheduledModel:
         scheduled = supervisor.scheduler.models.get(supervisor.models.resolve(model).name)
     else:
         scheduled = supervisor.scheduler.latest(
-            lambda scheduled: scheduled.spec is not None and scheduled.spec.recipe == "llamacpp"
+            lambda scheduled: scheduled.spec is not None and supervisor.models.serves(scheduled.spec, "slots")
         )
-    if scheduled is None or scheduled.spec is None or not scheduled.slots or scheduled.spec.recipe != "llamacpp":
-        which = f"Model {model} is not a loaded llamacpp model" if model else "No llamacpp model is loaded"
+    spec = scheduled.spec if scheduled else None
+    if scheduled is None or spec is None or not scheduled.slots or not supervisor.models.serves(spec, "slots"):
+        which = f"Model {model} is not a loaded model with slots" if model else "No model with slots is loaded"
         raise Failure(Code.INVALID_REQUEST, which, param="model").raised()
     return scheduled
 

@@ -1,30 +1,36 @@
 """System info: what the kernel told at the start, what a job found out since, and what can be run on that.
 
-The makers' own tools (``nvidia-smi``, ``rocm-smi``, ``xrt-smi``, ``flm``) and the list of Python packages take their time,
+The makers' own tools (``nvidia-smi``, ``rocm-smi``, ``xrt-smi``, a recipe's own program) and the list of Python packages take their time,
 so a job process asks them, and only when somebody wants to know what they say.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
 from msgspec import structs
 
-from protocol.messages.system_info import GetSystemInfo, Gpu, MachineInfo, MachineProbed, SystemInfo
+from protocol.messages.system_info import GetSystemInfo, Gpu, MachineInfo, MachineProbed, ProgramStatus, SystemInfo
 from protocol.runtime import logs
 from protocol.runtime.loop import Timer
 from supervisor.backends.inventory import INSTALLED, UPDATE_REQUIRED
 from supervisor.runtime import jobs
 from supervisor.runtime.processes import ChildProcess
 from supervisor.runtime.supervisor import Handler, Supervisor
+from workers.backends.registry import DESCRIPTORS
 
-TOOLS: Final = ("nvidia-smi", "rocm-smi", "xrt-smi", "flm")
+TOOLS: Final = (
+    *("nvidia-smi", "rocm-smi", "xrt-smi"),
+    *(each.backends[0].executable for each in DESCRIPTORS.values() if each.checkpoint_scheme),
+)
 MODULE: Final = "workers.jobs.probe"
 PROBE_INTERVAL_S: Final = 60.0
 """So long nobody is asked again, whether there was an answer or not."""
+PROBLEM_INTERVAL_S: Final = 2.0
+"""So long a program that cannot run here is not asked again: its owner may just have cured it."""
 PROBE_TIMEOUT_S: Final = 15.0
 """A tool may hang in a driver that does; then the kernel's word has to do."""
 
@@ -54,15 +60,18 @@ def _merge_gpus(kernels: list[Gpu], tools: list[Gpu]) -> list[Gpu]:
     return [found[address] for address in sorted(found)]
 
 
-def apply_flm_status(recipes: dict[str, Any], trouble: str, version: str) -> None:
-    """Put beside ``flm``'s installed backends which one it is, and what has to be brought up to date before it runs."""
-    for backend in recipes.get("flm", {}).get("backends", {}).values():
-        if backend["state"] != INSTALLED:
-            continue
-        if version:
-            backend["version"] = version
-        if trouble:
-            backend |= {"state": UPDATE_REQUIRED, "message": trouble, "action": "flm validate"}
+def apply_program_status(recipes: dict[str, Any], programs: Mapping[str, ProgramStatus]) -> None:
+    """Add to installed backends the version of their program, and what its owner must do before it can run."""
+    for recipe, report in recipes.items():
+        descriptor = DESCRIPTORS.get(recipe)
+        status = programs.get(descriptor.checkpoint_scheme) if descriptor else None
+        for backend in report["backends"].values() if status else ():
+            if status is None or backend["state"] != INSTALLED:
+                continue
+            if status.version:
+                backend["version"] = status.version
+            if status.problem:
+                backend |= {"state": UPDATE_REQUIRED, "message": status.problem, "action": status.action}
 
 
 class SystemInspection:
@@ -96,9 +105,15 @@ class SystemInspection:
             self._begin(supervisor)
 
     def _suffices(self, call: GetSystemInfo, now: float) -> bool:
-        """Return whether what is known is new enough for a call: the tools' word is asked for once, or if verbose."""
+        """Return whether what is known is new enough for a call.
+
+        The tools are asked once, for verbose calls once a minute, and sooner while one of the programs cannot run.
+        """
         if self._looking:
             return False
+        problem = self._probed is not None and any(status.problem for status in self._probed.programs.values())
+        if problem and self._asked_at is not None:
+            return now - self._asked_at < PROBLEM_INTERVAL_S
         fresh = self._asked_at is not None and now - self._asked_at < PROBE_INTERVAL_S
         return fresh or (not call.verbose and (not self._tools or self._probed is not None))
 
@@ -106,7 +121,7 @@ class SystemInspection:
         packages = self._probed.packages if call.verbose and self._probed else None
         recipes = self._recipes(self.machine.devices)
         if self._probed is not None:
-            apply_flm_status(recipes, self._probed.flm, self._probed.flm_version)
+            apply_program_status(recipes, self._probed.programs)
         report = SystemInfo(self.machine, recipes, packages)
         jobs.reply(supervisor, peer, call.number, report)
 

@@ -17,6 +17,7 @@ from protocol.messages.admin import OptionValue
 from protocol.messages.model_files import CheckpointSource
 from protocol.models import checkpoints
 from protocol.models.recipes import ModelType
+from workers.backends.registry import DESCRIPTORS
 
 CATALOGUE_FILE: Final = Path(__file__).parent.parent / "data" / "models.json"
 MAX_NAME_LENGTH: Final = 255
@@ -31,10 +32,6 @@ _TYPE_BY_LABEL: Final = {
     "image": ModelType.IMAGE,
     "tts": ModelType.TTS,
 }
-_TYPE_BY_RECIPE: Final = {"whispercpp": ModelType.AUDIO, "sd-cpp": ModelType.IMAGE}
-"""Where labels say nothing, the recipe does."""
-_OPTIONAL_CHECKPOINTS: Final = {"whispercpp": {"npu_cache"}}
-"""Recipe → files of Lemonade's ``checkpoints`` that a model also works without."""
 _LABEL_BY_FLAG: Final = {
     "reasoning": "reasoning",
     "vision": "vision",
@@ -70,7 +67,8 @@ class CatalogueEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def type(self) -> ModelType:
         """What the labels, or else the recipe, say it does."""
-        by_recipe = _TYPE_BY_RECIPE.get(self.recipe, ModelType.LLM)
+        descriptor = DESCRIPTORS.get(self.recipe)
+        by_recipe = descriptor.model_type if descriptor else ModelType.LLM
         return next((_TYPE_BY_LABEL[label] for label in self.labels if label in _TYPE_BY_LABEL), by_recipe)
 
 
@@ -101,8 +99,11 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
         checkpoint, mmproj = _main_checkpoint(said)
         sources = said.sources or [CheckpointSource(checkpoint=source_of(said.recipe, checkpoint), mmproj=mmproj)]
         for source in sources:
-            if isinstance(checkpoints.parse(source.checkpoint), checkpoints.WheelCheckpoint) and not source.sha256:
+            found = checkpoints.parse(source.checkpoint)
+            if isinstance(found, checkpoints.WheelCheckpoint) and not source.sha256:
                 raise ValueError(f"source {source.checkpoint} needs `sha256`")
+            if isinstance(found, checkpoints.TagCheckpoint) and found.scheme != _scheme(said.recipe):
+                raise ValueError(f"source {source.checkpoint} is no checkpoint for recipe {said.recipe}")
     except (msgspec.ValidationError, LemonbusError) as problem:
         raise ValueError(str(problem)) from None
     labels = said.labels + [
@@ -123,8 +124,9 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
 
 
 def source_of(recipe: str, checkpoint: str) -> str:
-    """Return a recipe's checkpoint as the grammar of sources writes it: flm's names have no owner."""
-    return f"flm:{checkpoint}" if recipe == "flm" and not checkpoint.startswith("flm:") else checkpoint
+    """Return a recipe's checkpoint as the grammar of sources writes it: with the scheme of a recipe that has its own."""
+    scheme = _scheme(recipe)
+    return f"{scheme}:{checkpoint}" if scheme and not checkpoint.startswith(f"{scheme}:") else checkpoint
 
 
 def _main_checkpoint(said: _CatalogueItem) -> tuple[str, str]:
@@ -132,7 +134,7 @@ def _main_checkpoint(said: _CatalogueItem) -> tuple[str, str]:
     checkpoint = said.checkpoint or said.checkpoints.get("main", "")
     if not checkpoint:
         raise ValueError("`checkpoint` is missing")
-    strange = sorted(set(said.checkpoints) - {"main", "mmproj"} - _OPTIONAL_CHECKPOINTS.get(said.recipe, set()))
+    strange = sorted(set(said.checkpoints) - {"main", "mmproj"} - _optional_checkpoints(said.recipe))
     if strange:
         raise ValueError(f"`checkpoints` has {', '.join(strange)}, which recipe {said.recipe} has no use for")
     mmproj = said.mmproj
@@ -142,6 +144,14 @@ def _main_checkpoint(said: _CatalogueItem) -> tuple[str, str]:
         if repo != checkpoint.partition(":")[0]:
             raise ValueError("`checkpoints.mmproj` must be a file of the same repository")
     return checkpoint, mmproj
+
+
+def _scheme(recipe: str) -> str:
+    return DESCRIPTORS[recipe].checkpoint_scheme if recipe in DESCRIPTORS else ""
+
+
+def _optional_checkpoints(recipe: str) -> set[str]:
+    return set(DESCRIPTORS[recipe].optional_checkpoints) if recipe in DESCRIPTORS else set()
 
 
 def built_in(path: Path = CATALOGUE_FILE) -> dict[str, CatalogueEntry]:

@@ -18,11 +18,13 @@ from typing import Final, NamedTuple
 
 from protocol.models import checkpoints
 from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
-from workers.backends.file_identification import HEAD, SUFFIXES, Identity, identify
+from workers.backends.file_identification import HEAD, SUFFIXES, identify
+from workers.backends.recipe import Identity
+from workers.backends.registry import DESCRIPTORS
 
 PREFIX: Final = "extra."
-ONNX_RECIPE: Final = "oga-cpu"
-"""What runs a folder of ONNX Runtime GenAI."""
+FOLDER_RECIPES: Final = {each.folder_file: each.recipe for each in DESCRIPTORS.values() if each.folder_file}
+"""File that makes a folder a model → recipe that runs the folder."""
 _MAX_DEPTH: Final = 4
 _MAX_FOLDERS: Final = 2000
 _MOST_READS: Final = 256
@@ -104,7 +106,7 @@ class ExtraModels:
         for name in sorted(name for name in identities if not _is_gguf(name)):
             self._add(folder, name.rpartition(".")[0], name, identities[name])
         if any(item.name == checkpoints.GENAI_CONFIG and _answers_yes(item.is_file) for item in items):
-            self._add(folder, folder.name, checkpoints.GENAI_CONFIG, Identity(ONNX_RECIPE))
+            self._add(folder, folder.name, checkpoints.GENAI_CONFIG, Identity(FOLDER_RECIPES[checkpoints.GENAI_CONFIG]))
             return
         for item in items:
             if item.name.startswith(".") or not _answers_yes(item.is_dir):

@@ -51,7 +51,7 @@ def locate_for_use(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
 
 
 def expected_files(entry: CatalogueEntry) -> ModelFiles:
-    """Return what is known of files that are still to come: the tag of a model that ``flm`` will keep, and no paths."""
+    """Return what is known of files that are still to come: the tag of a model that a program of its recipe will keep, and no paths."""
     places = (checkpoints.parse(source.checkpoint) for source in entry.sources)
     return ModelFiles(next((place.tag for place in places if isinstance(place, TagCheckpoint)), ""), "", 0, 0)
 
@@ -126,7 +126,7 @@ def _existing(path: Path) -> set[Path]:
 
 
 def _located_by_tag(place: TagCheckpoint, cache_dir: str) -> ModelFiles | None:
-    """Return what was noted of a model that ``flm`` keeps: its tag is all that it is loaded by."""
+    """Return what was noted of a model that a program of its recipe keeps: it is loaded by its tag."""
     mark = place.mark(cache_dir)
     try:
         facts = mark.stat()

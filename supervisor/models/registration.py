@@ -20,13 +20,7 @@ from workers.backends.registry import DESCRIPTORS
 
 CUSTOM: Final = "custom"
 """The label of what users registered."""
-_LABEL_BY_RECIPE: Final = {"whispercpp": "transcription", "sd-cpp": "image"}
-"""Recipe → the label of what all of its models do, as the built-in ones have it."""
 _INVALID_NAME: Final = re.compile(r"[/\\]|^\.*$|^\s|\s$")
-_FILE_KINDS: Final = {"llamacpp": ("GGUF file", ".gguf"), "whispercpp": ("ggml file", ".bin", ".gguf")}
-"""Recipe → what it loads, in words, and how its name may end."""
-_FOLDER_RECIPES: Final = ("oga-cpu", "oga-hybrid", "oga-npu", "ryzenai-llm")
-"""Recipes that load a folder."""
 
 log = logs.get_logger()
 
@@ -38,7 +32,7 @@ def entry_from_registration(name: str, said: Registration) -> CatalogueEntry:
         known = ", ".join(DESCRIPTORS)
         raise invalid(f"there is no recipe {printable(said.recipe)!r}; there are: {known}", "recipe")
     place = _parse_checkpoint(said)
-    if said.mmproj and (said.recipe != "llamacpp" or not isinstance(place, HubCheckpoint)):
+    if said.mmproj and not (DESCRIPTORS[said.recipe].projector and isinstance(place, HubCheckpoint)):
         raise invalid(f"a model of recipe {said.recipe} has no `mmproj`", "mmproj")
     if ".." in said.mmproj.split("/") or said.mmproj.startswith("/") or "\\" in said.mmproj:
         raise invalid(f"{printable(said.mmproj)!r} is no file of a repository", "mmproj")
@@ -63,11 +57,12 @@ def check_name(name: str) -> None:
 
 
 def _parse_checkpoint(said: Registration) -> HubCheckpoint | TagCheckpoint:
-    if "/" not in said.checkpoint and said.recipe != "flm":
+    own_program = bool(DESCRIPTORS[said.recipe].checkpoint_scheme)
+    if "/" not in said.checkpoint and not own_program:
         what = "owner/repo or owner/repo:variant of a Hugging Face hub"
         raise invalid(f"`checkpoint` must be {what}, not {printable(said.checkpoint)!r}", "checkpoint")
     place = parse(catalogue.source_of(said.recipe, said.checkpoint))
-    if isinstance(place, HubCheckpoint if said.recipe != "flm" else TagCheckpoint):
+    if isinstance(place, TagCheckpoint if own_program else HubCheckpoint):
         return place
     raise invalid(f"{printable(said.checkpoint)!r} is no checkpoint for recipe {said.recipe}", "checkpoint")
 
@@ -77,8 +72,8 @@ def item_of(said: Registration) -> dict[str, Any]:
     labels = [CUSTOM, *said.labels]
     if said.mmproj and "vision" not in labels:
         labels.append("vision")
-    if said.recipe in _LABEL_BY_RECIPE:
-        labels.append(_LABEL_BY_RECIPE[said.recipe])
+    if label := DESCRIPTORS[said.recipe].label:
+        labels.append(label)
     item: dict[str, Any] = {"checkpoint": said.checkpoint, "recipe": said.recipe, "suggested": True, "labels": labels}
     return {**item, "mmproj": said.mmproj} if said.mmproj else item
 
@@ -108,8 +103,5 @@ def register_downloaded(supervisor: Supervisor, entry: CatalogueEntry) -> None:
 
 def unloadable_reason(recipe: str, path: str) -> str:
     """Return why a recipe cannot load what was downloaded, empty if it may."""
-    name = PurePath(path).name.lower()
-    if recipe in _FOLDER_RECIPES:
-        return f"is no ONNX model, which recipe {recipe} needs" if name.endswith((".gguf", ".bin")) else ""
-    what, *ends = _FILE_KINDS.get(recipe, ("", ""))
-    return "" if name.endswith(tuple(ends)) else f"is no {what}, which recipe {recipe} needs"
+    kind = DESCRIPTORS[recipe].model_files
+    return "" if kind.accepts(PurePath(path).name) else f"is no {kind.what}, which recipe {recipe} needs"

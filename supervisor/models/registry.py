@@ -15,7 +15,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.admin import ModelEntry, OptionValue
 from protocol.models import checkpoints
-from protocol.models.recipes import BackendDescriptor, ModelSpec, RecipeDescriptor
+from protocol.models.recipes import DEFAULT_RECIPE, BackendDescriptor, ModelSpec, RecipeDescriptor
 from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
 from supervisor.models import catalogue, compatibility, files, names, options, user_models
 from supervisor.models.catalogue import CatalogueEntry
@@ -136,7 +136,7 @@ class ModelRegistry:
         if name in self.deleting:
             raise Failure(Code.CONFLICT, f"model {name} is being deleted", model=name).raised()
 
-    def resolve_or_adopt(self, name: str, recipe: str = "llamacpp") -> CatalogueEntry:
+    def resolve_or_adopt(self, name: str, recipe: str = DEFAULT_RECIPE) -> CatalogueEntry:
         """Return the entry a name means; a checkpoint that nobody registered gets one of its own name.
 
         Such an entry is forgotten at the end of the house.

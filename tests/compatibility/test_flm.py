@@ -45,6 +45,7 @@ def test_pull_tells_flms_own_progress(module_npu_server: tuple[LemonbusServer, P
     flm.set_behaviour(home, pull_fails=True)
     status, body = pull(server, model_name=MODEL)
     assert (status, body["status"]) == (502, "error")
+    assert "Couldn't resolve host name; [ERROR]  Failed to pull model" in body["message"]
     assert MODEL not in ids(server)
     flm.set_behaviour(home)
     stream = server.client.post("/v1/pull", {"model_name": MODEL, "stream": True})
@@ -67,6 +68,13 @@ def test_system_info_has_what_flm_finds_wrong(server: LemonbusServer, home: Path
         assert (shown["state"], shown["devices"]) == ("update_required", ["amd_npu"])
         assert shown["message"] == "flm cannot use the NPU: the NPU's firmware is too old."
         assert (shown["action"], shown["version"]) == ("flm validate", flm.VERSION)
+    flm.set_behaviour(home, ready=True)
+
+    def state() -> str:
+        report = server.client.get("/v1/system-info").json()
+        return str(report["recipes"]["flm"]["backends"]["npu"]["state"])
+
+    wait_for(lambda: state() == "installed", "it is told that the firmware was brought up to date", 20)
 
 
 def test_a_model_is_loaded_and_health_has_it(server: LemonbusServer) -> None:

@@ -11,10 +11,10 @@ from protocol.models.checkpoints import TagCheckpoint
 from supervisor.models import files
 from supervisor.models.catalogue import entry
 from workers.jobs.errors import SourceError
-from workers.jobs.model_download import flm
+from workers.jobs.flm import models as flm
 from workers.jobs.progress import DownloadProgress, ProgressSnapshot
 
-PLACE = TagCheckpoint("llama3.2:1b")
+PLACE = TagCheckpoint("flm", "llama3.2:1b")
 PROGRESS_LINES = """[FLM]  Missing files (2):
   - config.json
 [FLM]  Downloading 1/2: config.json
@@ -93,7 +93,31 @@ def test_flm_fails(program: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="exit 3") as raised:
         flm.fetch(PLACE, str(tmp_path), DownloadProgress())
     assert "Missing files" in raised.value.detail
+    assert "Missing files" not in str(raised.value)
     assert not PLACE.mark(str(tmp_path)).exists()
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("CURL error: Couldn't resolve host name\n[ERROR]  Failed to pull model: x\n", "resolve host name; [ERROR]"),
+        ("[FLM]  Downloading 1/2: a\n\033[K[ERROR] no space left: /var/lib/flm/models/a.q4nx\n", "no space left: …"),
+        ("[FLM]  See https://fastflowlm.com/docs for help\n", "See https://fastflowlm.com/docs for help"),
+        ("x" * 9000 + " the end\n", "the end"),
+    ],
+)
+def test_a_failed_pull_has_the_words_of_flm(program: Path, tmp_path: Path, printed: str, words: str) -> None:
+    (tmp_path / "printed").write_text(printed)
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/printed >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(SourceError) as raised:
+        flm.fetch(PLACE, str(tmp_path), DownloadProgress())
+    message = str(raised.value)
+    assert message.startswith("flm could not fetch llama3.2:1b (exit 1): ")
+    assert words in message
+    assert "/var" not in message
+    assert "\033" not in message
+    assert len(message) < 400
 
 
 def test_no_flm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from protocol.messages.system_info import Gpu, MachineProbed
 from tests.support.fakes import driver_tools as tools
 from workers.jobs import driver_tools as smi
+from workers.jobs.flm import status
 from workers.jobs.probe import packages, probe
 
 RTX = Gpu("0000:41:00.0", "NVIDIA GeForce RTX 4090", "sm_89", 24564 << 20, "nvidia", "550.54.14")
@@ -55,7 +56,8 @@ def test_all_tools_are_asked(folder: Path) -> None:
 def test_flm_is_asked_whether_it_can_run_here(folder: Path, output: str, problem: str) -> None:
     tools.put(folder, "flm", output, status=int("false" in output))
     found = probe()
-    assert (found.flm, found.probe_errors) == (problem, [])
+    assert (found.programs["flm"].problem, found.probe_errors) == (problem, [])
+    assert found.programs["flm"].action == "flm validate"
 
 
 @pytest.mark.parametrize(
@@ -64,13 +66,13 @@ def test_flm_is_asked_whether_it_can_run_here(folder: Path, output: str, problem
 )
 def test_which_flm_it_is(folder: Path, output: str, version: str) -> None:
     tools.put(folder, "flm", output, status=int(not version))
-    assert smi.flm_version() == version
+    assert status.version() == version
 
 
 def test_an_flm_that_does_not_validate_is_a_trouble_of_its_own(folder: Path) -> None:
     tools.put(folder, "flm", "Invalid command: validate", status=1)
     found = probe()
-    assert (found.flm, len(found.probe_errors)) == ("", 1)
+    assert (found.programs["flm"].problem, len(found.probe_errors)) == ("", 1)
 
 
 def test_an_older_nvidia_smi_is_asked_less(folder: Path) -> None:

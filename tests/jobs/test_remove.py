@@ -102,6 +102,6 @@ def test_flm_removes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         program.write_text(f'#!/bin/sh\ntest "$*" = "remove llama3.2:1b" && exit {code}\nexit 9\n')
         program.chmod(0o755)
         monkeypatch.setenv("PATH", str(program.parent), prepend=":")
-        result = remove(StartRemoval("m", [str(mark)], tag="llama3.2:1b"))
+        result = remove(StartRemoval("m", [str(mark)], tag="flm:llama3.2:1b"))
         assert isinstance(result, Removed) is gone
         assert mark.exists() is not gone

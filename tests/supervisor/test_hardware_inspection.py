@@ -9,9 +9,24 @@ from typing import Any, cast
 
 import pytest
 
-from protocol.messages.system_info import Cpu, GetSystemInfo, Gpu, MachineInfo, MachineProbed, Npu, SystemInfo
+from protocol.messages.system_info import (
+    Cpu,
+    GetSystemInfo,
+    Gpu,
+    MachineInfo,
+    MachineProbed,
+    Npu,
+    ProgramStatus,
+    SystemInfo,
+)
 from supervisor.handlers import system_info
-from supervisor.handlers.system_info import PROBE_INTERVAL_S, PROBE_TIMEOUT_S, SystemInspection, merge_probe
+from supervisor.handlers.system_info import (
+    PROBE_INTERVAL_S,
+    PROBE_TIMEOUT_S,
+    PROBLEM_INTERVAL_S,
+    SystemInspection,
+    merge_probe,
+)
 
 CARD = Gpu("0000:03:00.0", "Card", "gfx1100", 5, "amdgpu", "6.1")
 MACHINE = MachineInfo("System", 1, Cpu("Cpu", 1, 1, "x86_64"), amd_gpus=[CARD], npu=Npu("NPU", driver="amdxdna"))
@@ -113,6 +128,23 @@ def test_verbose_asks_anew_after_a_while(monkeypatch: pytest.MonkeyPatch) -> Non
     harness.time += 2
     harness.ask(3, verbose=True)
     assert (len(harness.jobs), ("g1", 3) in harness.answers) == (2, False)
+
+
+def test_a_program_that_cannot_run_is_asked_again_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = InspectionHarness(monkeypatch, ["rocm-smi"])
+    harness.ask(1)
+    harness.tell(MachineProbed(programs={"flm": ProgramStatus("1.0", "flm cannot use the NPU.", "flm validate")}))
+    harness.end()
+    harness.ask(2)
+    assert len(harness.jobs) == 1
+    harness.time += PROBLEM_INTERVAL_S + 1
+    harness.ask(3)
+    assert (len(harness.jobs), ("g1", 3) in harness.answers) == (2, False)
+    harness.tell(MachineProbed(programs={"flm": ProgramStatus("1.1")}))
+    harness.end()
+    harness.time += 10 * PROBE_INTERVAL_S
+    harness.ask(4)
+    assert (len(harness.jobs), ("g1", 4) in harness.answers) == (2, True)
 
 
 def test_a_job_that_dies_leaves_the_kernels_word_and_is_not_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

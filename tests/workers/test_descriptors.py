@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
-from protocol.models.recipes import Provision
-from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, DESCRIPTORS, backend_class
+from protocol.models.checkpoints import TagCheckpoint, parse
+from protocol.models.devices import HYBRID
+from protocol.models.recipes import DEFAULT_RECIPE, Provision
+from supervisor.models import options
+from supervisor.models.catalogue import CatalogueEntry
+from workers.backends.recipe import Recipe
+from workers.backends.registry import ARGUMENT_CHECKS, BACKEND_CLASSES, DESCRIPTORS, RECIPES, backend_class
+from workers.jobs.model_programs import PROGRAMS
 
 
 def test_the_registry() -> None:
@@ -23,6 +30,49 @@ def test_the_registry() -> None:
             assert recipe in str(raised.value)
     with pytest.raises(LemonbusError):
         backend_class("nope")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.descriptor.recipe)
+def test_what_other_code_reads_off_a_recipe(recipe: Recipe) -> None:
+    """The contract of a recipe with the supervisor, the worker and the jobs."""
+    descriptor = recipe.descriptor
+    assert descriptor.title
+    assert recipe.backend_class.descriptor is descriptor
+    assert descriptor.model_type in descriptor.serves
+    labelled = CatalogueEntry("x", "y", descriptor.recipe, labels=[descriptor.label] if descriptor.label else [])
+    assert labelled.type == descriptor.model_type
+    assert bool(descriptor.model_files.what) == bool(
+        descriptor.model_files.suffixes or descriptor.model_files.other_suffixes
+    )
+    assert descriptor.model_files.accepts("model" + (descriptor.model_files.suffixes or [""])[0].upper())
+    assert bool(recipe.identify) == bool(recipe.identified_suffixes)
+    assert bool(descriptor.name_hint) == bool(descriptor.hint_devices)
+    arguments = [option.name for option in descriptor.options if option.kind == "args"]
+    assert len(arguments) == (1 if descriptor.client_flags else 0)
+    for option in descriptor.options:
+        assert option.help
+        assert option.kind in ("int", "number", "string", "args")
+        assert option.default is None or options.check(descriptor, {option.name: option.default})
+    if descriptor.checkpoint_scheme:
+        assert descriptor.checkpoint_scheme in PROGRAMS
+        assert parse(f"{descriptor.checkpoint_scheme}:some:tag") == TagCheckpoint(
+            descriptor.checkpoint_scheme, "some:tag"
+        )
+    for name in (f"{descriptor.recipe.replace('-', '')}_backend", *arguments):
+        default = getattr(Settings(), name, "")
+        assert default in ("", *(backend.name for backend in descriptor.backends))
+
+
+def test_hints_and_folders_of_recipes_are_unambiguous() -> None:
+    hints = [(each.name_hint, word) for each in DESCRIPTORS.values() for word in each.hint_devices]
+    assert len(set(hints)) == len(hints)
+    for hint in {hint for hint, _ in hints}:
+        assert (hint, HYBRID) in hints, "the recipe for a request that names no device"
+    folders = [each.folder_file for each in DESCRIPTORS.values() if each.folder_file]
+    assert len(set(folders)) == len(folders)
+    schemes = [each.checkpoint_scheme for each in DESCRIPTORS.values() if each.checkpoint_scheme]
+    assert sorted(schemes) == sorted(PROGRAMS)
+    assert DEFAULT_RECIPE in DESCRIPTORS
 
 
 def test_every_descriptor_is_in_itself_right() -> None:

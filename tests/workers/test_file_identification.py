@@ -13,7 +13,8 @@ from gguf import PoolingType
 
 from tests.support.models import diffusion_gguf
 from tests.support.models.tiny_models import tiny_models
-from workers.backends.file_identification import HEAD, Identity, identify
+from workers.backends.file_identification import HEAD, identify
+from workers.backends.recipe import Identity
 from workers.files.safetensors import tensor_names
 
 EMBEDDINGS, RERANKING = Identity("llamacpp", ("embeddings",)), Identity("llamacpp", ("reranking",))

@@ -21,19 +21,7 @@ NVIDIA_NEWER: Final = (*NVIDIA, "compute_cap")
 ROCM: Final = ("--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--showbus", "--json")
 XRT: Final = ("examine", "-r", "platform")
 _POWER_MODE: Final = re.compile(r"^\s*Power Mode\s*:\s*(\S.*?)\s*$", re.MULTILINE | re.IGNORECASE)
-_VERSION: Final = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _UNKNOWN: Final = frozenset({"", "n/a", "[n/a]", "[not supported]", "unknown"})
-
-
-_FLM: Final = {
-    "amd_device_found": "it finds no NPU",
-    "kernel_ok": "the kernel or its NPU driver is too old",
-    "npu_driver_ok": "the NPU's driver is too old",
-    "all_fw_ok": "the NPU's firmware is too old",
-    "enough_cols": "the NPU is too small",
-    "memlock_ok": "too little memory may be locked (`ulimit -l`)",
-}
-"""What ``flm validate`` looks at → what is wrong if it is false."""
 
 
 class ToolError(Exception):
@@ -42,14 +30,15 @@ class ToolError(Exception):
 
 def run(tool: str, *arguments: str) -> str | None:
     """Return what a tool prints, None if there is none; raises :class:`ToolError`."""
-    done = _done(tool, *arguments)
+    done = run_unchecked(tool, *arguments)
     if done is not None and done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip())[-300:]
         raise ToolError(f"{tool} ended with {done.returncode}: {said}")
     return done.stdout if done else None
 
 
-def _done(tool: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:
+def run_unchecked(tool: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:
+    """Run a tool; return how it ended, None if there is none. Raises :class:`ToolError` if it does not end in time."""
     program = shutil.which(tool)
     if program is None:
         return None
@@ -134,25 +123,3 @@ def npu_power_mode() -> str:
     """Ask ``xrt-smi`` how the neural processor is set, empty if it does not say."""
     found = _POWER_MODE.search(run("xrt-smi", *XRT) or "")
     return found[1] if found else ""
-
-
-def flm_version() -> str:
-    """Ask ``flm`` which one it is, empty if there is none or it does not say."""
-    done = _done("flm", "version", "--json")  # older ones answer in words
-    found = _VERSION.search(done.stdout) if done else None
-    return found[0] if found else ""
-
-
-def flm_problem() -> str:
-    """Ask ``flm`` whether it could run here; return what is wrong, empty if nothing is or there is no ``flm``."""
-    done = _done("flm", "validate", "--json")  # it ends with 1 where it cannot
-    if done is None:
-        return ""
-    try:
-        said = msgspec.json.decode(done.stdout[max(0, done.stdout.find("{")) :], type=dict[str, Any])
-    except DECODE_ERRORS as problem:
-        raise ToolError(f"flm speaks no JSON that we know: {problem}") from None
-    if said.get("ready") is not False:
-        return ""
-    wrong = [words for check, words in _FLM.items() if said.get(check) is False]
-    return f"flm cannot use the NPU: {'; '.join(wrong) or 'see `flm validate`'}."

@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from protocol.messages.peers import Welcome
-from protocol.messages.system_info import MachineProbed
+from protocol.messages.system_info import MachineProbed, ProgramStatus
 from protocol.runtime import logs
 from workers.jobs import driver_tools
 from workers.jobs.job import JobProcess
+from workers.jobs.model_programs import PROGRAMS
 
 T = TypeVar("T")
 _SLOWEST: Final = 3 * driver_tools.SECONDS
@@ -42,20 +43,25 @@ def probe() -> MachineProbed:
             probe_errors.append(str(problem))
             return nothing
 
-    with ThreadPoolExecutor(5) as pool:
+    with ThreadPoolExecutor(3 + 2 * len(PROGRAMS)) as pool:
         nvidia = pool.submit(asked, driver_tools.nvidia, [])
         amd = pool.submit(asked, driver_tools.amd, [])
         mode = pool.submit(asked, driver_tools.npu_power_mode, "")
-        flm = pool.submit(asked, driver_tools.flm_problem, "")
-        flm_version = pool.submit(asked, driver_tools.flm_version, "")
+        programs = {
+            scheme: (pool.submit(asked, program.version, ""), pool.submit(asked, program.problem, ""), program.action)
+            for scheme, program in PROGRAMS.items()
+        }
         listed = packages()
         return MachineProbed(
             amd.result(_SLOWEST),
             nvidia.result(_SLOWEST),
             mode.result(_SLOWEST),
             listed,
-            flm=flm.result(_SLOWEST),
-            flm_version=flm_version.result(_SLOWEST),
+            programs={
+                scheme: ProgramStatus(version.result(_SLOWEST), problem.result(_SLOWEST), action)
+                for scheme, (version, problem, action) in programs.items()
+                if version.result(_SLOWEST) or problem.result(_SLOWEST)
+            },
             probe_errors=probe_errors,
         )
 

@@ -16,7 +16,7 @@ from typing import Final
 from protocol.failures import Code, Failure
 from protocol.messages.model_files import Removed, RemoveFailed, StartRemoval
 from workers.jobs.job import JobProcess
-from workers.jobs.model_download import flm
+from workers.jobs.model_programs import PROGRAMS
 
 PARTIAL: Final = ".incomplete"
 
@@ -24,7 +24,8 @@ PARTIAL: Final = ".incomplete"
 def remove(order: StartRemoval) -> Removed | RemoveFailed:
     """Remove what the order names; what is gone already counts as removed."""
     try:
-        problem = flm.remove(order.tag) if order.tag else ""
+        scheme, _, tag = order.tag.partition(":")
+        problem = PROGRAMS[scheme].remove(tag) if tag else ""
         if problem:
             return _failed(order, problem)
         targets = {_real(file) for file in order.files if Path(file).is_symlink()}

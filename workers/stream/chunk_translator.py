@@ -15,7 +15,7 @@ from workers.stream.sse_filter import MAX_EVENT_BYTES
 
 _END: Final = b"\n\n"
 _FAILED: Final = {"cancel": "was cancelled", "error": "failed"}
-"""What flm calls the end of a generation that has none."""
+"""Value of `finish_reason` with which some engines end a failed generation → what happened, in words."""
 _MS_PER_S: Final = 1000.0
 
 
@@ -116,7 +116,7 @@ class ChunkTranslator:
 
 
 def _timings(usage: dict[str, Any]) -> dict[str, float] | None:
-    """Return flm's own figures under llama-server's names; None where it has none."""
+    """Return an engine's durations in ``usage`` under llama-server's names; None where it has none."""
     seconds = [usage.get(name) for name in ("prefill_duration_ttft", "decoding_duration")]
     tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     prompt, decode, read, said = (float(each) if isinstance(each, int | float) else 0.0 for each in (*seconds, *tokens))

@@ -39,7 +39,7 @@ _FIELD: Final = re.compile(r"^Field '([\w.]{1,80})': ")
 _MAX_MESSAGE_LENGTH: Final = 500
 """Characters; an engine may repeat the whole request."""
 _BUSY: Final = re.compile(r"NPU is in use")
-"""flm's queue is full, which is not our doing: somebody else asks this engine, too."""
+"""The engine's queue is full although we send it one request at a time: another program uses this engine, too."""
 BUSY_RETRY_AFTER_S: Final = 2.0
 _ERROR_BODY: Final = re.compile(rb'\s*\{\s*"error"\s*:')
 
@@ -266,7 +266,7 @@ _error_body = msgspec.json.Decoder(_EngineErrorBody).decode
 
 
 def failure_in_body(answer: bytes, program: str) -> Failure | None:
-    """Return what went wrong by the word of an answer with status 200, None if nothing: flm says errors there."""
+    """Return the error in an answer with status 200, None if there is none: some engines put their errors there."""
     return failure_of_response(500, answer, program) if _ERROR_BODY.match(answer) else None
 
 

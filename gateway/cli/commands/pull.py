@@ -12,6 +12,7 @@ from gateway.cli.downloads import download
 from gateway.cli.exit_codes import CommandError
 from gateway.cli.options import json_option, model_argument, server_option
 from gateway.cli.variant_choice import choose_variant
+from protocol.models.recipes import DEFAULT_RECIPE
 
 _SWITCHES: Final = {"vision": "vision", "embeddings": "embedding", "reranking": "reranking"}
 """Label → the switch of a pull request that gives it."""
@@ -20,7 +21,7 @@ _SWITCHES: Final = {"vision": "vision", "embeddings": "embedding", "reranking": 
 @click.command()
 @model_argument()
 @click.option("--checkpoint", default="", help="Register MODEL as this: OWNER/REPO:VARIANT of a Hugging Face hub.")
-@click.option("--recipe", default="", help="What runs it. Without it llamacpp.")
+@click.option("--recipe", default="", help=f"What runs it. Without it {DEFAULT_RECIPE}.")
 @click.option("--mmproj", default="", help="The projector file of a vision model, in the same repository.")
 @click.option("--reasoning", is_flag=True, help="It thinks before it answers.")
 @click.option("--vision", is_flag=True, help="It understands pictures.")
@@ -44,7 +45,7 @@ def command(model: str, name: str, as_json: bool, server: ApiClient, **options: 
         known = _known(server, model)
         if known:
             model = known
-        elif options["recipe"] not in ("", "llamacpp"):
+        elif options["recipe"] not in ("", DEFAULT_RECIPE):
             # The hub is asked for GGUF variants; other recipes' files have none.
             checkpoint = model.removeprefix("hf:")
             model = named(name or checkpoint.partition(":")[0].rpartition("/")[2])
@@ -55,7 +56,7 @@ def command(model: str, name: str, as_json: bool, server: ApiClient, **options: 
     elif name:
         raise click.UsageError("--name is for a model that is given as OWNER/REPO.")
     elif registration:
-        registration = {"recipe": "llamacpp", **registration}
+        registration = {"recipe": DEFAULT_RECIPE, **registration}
         model = named(model)
     download(server, model, as_json, registration)
     if not as_json:
@@ -81,7 +82,7 @@ def _of_hub(server: ApiClient, checkpoint: str, name: str) -> tuple[str, dict[st
         about = server.call("GET", f"/v1/pull/variants?checkpoint={quote(repository, safe='/')}")
     except CommandError:
         about = {}  # the download will say what is the matter
-    registration = {"checkpoint": chosen, "recipe": about.get("recipe", "llamacpp")}
+    registration = {"checkpoint": chosen, "recipe": about.get("recipe", DEFAULT_RECIPE)}
     registration |= {_SWITCHES[label]: True for label in about.get("suggested_labels", []) if label in _SWITCHES}
     if about.get("mmproj_files"):
         registration["mmproj"] = about["mmproj_files"][0]

@@ -24,11 +24,10 @@ from workers.backends import arguments
 from workers.backends.base import Backend, EngineFacts, EngineRequest, ModelFacts
 from workers.backends.flm.descriptor import DESCRIPTOR
 from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
+from workers.backends.recipe import Recipe
 from workers.backends.sampling_defaults import TOKEN_LIMIT_FIELDS, apply_sampling_defaults
 from workers.stream.chunk_translator import ChunkTranslator
 from workers.stream.transcript_events import streamed
-
-__all__ = ["DESCRIPTOR", "FlmBackend", "check_flm_args"]
 
 OPTION: Final = "flm_args"
 SWITCHES: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embed", ModelType.AUDIO: "--asr"}
@@ -274,3 +273,6 @@ def _one_prompt(raw: msgspec.Raw) -> msgspec.Raw:
     if not isinstance(prompt, str):
         raise invalid("flm completes one prompt of text: `prompt` must be a string", "prompt")
     return msgspec.Raw(msgspec.json.encode(prompt))
+
+
+RECIPE: Final = Recipe(DESCRIPTOR, FlmBackend, check_flm_args)

@@ -46,6 +46,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         "-p",
         "-v",
     ],
+    checkpoint_scheme="flm",
     client_flags=[
         *client_arguments.valued("--pmode", "powersaver|balanced|performance|turbo"),
         *client_arguments.valued(

@@ -15,14 +15,13 @@ from workers.backends.arguments import check_llamacpp_args
 from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
 from workers.backends.generation_request import generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
-from workers.backends.llamacpp import log_lines
+from workers.backends.llamacpp import log_lines, model_files
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.program_backend import ProgramBackend
+from workers.backends.recipe import Recipe
 from workers.engines.flags import FlagError
 from workers.engines.llama_server import flags, server
 from workers.files import gguf
-
-__all__ = ["DESCRIPTOR", "LlamaCppBackend", "check_llamacpp_args"]
 
 _TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
 
@@ -198,3 +197,6 @@ class LlamaCppBackend(ProgramBackend):
         if int(slot[:9]) >= self.slots:
             raise Failure(Code.NOT_FOUND, f"{self.spec.name} has no slot {slot}", param="id").raised()
         return EngineRequest("POST", f"/slots/{int(slot)}?action={action}", body or b"{}", prompts=0)
+
+
+RECIPE: Final = Recipe(DESCRIPTOR, LlamaCppBackend, check_llamacpp_args, model_files.identify, model_files.SUFFIXES)

@@ -6,7 +6,7 @@ from typing import Final
 
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
-from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
+from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
 from workers.backends import arguments
 from workers.backends.llamacpp.client_flags import CLIENT_FLAGS
 
@@ -70,6 +70,8 @@ DESCRIPTOR: Final = RecipeDescriptor(
     ],
     forbidden_flags=sorted(arguments.FORBIDDEN_LLAMACPP_FLAGS),
     client_flags=CLIENT_FLAGS,
+    model_files=ModelFileKind("GGUF file", [".gguf"]),
+    projector=True,
     serves={
         ModelType.LLM: _TEXT,
         ModelType.EMBEDDING: ["embeddings", "slots"],

@@ -13,16 +13,15 @@ from protocol.failures import Code, Failure
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends import llama_server_api
-from workers.backends.base import Backend, EngineFacts, EngineRequest, ModelFacts
+from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
 from workers.backends.generation_request import generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.oga.descriptor import DESCRIPTORS
 from workers.backends.program_backend import ProgramBackend
+from workers.backends.recipe import Recipe
 from workers.backends.sampling_defaults import apply_sampling_defaults
 from workers.files import genai
 from workers.stream.chunk_translator import ChunkTranslator
-
-__all__ = ["DESCRIPTORS", "OGA_CLASSES", "OgaBackend"]
 
 KEY: Final = "OGA_API_KEY"
 _LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)*[\d-]+ [\d:.]+ \[([VIWEF]):[^\]]*\] ?")
@@ -177,7 +176,6 @@ class _RyzenAiBackend(OgaBackend):
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTORS[3]
 
 
-OGA_CLASSES: Final[dict[str, type[Backend]]] = {
-    each.descriptor.recipe: each for each in (OgaBackend, _OgaHybridBackend, _OgaNpuBackend, _RyzenAiBackend)
-}
-"""Recipe of the family → what runs it."""
+RECIPES: Final = [
+    Recipe(each.descriptor, each) for each in (OgaBackend, _OgaHybridBackend, _OgaNpuBackend, _RyzenAiBackend)
+]

@@ -6,13 +6,15 @@ A recipe names what its models were made for: ``oga-cpu``, ``oga-hybrid`` and ``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import structs
 
-from protocol.models.devices import Device
+from protocol.models.checkpoints import GENAI_CONFIG
+from protocol.models.devices import HYBRID, Device
 from protocol.models.recipes import BackendDescriptor as Program
-from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
+from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
 
 _CPU: Final = Program(
     name="cpu",
@@ -43,7 +45,9 @@ _HYBRID: Final = Program(
 )
 
 
-def _recipe(name: str, title: str, *backends: Program) -> RecipeDescriptor:
+def _recipe(
+    name: str, title: str, *backends: Program, hint_devices: Sequence[str] = (), folder_file: str = ""
+) -> RecipeDescriptor:
     options = [
         LoadOption(
             "ctx_size", "int", "tokens that each request may use; 0: what the model was made for", 4096, 0, 2**24
@@ -59,6 +63,10 @@ def _recipe(name: str, title: str, *backends: Program) -> RecipeDescriptor:
         backends=list(backends),
         options=options,
         forbidden_flags=[],
+        model_files=ModelFileKind("ONNX model", other_suffixes=[".gguf", ".bin"]),
+        name_hint="onnx" if hint_devices else "",
+        hint_devices=list(hint_devices),
+        folder_file=folder_file,
         serves={ModelType.LLM: ["chat/completions", "completions"]},
         idle_check={"chat/completions": IdleCheck.CLOSED, "completions": IdleCheck.CLOSED},
         sampling={
@@ -73,8 +81,8 @@ def _recipe(name: str, title: str, *backends: Program) -> RecipeDescriptor:
 
 
 DESCRIPTORS: Final = [
-    _recipe("oga-cpu", "ONNX Runtime GenAI on the processor", _CPU),
-    _recipe("oga-hybrid", "ONNX Runtime GenAI on NPU and GPU", _HYBRID, _SHARED),
-    _recipe("oga-npu", "ONNX Runtime GenAI on the NPU", _NPU, _SHARED),
+    _recipe("oga-cpu", "ONNX Runtime GenAI on the processor", _CPU, hint_devices=["cpu"], folder_file=GENAI_CONFIG),
+    _recipe("oga-hybrid", "ONNX Runtime GenAI on NPU and GPU", _HYBRID, _SHARED, hint_devices=[HYBRID]),
+    _recipe("oga-npu", "ONNX Runtime GenAI on the NPU", _NPU, _SHARED, hint_devices=["npu"]),
     _recipe("ryzenai-llm", "Ryzen AI", _NPU, _HYBRID, _SHARED),
 ]

@@ -18,13 +18,12 @@ from protocol.wire import form_data
 from workers.backends import arguments
 from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
 from workers.backends.program_backend import ProgramBackend
-from workers.backends.sdcpp import image_request
+from workers.backends.recipe import Recipe
+from workers.backends.sdcpp import image_request, model_files
 from workers.backends.sdcpp.descriptor import DESCRIPTOR, EDITS, PARTS, TEXT_ENCODER_FLAGS
 from workers.engines.flags import FlagError
 from workers.engines.sd_server import flags
 from workers.files import gguf, safetensors
-
-__all__ = ["DESCRIPTOR", "SdCppBackend"]
 
 _MODULE: Final = "workers.engines.sd_server"
 _ARGUMENTS: Final = "sdcpp_args"
@@ -179,3 +178,6 @@ def check_whole(path: Path) -> None:
         gguf.read(path)
     elif magic != _ZIP:
         safetensors.check(path)
+
+
+RECIPE: Final = Recipe(DESCRIPTOR, SdCppBackend, None, model_files.identify, model_files.SUFFIXES)

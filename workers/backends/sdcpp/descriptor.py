@@ -81,6 +81,8 @@ DESCRIPTOR: Final = RecipeDescriptor(
         *("--help", "--version", "-h"),
     ],
     client_flags=CLIENT_FLAGS,
+    model_type=ModelType.IMAGE,
+    label="image",
     serves={ModelType.IMAGE: [GENERATIONS, EDITS]},
     idle_check={GENERATIONS: IdleCheck.ANSWER, EDITS: IdleCheck.ANSWER},
     restartable=True,

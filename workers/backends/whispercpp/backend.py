@@ -21,15 +21,14 @@ from protocol.wire.transcripts import AUTO, LANGUAGES
 from workers.backends import arguments
 from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
 from workers.backends.program_backend import ProgramBackend
-from workers.backends.whispercpp import transcription
+from workers.backends.recipe import Recipe
+from workers.backends.whispercpp import model_files, transcription
 from workers.backends.whispercpp.descriptor import DESCRIPTOR, TRANSLATIONS
 from workers.engines.flags import FlagError
 from workers.engines.whisper_server import flags
 from workers.files import ggml
 from workers.files.errors import BrokenError
 from workers.stream.transcript_events import SegmentStreamTranslator, streamed
-
-__all__ = ["DESCRIPTOR", "WhisperCppBackend"]
 
 OPTION: Final = "whispercpp_args"
 _LATEST: Final = "yue"
@@ -195,3 +194,6 @@ def _silence(seconds: float) -> bytes:
         sound.setframerate(16_000)
         sound.writeframes(bytes(2 * int(16_000 * seconds)))
     return file.getvalue()
+
+
+RECIPE: Final = Recipe(DESCRIPTOR, WhisperCppBackend, None, model_files.identify, model_files.SUFFIXES)

@@ -6,7 +6,7 @@ from typing import Final
 
 from protocol.models.devices import Device
 from protocol.models.recipes import BackendDescriptor as Program
-from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
+from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelType, Provision, RecipeDescriptor
 from workers.backends.whispercpp.client_flags import CLIENT_FLAGS
 
 TRANSCRIPTIONS: Final = "audio/transcriptions"
@@ -71,6 +71,10 @@ DESCRIPTOR: Final = RecipeDescriptor(
         "-m",
     ],
     client_flags=CLIENT_FLAGS,
+    model_type=ModelType.AUDIO,
+    label="transcription",
+    model_files=ModelFileKind("ggml file", [".bin", ".gguf"]),
+    optional_checkpoints=["npu_cache"],
     serves={ModelType.AUDIO: [TRANSCRIPTIONS, TRANSLATIONS]},
     idle_check={TRANSCRIPTIONS: IdleCheck.CLOSED, TRANSLATIONS: IdleCheck.CLOSED},
     restartable=True,

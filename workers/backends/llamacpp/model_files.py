@@ -1,0 +1,36 @@
+"""What a GGUF file of llama.cpp is, told by its header. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workers.backends.llamacpp.descriptor import DESCRIPTOR
+from workers.backends.recipe import FileHead, Identity
+
+SUFFIXES: Final = (".gguf",)
+_ENCODERS: Final = frozenset(
+    {"bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert", "nomic-bert"}
+    | {"nomic-bert-moe", "t5encoder"}
+)
+"""Architectures of llama.cpp that write no text."""
+_RANK: Final = 4
+"""llama.cpp's pooling type of models that score a document; 1 to 3 make one vector of a text."""
+_PROJECTOR: Final = "clip"
+"""Architecture of vision projectors."""
+
+
+def identify(file: FileHead) -> Identity | None:
+    """Return what a GGUF file is: a projector, a model that makes vectors or scores, or one that writes text."""
+    head = file.gguf
+    if head is None:
+        return None
+    if head.architecture == _PROJECTOR:
+        return Identity("")
+    if head.pooling == _RANK:
+        return Identity(DESCRIPTOR.recipe, ("reranking",))
+    if head.pooling:
+        return Identity(DESCRIPTOR.recipe, ("embeddings",))
+    if head.architecture in _ENCODERS:
+        # Files of rerankers that are older than their pooling type tell it in the model's title alone.
+        return Identity(DESCRIPTOR.recipe, ("reranking" if "rerank" in head.name.lower() else "embeddings",))
+    return Identity(DESCRIPTOR.recipe)

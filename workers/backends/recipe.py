@@ -1,0 +1,56 @@
+"""A recipe as the registry lists it: its descriptor, its backend class, and the decisions that only it can make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from protocol.models.recipes import RecipeDescriptor
+from workers.backends.base import Backend
+from workers.files import gguf, safetensors
+
+_GGUF_HEAD_BYTES: Final = 64 * 1024
+"""Keys come before a vocabulary of megabytes, which need not be read."""
+
+
+class Identity(NamedTuple):
+    """What a file is."""
+
+    recipe: str
+    """Empty for a part of a model: a vision projector."""
+    labels: tuple[str, ...] = ()
+
+
+class FileHead:
+    """The first bytes of a file, read as what the end of its name says. Each reading is made once."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        """Read nothing yet."""
+        self.name = name.lower()
+        self.data = data
+
+    @cached_property
+    def gguf(self) -> gguf.Head | None:
+        """The beginning of a GGUF file, None for others."""
+        return gguf.head(self.data[:_GGUF_HEAD_BYTES]) if self.name.endswith(".gguf") else None
+
+    @cached_property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of tensors of a GGUF or safetensors file, as far as the bytes reach."""
+        if self.gguf:
+            return self.gguf.tensors
+        return tuple(safetensors.tensor_names(self.data)) if self.name.endswith(".safetensors") else ()
+
+
+class Recipe(NamedTuple):
+    """What a recipe's folder gives to the registry."""
+
+    descriptor: RecipeDescriptor
+    backend_class: type[Backend]
+    check_arguments: Callable[[str], list[str]] | None = None
+    """Splits the option of kind ``args`` into words; raises for a flag that lemonbus sets. None: by the descriptor."""
+    identify: Callable[[FileHead], Identity | None] | None = None
+    """Tells what a model file is; None if it is nothing for this recipe."""
+    identified_suffixes: tuple[str, ...] = ()
+    """Ends of the names of files that :attr:`identify` knows."""

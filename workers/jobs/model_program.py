@@ -1,0 +1,28 @@
+"""What jobs need of a program that fetches and keeps the models of its recipe itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from protocol.models.checkpoints import TagCheckpoint
+from workers.jobs.progress import DownloadProgress
+
+
+class ModelProgram(NamedTuple):
+    """One program."""
+
+    scheme: str
+    """Of its checkpoints: ``SCHEME:TAG``."""
+    title: str
+    """Its name in messages."""
+    action: str
+    """A command that says more of a problem."""
+    fetch: Callable[[TagCheckpoint, str, DownloadProgress], int]
+    """Fetches a model, notes it in the cache directory, returns the number of files; raises ``SourceError``."""
+    remove: Callable[[str], str]
+    """Removes the model of a tag; returns why it did not, or nothing."""
+    version: Callable[[], str]
+    """Returns the version, or nothing; raises ``ToolError``."""
+    problem: Callable[[], str]
+    """Returns why it cannot run models here, or nothing; raises ``ToolError``."""

@@ -1,0 +1,11 @@
+"""The programs that fetch and keep the models of their recipe themselves: one line a program."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workers.jobs.flm.program import FLM
+from workers.jobs.model_program import ModelProgram
+
+PROGRAMS: Final[dict[str, ModelProgram]] = {each.scheme: each for each in (FLM,)}
+"""Checkpoint scheme → its program."""
