@@ -145,8 +145,8 @@ def test_text_completions(server: LemonbusServer) -> None:
     ("path", "body", "status", "code", "expected"),
     [
         ("chat/completions", {"n": 2}, 400, "invalid_request", "`n`"),
-        ("chat/completions", {"messages": [{"role": "user", "content": "w " * 1100}]}, 400, "context_length_exceeded", "Max length"),
-        ("completions", {"prompt": "w " * 1100}, 400, "context_length_exceeded", "Max length"),
+        ("chat/completions", {"messages": [{"role": "user", "content": "w " * 1100}]}, 400, "context_length_exceeded", "longer than the model's context"),
+        ("completions", {"prompt": "w " * 1100}, 400, "context_length_exceeded", "longer than the model's context"),
         ("completions", {"prompt": [1, 2]}, 400, "invalid_request", "prompt"),
         ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": ["a"]}]}]}, 400, "invalid_request", "must be string"),
     ],
