@@ -46,6 +46,8 @@ class Code(enum.StrEnum):
     BACKEND_DIED = "backend_died"
     BACKEND_ERROR = "backend_error"
     HUNG = "backend_hung"
+    CONNECTION_LOST = "backend_connection_lost"
+    OUT_OF_MEMORY = "out_of_memory"
     LOST = "events_lost"
     RETURNED = "returned"
     WORKER_GONE = "worker_gone"
@@ -97,6 +99,8 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.BACKEND_DIED: _HttpError(500, _MODEL),
     Code.BACKEND_ERROR: _HttpError(500, _MODEL),
     Code.HUNG: _HttpError(500, _MODEL),
+    Code.CONNECTION_LOST: _HttpError(500, _MODEL),
+    Code.OUT_OF_MEMORY: _HttpError(500, _MODEL),
     Code.LOST: _HttpError(500, "internal_error"),
     Code.RETURNED: _HttpError(503, _BUSY),
     Code.WORKER_GONE: _HttpError(500, _MODEL),
@@ -108,7 +112,17 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.INTERNAL: _HttpError(500, "internal_error"),
 }
 
-RETRIABLE: Final = frozenset({Code.BACKEND_DIED, Code.HUNG, Code.LOST, Code.RETURNED, Code.WORKER_GONE})
+RETRIABLE: Final = frozenset(
+    {
+        Code.BACKEND_DIED,
+        Code.HUNG,
+        Code.CONNECTION_LOST,
+        Code.OUT_OF_MEMORY,
+        Code.LOST,
+        Code.RETURNED,
+        Code.WORKER_GONE,
+    }
+)
 """Ends of an attempt after which the gateway may try once more, if nothing was written yet."""
 
 

@@ -1,4 +1,4 @@
-"""Starts one worker: ``python -m workers``, with its place in the house in the environment."""
+"""Starts one worker: ``python -m workers``, with what it must know of its supervisor in the environment."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import sys
 from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from workers.engine.process import raise_oom_score
 from workers.worker.bus import WorkerBus
 from workers.worker.control import WorkerController
 
 
 def main() -> int:
-    """Run until told to leave; return the exit code."""
+    """Run until `Shutdown`, a signal, or the end of the grace after the supervisor's death; return the exit code."""
     context = ProcessContext.from_environment()
     settings = context.settings()
     name = os.environ["LEMONBUS_PEER"]
@@ -25,6 +26,7 @@ def main() -> int:
     controller = WorkerController(loop, bus, context, settings, name)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, lambda: controller.leave(0.0, "the worker was told to end"))
+    raise_oom_score(os.getpid())
     controller.start(os.getpid())
     memory.tune_gc()
     loop.run()

@@ -9,7 +9,9 @@ from protocol.failures import RETRIABLE, Code
 MAX_ATTEMPTS: Final = 2
 MAX_RETURNS: Final = 8
 """Attempts that no worker took up do not count, up to this many."""
-_MAY_BE_CAUSED_BY_REQUEST: Final = frozenset({Code.BACKEND_DIED, Code.HUNG, Code.WORKER_GONE})
+_MAY_BE_CAUSED_BY_REQUEST: Final = frozenset(
+    {Code.BACKEND_DIED, Code.HUNG, Code.CONNECTION_LOST, Code.OUT_OF_MEMORY, Code.WORKER_GONE}
+)
 """Ends that the request itself may have caused: the next attempt runs alone."""
 
 

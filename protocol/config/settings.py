@@ -118,9 +118,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     grace: Seconds = 30.0
     """How long running requests may go on after SIGTERM, or after the supervisor's death."""
     silence: Seconds = 60.0
-    """A busy engine without any progress for this long is killed and replaced."""
+    """An engine that loads or works without any progress for this long is killed."""
     peer_silence: Seconds = 10.0
     """A process of the house that does not answer the supervisor for this long is killed and replaced."""
+    memory_limit: Annotated[int, Meta(ge=0)] = 0
+    """Bytes of memory that an engine may use, its model's mapped files included; beyond it the engine is ended. 0: no limit."""
     load_timeout: Seconds = 600.0
     """A model that is not ready after this long has failed."""
     subscribe_timeout: Seconds = 2.0

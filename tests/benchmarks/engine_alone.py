@@ -13,15 +13,15 @@ from pathlib import Path
 from tests.benchmarks.measuring import until
 from tests.support.http_client import RawHttpClient
 from tests.support.ports import free_port
-from tests.support.processes import ProcessInfo
+from tests.support.processes import ENGINE_KEYS, ProcessInfo
 
 
 @contextmanager
 def engine_alone(engine: ProcessInfo, *, policy: bool = False) -> Iterator[tuple[int, float]]:
     """Start a twin of a running engine; yield its port, and the seconds from exec to its first healthy answer.
 
-    ``policy``: with the scheduling policy that the worker chose for its engine, too; else with this process's, as if it
-    had been started by hand.
+    ``policy``: with the scheduling policy that the worker chose for its engine, too; else with this process's, as if
+    it had been started by hand. It demands no key.
     """
     port = free_port()
     words = list(engine.words)
@@ -31,6 +31,8 @@ def engine_alone(engine: ProcessInfo, *, policy: bool = False) -> Iterator[tuple
         for entry in Path(f"/proc/{engine.pid}/environ").read_bytes().decode().split("\0")
         if "=" in entry
     )
+    for name in ENGINE_KEYS:
+        environment.pop(name, None)
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")])
     client = RawHttpClient(port)
     started = time.perf_counter()

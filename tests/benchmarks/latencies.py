@@ -10,7 +10,7 @@ import msgspec
 from tests.benchmarks.engine_alone import engine_alone
 from tests.benchmarks.measuring import median, ms, percentile, until
 from tests.support import processes
-from tests.support.http_client import RawHttpClient
+from tests.support.http_client import RawHttpClient, engine_client
 from tests.support.http_exchange import HttpExchange
 from tests.support.models.tiny_models import prompt_of
 from tests.support.server import LemonbusServer
@@ -121,7 +121,7 @@ def _hang_ups(latencies: Latencies, turns: int) -> None:
     decoding, prefill = [], []
     with LemonbusServer("tiny-loop", "tiny-slow", log_level="info", gateway_workers=0, load=[LOOP, SLOW]) as server:
         server.wait_loaded(LOOP, SLOW)
-        slots = {model: RawHttpClient(int(server.engine(model).option("--port"))) for model in (LOOP, SLOW)}
+        slots = {model: engine_client(server.engine(model)) for model in (LOOP, SLOW)}
 
         def working(model: str) -> bool:
             return any(slot["is_processing"] for slot in slots[model].get("/slots").json())

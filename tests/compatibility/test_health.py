@@ -69,7 +69,7 @@ def test_a_backend_answers_where_it_is_said_to(server: LemonbusServer) -> None:
     for model in models(server.health()).values():
         host, port, path = model["backend_url"].removeprefix("http://").replace("/", ":/", 1).split(":")
         assert (host, path) == ("127.0.0.1", "/v1")
-        assert RawHttpClient(int(port)).get("/v1/models").json()["data"]
+        assert RawHttpClient(int(port)).get("/health").status == 200
 
 
 def test_the_model_used_last_is_the_one_that_is_loaded(server: LemonbusServer) -> None:

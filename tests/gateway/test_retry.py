@@ -41,6 +41,8 @@ def test_only_accidents_are_repeated(code: Code) -> None:
     [
         (Code.BACKEND_DIED, True),
         (Code.HUNG, True),
+        (Code.CONNECTION_LOST, True),
+        (Code.OUT_OF_MEMORY, True),
         (Code.WORKER_GONE, True),
         (Code.RETURNED, False),
         (Code.LOST, False),

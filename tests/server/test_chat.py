@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.http_client import RawHttpClient, chat_body
+from tests.support.http_client import chat_body, engine_client
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.openai_client import openai_client
 from tests.support.server import LemonbusServer
@@ -115,7 +115,7 @@ def test_unknown_fields_reach_the_engine(shared_server: LemonbusServer) -> None:
 )
 def test_a_whole_answer_equals_the_engines_own(shared_server: LemonbusServer, fields: dict[str, Any]) -> None:
     ours = shared_server.client.chat(CHAT, cache_prompt=False, **fields).json()
-    engine = RawHttpClient(int(shared_server.engine(CHAT).option("--port")))
+    engine = engine_client(shared_server.engine(CHAT))
     theirs = engine.post("/v1/chat/completions", chat_body(CHAT, cache_prompt=False, **fields)).json()
     assert list(ours) == list(theirs), "the same fields in the same order"
     for answer in (ours, theirs):

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tests.support.http_exchange import PATIENCE, HttpExchange
+from tests.support.processes import ProcessInfo, engine_key
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -90,6 +91,12 @@ class RawHttpClient:
         return self.start(
             "POST", "/v1/chat/completions", chat_body(model, **fields), headers, self.connect(receive_buffer)
         )
+
+
+def engine_client(engine: ProcessInfo) -> RawHttpClient:
+    """Return a client of a running engine, with the key that the engine demands."""
+    key = engine_key(engine.pid)
+    return RawHttpClient(int(engine.option("--port")), {"Authorization": f"Bearer {key}"} if key else {})
 
 
 def chat_body(model: str, **fields: Any) -> dict[str, Any]:

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+ENGINE_KEYS = ("LLAMA_API_KEY", "OGA_API_KEY", "SD_SERVER_API_KEY", "WHISPER_API_KEY")
+"""Environment variables in which engines are told the bearer token that they demand."""
+
 
 @dataclass(frozen=True)
 class ProcessInfo:
@@ -75,6 +78,15 @@ def children(pid: int) -> list[ProcessInfo]:
     except OSError:
         return []
     return [process for process in (look(int(child)) for child in pids) if process is not None]
+
+
+def engine_key(pid: int) -> str:
+    """Return the bearer token that an engine demands, from its environment; empty if it has none."""
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    except OSError:
+        return ""
+    return next((value for name, _, value in (entry.partition("=") for entry in entries) if name in ENGINE_KEYS), "")
 
 
 def kill(pid: int) -> None:

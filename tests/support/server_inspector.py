@@ -9,7 +9,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from tests.support import processes
-from tests.support.http_client import RawHttpClient
+from tests.support.http_client import RawHttpClient, engine_client
 from tests.support.http_exchange import HttpExchange
 from tests.support.processes import ProcessInfo
 from tests.support.waiting import wait_for
@@ -62,7 +62,7 @@ class ServerInspector:
         if engine is None:
             return -1
         try:
-            slots = RawHttpClient(int(engine.option("--port"))).get("/slots", patience=2.0).json()
+            slots = engine_client(engine).get("/slots", patience=2.0).json()
             return sum(slot["is_processing"] for slot in slots)
         except (OSError, ValueError, TypeError):
             return -1

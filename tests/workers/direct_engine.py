@@ -19,13 +19,14 @@ from workers.backends.llamacpp.backend import LlamaCppBackend
 class DirectEngine:
     """Talks to one engine."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, key: str = "") -> None:
         self.port = port
+        self.headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
     def post(self, path: str, body: bytes) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            connection.request("POST", path, body, {"Content-Type": "application/json"})
+            connection.request("POST", path, body, self.headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -62,7 +63,7 @@ def running_engine(
         stderr=subprocess.DEVNULL,
     ) as process:
         try:
-            direct = DirectEngine(port)
+            direct = DirectEngine(port, backend.key)
             wait_for(direct.healthy, f"the engine of {model} is healthy", 20)
             yield direct, backend
         finally:

@@ -16,9 +16,9 @@ from protocol.models.recipes import ModelSpec
 from workers.backends.flm.backend import FlmBackend, check_flm_args
 from workers.backends.flm.responses import convert_embeddings, convert_flm_transcription
 from workers.backends.registry import ARGUMENT_CHECKS
+from workers.engine.error_responses import failure_in_body
 from workers.stream.chunk_translator import ChunkTranslator
 from workers.stream.sse_filter import SseFilter
-from workers.worker.attempt import failure_in_body
 from workers.worker.load_check import check_model
 
 TAG = "llama3.2:1b"
@@ -230,7 +230,7 @@ def test_a_chat_is_told_as_llama_server_tells_it() -> None:
         "predicted_ms": 500.0,
         "predicted_per_second": 4.0,
     }
-    (tail,) = stream.tails()
+    (tail,) = stream.summaries()
     assert tail.usage is not None
     assert tail.usage.completion_tokens == 2
     asked = through(CHAT, [], usage=True)[0]

@@ -24,49 +24,49 @@ from workers.worker.leases import UNUSED_LEASE_S, WorkerLeases
 def test_slots_are_counted() -> None:
     leases = WorkerLeases()
     assert not leases
-    assert leases.lend(lend_message(5, 2), 0.0)
+    assert leases.issue(lend_message(5, 2), 0.0)
     assert leases
-    assert leases.take("g1", 5, 2, 1.0)
-    assert not leases.take("g1", 5, 1, 1.0)
-    leases.give("g1", 5, 1, 2.0)
-    assert leases.take("g1", 5, 1, 3.0)
-    assert not leases.take("g2", 5, 1, 3.0)
-    assert not leases.take("g1", 4, 1, 3.0)
+    assert leases.use("g1", 5, 2, 1.0)
+    assert not leases.use("g1", 5, 1, 1.0)
+    leases.release("g1", 5, 1, 2.0)
+    assert leases.use("g1", 5, 1, 3.0)
+    assert not leases.use("g2", 5, 1, 3.0)
+    assert not leases.use("g1", 4, 1, 3.0)
 
 
 def test_more_may_be_lent() -> None:
     leases = WorkerLeases()
-    leases.lend(lend_message(5, 1), 0.0)
-    assert leases.take("g1", 5, 1, 0.0)
-    assert leases.lend(lend_message(5, 2), 0.0)
-    assert leases.take("g1", 5, 1, 0.0)
+    leases.issue(lend_message(5, 1), 0.0)
+    assert leases.use("g1", 5, 1, 0.0)
+    assert leases.issue(lend_message(5, 2), 0.0)
+    assert leases.use("g1", 5, 1, 0.0)
 
 
 def test_what_is_over_does_not_come_back() -> None:
     leases = WorkerLeases()
-    leases.lend(lend_message(5, 1), 0.0)
+    leases.issue(lend_message(5, 1), 0.0)
     assert not leases.end("g1", 4)
     assert leases.end("g1", 5)
     assert not leases.end("g1", 5)
-    assert not leases.lend(lend_message(5, 3), 0.0)
-    assert leases.lend(lend_message(6, 1), 0.0)
+    assert not leases.issue(lend_message(5, 3), 0.0)
+    assert leases.issue(lend_message(6, 1), 0.0)
     assert [lease.number for lease in leases.clear()] == [6]
-    assert not leases.lend(lend_message(6, 1), 0.0)
-    leases.give("g1", 6, 1, 0.0)
+    assert not leases.issue(lend_message(6, 1), 0.0)
+    leases.release("g1", 6, 1, 0.0)
 
 
 def test_a_lease_is_unused_when_nothing_ran_for_a_while() -> None:
     leases = WorkerLeases()
-    leases.lend(lend_message(5, 2), 0.0)
+    leases.issue(lend_message(5, 2), 0.0)
     assert not leases.unused(UNUSED_LEASE_S / 2)
-    leases.take("g1", 5, 1, UNUSED_LEASE_S)
+    leases.use("g1", 5, 1, UNUSED_LEASE_S)
     assert not leases.unused(10.0)
-    leases.give("g1", 5, 1, 10.0)
+    leases.release("g1", 5, 1, 10.0)
     assert not leases.unused(20.0, {"g1"})
     assert not leases.unused(20.0 + UNUSED_LEASE_S / 2)
     assert leases.unused(20.0 + UNUSED_LEASE_S)
-    leases.take("g1", 5, 1, 10.0)
-    leases.give("g1", 5, 1, 10.0)
+    leases.use("g1", 5, 1, 10.0)
+    leases.release("g1", 5, 1, 10.0)
     assert not leases.unused(10.0 + UNUSED_LEASE_S / 2)
     assert [lease.number for lease in leases.unused(10.0 + UNUSED_LEASE_S)] == [5]
 

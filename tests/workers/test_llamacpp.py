@@ -117,8 +117,11 @@ def test_the_environment() -> None:
         "LEMONBUS_API_KEY": "k",
         "PYTHONPATH": "p",
     }
-    assert made().environment(inherited) == {"PATH": "/bin", "PYTHONPATH": "p", "GOMP_SPINCOUNT": "300"}
-    assert made(backend="system").environment(inherited) == {"PATH": "/bin", "GOMP_SPINCOUNT": "300"}
+    ours, system = made(), made(backend="system")
+    always = {"PATH": "/bin", "GOMP_SPINCOUNT": "300"}
+    assert ours.environment(inherited) == {**always, "PYTHONPATH": "p", "LLAMA_API_KEY": ours.key}
+    assert system.environment(inherited) == {**always, "LLAMA_API_KEY": system.key}
+    assert len({ours.key, system.key, "k", ""}) == 4, "a random key for each engine"
 
 
 def test_a_missing_executable(tmp_path: Path) -> None:
@@ -234,7 +237,7 @@ def test_what_was_installed_from_a_release(tmp_path: Path) -> None:
     assert words[words.index("-ngl") + 1] == "99"
     assert "-b" not in words
     kept = backend.environment({"PYTHONPATH": "p", "LD_LIBRARY_PATH": "/lib"})
-    assert kept == {"LD_LIBRARY_PATH": f"{program.parent}:/lib", "GOMP_SPINCOUNT": "300"}
+    assert kept == {"LD_LIBRARY_PATH": f"{program.parent}:/lib", "GOMP_SPINCOUNT": "300", "LLAMA_API_KEY": backend.key}
 
 
 def test_wheels_in_a_folder_of_their_own(tmp_path: Path) -> None:

@@ -114,4 +114,4 @@ def test_what_a_dead_engine_wrote_is_read_at_once(engine: EngineOutput) -> None:
     engine.loop.time += OUTPUT_BATCH_DELAY_S
     engine.loop.run_once(0.0)
     assert engine.asked == asked, "nobody reads it any more"
-    assert list(engine.pump.last) == ["1", "its last words", "unfinished"]
+    assert list(engine.pump.last_lines) == ["1", "its last words", "unfinished"]

@@ -1,10 +1,10 @@
-"""Streams that are read together while very many pieces come: nothing is missed, at the beginning, between, at the end."""
+"""Streams that are read together while very many pieces arrive: no byte is missed at the start, in between or at the end."""
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -21,28 +21,28 @@ class FakeStream:
     def __init__(self, loop: Loop, read_batcher: ReadBatcher) -> None:
         self.engine, self._socket = socket.socketpair()
         self._socket.setblocking(False)
-        self._loop, self._together = loop, read_batcher
-        self.seen = b""
-        self.woken = True
+        self._loop, self._read_batcher = loop, read_batcher
+        self.received = b""
+        self.watched = True
         self.open = True
-        self.wake(on=True)
-        read_batcher.settle(self)
+        self.watch(on=True)
+        read_batcher.add_stream(self)
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def wake_at(self, size: int) -> None:
-        raise AssertionError("nobody is patient here")
+    def set_low_water(self, size: int) -> None:
+        raise AssertionError("no connection is patient here")
 
-    def wake(self, on: bool) -> None:
-        self.woken = on
+    def watch(self, on: bool) -> None:
+        self.watched = on
         self._loop.on_readable(self.fileno(), self.read if on else None)
 
     def read(self) -> None:
         data = self._socket.recv(65536)
-        self.seen += data
+        self.received += data
         if data:
-            self._together.came(self)
+            self._read_batcher.count_read(self)
         else:
             self.close()
 
@@ -51,7 +51,7 @@ class FakeStream:
             self.open = False
             self._loop.on_readable(self.fileno(), None)
             self._socket.close()
-            self._together.leave(self)
+            self._read_batcher.remove(self)
             self.engine.close()
 
 
@@ -63,26 +63,25 @@ class StreamLoop:
         self.read_batcher = ReadBatcher(self.loop)
         self.streams = [FakeStream(self.loop, self.read_batcher) for _ in range(MIN_STREAMS)]
 
-    def until(self, happened: object) -> None:
-        assert callable(happened)
+    def until(self, happened: Callable[[], object]) -> None:
         end = time.monotonic() + DEADLINE
         while not happened():
             assert time.monotonic() < end
             self.loop.run_once(0.01)
 
-    def say(self, data: bytes) -> None:
-        """Send it to everybody, and wait until everybody has it."""
-        wanted = [stream.seen + data for stream in self.streams]
+    def send(self, data: bytes) -> None:
+        """Send to every stream, and wait until every stream has received it."""
+        wanted = [stream.received + data for stream in self.streams]
         for stream in self.streams:
             stream.engine.sendall(data)
-        self.until(lambda: [stream.seen for stream in self.streams] == wanted)
+        self.until(lambda: [stream.received for stream in self.streams] == wanted)
 
-    def hurry(self) -> None:
-        """Send until they are read in ticks."""
+    def send_until_batched(self) -> None:
+        """Send until the streams are read together."""
         for _ in range(100 * WINDOW):
-            if not self.streams[0].woken:
+            if not self.streams[0].watched:
                 return
-            self.say(b"x")
+            self.send(b"x")
         raise AssertionError("never read together")
 
 
@@ -92,54 +91,54 @@ def stream_loop() -> Iterator[StreamLoop]:
     yield stream_loop
     for stream in stream_loop.streams:
         stream.close()
-    stream_loop.until(lambda: not stream_loop.loop._timers)  # a tick that is still to come closes what it has open
+    stream_loop.until(lambda: not stream_loop.loop._timers)  # the last tick closes the batch's epoll
     stream_loop.loop.close()
 
 
-def test_many_streams_are_read_in_ticks_and_nothing_is_missed(stream_loop: StreamLoop) -> None:
-    stream_loop.hurry()
-    assert not any(stream.woken for stream in stream_loop.streams)
+def test_many_streams_are_read_together_and_no_byte_is_missed(stream_loop: StreamLoop) -> None:
+    stream_loop.send_until_batched()
+    assert not any(stream.watched for stream in stream_loop.streams)
     for number in range(20):
-        stream_loop.say(b"%d," % number)
+        stream_loop.send(b"%d," % number)
 
 
-def test_a_stream_that_settles_later_joins(stream_loop: StreamLoop) -> None:
-    stream_loop.hurry()
+def test_a_later_stream_joins_the_batch(stream_loop: StreamLoop) -> None:
+    stream_loop.send_until_batched()
     late = FakeStream(stream_loop.loop, stream_loop.read_batcher)
     stream_loop.streams.append(late)
-    assert not late.woken
-    stream_loop.say(b"for all")
+    assert not late.watched
+    stream_loop.send(b"for all")
 
 
-def test_an_end_is_read_like_all_else(stream_loop: StreamLoop) -> None:
-    stream_loop.hurry()
+def test_the_end_of_a_batched_stream_is_read(stream_loop: StreamLoop) -> None:
+    stream_loop.send_until_batched()
     first = stream_loop.streams.pop(0)
     first.engine.sendall(b"last words")
     first.engine.shutdown(socket.SHUT_WR)
     stream_loop.until(lambda: not first.open)
-    assert first.seen.endswith(b"last words")
+    assert first.received.endswith(b"last words")
 
 
-def test_what_left_is_not_read_under_its_old_number(stream_loop: StreamLoop) -> None:
-    stream_loop.hurry()
-    gone = stream_loop.streams.pop(0)
-    number = gone.fileno()
-    gone.close()
+def test_a_reused_descriptor_number_is_not_read_as_the_old_stream(stream_loop: StreamLoop) -> None:
+    stream_loop.send_until_batched()
+    removed = stream_loop.streams.pop(0)
+    number = removed.fileno()
+    removed.close()
     other, end = socket.socketpair()
     with other, end:
-        assert number in (other.fileno(), end.fileno()), "the system gives numbers out again at once"
+        assert number in (other.fileno(), end.fileno()), "the system reuses the lowest free number"
         stream_loop.streams.append(FakeStream(stream_loop.loop, stream_loop.read_batcher))
-        stream_loop.say(b"who is there")
+        stream_loop.send(b"only for streams")
 
 
-def test_when_little_comes_each_is_woken_again(stream_loop: StreamLoop) -> None:
-    stream_loop.hurry()
-    stream_loop.until(lambda: all(stream.woken for stream in stream_loop.streams))
-    stream_loop.say(b"slowly")
+def test_batching_ends_when_few_pieces_arrive(stream_loop: StreamLoop) -> None:
+    stream_loop.send_until_batched()
+    stream_loop.until(lambda: all(stream.watched for stream in stream_loop.streams))
+    stream_loop.send(b"slowly")
 
 
-def test_few_are_not_worth_it(stream_loop: StreamLoop) -> None:
-    stream_loop.hurry()
+def test_batching_ends_when_few_streams_are_left(stream_loop: StreamLoop) -> None:
+    stream_loop.send_until_batched()
     stream_loop.streams.pop().close()
-    stream_loop.until(lambda: all(stream.woken for stream in stream_loop.streams))
-    stream_loop.say(b"one by one")
+    stream_loop.until(lambda: all(stream.watched for stream in stream_loop.streams))
+    stream_loop.send(b"one by one")

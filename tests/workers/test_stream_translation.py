@@ -97,7 +97,7 @@ def test_an_error_in_the_stream(event: bytes) -> None:
 def test_counts() -> None:
     stream = SseFilter(usage=False, progress=False)
     fed(stream, ONE + FINISH + USAGE + END, 50)
-    (tail,) = stream.tails()
+    (tail,) = stream.summaries()
     assert tail.usage is not None
     assert tail.timings is not None
     assert (tail.usage.prompt_tokens, tail.usage.completion_tokens, tail.timings.cache_n) == (7, 2, 3)

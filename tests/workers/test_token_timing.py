@@ -19,8 +19,8 @@ def timed(
     """A request sent at 10 s; ``pieces``: tokens and when they came."""
     timing = TokenTiming(10.0)
     for tokens, when in pieces:
-        timing.came(tokens, when)
-    return timing.settled(output, end, engine, watched)
+        timing.add(tokens, when)
+    return timing.finish(output, end, engine, watched)
 
 
 def each(times: TokenTimes) -> list[float]:
@@ -29,7 +29,7 @@ def each(times: TokenTimes) -> list[float]:
 
 def test_only_the_first_piece_is_the_first() -> None:
     timing = TokenTiming(10.0)
-    assert [timing.came(1, 11.0), timing.came(2, 12.0), timing.came(1, 13.0)] == [True, False, False]
+    assert [timing.add(1, 11.0), timing.add(2, 12.0), timing.add(1, 13.0)] == [True, False, False]
 
 
 PROMPT = EngineSpan(2.0, 0.0)

@@ -34,7 +34,7 @@ def check(events: bytes) -> None:
     assert told[:-1] == [{"type": "transcript.text.delta", "delta": text} for text in TEXTS]
     assert told[-1] == {"type": "transcript.text.done", "text": "".join(TEXTS)}
     assert filtered.finished
-    assert [tail.usage.completion_tokens for tail in filtered.tails() if tail.usage] == [6]
+    assert [tail.usage.completion_tokens for tail in filtered.summaries() if tail.usage] == [6]
 
 
 def test_a_whole_transcript() -> None:

@@ -18,7 +18,7 @@ from protocol.messages.work import AttemptEnded, Run
 from protocol.models.recipes import ModelSpec
 from protocol.wire import endpoints
 from tests.support.models.tiny_models import CHAT_TEXT
-from tests.support.processes import alive
+from tests.support.processes import alive, engine_key
 from tests.support.waiting import wait_for
 from tests.workers.direct_engine import spec_of
 from tests.workers.worker_process import CHAT, ENDLESS, ROOT, WorkerProcess, running_worker
@@ -26,7 +26,7 @@ from tests.workers.worker_process import CHAT, ENDLESS, ROOT, WorkerProcess, run
 
 def idle_slots(ready: EngineReady) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", int(ready.backend_url.rpartition(":")[2]), timeout=5)
-    connection.request("GET", "/slots")
+    connection.request("GET", "/slots", headers={"Authorization": f"Bearer {engine_key(ready.engine_pid)}"})
     slots = json.loads(connection.getresponse().read())
     connection.close()
     return not any(slot["is_processing"] for slot in slots)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import hashlib
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -77,15 +78,17 @@ class Backend(abc.ABC):
         """Tokens the model was trained for, once the header of its file was read."""
         self.sampling: Mapping[str, SamplingValue] = {}
         """The sampling defaults that were set, for requests that say nothing of them."""
+        self._random_key = secrets.token_hex(16)
 
     @property
     def key(self) -> str:
-        """What whoever talks to the engine must show, empty for nothing: the server's own key, if it has one.
+        """The bearer token that the engine demands, empty for an engine that knows none.
 
-        So nobody gets past that key by ``backend_url``, and whoever has it can still look there.
+        It is the server's own key, so that its owner can use ``backend_url``; without one it is random, so that no other
+        user and no web page can use an engine behind the server's back.
         """
-        key = self.settings.api_key
-        # A list of keys is written with commas.
+        key = self.settings.api_key or self._random_key
+        # An engine takes a comma for the end of a key.
         return hashlib.sha256(key.encode()).hexdigest() if "," in key else key
 
     @property

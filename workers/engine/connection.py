@@ -1,8 +1,15 @@
-"""One HTTP/1.1 connection to the engine: non-blocking, on the loop, one request at a time.
+"""One HTTP/1.1 connection to the engine: non-blocking, driven by the event loop, one request at a time.
 
-llama-server closes a connection after every stream (measured), and after about a hundred other answers: the
-former is not kept, and a kept one that closes before any byte of an answer came is no failure, the request
-goes out again on a fresh one.  To cancel is to close.
+Invariants:
+
+* Each exchange ends with exactly one call of its handler: ``ended``, ``broke``, ``malformed`` or ``crashed``; after
+  :meth:`EngineExchange.cancel` none of them is called.
+* A connection is kept for another request only after a complete response with a length of its own.
+* A kept connection that closes before any byte of a response is no failure: the request is sent again on a new
+  connection.  llama-server closes a connection after every stream and after about a hundred other responses (measured).
+* An exception of our own code in a handler fails that one request (``crashed``); it is never reported as bad HTTP.
+
+To cancel a request is to close its connection.
 """
 
 from __future__ import annotations
@@ -17,11 +24,13 @@ from protocol.runtime.loop import Loop
 from workers.backends.base import EngineRequest
 from workers.stream.read_batching import ReadBatcher
 
-_IN_PROGRESS: Final = (0, errno.EINPROGRESS)
+_CONNECTING: Final = (0, errno.EINPROGRESS)
+_LENGTH_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
+MAX_DRAIN_READS: Final = 100_000
 
 
 class ConnectionOwner(Protocol):
-    """Who opens connections and keeps them (``client.py``)."""
+    """The pool that opens connections and keeps them (``connection_pool.py``)."""
 
     loop: Loop
     port: int
@@ -30,57 +39,67 @@ class ConnectionOwner(Protocol):
     buffer: memoryview
     read_batcher: ReadBatcher
 
-    def send_fresh(self, exchange: EngineExchange) -> None:
-        """Send on a fresh connection."""
+    def send_on_new_connection(self, exchange: EngineExchange) -> None:
+        """Send a request on a new connection."""
 
-    def warm(self) -> None:
+    def connect_ahead(self) -> None:
         """Have a connection ready for the next request."""
 
     def keep(self, connection: EngineConnection) -> None:
         """Keep a connection for later."""
 
     def forget(self, connection: EngineConnection) -> None:
-        """A connection was closed."""
+        """Take note that a connection was closed."""
 
 
 class ResponseHandler(Protocol):
-    """Who is told about an answer. After ``ended`` or ``broke`` nothing more comes."""
+    """Receives one response. One of the last four methods ends it; nothing is called after that."""
 
     def began(self, status: int) -> None:
-        """The headers are there."""
+        """Take the status; the headers are complete."""
 
     def data(self, piece: bytes) -> None:
-        """A part of the body."""
+        """Take a part of the body."""
 
-    def ended(self) -> None:
-        """The answer is complete."""
+    def ended(self, until_close: bool = False) -> None:
+        """Take note that the response is complete.
+
+        ``until_close``: it had no length and no chunks, so the end of the connection ended it (legal HTTP). Whether
+        it was cut off cannot be seen from HTTP then.
+        """
 
     def broke(self, reason: str) -> None:
-        """The connection ended before the answer did."""
+        """Take note that the connection ended before the response did."""
+
+    def malformed(self, reason: str) -> None:
+        """Take note that the engine sent something that is not HTTP."""
+
+    def crashed(self, error: BaseException) -> None:
+        """Take note that this handler raised ``error``: a programming error of ours."""
 
 
 class EngineExchange:
-    """One request under way."""
+    """One request and its response."""
 
-    def __init__(self, owner: ConnectionOwner, request: EngineRequest, answer: ResponseHandler) -> None:
-        """Made by :meth:`workers.engine.connection_pool.EngineConnectionPool.send`."""
+    def __init__(self, owner: ConnectionOwner, request: EngineRequest, handler: ResponseHandler) -> None:
+        """Created by :meth:`workers.engine.connection_pool.EngineConnectionPool.send`."""
         self.owner = owner
         self.request = request
-        self.answer = answer
+        self.handler = handler
         self.connection: EngineConnection | None = None
 
-    def settle(self) -> None:
-        """Its first token is out: from now on it may be read together with others."""
+    def allow_batched_reads(self) -> None:
+        """Let the rest of the response be read together with others: its first token is out."""
         if self.connection is not None:
-            self.owner.read_batcher.settle(self.connection)
+            self.owner.read_batcher.add_stream(self.connection)
 
-    def hurry(self) -> None:
-        """Tell what is there and what comes at once, if the request was sent patiently."""
+    def read_immediately(self) -> None:
+        """Read what is there and what comes at once, also if the request was sent as a patient one."""
         if self.connection is not None:
-            self.connection.wake_at(1)
+            self.connection.set_low_water(1)
 
     def cancel(self) -> None:
-        """Hang up: the answer is told nothing more."""
+        """Close the connection; the handler is called no more."""
         if self.connection is not None:
             self.connection.close()
 
@@ -88,8 +107,8 @@ class EngineExchange:
 class EngineConnection:
     """One socket to the engine."""
 
-    def __init__(self, owner: ConnectionOwner, warm: bool = False) -> None:
-        """Begin to connect; a refusal is told like any other break. ``warm``: ahead of any request."""
+    def __init__(self, owner: ConnectionOwner, ahead: bool = False) -> None:
+        """Begin to connect; a refusal is reported like any other break. ``ahead``: no request is waiting for it."""
         self._owner = owner
         self._loop = owner.loop
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -98,21 +117,21 @@ class EngineConnection:
         self._exchange: EngineExchange | None = None
         self._unsent = memoryview(b"")
         self._parser: httptools.HttpResponseParser | None = None
-        self._answered = self._complete = self._keep = False
-        self._warm = warm
+        self._bytes_received = self._headers_complete = self._has_length = self._complete = self._keep_alive = False
+        self._ahead = ahead
         self._reused = False
-        self._problem = self._socket.connect_ex(("127.0.0.1", owner.port))
+        self._connect_error = self._socket.connect_ex(("127.0.0.1", owner.port))
         self._loop.on_readable(self._fd, self.read)
 
     def send(self, exchange: EngineExchange) -> None:
-        """Start an exchange; there is none at the moment."""
-        self._reused = self._warm or self._parser is not None
+        """Start an exchange; the previous one has ended."""
+        self._reused = self._ahead or self._parser is not None
         self._exchange, exchange.connection = exchange, self
         self._parser = httptools.HttpResponseParser(self)
-        self._answered = self._complete = False
+        self._bytes_received = self._headers_complete = self._has_length = self._complete = False
         request = exchange.request
         if request.patient:
-            self._owner.read_batcher.wait(self)
+            self._owner.read_batcher.add_patient(self)
         head = f"{request.method} {request.path} HTTP/1.1\r\n{self._owner.head}"
         if request.method == "POST":
             head += f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
@@ -120,23 +139,23 @@ class EngineConnection:
             # The end of the connection ends the wait; not all engines close after a stream by themselves.
             head += "Connection: close\r\n"
         self._unsent = memoryview(head.encode() + b"\r\n" + request.body)
-        if self._problem in _IN_PROGRESS:
+        if self._connect_error in _CONNECTING:
             self._write()
         else:
-            # Told from the loop, not from inside the caller's own call.
-            self._loop.call_later(0.0, lambda: self._break(errno.errorcode.get(self._problem, "connect")))
+            # Reported from the loop, not from inside the caller's own call.
+            self._loop.call_later(0.0, lambda: self._break(errno.errorcode.get(self._connect_error, "connect")))
 
     def fileno(self) -> int:
-        """Return the socket's descriptor."""
+        """Return the socket's descriptor, -1 once it is closed."""
         return self._fd
 
-    def wake_at(self, size: int) -> None:
-        """Be readable when ``size`` bytes are there, or the end."""
+    def set_low_water(self, size: int) -> None:
+        """Become readable when ``size`` bytes are there, or the end of the response."""
         if self._fd >= 0:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
-    def wake(self, on: bool) -> None:
-        """Be read by the loop when there is something, or only when somebody calls :meth:`read`."""
+    def watch(self, on: bool) -> None:
+        """Have the loop read it when there is something, or leave that to the caller of :meth:`read`."""
         if self._fd >= 0:
             self._loop.on_readable(self._fd, self.read if on else None)
 
@@ -146,17 +165,17 @@ class EngineConnection:
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
-            self._unsent = memoryview(b"")  # an empty slice would keep the whole request
+            self._unsent = memoryview(b"")  # an empty slice would keep the whole request in memory
         except BlockingIOError:
             self._loop.on_writable(self._fd, self._write)
             return
         except OSError:
-            # The engine may have answered before it hung up: reading tells.
+            # The engine may have answered before it closed the connection: reading shows that.
             self._unsent = memoryview(b"")
         self._loop.on_writable(self._fd, None)
 
     def read(self) -> None:
-        """Read what there is; at most one large piece a turn."""
+        """Read what there is, at most one buffer of it."""
         if self._fd < 0:
             return
         buffer = self._owner.buffer
@@ -168,24 +187,27 @@ class EngineConnection:
             self._break(problem.strerror or "connection lost")
             return
         if not size:
-            self._break("the engine closed the connection")
+            self._end_of_connection()
             return
         if self._parser is None or self._exchange is None:
-            self.close()
+            self.close()  # the engine sent something without being asked
             return
-        self._answered = True
-        self._owner.read_batcher.came(self)
+        self._bytes_received = True
+        self._owner.read_batcher.count_read(self)
         try:
             self._parser.feed_data(buffer[:size])
+        except httptools.HttpParserCallbackError as problem:
+            self._crash(problem.__context__ or problem)
+            return
         except httptools.HttpParserError as problem:
-            self._break(f"not HTTP: {problem}")
+            self._malformed(str(problem))
             return
         if self._complete:
             self._finish()
 
     def drain(self) -> None:
-        """Read all that a dead engine still sent."""
-        for _ in range(100_000):
+        """Read all that a dead engine had sent."""
+        for _ in range(MAX_DRAIN_READS):
             if self._fd < 0 or self._exchange is None:
                 return
             before = self._fd
@@ -199,54 +221,88 @@ class EngineConnection:
             if before != self._fd:
                 return
 
+    # Called by the parser.
+
+    def on_header(self, name: bytes, _value: bytes) -> None:
+        """Take note of a header that says how the response ends."""
+        if name.lower() in _LENGTH_HEADERS:
+            self._has_length = True
+
     def on_headers_complete(self) -> None:
-        """Called by the parser."""
+        """Hand the status on."""
         if self._exchange is not None and self._parser is not None:
-            self._exchange.answer.began(self._parser.get_status_code())
+            self._headers_complete = True
+            self._exchange.handler.began(self._parser.get_status_code())
 
     def on_body(self, body: bytes) -> None:
-        """Called by the parser."""
+        """Hand a part of the body on."""
         if self._exchange is not None:
-            self._exchange.answer.data(body)
+            self._exchange.handler.data(body)
 
     def on_message_complete(self) -> None:
-        """Called by the parser."""
+        """Take note that the response is complete."""
         self._complete = True
-        self._keep = self._parser is not None and self._parser.should_keep_alive()
+        self._keep_alive = self._parser is not None and self._parser.should_keep_alive()
 
-    def _finish(self) -> None:
+    # Ends of a response.
+
+    def _end_of_connection(self) -> None:
+        if self._exchange is not None and self._headers_complete and not self._has_length:
+            self._keep_alive = False
+            self._finish(until_close=True)
+        else:
+            self._break("the engine closed the connection")
+
+    def _finish(self, until_close: bool = False) -> None:
         exchange, self._exchange = self._exchange, None
         if exchange is None:
             return
         exchange.connection = None
-        self._owner.read_batcher.leave(self)
-        if self._keep and not self._unsent and not exchange.request.streamed:
+        self._owner.read_batcher.remove(self)
+        if self._keep_alive and not self._unsent and not exchange.request.streamed:
             self._owner.keep(self)
         else:
             self.close()
-            self._owner.warm()
-        exchange.answer.ended()
+            self._owner.connect_ahead()
+        try:
+            exchange.handler.ended(until_close)
+        except Exception as error:  # noqa: BLE001 - a programming error ends one request, not the worker
+            exchange.handler.crashed(error)
 
     def _break(self, reason: str) -> None:
-        exchange = self._exchange
-        fresh = self._reused and not self._answered
-        self.close()
+        send_again = self._reused and not self._bytes_received
+        exchange = self._close_and_take_exchange()
         if exchange is None:
             return
-        if fresh and self._owner.open:
-            self._owner.send_fresh(exchange)
+        if send_again and self._owner.open:
+            self._owner.send_on_new_connection(exchange)
         else:
-            exchange.answer.broke(reason)
+            exchange.handler.broke(reason)
+
+    def _malformed(self, reason: str) -> None:
+        exchange = self._close_and_take_exchange()
+        if exchange is not None:
+            exchange.handler.malformed(reason)
+
+    def _crash(self, error: BaseException) -> None:
+        exchange = self._close_and_take_exchange()
+        if exchange is not None:
+            exchange.handler.crashed(error)
+
+    def _close_and_take_exchange(self) -> EngineExchange | None:
+        exchange = self._exchange
+        self.close()
+        return exchange
 
     def close(self) -> None:
-        """Close the socket; nobody is told."""
+        """Close the socket; no handler is called."""
         if self._fd < 0:
             return
         self._loop.on_readable(self._fd, None)
         self._loop.on_writable(self._fd, None)
         self._fd = -1
         self._socket.close()
-        self._parser = None  # it knows us
+        self._parser = None  # it refers to this connection
         if self._exchange is not None:
             self._exchange.connection = None
             self._exchange = None

@@ -1,4 +1,7 @@
-"""The connections to one engine: opened ahead of need, kept, and all ended together."""
+"""The connections to one engine: opened ahead of need, kept for the next request, all closed together.
+
+Invariant: every open connection is in ``_all``; ``_kept`` has those of them that have no request.
+"""
 
 from __future__ import annotations
 
@@ -15,71 +18,71 @@ READ_BUFFER_BYTES: Final = 65_536
 class EngineConnectionPool:
     """The connections to one engine."""
 
-    def __init__(self, loop: Loop, port: int, most_kept: int, key: str = "") -> None:
-        """Connect to 127.0.0.1:``port`` when there is something to send; ``key``: what the engine wants to see.
+    def __init__(self, loop: Loop, port: int, max_kept: int, key: str = "") -> None:
+        """Connect to 127.0.0.1:``port`` when there is something to send, with ``key`` as the bearer token, if any.
 
-        Keep at most ``most_kept`` idle connections: each holds a thread of the engine's HTTP server.
+        At most ``max_kept`` idle connections are kept: each holds a thread of the engine's HTTP server.
         """
         bearer = f"Authorization: Bearer {key}\r\n" if key else ""
         self.head = f"Host: 127.0.0.1:{port}\r\n{bearer}"
         """The headers that all requests have."""
         self.loop = loop
-        self._most_kept = most_kept
+        self._max_kept = max_kept
         self.port = port
         self.open = True
         self.buffer = memoryview(bytearray(READ_BUFFER_BYTES))
-        """Shared by all connections: what is read is passed on before anybody else reads."""
+        """Shared by all connections: each hands on what it read before another one reads."""
         self._kept: list[EngineConnection] = []
         self._all: set[EngineConnection] = set()
         self.read_batcher = ReadBatcher(loop)
 
-    def send(self, request: EngineRequest, answer: ResponseHandler) -> EngineExchange:
-        """Send a request on a kept connection or a fresh one; the answer is told from the loop."""
-        exchange = EngineExchange(self, request, answer)
+    def send(self, request: EngineRequest, handler: ResponseHandler) -> EngineExchange:
+        """Send a request on a kept connection or a new one; ``handler`` is called from the loop."""
+        exchange = EngineExchange(self, request, handler)
         if self._kept:
             self._kept.pop().send(exchange)
         else:
-            self.send_fresh(exchange)
+            self.send_on_new_connection(exchange)
         return exchange
 
-    def send_fresh(self, exchange: EngineExchange) -> None:
-        """Send on a fresh connection."""
+    def send_on_new_connection(self, exchange: EngineExchange) -> None:
+        """Send a request on a new connection."""
         connection = EngineConnection(self)
         self._all.add(connection)
         connection.send(exchange)
 
-    def warm(self) -> None:
-        """Have a connection ready for the next request: who has had one will soon have another.
+    def connect_ahead(self) -> None:
+        """Have a connection ready for the next request, which often follows soon.
 
-        The engine closes it after some seconds of silence, and then there is none.
+        The engine closes it after some seconds of silence, and then no other is opened.
         """
         if self.open and not self._kept:
-            connection = EngineConnection(self, warm=True)
+            connection = EngineConnection(self, ahead=True)
             self._all.add(connection)
             self._kept.append(connection)
 
     def keep(self, connection: EngineConnection) -> None:
         """Keep a connection for later."""
-        if self.open and len(self._kept) < self._most_kept:
+        if self.open and len(self._kept) < self._max_kept:
             self._kept.append(connection)
         else:
             connection.close()
 
     def forget(self, connection: EngineConnection) -> None:
-        """A connection was closed."""
+        """Take note that a connection was closed."""
         self._all.discard(connection)
-        self.read_batcher.leave(connection)
+        self.read_batcher.remove(connection)
         if connection in self._kept:
             self._kept.remove(connection)
 
     def drain(self) -> None:
-        """The engine is dead: read what it had sent, tell the ends, and send nothing any more."""
+        """Read what a dead engine had sent, so that complete responses count; send nothing any more."""
         self.open = False
         for connection in list(self._all):
             connection.drain()
 
     def close(self) -> None:
-        """Close all connections; nobody is told."""
+        """Close all connections; no handler is called."""
         self.open = False
         for connection in list(self._all):
             connection.close()

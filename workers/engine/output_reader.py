@@ -1,7 +1,9 @@
-"""An engine's output: pumped line by line into the log, with its level, and the last lines kept for the failure.
+"""An engine's output: written line by line into the log, with the last lines kept for the failure report.
 
-An engine writes a line in several pieces, and each would wake this process.  While several requests run, so that
-nobody can tell whose a line is, what comes is read every now and then.
+An engine writes a line in several pieces, and each would wake this process.  While several requests run, no line can
+be attributed to one of them, so the output is then read only every ``OUTPUT_BATCH_DELAY_S``.
+
+Invariant: a pipe is watched by the loop, or a timer for it is pending, until it ends.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from protocol.runtime.loop import Callback, Loop
 KEPT_LINES: Final = 50
 MAX_LINE_BYTES: Final = 8192
 OUTPUT_BATCH_DELAY_S: Final = 0.01
-"""How long lines wait for others while several requests run. A pipe holds 64 KiB, and its engine waits beyond that."""
+"""A pipe holds 64 KiB; an engine that writes more within this time waits."""
 
 
 class OutputReader:
@@ -30,37 +32,39 @@ class OutputReader:
         pid: int,
         label: Callable[[], str | None],
         fds: list[int],
-        reads: Callable[[bytes], tuple[str, str]],
+        parse: Callable[[bytes], tuple[str, str]],
     ) -> None:
-        """Read ``fds`` (non-blocking from here on); ``label``: the running request, empty for none, None for several.
+        """Read ``fds``, which become non-blocking.
 
-        ``reads``: see :meth:`workers.backends.base.Backend.parse`.
+        ``label`` returns the id of the running request, empty for none, None for several; ``parse``: see
+        :meth:`workers.backends.base.Backend.parse`.
         """
-        self._loop, self._reads = loop, reads
+        self._loop, self._parse = loop, parse
         self._log = log.bind(process="engine", pid=pid)
         self._label = label
-        self._rest: dict[int, bytes] = {}
-        self.last: deque[str] = deque(maxlen=KEPT_LINES)
+        self._incomplete: dict[int, bytes] = {}
+        """Open pipe → the beginning of a line."""
+        self.last_lines: deque[str] = deque(maxlen=KEPT_LINES)
         for fd in fds:
             os.set_blocking(fd, False)
-            self._rest[fd] = b""
+            self._incomplete[fd] = b""
             loop.on_readable(fd, self._reader(fd))
 
     def _reader(self, fd: int) -> Callback:
         def read() -> None:
             label = self._label()
             self._read(fd, label or "")
-            if label is None and fd in self._rest:
+            if label is None and fd in self._incomplete:
                 self._loop.on_readable(fd, None)
                 self._loop.call_later(OUTPUT_BATCH_DELAY_S, read_again)
 
         def read_again() -> None:
-            if fd not in self._rest:
+            if fd not in self._incomplete:
                 return
-            # Whoever is alone now need not have been when this was written.
+            # Without a label: several requests may have run when this was written, even if only one runs now.
             if self._read(fd) and self._label() is None:
                 self._loop.call_later(OUTPUT_BATCH_DELAY_S, read_again)
-            elif fd in self._rest:
+            elif fd in self._incomplete:
                 self._loop.on_readable(fd, read)
 
         return read
@@ -75,34 +79,34 @@ class OutputReader:
         if not data:
             self._end(fd)
             return False
-        *lines, rest = (self._rest[fd] + data).split(b"\n")
+        *lines, rest = (self._incomplete[fd] + data).split(b"\n")
         if len(rest) > MAX_LINE_BYTES:
             lines.append(rest)
             rest = b""
-        self._rest[fd] = rest
+        self._incomplete[fd] = rest
         for line in lines:
-            self._line(line, label)
+            self._log_line(line, label)
         return True
 
-    def _line(self, line: bytes, label: str) -> None:
+    def _log_line(self, line: bytes, label: str) -> None:
         line = line.rstrip(b"\r")[:MAX_LINE_BYTES]
         if not line.strip():
             return
-        level, text = self._reads(line)
+        level, text = self._parse(line)
         if level != "trace":  # what a client wrote is shown at that level and nowhere else
-            self.last.append(text)
+            self.last_lines.append(text)
         fields = {"request_id": label} if label else {}
         getattr(self._log, level)(text, **fields)
 
     def _end(self, fd: int) -> None:
         self._loop.on_readable(fd, None)
-        self._line(self._rest.pop(fd), self._label() or "")
+        self._log_line(self._incomplete.pop(fd), self._label() or "")
 
     def drain(self) -> None:
-        """Read what a dead engine still wrote, and stop reading."""
-        for fd in list(self._rest):
+        """Read the rest of a dead engine's output, and stop reading."""
+        for fd in list(self._incomplete):
             for _ in range(1000):
                 if not self._read(fd, self._label() or ""):
                     break
-            if fd in self._rest:
+            if fd in self._incomplete:
                 self._end(fd)

@@ -1,4 +1,12 @@
-"""The engine's process: its port, start, output, death and end. It decides nothing about requests."""
+"""The engine's process: its port, start, output and end. It decides nothing about requests.
+
+Invariants:
+
+* The port is reserved before the engine starts, and stays reserved until it has ended.
+* ``on_exit`` is called exactly once, from the loop, after all output was read.
+* An engine does not outlive its worker (``parent_death.py``).
+* When memory runs out, the kernel ends an engine before its worker, and a worker before the supervisor.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +16,36 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
+from workers.engine import process_usage
 from workers.engine.output_reader import OutputReader
 from workers.engine.parent_death import bound_to_this_process, find_setpriv
+from workers.engine.process_usage import ProcessUsage
 
 KILL_DELAY_S: Final = 2.0
-"""SIGTERM ends llama-server in 0.06 s; after this long it is killed."""
+"""An engine gets this long to end after SIGTERM (llama-server needs 0.06 s), then it is killed."""
+OOM_SCORE_STEP: Final = 300
+"""Added to a worker's score of the out-of-memory killer, and again to its engine's."""
+MAX_OOM_SCORE: Final = 1000
 _SETPRIV: Final = find_setpriv()
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class EngineExit(NamedTuple):
     """How an engine ended."""
 
-    how: str
+    reason: str
     """``was killed by SIGKILL``, ``exited with code 1``."""
-    last: str
+    output: str
     """Its last lines of output, for administrators."""
 
 
 class EngineProcess:
-    """One engine process, from its start to its death."""
+    """One engine process, from its start to its end."""
 
     def __init__(
         self,
@@ -40,13 +53,16 @@ class EngineProcess:
         backend: Backend,
         log: logs.Logger,
         label: Callable[[], str | None],
-        on_death: Callable[[EngineExit], None],
+        on_exit: Callable[[EngineExit], None],
     ) -> None:
-        """Start the engine; raises OSError if that cannot be. ``on_death`` is called once, from the loop."""
+        """Start the engine; raises OSError if it cannot be started.
+
+        ``label``: see :class:`~workers.engine.output_reader.OutputReader`.
+        """
         self._loop = loop
-        self._on_death = on_death
+        self._on_exit = on_exit
         self._kill_timer: Timer | None = None
-        # Bound first and made shareable after: the engine can bind the port too, nobody else is ever given it.
+        # Bound before SO_REUSEPORT is set: the engine can bind the port too, and the system gives it to no other process.
         self._reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             self._reserved.bind(("127.0.0.1", 0))
@@ -67,16 +83,18 @@ class EngineProcess:
             self._reserved.close()
             raise
         self.pid = self._process.pid
+        raise_oom_score(self.pid)
         self._pipes = [pipe for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
-        self._output = OutputReader(loop, log, self.pid, label, [pipe.fileno() for pipe in self._pipes], backend.parse)
-        loop.on_death(self.pid, self._died)
+        fds = [pipe.fileno() for pipe in self._pipes]
+        self._output = OutputReader(loop, log, self.pid, label, fds, backend.parse)
+        loop.on_death(self.pid, self._exited)
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The address at which it answers."""
         return f"http://127.0.0.1:{self.port}"
 
-    def _died(self) -> None:
+    def _exited(self) -> None:
         code = self._process.wait()
         if self._kill_timer is not None:
             self._kill_timer.cancel()
@@ -84,49 +102,48 @@ class EngineProcess:
         for pipe in self._pipes:
             pipe.close()
         self._reserved.close()
-        how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
-        self._on_death(EngineExit(how, "\n".join(self._output.last)))
+        reason = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        self._on_exit(EngineExit(reason, "\n".join(self._output.last_lines)))
 
     def stop(self) -> None:
-        """Ask it to end; kill it if it has not within two seconds."""
+        """Ask it to end; kill it if it has not ended within two seconds."""
         if self._kill_timer is None:
             self.signal(signal.SIGTERM)
-            # A stopped process does not see SIGTERM: it gets on, and ends.
+            # A stopped process sees SIGTERM only after SIGCONT.
             self.signal(signal.SIGCONT)
             self._kill_timer = self._loop.call_later(KILL_DELAY_S, lambda: self.signal(signal.SIGKILL))
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it is dead already."""
+        """Send a signal, unless the process has ended already."""
         self._process.send_signal(number)
 
     def resident(self) -> int:
-        """Return its resident bytes, 0 if it is gone."""
-        try:
-            with open(f"/proc/{self.pid}/statm", "rb") as file:  # noqa: PTH123 - no pathlib in a loop
-                return int(file.read().split()[1]) * _PAGE
-        except (OSError, IndexError, ValueError):
-            return 0
+        """Return its resident bytes, 0 if it has ended."""
+        return process_usage.resident(self.pid)
 
-    def cpu_seconds(self) -> float:
-        """Return the processor time that its process tree had or waited for so far.
+    def resident_of_tree(self) -> int:
+        """Return the resident bytes of its process tree."""
+        return process_usage.resident_of_tree(self.pid)
 
-        Waiting counts: an engine that a busy machine starves is not silent.  One that is stopped or asleep has
-        neither.
-        """
-        total, seen = 0.0, [self.pid]
-        for pid in seen:
-            total += _cpu_seconds_of(pid)
-            seen += _children(pid)
-        return total
+    def usage(self) -> ProcessUsage:
+        """Return what its process tree has used so far."""
+        return process_usage.usage_of_tree(self.pid)
+
+
+def raise_oom_score(pid: int) -> None:
+    """Make the out-of-memory killer prefer a process to the one that started it. No privilege is needed for that."""
+    file = Path(f"/proc/{pid}/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):
+        file.write_text(str(min(MAX_OOM_SCORE, int(file.read_text()) + OOM_SCORE_STEP)))
 
 
 @contextlib.contextmanager
 def _batch_scheduling() -> Iterator[None]:
-    """Let processes that are started here take no processor from one that computes, only from its turn's end on.
+    """Start processes with the kernel's batch policy (sched(7)), which is inherited and needs no privilege.
 
-    An engine computes in few threads, and a crowd of others writes its answers: each token wakes all of them.  Let in at
-    once, they stop the computation for every token (``ARCHITECTURE.md`` has the figures).  The kernel's batch policy
-    (sched(7)) has them wait for an idle processor or the end of a turn; it wants no privilege, and is inherited.
+    An engine computes in few threads, and many other threads write its responses: each token wakes all of them.  Under
+    the ordinary policy they interrupt the computation for every token (``docs/performance.md`` has the figures); under
+    the batch policy they wait for an idle processor or for the end of a time slice.
     """
     if not _change_scheduling_policy(os.SCHED_OTHER, os.SCHED_BATCH):
         yield
@@ -138,7 +155,7 @@ def _batch_scheduling() -> Iterator[None]:
 
 
 def _change_scheduling_policy(old: int, new: int) -> bool:
-    """Change this thread's policy; return False if it has another one (somebody chose it), or a sandbox forbids it."""
+    """Change this thread's policy; return False if an administrator chose another one, or a sandbox forbids it."""
     try:
         if os.sched_getscheduler(0) != old:
             return False
@@ -154,23 +171,3 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _cpu_seconds_of(pid: int) -> float:
-    total = 0
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-            with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:  # noqa: PTH123
-                ran, waited, _ = file.read().split()
-            total += int(ran) + int(waited)
-    except (OSError, ValueError):
-        pass  # a thread, or all of them, ended meanwhile
-    return total / 1e9
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:  # noqa: PTH123
-            return [int(child) for child in file.read().split()]
-    except (OSError, ValueError):
-        return []

@@ -1,14 +1,18 @@
-"""From a started engine to a ready one: connect early and often, ask for health, warm up, ask what it is."""
+"""From a started engine to a ready one: ask for its health, warm it up, ask for its facts, check the idle question.
+
+Invariant: exactly one of ``on_ready`` and ``on_failed`` is called, unless :meth:`ReadinessProbe.cancel` comes first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
+from protocol.models.recipes import IdleCheck
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend, EngineFacts, EngineRequest
 from workers.engine.connection_pool import EngineConnectionPool
-from workers.worker.attempt import failure_in_body
+from workers.engine.error_responses import failure_in_body
 
 FIRST_POLL_S: Final = 0.006
 MAX_POLL_INTERVAL_S: Final = 0.1
@@ -16,43 +20,55 @@ POLL_GROWTH: Final = 1.05
 
 OnReady = Callable[[EngineFacts], None]
 OnFailed = Callable[[str], None]
+OnResponse = Callable[[int, bytes], None]
 
 
 class BufferedResponse:
-    """Collects a whole answer and hands status and body on; a break is status 0."""
+    """Collects a whole response and hands its status and body on; status 0 for one that did not arrive."""
 
-    def __init__(self, then: Callable[[int, bytes], None]) -> None:
+    def __init__(self, then: OnResponse) -> None:
         """Call ``then`` once."""
         self._then = then
         self._status = 0
         self._parts: list[bytes] = []
 
+    # See :class:`~workers.engine.connection.ResponseHandler`.
+
     def began(self, status: int) -> None:
-        """See :class:`~workers.engine.connection.ResponseHandler`."""
+        """Take the status."""
         self._status = status
 
     def data(self, piece: bytes) -> None:
-        """See :class:`~workers.engine.connection.ResponseHandler`."""
+        """Take a part of the body."""
         self._parts.append(piece)
 
-    def ended(self) -> None:
-        """See :class:`~workers.engine.connection.ResponseHandler`."""
+    def ended(self, until_close: bool = False) -> None:  # noqa: ARG002 - the reader of the body sees whether it is whole
+        """Hand the response on."""
         self._then(self._status, b"".join(self._parts))
 
     def broke(self, reason: str) -> None:
-        """See :class:`~workers.engine.connection.ResponseHandler`."""
+        """Report that no response arrived."""
         self._then(0, reason.encode())
+
+    def malformed(self, reason: str) -> None:
+        """Report that no response arrived."""
+        self._then(0, reason.encode())
+
+    def crashed(self, error: BaseException) -> None:
+        """Leave the error to the loop, which logs it."""
+        raise error
 
 
 class ReadinessProbe:
-    """Waits for one engine. Its death ends this from outside with :meth:`cancel`."""
+    """Waits for one engine. Its owner calls :meth:`cancel` when the engine ends."""
 
     def __init__(
-        self, loop: Loop, client: EngineConnectionPool, backend: Backend, on_ready: OnReady, on_failed: OnFailed
+        self, loop: Loop, pool: EngineConnectionPool, backend: Backend, on_ready: OnReady, on_failed: OnFailed
     ) -> None:
         """Begin at once."""
-        self._loop, self._client, self._backend = loop, client, backend
+        self._loop, self._pool, self._backend = loop, pool, backend
         self._on_ready, self._on_failed = on_ready, on_failed
+        self._facts: EngineFacts | None = None
         self._pause = FIRST_POLL_S
         self._timer: Timer | None = loop.call_later(FIRST_POLL_S, self._poll_health)
         self._over = False
@@ -63,20 +79,24 @@ class ReadinessProbe:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _ask(self, request: EngineRequest, then: Callable[[int, bytes], None]) -> None:
+    def _ask(self, request: EngineRequest, then: OnResponse) -> None:
         def answered(status: int, body: bytes) -> None:
-            if not self._over:
+            if self._over:
+                return
+            try:
                 then(status, body)
+            except Exception as error:
+                self._fail(f"an internal error: {error!r}")
+                raise
 
-        self._client.send(request, BufferedResponse(answered))
+        self._pool.send(request, BufferedResponse(answered))
 
     def _poll_health(self) -> None:
         self._ask(self._backend.health(), self._on_health)
 
     def _on_health(self, status: int, _body: bytes) -> None:
         if status != 200:
-            self._timer = self._loop.call_later(self._pause, self._poll_health)
-            self._pause = min(MAX_POLL_INTERVAL_S, self._pause * POLL_GROWTH)
+            self._poll_later()
             return
         warm_up = self._backend.warm_up()
         if warm_up is None:
@@ -84,27 +104,61 @@ class ReadinessProbe:
         else:
             self._ask(warm_up, self._on_warm_up)
 
+    def _poll_later(self) -> None:
+        self._timer = self._loop.call_later(self._pause, self._poll_health)
+        self._pause = min(MAX_POLL_INTERVAL_S, self._pause * POLL_GROWTH)
+
     def _on_warm_up(self, status: int, body: bytes) -> None:
         if status == 0:
-            self._on_health(status, body)  # most likely it died of it: its death will say how
+            self._poll_later()  # most likely the engine died of it: its exit says how
             return
         if status >= 400 or failure_in_body(body, self._backend.program) is not None:
-            self._fail(f"its warm-up was answered with {status}: {body[:300].decode('utf-8', 'replace')}")
+            self._fail(f"its warm-up was answered with {status}: {_excerpt(body)}")
             return
         self._ask(self._backend.about(), self._on_about)
 
     def _on_about(self, status: int, body: bytes) -> None:
         if status == 0:
-            self._on_health(status, body)
+            self._poll_later()
             return
         try:
-            facts = self._backend.facts(body)
+            self._facts = self._backend.facts(body)
         except ValueError as problem:
-            self._fail(f"what it says about itself makes no sense ({status}): {problem}")
+            self._fail(f"its description of itself is not understood ({status}): {problem}")
             return
+        if any(self._backend.idle_check(each) != IdleCheck.ANSWER for each in self._backend.descriptor.idle_check):
+            self._ask(self._backend.busy(), self._on_busy)
+        else:
+            self._succeed(self._facts)
+
+    def _on_busy(self, status: int, body: bytes) -> None:
+        """Check that the question which frees a cancelled request's slot will be answered."""
+        if status == 0:
+            self._poll_later()
+            return
+        question = self._backend.busy().path
+        if status != self._backend.busy_status:
+            self._fail(
+                f"{question} was answered with {status}, so a cancelled request would block it: {_excerpt(body)}"
+            )
+            return
+        try:
+            self._backend.processing(body)
+        except ValueError as problem:
+            self._fail(f"its response to {question} is not understood: {problem}")
+            return
+        if self._facts is not None:
+            self._succeed(self._facts)
+
+    def _succeed(self, facts: EngineFacts) -> None:
         self._over = True
         self._on_ready(facts)
 
     def _fail(self, reason: str) -> None:
-        self._over = True
-        self._on_failed(reason)
+        if not self._over:
+            self._over = True
+            self._on_failed(reason)
+
+
+def _excerpt(body: bytes) -> str:
+    return body[:300].decode("utf-8", "replace")

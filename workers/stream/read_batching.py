@@ -1,7 +1,14 @@
-"""Connections to an engine that need not wake this process for every piece of their answers.
+"""Connections to an engine that need not wake this process for every piece of their responses.
 
-A patient one belongs to an answer that nobody reads along: it wakes at a few kilobytes or at its end.  A settled
-one belongs to a stream whose first token is out: while very many pieces come, all of those are read in ticks.
+A *patient* connection belongs to a response whose client wants no stream: it wakes the loop at a few kilobytes or at
+its end.  A *stream* joins after its first token: while very many pieces arrive, all streams are read together, by a
+timer.
+
+Invariants:
+
+* A connection wakes the loop itself, or a timer reads it; never neither.
+* A stream's first token is never delayed.
+* A descriptor leaves the batch epoll before its number can be used again.
 """
 
 from __future__ import annotations
@@ -14,13 +21,13 @@ from protocol.runtime.loop import Loop, Timer
 from workers.stream.read_batching_policy import MIN_STREAMS, ReadBatchingPolicy
 
 LOW_WATER_BYTES: Final = 4096
-"""Bytes that a connection which nobody reads along waits for before it wakes us; its end wakes us in any case."""
+"""Bytes at which a patient connection wakes the loop; its end wakes it in any case."""
 LOW_WATER_POLL_S: Final = 0.02
-"""How often patient connections are read all the same: an engine may keep them open after its answer."""
+"""How often patient connections are read all the same: an engine may keep them open after its response."""
 
 
 class BatchedSource(Protocol):
-    """A connection, as far as this uses it."""
+    """A connection, as far as this module uses it."""
 
     def fileno(self) -> int:
         """Return its descriptor."""
@@ -28,87 +35,87 @@ class BatchedSource(Protocol):
     def read(self) -> None:
         """Read what there is, if there is anything."""
 
-    def wake_at(self, size: int) -> None:
-        """Be readable when ``size`` bytes are there, or the end."""
+    def set_low_water(self, size: int) -> None:
+        """Become readable when ``size`` bytes are there, or the end of the response."""
 
-    def wake(self, on: bool) -> None:
-        """Wake the loop when it is readable, or leave that to whoever reads it in ticks."""
+    def watch(self, on: bool) -> None:
+        """Wake the loop when it is readable, or leave that to a timer."""
 
 
 class ReadBatcher:
-    """The patient and the settled connections of one engine."""
+    """The patient connections and the streams of one engine."""
 
     def __init__(self, loop: Loop) -> None:
-        """There are none."""
+        """Start without connections."""
         self._loop = loop
         self._patient: set[BatchedSource] = set()
-        self._settled: dict[BatchedSource, int] = {}
-        """And their descriptors."""
+        self._streams: dict[BatchedSource, int] = {}
+        """Streams → their descriptors."""
         self._policy = ReadBatchingPolicy()
-        self._looking: Timer | None = None
+        self._patient_timer: Timer | None = None
         self._batch_epoll: select.epoll | None = None
-        """While there are ticks: the settled ones, which wake nobody."""
-        self._members: dict[int, BatchedSource] = {}
+        """While streams are read together: an epoll of their descriptors, which the loop does not watch then."""
+        self._batched: dict[int, BatchedSource] = {}
 
-    def wait(self, source: BatchedSource) -> None:
-        """Read a patient connection every now and then."""
-        source.wake_at(LOW_WATER_BYTES)
+    def add_patient(self, source: BatchedSource) -> None:
+        """Wake the loop rarely for this connection."""
+        source.set_low_water(LOW_WATER_BYTES)
         self._patient.add(source)
-        if self._looking is None:
-            self._looking = self._loop.call_later(LOW_WATER_POLL_S, self._look)
+        if self._patient_timer is None:
+            self._patient_timer = self._loop.call_later(LOW_WATER_POLL_S, self._read_patient)
 
-    def _look(self) -> None:
-        self._looking = None
+    def _read_patient(self) -> None:
+        self._patient_timer = None
         for source in list(self._patient):
             source.read()
-        if self._patient:
-            self._looking = self._loop.call_later(LOW_WATER_POLL_S, self._look)
+        if self._patient and self._patient_timer is None:
+            self._patient_timer = self._loop.call_later(LOW_WATER_POLL_S, self._read_patient)
 
-    def settle(self, source: BatchedSource) -> None:
-        """Let a stream be read in ticks while there are ticks."""
-        fd = self._settled[source] = source.fileno()
+    def add_stream(self, source: BatchedSource) -> None:
+        """Let a stream be read together with the others while that is worth it."""
+        fd = self._streams[source] = source.fileno()
         if self._batch_epoll is not None:
-            self._join(self._batch_epoll, source, fd)
+            self._add_to_batch(self._batch_epoll, source, fd)
 
-    def _join(self, batch_epoll: select.epoll, source: BatchedSource, fd: int) -> None:
-        source.wake(on=False)
+    def _add_to_batch(self, batch_epoll: select.epoll, source: BatchedSource, fd: int) -> None:
+        source.watch(on=False)
         batch_epoll.register(fd, select.EPOLLIN)
-        self._members[fd] = source
+        self._batched[fd] = source
 
-    def came(self, source: BatchedSource) -> None:
-        """A piece of an answer came."""
-        if len(self._settled) < MIN_STREAMS or source not in self._settled:
+    def count_read(self, source: BatchedSource) -> None:
+        """Take note that a piece of a response was read."""
+        if len(self._streams) < MIN_STREAMS or source not in self._streams:
             return
-        if self._policy.piece(self._loop.now()):
+        if self._policy.count_piece(self._loop.now()):
             self._batch_epoll = select.epoll()
-            for each, fd in self._settled.items():
-                self._join(self._batch_epoll, each, fd)
-            self._loop.call_later(self._policy.pause, self._tick)
+            for each, fd in self._streams.items():
+                self._add_to_batch(self._batch_epoll, each, fd)
+            self._loop.call_later(self._policy.pause, self._read_batch)
 
-    def _tick(self) -> None:
+    def _read_batch(self) -> None:
         batch_epoll = self._batch_epoll
         if batch_epoll is None:
             return
         for fd, _ in batch_epoll.poll(0):
-            member = self._members.get(fd)
-            if member is not None:
-                member.read()
-        if len(self._settled) >= MIN_STREAMS and self._policy.tick(self._loop.now(), len(self._settled)):
-            self._loop.call_later(self._policy.pause, self._tick)
+            source = self._batched.get(fd)
+            if source is not None:
+                source.read()
+        if len(self._streams) >= MIN_STREAMS and self._policy.count_tick(self._loop.now(), len(self._streams)):
+            self._loop.call_later(self._policy.pause, self._read_batch)
             return
         self._policy = ReadBatchingPolicy()
         self._batch_epoll = None
         batch_epoll.close()
-        self._members.clear()
-        for source in self._settled:
-            source.wake(on=True)
+        self._batched.clear()
+        for source in self._streams:
+            source.watch(on=True)
 
-    def leave(self, source: BatchedSource) -> None:
-        """Its answer has ended, or it was closed. Idempotent."""
+    def remove(self, source: BatchedSource) -> None:
+        """Forget a connection whose response has ended, or that was closed. Idempotent."""
         self._patient.discard(source)
-        fd = self._settled.pop(source, None)
+        fd = self._streams.pop(source, None)
         if fd is not None and self._batch_epoll is not None:
-            del self._members[fd]
-            # One that was closed has left by itself.
+            del self._batched[fd]
+            # A closed descriptor has left the epoll by itself.
             with contextlib.suppress(OSError):
                 self._batch_epoll.unregister(fd)

@@ -1,9 +1,9 @@
-"""When to stop waking for every piece of every stream: only while very many come. Pure.
+"""When to read streams together instead of waking for every piece of each: only while very many arrive. Pure.
 
-A fast engine with many streams writes each token of each stream to a socket of its own, and each would wake this
-process, then a gateway, then a client: on few processors the switching costs more than the tokens.  Then the
-streams are read together, in ticks that are short beside the time between two tokens of one stream.  Streams that
-have not shown their first token are never made to wait, nor are those of an engine that is no faster than that.
+A fast engine with many streams writes each token of each stream to a socket of its own.  Each wakes this process,
+then a gateway, then a client: on few processors the switching costs more than the tokens.  Then the streams are read
+together at each tick of a timer, which is short compared with the time between two tokens of one stream.  A stream
+that has not shown its first token is never delayed, and neither are streams of a slower engine.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Final
 MIN_TICK_S: Final = 0.001
 MAX_TICK_S: Final = 0.004
 TICK_SHARE: Final = 0.4
-"""A tick's part of the time between two tokens of a stream."""
+"""The length of a tick, as a part of the time between two tokens of a stream."""
 MIN_STREAMS: Final = 4
-"""Streams that are worth a tick."""
+"""Fewer streams than this are not worth a tick."""
 WINDOW: Final = 64
-"""Pieces, or ticks, that are looked at before the mind is made up anew."""
+"""Pieces (before) or ticks (while ticking) that are counted for each decision."""
 BUSY_WINDOW_S: Final = 0.03
-"""So many pieces within this time (two thousand a second) are too many to wake for."""
+"""A window of pieces within this time (two thousand a second) is too many to wake for."""
 MIN_PIECES_PER_TICK: Final = 1.0
-"""Pieces a tick below which waking for each is cheaper again."""
+"""With fewer pieces a tick than this, waking for each piece is cheaper again."""
 
 
 class ReadBatchingPolicy:
-    """Counts pieces, and says whether to read in ticks."""
+    """Counts pieces, and decides whether to tick."""
 
     def __init__(self) -> None:
-        """Wake for each."""
+        """Start without ticks."""
         self.ticking = False
         self.pause = MIN_TICK_S
         """Seconds until the next tick."""
@@ -36,25 +36,25 @@ class ReadBatchingPolicy:
         self._ticks = 0
         self._since = 0.0
 
-    def piece(self, now: float) -> bool:
-        """A piece of a stream came; return whether to begin to tick."""
+    def count_piece(self, now: float) -> bool:
+        """Count a piece of a stream; return whether to begin to tick."""
         self._pieces += 1
         if self.ticking or self._pieces < WINDOW:
             return False
         self.ticking = now - self._since < BUSY_WINDOW_S
-        self._begin(now)
+        self._begin_window(now)
         return self.ticking
 
-    def tick(self, now: float, streams: int) -> bool:
-        """A tick of so many streams has passed; return whether to go on ticking."""
+    def count_tick(self, now: float, streams: int) -> bool:
+        """Count a tick at which ``streams`` streams were read; return whether to go on ticking."""
         self._ticks += 1
         if self._ticks >= WINDOW:
             self.ticking = self._pieces >= MIN_PIECES_PER_TICK * self._ticks
-            between = (now - self._since) * streams / max(1, self._pieces)
-            self.pause = min(MAX_TICK_S, max(MIN_TICK_S, TICK_SHARE * between))
-            self._begin(now)
+            token_interval = (now - self._since) * streams / max(1, self._pieces)
+            self.pause = min(MAX_TICK_S, max(MIN_TICK_S, TICK_SHARE * token_interval))
+            self._begin_window(now)
         return self.ticking
 
-    def _begin(self, now: float) -> None:
+    def _begin_window(self, now: float) -> None:
         self._pieces = self._ticks = 0
         self._since = now

@@ -73,7 +73,7 @@ class SseFilter:
         self.rest = b""
         """What came behind the last whole event."""
         self._held: list[bytes] = []
-        self._tails: list[bytes] = []
+        self._summaries: list[bytes] = []
         self.finished = False
         """The end marker came."""
         self.error: bytes | None = None
@@ -136,7 +136,7 @@ class SseFilter:
         return [event], int(_ROLE not in event), False
 
     def _usage_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
-        self._tails.append(payload)
+        self._summaries.append(payload)
         if self._usage:
             return [event], 0, False
         place = event.rfind(_TIMINGS)
@@ -146,7 +146,7 @@ class SseFilter:
 
     def _finish_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
         if _USAGE in event:
-            self._tails.append(payload)
+            self._summaries.append(payload)
         elif not self._usage:
             self._held.append(event)
             return [], 0, False
@@ -156,9 +156,9 @@ class SseFilter:
         held, self._held = self._held, []
         return held
 
-    def tails(self) -> list[ChoiceSummary]:
+    def summaries(self) -> list[ChoiceSummary]:
         """Return what the engine said at the end of each choice."""
-        return summaries_of(self._tails)
+        return summaries_of(self._summaries)
 
 
 def summaries_of(payloads: list[bytes]) -> list[ChoiceSummary]:

@@ -1,6 +1,6 @@
-"""When the tokens of one generation came: noted as they come, settled at its end. Pure.
+"""When the tokens of one generation arrived: recorded as they arrive, evaluated at the end. Pure.
 
-Noting costs one clock reading a piece, which its owner makes anyway, and four bytes a token.
+Recording costs one clock reading a piece, which the caller makes anyway, and four bytes a token.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from protocol.messages.events import MAX_TOKEN_TIMES
 
 
 class EngineSpan(NamedTuple):
-    """What an engine itself says of its time, in seconds."""
+    """The times that an engine reports itself, in seconds."""
 
     prompt: float
     decode: float
 
+    def merged_with(self, other: EngineSpan) -> EngineSpan:
+        """Return the span of two choices that were computed side by side."""
+        return EngineSpan(max(self.prompt, other.prompt), max(self.decode, other.decode))
+
 
 class TokenTimes(NamedTuple):
-    """What a generation's clock came to, in seconds."""
+    """The times of a finished generation, in seconds."""
 
     first: float
     """From the request to the first token."""
@@ -30,20 +34,20 @@ class TokenTimes(NamedTuple):
 
 
 class TokenTiming:
-    """One generation's clock."""
+    """Records one generation."""
 
-    __slots__ = ("_begun", "_first", "_gaps", "_latest")
+    __slots__ = ("_first", "_gaps", "_latest", "_sent_at")
 
-    def __init__(self, begun: float) -> None:
-        """The request was sent at ``begun``."""
-        self._begun = self._latest = begun
+    def __init__(self, sent_at: float) -> None:
+        """Start at the time at which the request was sent."""
+        self._sent_at = self._latest = sent_at
         self._first = 0.0
         self._gaps = array("f")
 
-    def came(self, tokens: int, now: float) -> bool:
-        """Tokens came, those of one piece at once; return whether they are the first."""
-        begins = not self._first
-        if begins:
+    def add(self, tokens: int, now: float) -> bool:
+        """Record the tokens of one piece, which share its time; return whether they are the first."""
+        is_first = not self._first
+        if is_first:
             self._first = self._latest = now
             tokens -= 1
         if tokens and len(self._gaps) < MAX_TOKEN_TIMES:
@@ -53,22 +57,22 @@ class TokenTiming:
             else:
                 self._gaps.extend([gap] * tokens)
         self._latest = now
-        return begins
+        return is_first
 
-    def settled(self, output: int, now: float, engine: EngineSpan | None, watched: bool) -> TokenTimes:
-        """Return a time for each of ``output`` tokens, now that the generation has ended.
+    def finish(self, output: int, now: float, engine: EngineSpan | None, watched: bool) -> TokenTimes:
+        """Return a time for each of ``output`` tokens; call this when the generation has ended.
 
-        The first token's own time is what went by after the prompt was processed.  Tokens that never showed (the
-        last one ends the answer, others are halves of a character) share what went by after the last that did.
-        If we have not ``watched`` every token, or none showed, the engine's own word counts.
+        The time of the first token begins when the prompt was processed.  Tokens that never showed (the last one ends
+        the response, others are parts of a character) share the time after the last token that did.  If not every
+        token was ``watched``, or none showed, the engine's own times are used.
         """
         if not output:
             return TokenTimes(0.0, 0.0, b"")
-        total = now - self._begun
+        total = now - self._sent_at
         if not watched or not self._first:
-            told = engine or EngineSpan(total, total)
-            return TokenTimes(told.prompt, told.decode, _even(told.decode, output))
-        first = self._first - self._begun
+            reported = engine or EngineSpan(total, total)
+            return TokenTimes(reported.prompt, reported.decode, _even(reported.decode, output))
+        first = self._first - self._sent_at
         shown = self._latest - self._first
         lead = max(0.0, first - engine.prompt) if engine else shown / max(1, len(self._gaps))
         times = array("f", [lead])
@@ -80,7 +84,7 @@ class TokenTiming:
         elif hidden > 0:
             rest = now - self._latest
             times.extend([rest / hidden] * hidden)
-        else:  # pieces that are no tokens, such as the syntax of a tool call
+        else:  # pieces that are not tokens, such as the syntax of a tool call
             surplus = sum(times[output:])
             del times[output:]
             times[-1] += surplus

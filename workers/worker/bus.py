@@ -1,4 +1,14 @@
-"""The worker's sockets: control (DEALER), events (XPUB), runs under leases (PULL), logs (PUSH). The only file here that knows ZeroMQ."""
+"""The sockets of a worker or a job: control (DEALER), events (XPUB), runs under leases (PULL), logs (PUSH).
+
+The only file of `workers` that knows ZeroMQ.
+
+Invariants:
+
+* No call blocks.
+* Control messages leave in the order in which they were sent: ends that wait to be sent together leave before any
+  other message.
+* Messages of the supervisor are handled before those of a gateway that were sent later.
+"""
 
 from __future__ import annotations
 
@@ -19,29 +29,30 @@ from protocol.wire import endpoints, envelope, frames
 EVENTS_HIGH_WATER: Final = 10_000
 LOGS_HIGH_WATER: Final = 10_000
 LINGER_MS: Final = 500
-"""How long the last messages of a leaving worker may take."""
+"""How long the last messages of an ending worker may take."""
 END_BATCH_DELAY_S: Final = 0.002
-"""How long an end waits for others."""
+"""How long an `AttemptEnded` may wait to be sent with others."""
 
 OnMessage = Callable[[object, bytes], None]
 OnSubscription = Callable[[bool, bytes], None]
 
 
 class WorkerBus:
-    """Sends and receives; decides nothing. Nothing here ever blocks."""
+    """Sends and receives; decides nothing."""
 
     def __init__(self, loop: Loop, context: ProcessContext, name: str, *, for_gateways: bool = True) -> None:
-        """Open the sockets: connect control and logs; bind events and runs, unless no gateway has anything to ask."""
+        """Open the sockets; ``for_gateways``: bind those for events and runs, too (a job has none)."""
         self._loop = loop
         self._name = name.encode()
         self._context = zmq.Context()
         self._ends: list[AttemptEnded] = []
-        self._due = 0.0
+        """Ends that wait to be sent together."""
+        self._ends_due = 0.0
         """When they are sent."""
         self.on_message: OnMessage = lambda _message, _payload: None
         self.on_subscription: OnSubscription = lambda _joined, _topic: None
         self.log: Final = DropCounter(self._log)
-        """Where log records go."""
+        """Sends log records, and counts those that were dropped."""
         self._control = self._open(zmq.DEALER)
         # A worker has as many messages under way as it has requests: no bound is needed, and nothing is lost.
         self._control.set_hwm(0)
@@ -76,11 +87,11 @@ class WorkerBus:
         frames.send(self._control, envelope.encode(message))
 
     def send_soon(self, end: AttemptEnded, seconds: float = END_BATCH_DELAY_S) -> None:
-        """Send an end with others that come within a moment; for those that nobody can be waiting for."""
+        """Send an end within ``seconds``, with others; only for an end that no request waits for."""
         self._ends.append(end)
         due = self._loop.now() + seconds
-        if len(self._ends) == 1 or due < self._due:
-            self._due = due
+        if len(self._ends) == 1 or due < self._ends_due:
+            self._ends_due = due
             self._loop.call_later(seconds, self._send_ends)
 
     def _send_ends(self) -> None:
@@ -89,7 +100,7 @@ class WorkerBus:
             self.send(ends[0] if len(ends) == 1 else AttemptsEnded(ends))
 
     def publish(self, topic: bytes, batch: bytes) -> bool:
-        """Send one turn's events to a gateway; False if its queue is full."""
+        """Send the events of one loop iteration to a gateway; return False if its queue is full."""
         self._loop.used(self._events_number)
         return frames.send(self._events, b"".join((topic, self._name, b".", batch)))
 
@@ -104,18 +115,18 @@ class WorkerBus:
                 self.on_message(message, payload)
 
     def _read_runs(self) -> None:
-        # What the supervisor said before its report to a client must count for what that client asks next.
+        # The supervisor may have answered a client, which has then sent this: its message to us must count first.
         self._read_control()
         for message, payload in _messages(self._runs, "a gateway"):
             if isinstance(message, Cancel) or (isinstance(message, Run) and message.lease > 0 and message.weight > 0):
                 self.on_message(message, payload)
 
     def _read_subscriptions(self) -> None:
-        for news in frames.receive_each(self._events):
-            self.on_subscription(news[:1] == b"\x01", news[1:])
+        for frame in frames.receive_each(self._events):
+            self.on_subscription(frame[:1] == b"\x01", frame[1:])
 
     def close(self, supervisor_lives: bool) -> None:
-        """Close the sockets; what was sent last may still go out for a moment."""
+        """Close the sockets; the last messages get a moment to leave."""
         self._send_ends()
         for source in (self._control, self._runs, self._events):
             self._loop.on_socket(source, None)
@@ -127,7 +138,7 @@ class WorkerBus:
 
 
 def _messages(socket: frames.Socket, sender: str) -> Iterator[tuple[Any, bytes]]:
-    """Yield what is there, but what makes no sense, which is only told of."""
+    """Yield the messages that have arrived; log a malformed one."""
     for frame in frames.receive_each(socket):
         try:
             decoded = envelope.decode(frame)

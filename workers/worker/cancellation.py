@@ -1,6 +1,11 @@
-"""Requests that nobody wants any more: hang up, then ask the engine until it has really stopped.
+"""Stops attempts whose result is not wanted any more, and finds out when the engine has really stopped.
 
-Only then is their grant free: a supervisor that believed a cancellation would grant slots that are still busy.
+Invariants:
+
+* The grant of a stopping attempt ends only when the engine has stopped working on it: a supervisor that believed a
+  cancellation would grant slots that are still busy.
+* A slot is never lost: an engine that does not answer the idle question is ended after ``MAX_UNREADABLE_S``.
+* At most one idle question is under way.
 """
 
 from __future__ import annotations
@@ -12,111 +17,155 @@ from protocol.ids import RequestKey
 from protocol.messages.work import AttemptAbandoned
 from protocol.models.recipes import IdleCheck
 from protocol.runtime.loop import Loop, Timer
-from workers.backends.base import Backend
-from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.readiness import BufferedResponse
 from workers.worker.attempt import Attempt, AttemptPhase
 from workers.worker.bus import WorkerBus
+from workers.worker.engine_session import EngineSession
 
-IDLE_POLL_INTERVAL_S: Final = 0.008
-HANG_UP_DELAY_S: Final = 0.25
-"""How long an engine that has not yet taken a request up is given to do so: after that it notices a hang-up at
-once, before that it may begin to work when its slots were already found idle."""
-
+MIN_POLL_INTERVAL_S: Final = 0.008
+MAX_POLL_INTERVAL_S: Final = 0.25
+POLL_SHARE: Final = 0.1
+"""The time between two idle questions, as a part of the time waited so far."""
+MAX_UNREADABLE_S: Final = 5.0
+"""An engine may leave the idle question without a readable answer for this long, then it is ended."""
+CLOSE_DELAY_S: Final = 0.25
+"""An engine that has not yet begun with a request gets this long to begin: from then on it notices at once that the
+connection was closed; before that it may begin after its slots were already found idle."""
 STILL_BUSY_NOTICE_S: Final = 1.0
-"""An engine that does not stop for so long may take as long as it likes, and the supervisor hears of it."""
+"""The supervisor is told of an engine that has not stopped after this long."""
+
+
+def next_poll_interval(waited: float) -> float:
+    """Return how long to wait for the next idle question, after ``waited`` seconds of asking."""
+    return min(MAX_POLL_INTERVAL_S, max(MIN_POLL_INTERVAL_S, POLL_SHARE * waited))
 
 
 class Cancellations:
-    """The stopping requests of one engine."""
+    """The stopping attempts of one engine."""
 
     def __init__(
         self,
         loop: Loop,
         bus: WorkerBus,
-        backend: Backend,
-        client: EngineConnectionPool,
+        session: EngineSession,
         attempts: dict[RequestKey, Attempt],
-        idle: Callable[[Attempt, str], None],
+        on_stopped: Callable[[Attempt, str], None],
     ) -> None:
-        """``attempts``: all that are under way; ``idle`` is called when the engine has stopped working on one."""
-        self._loop, self._bus, self._backend, self._client = loop, bus, backend, client
-        self._attempts, self._idle = attempts, idle
-        self._polling: Timer | None = None
+        """``attempts``: all that have not ended; ``on_stopped``: the engine has stopped working on one."""
+        self._loop, self._bus, self._session = loop, bus, session
+        self._backend, self._pool = session.backend, session.pool
+        self._attempts, self._on_stopped = attempts, on_stopped
+        self._poll_timer: Timer | None = None
+        self._asking = False
+        self._asking_since = 0.0
+        self._unreadable_since: float | None = None
 
     def stop(self, attempt: Attempt, code: str) -> None:
-        """Let the engine stop."""
-        attempt.phase, attempt.code = AttemptPhase.STOPPING, code
+        """Let the engine stop working on a running attempt."""
+        attempt.enter(AttemptPhase.STOPPING)
+        attempt.stop_code = code
         exchange = attempt.exchange
         if exchange is None:
-            self._idle(attempt, code)
-        elif self._may_hang_up(attempt):
-            if attempt.answering or exchange.connection is None:
-                self.hang_up(attempt)
+            self._on_stopped(attempt, code)
+            return
+        if self._stops_on_close(attempt):
+            if attempt.response_began or exchange.connection is None:
+                self._close(attempt)
             else:
-                exchange.hurry()
-                self._loop.call_later(HANG_UP_DELAY_S, lambda: self.hang_up(attempt))
+                exchange.read_immediately()
+                self._loop.call_later(CLOSE_DELAY_S, lambda: self._close(attempt))
         elif exchange.connection is None:
-            self._idle(attempt, code)
-        self._loop.call_later(min(STILL_BUSY_NOTICE_S, self._backend.settings.grace), lambda: self._unwanted(attempt))
+            self._on_stopped(attempt, code)
+            return
+        notice = min(STILL_BUSY_NOTICE_S, self._backend.settings.grace)
+        self._loop.call_later(notice, lambda: self._report_if_busy(attempt))
 
-    def _unwanted(self, attempt: Attempt) -> None:
+    def advanced(self, attempt: Attempt) -> None:
+        """Take note that the engine sent something for a stopping attempt: now it notices a closed connection."""
+        if attempt.exchange is not None and self._stops_on_close(attempt):
+            self._close(attempt)
+
+    def response_ended(self, attempt: Attempt) -> None:
+        """Take note that the response of a stopping attempt has ended, in whatever way."""
+        if self._stops_on_close(attempt):
+            self._close(attempt)
+        elif self._pool.open:
+            self._on_stopped(attempt, attempt.stop_code)
+
+    def engine_died(self) -> None:
+        """Ask no more."""
+        if self._poll_timer is not None:
+            self._poll_timer.cancel()
+
+    def _report_if_busy(self, attempt: Attempt) -> None:
         if self._attempts.get(attempt.key) is attempt:
             self._bus.send(AttemptAbandoned(*attempt.key))
 
-    def _may_hang_up(self, attempt: Attempt) -> bool:
+    def _stops_on_close(self, attempt: Attempt) -> bool:
         check = self._backend.idle_check(attempt.run.endpoint)
         return check == IdleCheck.CLOSED or (check == IdleCheck.SLOTS and attempt.request.streamed)
 
-    def advanced(self, attempt: Attempt) -> None:
-        """The engine said something about a stopping request: now it hears who hangs up."""
-        if attempt.exchange is not None and self._may_hang_up(attempt):
-            self.hang_up(attempt)
-
-    def hang_up(self, attempt: Attempt) -> None:
-        """Close the connection and begin to ask. Idempotent."""
+    def _close(self, attempt: Attempt) -> None:
+        """Close the connection and begin to ask whether the engine is idle. Idempotent."""
         exchange, attempt.exchange = attempt.exchange, None
         if exchange is not None:
             exchange.cancel()
-        if self._polling is None and self._client.open and self._attempts.get(attempt.key) is attempt:
-            self._polling = self._loop.call_later(IDLE_POLL_INTERVAL_S, self._poll)
+        if not self._asking and self._pool.open and self._attempts.get(attempt.key) is attempt:
+            self._asking, self._asking_since = True, self._loop.now()
+            self._unreadable_since = None
+            self._poll_later()
 
-    def over(self, attempt: Attempt) -> None:
-        """The answer of a stopping request was read to its end, or its connection broke."""
-        if self._may_hang_up(attempt):
-            self.hang_up(attempt)
-        elif self._client.open:
-            self._idle(attempt, attempt.code)
-
-    def end(self) -> None:
-        """The engine is dead."""
-        if self._polling is not None:
-            self._polling.cancel()
+    def _poll_later(self) -> None:
+        waited = self._loop.now() - self._asking_since
+        self._poll_timer = self._loop.call_later(next_poll_interval(waited), self._poll)
 
     def _poll(self) -> None:
-        if self._client.open:
-            self._client.send(self._backend.busy(), BufferedResponse(self._polled))
+        self._poll_timer = None
+        if self._pool.open:
+            self._pool.send(self._backend.busy(), BufferedResponse(self._answered))
 
-    def _polled(self, status: int, body: bytes) -> None:
-        self._polling = None
-        hung_up = [
+    def _answered(self, status: int, body: bytes) -> None:
+        closed = [
             attempt
             for attempt in self._attempts.values()
             if attempt.phase is AttemptPhase.STOPPING and attempt.exchange is None
         ]
-        if not hung_up:
+        if not closed:
+            self._asking = False
             return
-        allowed = sum(
+        busy = self._busy_slots(status, body)
+        if busy is None and self._unreadable_for() >= MAX_UNREADABLE_S:
+            self._asking = False
+            self._session.end_unusable(f"it answered {self._backend.busy().path} with {status or 'nothing'}")
+            return
+        if busy is None or busy > self._slots_in_use():
+            self._poll_later()
+            return
+        self._asking = False
+        for attempt in closed:
+            self._on_stopped(attempt, attempt.stop_code)
+
+    def _busy_slots(self, status: int, body: bytes) -> int | None:
+        """Return how many slots the engine works in, None for an answer that does not tell."""
+        try:
+            if status == self._backend.busy_status:
+                busy = self._backend.processing(body)
+                self._unreadable_since = None
+                return busy
+        except ValueError:
+            pass
+        return None
+
+    def _unreadable_for(self) -> float:
+        now = self._loop.now()
+        if self._unreadable_since is None:
+            self._unreadable_since = now
+        return now - self._unreadable_since
+
+    def _slots_in_use(self) -> int:
+        """Return how many slots the engine may work in for attempts that are not to be stopped or not yet closed."""
+        return sum(
             attempt.request.weight
             for attempt in self._attempts.values()
             if attempt.phase is AttemptPhase.RUNNING or attempt.exchange is not None
         )
-        try:
-            idle = status == self._backend.busy_status and self._backend.processing(body) <= allowed
-        except ValueError:
-            idle = False
-        if not idle:
-            self._polling = self._loop.call_later(IDLE_POLL_INTERVAL_S, self._poll)
-            return
-        for attempt in hung_up:
-            self._idle(attempt, attempt.code)

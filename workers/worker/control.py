@@ -1,9 +1,17 @@
-"""The worker's life: spare, checking, loading, ready, its engine's death, leaving. Requests are ``running``'s."""
+"""The worker's life: spare, loading, ready, engine lost, leaving. Its requests are in ``requests.py``.
+
+Invariants:
+
+* The state changes only along the table in ``worker_state.py``.
+* There is a session exactly while an engine's process exists.
+* Each `CheckModel` is answered with `ModelChecked` or `LoadFailed`, each `StartEngine` with `EngineReady` or
+  `LoadFailed`, also when code of ours raises.
+* The process ends only when no request is left or the grace is over, and not before its engine.
+"""
 
 from __future__ import annotations
 
-import enum
-import time
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,213 +36,154 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
 from workers.backends import registry
-from workers.backends.base import Backend, EngineFacts
-from workers.engine.connection_pool import EngineConnectionPool
-from workers.engine.process import EngineExit, EngineProcess
-from workers.engine.readiness import ReadinessProbe
+from workers.backends.base import EngineFacts
+from workers.engine.process import EngineExit
 from workers.worker.bus import WorkerBus
-from workers.worker.engine_monitor import EngineMonitor
+from workers.worker.engine_session import EngineSession
 from workers.worker.load_check import check_model
 from workers.worker.requests import WorkerRequests
-
-
-class WorkerState(enum.Enum):
-    """Where the worker is."""
-
-    SPARE = enum.auto()
-    LOADING = enum.auto()
-    READY = enum.auto()
-    DOWN = enum.auto()
-    """The engine died; Load or Leave comes."""
-    LEAVING = enum.auto()
-
-
-class _EngineSession:
-    """One engine and all that lives as long as it does."""
-
-    def __init__(
-        self,
-        spec: ModelSpec,
-        backend: Backend,
-        engine: EngineProcess,
-        client: EngineConnectionPool,
-        monitor: EngineMonitor,
-    ) -> None:
-        self.spec, self.backend, self.engine, self.client, self.monitor = spec, backend, engine, client, monitor
-        self.began = time.monotonic()
-        self.readiness: ReadinessProbe | None = None
-        self.load_timer: Timer | None = None
-        self.failure: Failure | None = None
-        """Why it is about to die, if that is our doing."""
-
-    def stop_waiting(self) -> None:
-        """It is ready, or never will be."""
-        if self.load_timer is not None:
-            self.load_timer.cancel()
-        if self.readiness is not None:
-            self.readiness.cancel()
+from workers.worker.worker_state import WorkerEvent, WorkerState, next_state
 
 
 class WorkerController:
     """One worker."""
 
     def __init__(self, loop: Loop, bus: WorkerBus, context: ProcessContext, settings: Settings, name: str) -> None:
-        """Tie the parts together; nothing is sent yet."""
+        """Connect the parts; nothing is sent yet."""
         self._loop, self._bus, self._context, self._settings = loop, bus, context, settings
         self._name = name
         self._log = logs.get_logger(worker=name)
         self._state = WorkerState.SPARE
         self._requests = WorkerRequests(loop, bus, context, settings, self._leave_if_idle)
-        self._session: _EngineSession | None = None
+        self._session: EngineSession | None = None
         self._checked: tuple[ModelSpec, int] | None = None
-        """The model that was checked last, and what it was trained for."""
-        self._grace: Timer | None = None
+        """The model that was checked last, and the context that it was trained for."""
+        self._grace_timer: Timer | None = None
         self.supervisor_lives = True
-        bus.on_message = self._message
+        bus.on_message = self._handle
 
     def start(self, pid: int) -> None:
-        """Say hello and hold on to the supervisor."""
+        """Say hello, and watch the supervisor."""
         self._bus.send(Hello("worker", self._name, pid, self._context.boot))
         self._loop.on_death(self._context.supervisor, self._supervisor_died)
 
-    def _message(self, message: Any, payload: bytes) -> None:
+    def _handle(self, message: Any, payload: bytes) -> None:
         match message:
             case Run():
                 self._requests.run(message, payload)
             case IssueLease():
-                self._requests.lend(message)
+                self._requests.issue_lease(message)
             case RevokeLease():
-                self._requests.recall(message)
+                self._requests.revoke_lease(message)
             case Cancel():
                 self._requests.cancel(RequestKey(message.gateway, message.number, message.attempt), message.reason)
             case CheckModel():
-                self._check(message.spec)
+                self._answer_load(message.spec, self._check_model)
             case StartEngine():
-                self._load(message.spec)
+                self._answer_load(message.spec, self._start_engine)
             case SamplingDefaults():
-                self._requests.sample(message.values)
+                self._requests.set_sampling(message.values)
             case Shutdown():
                 self.leave(message.grace, message.reason)
             case _:
                 pass
 
+    def _enter(self, event: WorkerEvent) -> bool:
+        """Change the state; return False if the event does not fit it."""
+        state = next_state(self._state, event)
+        if state is None:
+            return False
+        self._state = state
+        return True
+
     # Loading.
 
-    def _check(self, spec: ModelSpec) -> None:
+    def _answer_load(self, spec: ModelSpec, step: Callable[[ModelSpec], None]) -> None:
+        """Take a step of a load; report it as failed if it raises."""
         try:
-            report, trained = check_model(spec, registry.backend_class(spec.recipe)(spec, self._settings))
+            step(spec)
         except LemonbusError as problem:
             self._bus.send(LoadFailed(problem.failure))
-            return
-        self._checked = (spec, trained)
+        except Exception as error:
+            message = f"{spec.name} cannot be loaded: an internal error"
+            self._bus.send(LoadFailed(Failure(Code.INTERNAL, message, model=spec.name, detail=repr(error))))
+            raise
+
+    def _check_model(self, spec: ModelSpec) -> None:
+        report, trained_context = check_model(spec, registry.backend_class(spec.recipe)(spec, self._settings))
+        self._checked = (spec, trained_context)
         self._bus.send(report)
 
-    def _load(self, spec: ModelSpec) -> None:
-        if self._state not in (WorkerState.SPARE, WorkerState.DOWN):
-            self._log.warning("a load that does not fit was ignored", model=spec.name, state=self._state.name)
+    def _start_engine(self, spec: ModelSpec) -> None:
+        if next_state(self._state, WorkerEvent.ENGINE_STARTED) is None:
+            self._log.warning("StartEngine ignored: it does not fit", model=spec.name, state=self._state.name)
             return
         self._log = logs.get_logger(worker=self._name, model=spec.name)
-        try:
-            self._session = self._start_session(spec)
-        except LemonbusError as problem:
-            self._bus.send(LoadFailed(problem.failure))
-            return
-        except OSError as problem:
-            message = f"{spec.name} cannot be loaded: its engine cannot be started"
-            self._bus.send(LoadFailed(Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(problem))))
-            return
-        self._state = WorkerState.LOADING
-        engine = self._session.engine
-        self._log.info("engine started", engine_pid=engine.pid, command=" ".join(engine.command))
-
-    def _start_session(self, spec: ModelSpec) -> _EngineSession:
         backend = registry.backend_class(spec.recipe)(spec, self._settings)
         if self._checked is None or self._checked[0] != spec:
             self._checked = (spec, check_model(spec, backend)[1])
         backend.trained_context = self._checked[1]
-        backend.prepare()
-        engine = EngineProcess(self._loop, backend, self._log, self._requests.line_attribution, self._engine_died)
-        client = EngineConnectionPool(self._loop, engine.port, backend.slots + 1, backend.key)
-        by_cpu = backend.descriptor.silence_by_cpu
-        monitor = EngineMonitor(self._loop, engine, backend.silence, by_cpu, self._requests.busy, self._hung)
-        session = _EngineSession(spec, backend, engine, client, monitor)
-        session.readiness = ReadinessProbe(self._loop, client, backend, self._ready, self._load_failed)
-        late = f"it was not ready within {self._settings.load_timeout:g} s"
-        session.load_timer = self._loop.call_later(self._settings.load_timeout, lambda: self._load_failed(late))
-        return session
+        try:
+            backend.prepare()
+            self._session = EngineSession(
+                self._loop,
+                self._settings,
+                backend,
+                self._log,
+                self,
+                self._requests.busy,
+                self._requests.line_attribution,
+            )
+        except OSError as problem:
+            message = f"{spec.name} cannot be loaded: its engine cannot be started"
+            raise Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(problem)).raised() from problem
+        self._enter(WorkerEvent.ENGINE_STARTED)
+        engine = self._session.engine
+        self._log.info("engine started", engine_pid=engine.pid, command=" ".join(engine.command))
 
-    def _ready(self, facts: EngineFacts) -> None:
-        session = self._session
-        if session is None or self._state is not WorkerState.LOADING:
+    def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
+        """See :class:`~workers.worker.engine_session.SessionOwner`."""
+        if not self._enter(WorkerEvent.ENGINE_READY):
             return
-        session.stop_waiting()
-        self._state = WorkerState.READY
-        seconds = time.monotonic() - session.began
-        self._log.debug("engine ready", engine_pid=session.engine.pid, seconds=round(seconds, 3))
-        self._requests.open(session.backend, session.client, session.monitor, self._log)
+        self._requests.open(session, self._log)
         self._bus.send(
             EngineReady(
                 slots=facts.slots,
                 context=facts.context,
                 engine_pid=session.engine.pid,
                 backend_url=session.engine.url,
-                seconds=seconds,
+                seconds=session.seconds,
                 version=facts.version,
                 rss=session.engine.resident(),
             )
         )
 
-    def _load_failed(self, reason: str) -> None:
-        session = self._session
-        if session is None or self._state is not WorkerState.LOADING:
-            return
-        session.stop_waiting()
-        message = f"{session.spec.name} cannot be loaded: {session.backend.program} did not become ready"
-        session.failure = Failure(Code.LOAD_FAILED, message, model=session.spec.name, detail=reason)
-        session.engine.stop()
+    # The engine's end.
 
-    # The engine's death.
-
-    def _hung(self) -> None:
-        session = self._session
-        if session is not None:
-            silence = session.backend.silence
-            message = f"{session.backend.program} made no progress for {silence:g} s and was ended"
-            session.failure = Failure(Code.HUNG, message, model=session.spec.name)
-            self._log.error("engine hangs", engine_pid=session.engine.pid, silence=silence)
-
-    def _engine_died(self, death: EngineExit) -> None:
-        session, self._session = self._session, None
-        if session is None:
-            return
-        session.stop_waiting()
-        session.monitor.end()
-        session.client.drain()
-        session.client.close()
-        said = f"{session.backend.program} {death.how}"
-        failure = session.failure or Failure(Code.BACKEND_DIED, said, model=session.spec.name)
-        failure = replace(failure, detail=death.last)
-        if self._state is WorkerState.LEAVING:
+    def engine_exited(self, session: EngineSession, exit_: EngineExit) -> None:
+        """See :class:`~workers.worker.engine_session.SessionOwner`."""
+        self._session = None
+        state = self._state
+        self._enter(WorkerEvent.ENGINE_EXITED)
+        how = f"{session.backend.program} {exit_.reason}"
+        failure = session.failure or Failure(Code.BACKEND_DIED, how, model=session.spec.name)
+        if state is WorkerState.LEAVING:
             # It is not told to end while requests run: if some still do, it died.
-            self._requests.fail_all(failure)
+            self._requests.fail_all(replace(failure, detail=exit_.output))
             self._loop.stop()
             return
-        self._log.error("engine died", engine_pid=session.engine.pid, how=said, last=death.last)
-        if self._state is WorkerState.READY:
-            self._state = WorkerState.DOWN
+        self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
+        if state is WorkerState.READY:
+            failure = replace(failure, detail=exit_.output)
             self._requests.fail_all(failure)
             self._bus.send(EngineDied(failure))
-            return
-        self._state = WorkerState.SPARE
-        name = session.spec.name
-        failure = session.failure or Failure(Code.LOAD_FAILED, f"{name} cannot be loaded: {said}", model=name)
-        detail = "\n".join(part for part in (failure.detail, said, death.last) if part)
-        self._bus.send(LoadFailed(replace(failure, detail=detail), started=True))
+        else:
+            self._bus.send(LoadFailed(_load_failure(session, how, exit_.output), started=True))
 
-    # The end.
+    # The worker's end.
 
     def leave(self, grace: float, reason: str) -> None:
-        """Finish what runs within ``grace`` seconds, then end."""
+        """Let running requests end within ``grace`` seconds, then end this process."""
         name = self._session.spec.name if self._session else "the model"
         self._leave(grace, Failure(Code.UNLOADED, f"{name} was unloaded" + (f": {reason}" if reason else "")))
 
@@ -245,17 +194,17 @@ class WorkerController:
         self._leave(self._settings.grace, Failure(Code.SUPERVISOR_LOST, message))
 
     def _leave(self, grace: float, failure: Failure) -> None:
-        self._state = WorkerState.LEAVING
+        self._enter(WorkerEvent.SHUTDOWN)
         self._requests.close()
-        if self._grace is not None:
-            self._grace.cancel()
-        self._grace = self._loop.call_later(grace, lambda: self._grace_over(failure))
+        if self._grace_timer is not None:
+            self._grace_timer.cancel()
+        self._grace_timer = self._loop.call_later(grace, lambda: self._grace_over(failure))
         self._leave_if_idle()
 
     def _grace_over(self, failure: Failure) -> None:
         if self._session is not None:
             # An engine does not end while it has a stream to write.
-            self._session.client.close()
+            self._session.pool.close()
         self._requests.fail_all(failure)
         self._leave_if_idle()
 
@@ -265,6 +214,11 @@ class WorkerController:
         if self._session is None:
             self._loop.stop()
         else:
-            self._session.stop_waiting()
-            self._session.client.close()
-            self._session.engine.stop()
+            self._session.stop()
+
+
+def _load_failure(session: EngineSession, how: str, output: str) -> Failure:
+    """Return why a load failed: our own reason if we ended the engine, then how it ended, then its last lines."""
+    name = session.spec.name
+    failure = session.failure or Failure(Code.LOAD_FAILED, f"{name} cannot be loaded: {how}", model=name)
+    return replace(failure, detail="\n".join(part for part in (failure.detail, how, output) if part))

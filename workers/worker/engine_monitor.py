@@ -1,60 +1,95 @@
-"""Looks after one engine while it works: asks the watchdog, and does what it says."""
+"""Watches one engine process: ends it when it hangs (``watchdog.py`` decides) or uses more memory than it may.
+
+Invariants: an engine is judged only while it has work; after :meth:`EngineMonitor.stop` or
+:meth:`MemoryMonitor.stop` no signal is sent, so a reused process id is safe.
+"""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from typing import Final
 
 from protocol.runtime.loop import Loop, Timer
 from workers.engine.process import EngineProcess
 from workers.worker.watchdog import Verdict, Watchdog
 
+MEMORY_CHECK_INTERVAL_S: Final = 0.25
+"""A looping template was seen to allocate one gigabyte a second."""
+
 
 class EngineMonitor:
-    """Watches one engine from its first request to its death."""
+    """Watches one engine while it loads, or while it has requests."""
 
     def __init__(
         self,
         loop: Loop,
         engine: EngineProcess,
         silence: float,
-        by_cpu: bool,
+        by_usage: bool,
         busy: Callable[[], bool],
         on_hung: Callable[[], None],
     ) -> None:
-        """Nothing is looked at before :meth:`wake`. ``by_cpu``: processor time counts as progress."""
-        self._loop, self._engine, self._by_cpu = loop, engine, by_cpu
+        """Do nothing before :meth:`wake`. ``by_usage``: processor time and bytes read count as progress."""
+        self._loop, self._engine, self._by_usage = loop, engine, by_usage
         self._busy, self._on_hung = busy, on_hung
         self._watchdog = Watchdog(silence)
         self._timer: Timer | None = None
-        self._over = False
+        self._stopped = False
 
     def progress(self) -> None:
-        """The engine said something."""
+        """Take note of output of the engine."""
         self._watchdog.progress(self._loop.now())
 
     def wake(self) -> None:
-        """The engine was given work."""
-        if self._timer is None:
-            self._look()
+        """Begin to watch: the engine was given work."""
+        if self._timer is None and not self._stopped:
+            self._check()
 
-    def end(self) -> None:
-        """The engine is dead."""
-        self._over = True
+    def stop(self) -> None:
+        """Watch no more: the engine has ended, or its load has."""
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
-        if self._over:
+        if self._stopped:
             return
         busy = self._busy()
-        cpu = self._engine.cpu_seconds() if busy and self._by_cpu else None
-        verdict = self._watchdog.look(self._loop.now(), busy, cpu)
+        usage = self._engine.usage() if busy and self._by_usage else None
+        verdict = self._watchdog.judge(self._loop.now(), busy, usage)
         if verdict is Verdict.ABORT:
             self._on_hung()
             self._engine.signal(signal.SIGABRT)
         elif verdict is Verdict.KILL:
             self._engine.signal(signal.SIGKILL)
         if busy or self._watchdog.fired:
-            self._timer = self._loop.call_later(self._watchdog.period(), self._look)
+            self._timer = self._loop.call_later(self._watchdog.period(), self._check)
+
+
+class MemoryMonitor:
+    """Kills an engine whose processes together use more memory than they may."""
+
+    def __init__(self, loop: Loop, engine: EngineProcess, limit: int, on_exceeded: Callable[[int], None]) -> None:
+        """Check until :meth:`stop`; ``limit`` in bytes, 0 for none.
+
+        ``on_exceeded`` is called with the bytes in use, before the engine is killed.
+        """
+        self._loop, self._engine, self._limit, self._on_exceeded = loop, engine, limit, on_exceeded
+        self._timer: Timer | None = None
+        if limit:
+            self._timer = loop.call_later(MEMORY_CHECK_INTERVAL_S, self._check)
+
+    def stop(self) -> None:
+        """Check no more: the engine has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        used = self._engine.resident_of_tree()
+        if used > self._limit:
+            self._on_exceeded(used)
+            self._engine.signal(signal.SIGKILL)
+            return
+        self._timer = self._loop.call_later(MEMORY_CHECK_INTERVAL_S, self._check)

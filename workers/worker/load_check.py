@@ -1,4 +1,4 @@
-"""What can be told about a model before its engine is started: then a load that must fail evicts nobody."""
+"""Checks a model before its engine is started, so that a load that must fail evicts no other model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from protocol.models.recipes import ModelSpec
 from workers.backends.base import Backend
 
 MEMORY_FACTOR: Final = 1.2
+"""Memory that a model needs, as a multiple of the size of its files."""
 
 
 def available_memory(meminfo: str) -> int:
-    """Return the bytes that new work may use, from the text of /proc/meminfo; 0 if it does not say."""
+    """Return the bytes that new work may use, read from the text of /proc/meminfo; 0 if it is not in there."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
 
@@ -29,11 +30,11 @@ def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, int]:
     try:
         size, context = backend.examine()
     except FileNotFoundError as problem:
-        raise _failed(spec, "its file is missing", problem.filename) from None
+        raise _load_failed(spec, "its file is missing", problem.filename) from None
     except OSError as problem:
-        raise _failed(spec, f"its file cannot be read ({problem.strerror})", problem.filename) from None
+        raise _load_failed(spec, f"its file cannot be read ({problem.strerror})", problem.filename) from None
     except ValueError as problem:
-        raise _failed(spec, str(problem), spec.path) from None
+        raise _load_failed(spec, str(problem), spec.path) from None
     try:
         meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
@@ -41,6 +42,6 @@ def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, int]:
     return ModelChecked(need=int(size * MEMORY_FACTOR), available=available_memory(meminfo)), context
 
 
-def _failed(spec: ModelSpec, why: str, path: object) -> Exception:
-    message = f"{spec.name} cannot be loaded: {why}"
+def _load_failed(spec: ModelSpec, reason: str, path: object) -> Exception:
+    message = f"{spec.name} cannot be loaded: {reason}"
     return Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(path or spec.path)).raised()

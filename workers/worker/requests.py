@@ -1,4 +1,13 @@
-"""The requests of this worker, from Run to Idle: who waits, who runs, who is told what."""
+"""The attempts of this worker, from `Run` to `AttemptEnded`: which wait, run and stop, and who is told.
+
+Invariants:
+
+* An attempt is in ``_attempts`` from its `Run` until its grant ends; then exactly one `AttemptEnded` is sent, or
+  `EngineDied` ends all of them together.
+* No attempt starts before this worker has read its gateway's subscription: before that, events would be lost.
+* Nothing of an attempt is published after its end, or after it was cancelled.
+* An exception of our own code fails the one request that it concerns, with ``internal_error``.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +25,28 @@ from protocol.messages.leases import IssueLease, RevokeLease
 from protocol.messages.work import AttemptEnded, Run
 from protocol.models.sampling import SamplingValue
 from protocol.runtime import logs
-from protocol.runtime.loop import Loop, Timer
+from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
-from workers.backends.base import Backend
-from workers.engine.connection_pool import EngineConnectionPool
+from workers.backends.base import EngineRequest
 from workers.engine.line_attribution import LineAttribution
-from workers.stream.event_outbox import FLUSH_RETRY_S, EventOutbox
 from workers.worker.attempt import Attempt, AttemptPhase
-from workers.worker.bus import WorkerBus
+from workers.worker.bus import END_BATCH_DELAY_S, WorkerBus
 from workers.worker.cancellation import Cancellations
-from workers.worker.engine_monitor import EngineMonitor
+from workers.worker.engine_session import EngineSession
+from workers.worker.event_publisher import EventPublisher
 from workers.worker.lease_manager import WorkerLeaseManager
 from workers.worker.subscriptions import Subscriptions
 
 DEATH_NOTICE_DELAY_S: Final = 1.0
-"""A broken connection is most often a dying engine: its death, a moment later, says more."""
+"""A broken connection is most often a dying engine: the report of its exit, a moment later, says more."""
 KEEPALIVE_INTERVAL_S: Final = 1.0
 LEASED_END_DELAY_S: Final = 0.01
-"""How long the supervisor may wait for the end of what ran under a lease."""
+"""How long the end of an attempt under a lease may wait to be sent with others."""
 
 
 class WorkerRequests:
-    """The owner of all attempts."""
+    """All attempts of this worker. It is their :class:`~workers.worker.attempt.AttemptOwner`."""
 
     def __init__(
         self, loop: Loop, bus: WorkerBus, context: ProcessContext, settings: Settings, on_empty: Callable[[], None]
@@ -48,22 +56,17 @@ class WorkerRequests:
         self._on_empty = on_empty
         self._log = logs.get_logger()
         self._subscriptions = Subscriptions()
-        self._outbox = EventOutbox(bus.publish)
+        self._publisher = EventPublisher(loop, bus, self._overflowed)
+        self._outbox = self._publisher.outbox
         self._attempts: dict[RequestKey, Attempt] = {}
         self.line_attribution = LineAttribution(self._attempts, loop.now)
         self._leases = WorkerLeaseManager(loop, bus, self._subscriptions, self._attempts)
-        self._backend: Backend | None = None
-        self._client: EngineConnectionPool | None = None
+        self._session: EngineSession | None = None
         self._cancellations: Cancellations | None = None
-        self._monitor: EngineMonitor | None = None
         self._accepts = False
         self._sampling: Mapping[str, SamplingValue] = {}
-        self._flush_timer: Timer | None = None
-        self._half = 0.0
-        """Half of the engine's slots."""
         self._logs_outcomes = settings.log_level in ("debug", "trace")
-        bus.on_subscription = self._subscription
-        loop.after_each_iteration(self._turn_end)
+        bus.on_subscription = self._subscription_changed
 
     def __len__(self) -> int:
         """Return how many have not ended."""
@@ -73,22 +76,23 @@ class WorkerRequests:
         """Return whether the engine has work."""
         return any(attempt.phase is not AttemptPhase.WAITING for attempt in self._attempts.values())
 
-    def open(self, backend: Backend, client: EngineConnectionPool, monitor: EngineMonitor, log: logs.Logger) -> None:
-        """An engine is ready: take requests."""
-        self._backend, self._client, self._monitor, self._log = backend, client, monitor, log
-        backend.sampling = self._sampling
-        self._cancellations = Cancellations(self._loop, self._bus, backend, client, self._attempts, self._idle)
-        self._half = backend.slots / 2
+    # What the controller decides.
+
+    def open(self, session: EngineSession, log: logs.Logger) -> None:
+        """Take requests: an engine is ready."""
+        self._session, self._log = session, log
+        session.backend.sampling = self._sampling
+        self._cancellations = Cancellations(self._loop, self._bus, session, self._attempts, self._end)
         self._accepts = True
 
-    def sample(self, defaults: Mapping[str, SamplingValue]) -> None:
-        """Use these sampling defaults for the generations that are still to begin."""
+    def set_sampling(self, defaults: Mapping[str, SamplingValue]) -> None:
+        """Use these sampling defaults for the generations that begin from now on."""
         self._sampling = defaults
-        if self._backend is not None:
-            self._backend.sampling = defaults
+        if self._session is not None:
+            self._session.backend.sampling = defaults
 
     def close(self) -> None:
-        """Take no more requests; those under way go on."""
+        """Take no more requests; those that run go on."""
         self._accepts = False
         self._leases.end_all()
 
@@ -97,71 +101,70 @@ class WorkerRequests:
         self._accepts = False
         self._leases.clear()
         if self._cancellations is not None:
-            self._cancellations.end()
+            self._cancellations.engine_died()
         for attempt in list(self._attempts.values()):
-            del self._attempts[attempt.key]
-            attempt.exchange = None
-            if attempt.phase is AttemptPhase.WAITING:
+            phase = attempt.phase
+            self._remove(attempt)
+            if phase is AttemptPhase.WAITING:
                 self._subscriptions.forget(attempt.key)
                 self._bus.send(AttemptEnded(*attempt.key, code=Code.RETURNED))
-            elif attempt.phase is AttemptPhase.RUNNING:
-                its = msgspec.structs.replace(failure, tokens_sent=attempt.tokens_sent)
+            elif phase is AttemptPhase.RUNNING:
                 self._log.warning(
                     "request lost", request_id=attempt.run.label, code=failure.code, tokens=attempt.tokens
                 )
-                self._outbox.failed(attempt.key, its)
-        self._flush()
+                self._outbox.failed(attempt.key, msgspec.structs.replace(failure, tokens_sent=attempt.tokens_sent))
+        self._publisher.flush()
 
-    # What the supervisor and the gateways say.
+    # What the supervisor and the gateways send.
 
     def run(self, run: Run, body: bytes) -> None:
-        """Start a request once its gateway hears us; give it back if that does not come true."""
+        """Start a request once its gateway has subscribed; return it if the gateway does not."""
         key = RequestKey(run.gateway, run.number, run.attempt)
         if key in self._attempts:
             return
-        if run.lease and not (
-            self._accepts and self._subscriptions.is_subscribed(run.gateway) and self._leases.take(run)
-        ):
+        subscribed = self._subscriptions.is_subscribed(run.gateway)
+        if run.lease and not (self._accepts and subscribed and self._leases.use(run)):
             self._outbox.opened(key)
             self._outbox.failed(key, Failure(Code.RETURNED, "the lease is over", model=run.model))
             return
-        if self._backend is None:
+        if self._session is None:
             return
-        attempt = Attempt(run, body, self._backend.program, self._backend.alias, self, self._loop.now)
+        backend = self._session.backend
+        attempt = Attempt(run, body, backend.program, backend.alias, self, self._loop.now)
         self._attempts[key] = attempt
-        if self._subscriptions.is_subscribed(run.gateway):
+        if subscribed:
             self._start(attempt)
         elif not self._accepts:
-            # It crossed with the engine's death, and the supervisor counts on us to tell the gateway.
+            # It was sent before the engine's death was known; the supervisor returns it to its gateway itself.
             self._subscriptions.wait(key, math.inf)
         else:
             self._subscriptions.wait(key, self._loop.now())
-            self._loop.call_later(self._settings.subscribe_timeout, self._give_back)
+            self._loop.call_later(self._settings.subscribe_timeout, self._return_overdue)
 
-    def lend(self, message: IssueLease) -> None:
+    def issue_lease(self, message: IssueLease) -> None:
         """Let a gateway send requests itself."""
-        self._leases.lend(message, open_for=self._accepts)
+        self._leases.issue(message, accepts=self._accepts)
 
-    def recall(self, message: RevokeLease) -> None:
+    def revoke_lease(self, message: RevokeLease) -> None:
         """Let it do so no longer."""
         self._leases.end(message.gateway, message.lease)
 
     def cancel(self, key: RequestKey, code: str) -> None:
-        """Nobody wants it any more. Unknown ones are ignored."""
+        """Stop an attempt whose result is not wanted any more. Unknown ones are ignored."""
         attempt = self._attempts.get(key)
         if attempt is None or attempt.phase is AttemptPhase.STOPPING:
             return
-        # Nobody else is left to tell of what a dead gateway had.
-        say = self._log.warning if code == Code.GATEWAY_GONE else self._log.debug
-        say("request stopped", request_id=attempt.run.label, code=code, tokens=attempt.tokens)
+        # A dead gateway logs nothing about its requests, so this process does.
+        log = self._log.warning if code == Code.GATEWAY_GONE else self._log.debug
+        log("request stopped", request_id=attempt.run.label, code=code, tokens=attempt.tokens)
         self._outbox.dropped(key)
         if attempt.phase is AttemptPhase.WAITING:
             self._subscriptions.forget(key)
-            self._idle(attempt, code)
+            self._end(attempt, code)
         else:
             self._stop(attempt, code)
 
-    def _subscription(self, joined: bool, topic: bytes) -> None:
+    def _subscription_changed(self, joined: bool, topic: bytes) -> None:
         if joined:
             for key in self._subscriptions.joined(topic):
                 self._start(self._attempts[key])
@@ -173,128 +176,146 @@ class WorkerRequests:
         self._outbox.gateway_left(gateway)
         self._leases.gateway_left(gateway)
 
-    def _give_back(self) -> None:
-        # A hair less patience: the timer that is due must find its own request.
+    def _return_overdue(self) -> None:
+        # A millisecond less than the timer's time, so that the timer finds the request that it was set for.
         for key in self._subscriptions.overdue(self._loop.now(), self._settings.subscribe_timeout - 0.001):
-            self._idle(self._attempts[key], Code.RETURNED)
+            self._end(self._attempts[key], Code.RETURNED)
+
+    # One attempt's way.
 
     def _start(self, attempt: Attempt) -> None:
         self._outbox.opened(attempt.key)
-        if not self._accepts or self._backend is None or self._client is None or self._monitor is None:
+        session = self._session
+        if not self._accepts or session is None:
             failure = Failure(Code.RETURNED, "the worker takes no requests now", model=attempt.run.model)
             self.failed(attempt, failure, stopped=True)
             return
         try:
-            body = attempt.body
-            if attempt.run.spool:
-                body = (endpoints.spool(self._context.runtime) / Path(attempt.run.spool).name).read_bytes()
-            request = self._backend.request(attempt.run.endpoint, attempt.run.query, body, attempt.run.stream)
+            request = self._engine_request(attempt, session)
+            attempt.start(request)
+            attempt.exchange = session.pool.send(request, attempt)
+            session.monitor.wake()
         except LemonbusError as problem:
             self.failed(attempt, problem.failure, stopped=True)
-            return
-        except OSError as problem:
-            failure = Failure(Code.INTERNAL, "the request's body is not there any more", detail=str(problem))
-            self.failed(attempt, failure, stopped=True)
-            return
-        if request.streamed and not attempt.run.stream and self._backend.descriptor.silence_by_cpu:
-            # Its progress shows by the engine's CPU time: nobody has to be woken for each token.
+        except Exception as error:  # noqa: BLE001 - a programming error ends one request, not the worker
+            self.crashed(attempt, error)
+
+    def _engine_request(self, attempt: Attempt, session: EngineSession) -> EngineRequest:
+        """Translate a request for the engine; raises the failure of one that cannot be sent."""
+        run, body, backend = attempt.run, attempt.body, session.backend
+        if run.spool:
+            try:
+                body = (endpoints.spool(self._context.runtime) / Path(run.spool).name).read_bytes()
+            except OSError as problem:
+                message = "the file with the request's body is missing"
+                raise Failure(Code.INTERNAL, message, detail=str(problem)).raised() from problem
+        request = backend.request(run.endpoint, run.query, body, run.stream)
+        if request.streamed and not run.stream and backend.descriptor.silence_by_cpu:
+            # The engine's processor time shows its progress: this process need not wake for each token.
             request = request._replace(patient=True)
-        attempt.started(request)
-        attempt.exchange = self._client.send(request, attempt)
-        self._monitor.wake()
+        return request
 
     def _stop(self, attempt: Attempt, code: str) -> None:
         if self._cancellations is not None:
             self._cancellations.stop(attempt, code)
+        else:
+            self._end(attempt, code)
 
-    def _idle(self, attempt: Attempt, code: str) -> None:
-        self._removed(attempt)
+    def _end(self, attempt: Attempt, code: str) -> None:
+        """End an attempt without an outcome."""
+        self._remove(attempt)
         self._bus.send(AttemptEnded(*attempt.key, code=code, lease=attempt.run.lease))
         if not self._attempts:
             self._on_empty()
 
-    def _removed(self, attempt: Attempt) -> None:
+    def _remove(self, attempt: Attempt) -> None:
+        attempt.enter(AttemptPhase.ENDED)
         del self._attempts[attempt.key]
         self.line_attribution.ended(attempt.run.label)
-        attempt.exchange = None  # it knows the attempt, and would keep it with its request
+        attempt.exchange = None  # it refers to the attempt, and would keep it and its request in memory
         if attempt.run.lease:
-            self._leases.give(attempt.run)
+            self._leases.release(attempt.run)
 
-    # What attempts say.
+    def _overflowed(self, key: RequestKey) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is not None and attempt.phase is AttemptPhase.RUNNING:
+            self._stop(attempt, Code.CLIENT_TOO_SLOW)
+
+    # What attempts report; see :class:`~workers.worker.attempt.AttemptOwner`.
 
     def advanced(self, attempt: Attempt, data: bytes, tokens: int) -> None:
-        """See :class:`~workers.worker.attempt.AttemptOwner`."""
-        if self._monitor is not None:
-            self._monitor.progress()
+        """Hand output on, or a sign of life."""
+        if self._session is not None:
+            self._session.monitor.progress()
         if attempt.phase is AttemptPhase.STOPPING:
             if self._cancellations is not None:
                 self._cancellations.advanced(attempt)
         elif data:
             self._outbox.delta(attempt.key, data, tokens)
-        elif attempt.silent_for(KEEPALIVE_INTERVAL_S):
+        elif attempt.keepalive_due(KEEPALIVE_INTERVAL_S):
             self._outbox.alive(attempt.key)
 
-    def completed(self, attempt: Attempt, answer: bytes) -> None:
-        """See :class:`~workers.worker.attempt.AttemptOwner`."""
-        outcome = attempt.outcome(self._backend.spec.name if self._backend else "")
-        if answer:
-            self._outbox.delta(attempt.key, answer, attempt.tokens)
+    def completed(self, attempt: Attempt, body: bytes) -> None:
+        """End a generation that is complete."""
+        outcome = attempt.outcome(self._session.spec.name if self._session else "")
+        if body:
+            self._outbox.delta(attempt.key, body, attempt.tokens)
         self._outbox.done(attempt.key, outcome)
         if self._logs_outcomes:
             self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
-        self._removed(attempt)
-        lease = attempt.run.lease
-        end = AttemptEnded(*attempt.key, outcome=outcome, lease=lease)
-        # Nobody waits for what is lent, nor while most slots are free and none are.
-        if self._attempts and lease and self._leases.holds(attempt.run):
-            self._bus.send_soon(end, LEASED_END_DELAY_S)
-        elif 0 < len(self._attempts) < self._half and not self._leases:
-            self._bus.send_soon(end)
+        self._remove(attempt)
+        delay = self._end_delay(attempt)
+        end = AttemptEnded(*attempt.key, outcome=outcome, lease=attempt.run.lease)
+        if delay:
+            self._bus.send_soon(end, delay)
         else:
             self._bus.send(end)
         if not self._attempts:
             self._on_empty()
 
+    def _end_delay(self, attempt: Attempt) -> float:
+        """Return how long the end of an attempt may wait for others: not at all where a request may wait for its slot."""
+        if not self._attempts or self._session is None:
+            return 0.0
+        if attempt.run.lease and self._leases.stands(attempt.run):
+            return LEASED_END_DELAY_S
+        if len(self._attempts) < self._session.backend.slots / 2 and not self._leases:
+            return END_BATCH_DELAY_S
+        return 0.0
+
     def failed(self, attempt: Attempt, failure: Failure, stopped: bool) -> None:
-        """See :class:`~workers.worker.attempt.AttemptOwner`."""
-        # What the caller did wrong is told once, by the gateway.
-        say = self._log.warning if failure.http_status >= 500 else self._log.debug
-        say("request failed", request_id=attempt.run.label, code=failure.code, reason=failure.loggable_message)
+        """End an attempt with a failure."""
+        # The gateway logs a caller's mistake.
+        log = self._log.warning if failure.http_status >= 500 else self._log.debug
+        log("request failed", request_id=attempt.run.label, code=failure.code, reason=failure.loggable_message)
         self._outbox.failed(attempt.key, failure)
         if stopped:
-            self._idle(attempt, failure.code)
+            self._end(attempt, failure.code)
         else:
             self._stop(attempt, failure.code)
 
     def broken(self, attempt: Attempt, failure: Failure) -> None:
-        """See :class:`~workers.worker.attempt.AttemptOwner`."""
+        """Fail an attempt whose connection broke, unless the engine turns out to have died."""
 
-        def judge() -> None:
+        def fail_if_running() -> None:
             if self._attempts.get(attempt.key) is attempt and attempt.phase is AttemptPhase.RUNNING:
                 self.failed(attempt, failure, stopped=False)
 
-        self._loop.call_later(DEATH_NOTICE_DELAY_S, judge)
+        self._loop.call_later(DEATH_NOTICE_DELAY_S, fail_if_running)
+
+    def crashed(self, attempt: Attempt, error: BaseException) -> None:
+        """Fail an attempt for which our own code raised; log the traceback."""
+        self._loop.errors += 1
+        self._log.error("a request raised an exception", request_id=attempt.run.label, exc_info=error)
+        if self._attempts.get(attempt.key) is not attempt:
+            return
+        if attempt.phase is AttemptPhase.STOPPING:
+            self.discarded(attempt)
+            return
+        failure = Failure(Code.INTERNAL, "an internal error; the server's log has the details", model=attempt.run.model)
+        self.failed(attempt, failure, stopped=attempt.phase is AttemptPhase.WAITING)
 
     def discarded(self, attempt: Attempt) -> None:
-        """See :class:`~workers.worker.attempt.AttemptOwner`."""
+        """Free the slot of a stopping attempt once the engine has stopped."""
         if self._cancellations is not None:
-            self._cancellations.over(attempt)
-
-    # What leaves.
-
-    def _turn_end(self) -> None:
-        while self._outbox.overflowed:
-            attempt = self._attempts.get(self._outbox.overflowed.pop())
-            if attempt is not None and attempt.phase is AttemptPhase.RUNNING:
-                self._stop(attempt, Code.CLIENT_TOO_SLOW)
-        self._flush()
-
-    def _flush(self) -> None:
-        self._outbox.flush()
-        if self._outbox.stalled and self._flush_timer is None:
-            self._flush_timer = self._loop.call_later(FLUSH_RETRY_S, self._flush_again)
-
-    def _flush_again(self) -> None:
-        self._flush_timer = None
-        self._outbox.stalled.clear()
-        self._flush()
+            self._cancellations.response_ended(attempt)

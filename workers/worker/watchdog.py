@@ -1,7 +1,10 @@
-"""Whether an engine is alive: progress by an event, by prefill, or by processor time. Pure.
+"""Whether an engine that has work makes progress: by output, processor time or bytes read. Pure.
 
-A generation or prefill that makes progress is never touched, however long it takes.  An engine that is busy and
-silent is asked to abort (a core tells why), and a second later it is killed.
+Invariants:
+
+* An engine that makes progress is never touched, however long a load, a prompt or a generation takes.
+* An engine without work is never judged.
+* A verdict is final: after ABORT (a core dump tells why it hung) only KILL follows, a second later.
 """
 
 from __future__ import annotations
@@ -9,13 +12,17 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from workers.engine.process_usage import ProcessUsage
+
 KILL_AFTER_S: Final = 1.0
 MIN_CPU_PROGRESS_S: Final = 0.05
-"""Processor time that counts as work: a stopped process uses none, a sleeping one next to none."""
+"""Processor time that counts as progress: a stopped process uses none, a sleeping one next to none."""
+MIN_READ_PROGRESS_BYTES: Final = 65_536
+"""Bytes read that count as progress: an engine that loads a model from a slow disk uses little processor time."""
 
 
 class Verdict(enum.Enum):
-    """What to do about the engine."""
+    """What to do with the engine."""
 
     FINE = enum.auto()
     ABORT = enum.auto()
@@ -23,44 +30,53 @@ class Verdict(enum.Enum):
 
 
 class Watchdog:
-    """Watches one engine."""
+    """Judges one engine."""
 
     def __init__(self, silence: float) -> None:
-        """Bark after ``silence`` seconds without progress."""
+        """Give up on an engine after ``silence`` seconds without progress."""
         self._silence = silence
-        self._since: float | None = None
-        self._cpu = 0.0
-        self._aborted: float | None = None
+        self._progress_at: float | None = None
+        """When progress was seen last; None while it has no work."""
+        self._usage = ProcessUsage()
+        self._aborted_at: float | None = None
 
     def progress(self, now: float) -> None:
-        """The engine said something."""
-        if self._since is not None:
-            self._since = now
+        """Take note of output."""
+        if self._progress_at is not None:
+            self._progress_at = now
 
-    def look(self, now: float, busy: bool, cpu: float | None) -> Verdict:
-        """Judge; ``cpu`` is the processor time of the engine's threads so far, None where it means nothing.
+    def judge(self, now: float, busy: bool, usage: ProcessUsage | None) -> Verdict:
+        """Judge; ``usage`` is what the engine has used so far, None where that means nothing.
 
-        It falls when a thread ends, which is a sign of life, too.
+        A counter that falls is a sign of life, too: a thread of the engine has ended.
         """
-        if self._aborted is not None:
-            return Verdict.KILL if now - self._aborted >= KILL_AFTER_S else Verdict.FINE
+        if self._aborted_at is not None:
+            return Verdict.KILL if now - self._aborted_at >= KILL_AFTER_S else Verdict.FINE
         if not busy:
-            self._since = None
+            self._progress_at = None
             return Verdict.FINE
-        if self._since is None:
-            self._since, self._cpu = now, cpu or 0.0
-        elif cpu is not None and abs(cpu - self._cpu) >= MIN_CPU_PROGRESS_S:
-            self._since, self._cpu = now, cpu
-        if now - self._since < self._silence:
+        if self._progress_at is None:
+            self._progress_at, self._usage = now, usage or ProcessUsage()
+        elif usage is not None and is_progress(self._usage, usage):
+            self._progress_at, self._usage = now, usage
+        if now - self._progress_at < self._silence:
             return Verdict.FINE
-        self._aborted = now
+        self._aborted_at = now
         return Verdict.ABORT
 
     @property
     def fired(self) -> bool:
         """Whether the engine was judged to hang."""
-        return self._aborted is not None
+        return self._aborted_at is not None
 
     def period(self) -> float:
-        """Return how often to look."""
+        """Return how often to judge, in seconds."""
         return max(0.05, min(1.0, self._silence / 8))
+
+
+def is_progress(before: ProcessUsage, after: ProcessUsage) -> bool:
+    """Return whether an engine has worked between two readings."""
+    return (
+        abs(after.cpu_seconds - before.cpu_seconds) >= MIN_CPU_PROGRESS_S
+        or abs(after.bytes_read - before.bytes_read) >= MIN_READ_PROGRESS_BYTES
+    )

@@ -1,0 +1,23 @@
+"""Takes 64 MiB more memory every 50 ms once it is asked for an answer after the warm-up."""
+
+import asyncio
+import os
+import sys
+from asyncio import StreamWriter
+
+from tests.fake_engines.llama_server import Body, FakeLlamaServer
+
+
+class AllocatesMemory(FakeLlamaServer):
+    """See the file's first line."""
+
+    async def generate(self, writer: StreamWriter, path: str, body: Body) -> None:
+        held: list[bytes] = []
+        while self.answered and len(held) < 32:
+            held.append(os.urandom(1024) * 65_536)
+            await asyncio.sleep(0.05)
+        await super().generate(writer, path, body)
+
+
+if __name__ == "__main__":
+    AllocatesMemory(sys.argv).main()

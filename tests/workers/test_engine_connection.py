@@ -1,0 +1,132 @@
+"""One connection to an engine: how each kind of response ends, with real sockets."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from protocol.runtime.loop import Loop
+from workers.backends.base import EngineRequest
+from workers.engine.connection_pool import EngineConnectionPool
+
+DEADLINE = 5.0
+REQUEST = EngineRequest("POST", "/v1/rerank", b"{}")
+WITH_LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+UNTIL_CLOSE = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\nhello"
+
+
+class RecordingHandler:
+    """Records what a response came to."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.body = b""
+        self.ends: list[str] = []
+
+    def began(self, status: int) -> None:
+        assert status == 200
+
+    def data(self, piece: bytes) -> None:
+        if self.error is not None:
+            raise self.error
+        self.body += piece
+
+    def ended(self, until_close: bool = False) -> None:
+        self.ends.append("ended until close" if until_close else "ended")
+
+    def broke(self, reason: str) -> None:
+        assert reason
+        self.ends.append("broke")
+
+    def malformed(self, reason: str) -> None:
+        assert reason
+        self.ends.append("malformed")
+
+    def crashed(self, error: BaseException) -> None:
+        assert error is self.error
+        self.ends.append("crashed")
+
+
+class FakeEngine:
+    """A listening socket, and a pool of connections to it."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.pool = EngineConnectionPool(self.loop, self.listener.getsockname()[1], 2)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        end = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < end
+            self.loop.run_once(0.01)
+
+    def accept(self) -> socket.socket:
+        connection, _ = self.listener.accept()
+        connection.settimeout(DEADLINE)
+        assert connection.recv(65536)
+        return connection
+
+    def answer(self, response: bytes, handler: RecordingHandler) -> None:
+        """Send a request, answer it with these bytes, close the connection, and wait for the end of the response."""
+        self.pool.send(REQUEST, handler)
+        with self.accept() as connection:
+            connection.sendall(response)
+        self.until(lambda: handler.ends)
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    engine = FakeEngine()
+    yield engine
+    engine.pool.close()
+    engine.listener.close()
+    engine.loop.close()
+
+
+@pytest.mark.parametrize(
+    ("response", "body", "end"),
+    [
+        (WITH_LENGTH, b"hello", "ended"),
+        (CHUNKED, b"hello", "ended"),
+        (UNTIL_CLOSE, b"hello", "ended until close"),
+        (UNTIL_CLOSE.replace(b"1.0", b"1.1"), b"hello", "ended until close"),
+        (WITH_LENGTH[:-1], b"hell", "broke"),
+        (CHUNKED[:-5], b"hello", "broke"),
+        (UNTIL_CLOSE[:30], b"", "broke"),
+        (b"", b"", "broke"),
+        (b"\x00\xff no HTTP \r\n\r\n", b"", "malformed"),
+        (CHUNKED.replace(b"5\r", b"z\r"), b"", "malformed"),
+    ],
+)
+def test_ends(engine: FakeEngine, response: bytes, body: bytes, end: str) -> None:
+    handler = RecordingHandler()
+    engine.answer(response, handler)
+    assert (handler.body, handler.ends) == (body, [end])
+
+
+def test_an_error_of_our_own_is_not_taken_for_bad_http(engine: FakeEngine) -> None:
+    handler = RecordingHandler(RuntimeError("a bug"))
+    engine.answer(WITH_LENGTH, handler)
+    assert handler.ends == ["crashed"]
+    assert engine.loop.errors == 0
+
+
+def test_a_request_on_a_kept_connection_that_closes_is_sent_again(engine: FakeEngine) -> None:
+    first, second = RecordingHandler(), RecordingHandler()
+    engine.pool.send(REQUEST, first)
+    kept = engine.accept()
+    kept.sendall(WITH_LENGTH)
+    engine.until(lambda: first.ends)
+    kept.close()
+    engine.pool.send(REQUEST, second)
+    engine.until(lambda: select.select([engine.listener], [], [], 0)[0])
+    with engine.accept() as connection:
+        connection.sendall(WITH_LENGTH)
+        engine.until(lambda: second.ends)
+    assert second.ends == ["ended"]

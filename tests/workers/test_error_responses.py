@@ -1,0 +1,53 @@
+"""What an engine's error responses mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.failures import Code
+from workers.engine.error_responses import failure_of_response
+
+SHORTEN = "shorten it, or load the model with a larger ctx_size"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "http", "message"),
+    [
+        (400, '{"error":{"code":400,"message":"request (40 tokens) exceeds the available context size (32 tokens), try increasing it","type":"exceed_context_size_error"}}', Code.CONTEXT_EXCEEDED, 400, f"the input has 40 tokens, more than the model's context of 32: {SHORTEN}"),
+        (500, '{"error":{"code":500,"message":"input (20 tokens) is too large to process. increase the physical batch size (current batch size: 8)"}}', Code.CONTEXT_EXCEEDED, 400, f"the input has 20 tokens, more than the model's context of 8: {SHORTEN}"),
+        (500, '{"error":{"code":500,"message":"Cannot use both json_schema and grammar","type":"server_error"}}', Code.INVALID_REQUEST, 400, "Cannot use both json_schema and grammar"),
+        (400, '{"error":{"code":400,"message":"Field \'n_probs\': [json.exception.type_error.302] type must be number, but is string"}}', Code.INVALID_REQUEST, 400, "`n_probs`: type must be number, but is string"),
+        (400, '{"error":{"code":400,"message":"[json.exception.out_of_range.406] number overflow parsing \'' + "1" * 900 + '\'"}}', Code.INVALID_REQUEST, 400, ("number overflow parsing '" + "1" * 900)[:500] + "…"),
+        (400, '{"error":{"code":400,"message":"Failed to initialize samplers: failed to parse grammar"}}', Code.INVALID_REQUEST, 400, "failed to parse grammar"),
+        (500, '{"error":{"code":500,"message":"input is too large to process. more","type":"server_error"}}', Code.CONTEXT_EXCEEDED, 400, None),
+        (400, '{"error":{"code":400,"message":"bad n","type":"invalid_request_error"}}', Code.INVALID_REQUEST, 400, "bad n"),
+        (501, '{"error":{"code":501,"message":"no","type":"not_supported_error"}}', Code.UNSUPPORTED, 501, "no"),
+        (500, '{"error":{"code":500,"message":"oh","type":"server_error"}}', Code.BACKEND_ERROR, 500, "llama-server: oh"),
+        (500, "<html>", Code.BACKEND_ERROR, 500, None),
+        (500, '{"error":{"code":500,"message":"Failed to parse tools: Missing tool type: {}; tools = [\\n {}\\n]"}}', Code.INVALID_REQUEST, 400, "Failed to parse tools: Missing tool type: {}"),
+        (500, '{"error":{"code":500,"message":"Failed to parse messages: Missing tool call type: 5"}}', Code.INVALID_REQUEST, 400, None),
+        (500, '{"error":{"code":500,"message":"Unknown reasoning format: zz","type":"server_error"}}', Code.INVALID_REQUEST, 400, None),
+        (500, '{"error":{"code":500,"message":"Jinja Exception: roles must alternate","type":"server_error"}}', Code.INVALID_REQUEST, 400, None),
+        (400, '{"error":{"code":400,"message":"cannot open /home/me/models/x.gguf here"}}', Code.INVALID_REQUEST, 400, "cannot open … here"),
+        (400, '{"error":{"code":400,"message":"and/or is fine"}}', Code.INVALID_REQUEST, 400, "and/or is fine"),
+        (500, '{"error":"Failed to load x model!"}', Code.BACKEND_ERROR, 500, "llama-server: Failed to load x model!"),
+        (500, '{"error":"Max length reached"}', Code.CONTEXT_EXCEEDED, 400, None),
+        (400, '{"error":{"code":400,"message":"Max length reached!","type":"model_error"}}', Code.CONTEXT_EXCEEDED, 400, None),
+        (503, '{"error":"NPU is in use and request queue is full (limit: 10)."}', Code.OVERLOADED, 503, None),
+    ],
+)  # fmt: skip
+def test_the_engines_errors(status: int, body: str, code: Code, http: int, message: Any) -> None:
+    failure = failure_of_response(status, body.encode(), "llama-server")
+    assert (failure.code, failure.http_status) == (code, http)
+    assert message is None or failure.message == message
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b'{"error":{"message":"\xff"}}', b'{"error":' + b"[" * 100_000])
+def test_an_error_that_cannot_be_read_is_still_one(body: bytes) -> None:
+    failure = failure_of_response(500, body, "llama-server")
+    assert (failure.code, failure.message) == (
+        Code.BACKEND_ERROR,
+        "llama-server: llama-server answered with status 500",
+    )

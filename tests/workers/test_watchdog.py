@@ -1,0 +1,42 @@
+"""When an engine is judged to hang, by tables of readings."""
+
+from __future__ import annotations
+
+import pytest
+
+from workers.engine.process_usage import ProcessUsage
+from workers.worker.watchdog import MIN_READ_PROGRESS_BYTES, Verdict, Watchdog
+
+F, ABORT, KILL = Verdict.FINE, Verdict.ABORT, Verdict.KILL
+
+# (time, busy, cpu seconds, output came just before, verdict)
+Step = tuple[float, bool, float | None, bool, Verdict]
+HISTORIES: dict[str, list[Step]] = {
+    "an engine without work never hangs": [(0, False, 1, False, F), (100, False, 1, False, F)],
+    "busy and silent": [(0, True, 1, False, F), (9, True, 1, False, F), (10, True, 1, False, ABORT)],
+    "killed a second later": [(0, True, 1, False, F), (10, True, 1, False, ABORT), (10.5, True, 1, False, F), (11, True, 1, False, KILL)],
+    "output is progress": [(0, True, 1, False, F), (9, True, 1, True, F), (18, True, 1, False, F), (19, True, 1, False, ABORT)],
+    "processor time is progress": [(0, True, 1, False, F), (9, True, 2, False, F), (18, True, 2, False, F), (19, True, 2, False, ABORT)],
+    "a counter that falls is progress": [(0, True, 2, False, F), (9, True, 1, False, F), (18, True, 1, False, F), (19, True, 1, False, ABORT)],
+    "very little processor time is none": [(0, True, 1, False, F), (5, True, 1.01, False, F), (10, True, 1.02, False, ABORT)],
+    "usage that means nothing": [(0, True, None, False, F), (10, True, None, False, ABORT)],
+    "silence begins with the work": [(0, False, 1, False, F), (50, True, 1, False, F), (59, True, 1, False, F), (60, True, 1, False, ABORT)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_watchdog(history: list[Step]) -> None:
+    watchdog = Watchdog(10.0)
+    for now, busy, cpu, output, verdict in history:
+        if output:
+            watchdog.progress(now)
+        assert watchdog.judge(now, busy, None if cpu is None else ProcessUsage(cpu)) is verdict
+
+
+def test_bytes_read_are_progress() -> None:
+    watchdog = Watchdog(10.0)
+    for seconds in range(0, 100, 9):
+        assert watchdog.judge(seconds, True, ProcessUsage(1.0, seconds * MIN_READ_PROGRESS_BYTES)) is F
+    assert watchdog.judge(108, True, ProcessUsage(1.0, 99 * MIN_READ_PROGRESS_BYTES + 1)) is F
+    few = 99 * MIN_READ_PROGRESS_BYTES + MIN_READ_PROGRESS_BYTES // 2
+    assert watchdog.judge(117, True, ProcessUsage(1.0, few)) is ABORT

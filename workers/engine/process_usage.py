@@ -1,0 +1,84 @@
+"""What a process tree has used so far: processor time, bytes read, memory. Read from /proc.
+
+The files are read by hand: this runs several times a second in every worker, and a worker must stay small.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+class ProcessUsage(NamedTuple):
+    """What a process and its descendants have used. Counters fall when one of them ends."""
+
+    cpu_seconds: float = 0.0
+    """Processor time that they had or waited for: on an overloaded machine, waiting is no sign of a hang."""
+    bytes_read: int = 0
+    """Bytes read by system calls, and bytes fetched from a disk for mapped files."""
+
+
+def usage_of_tree(pid: int) -> ProcessUsage:
+    """Return what a process tree has used; zeros for what has ended meanwhile."""
+    cpu, read = 0.0, 0
+    for each in _tree(pid):
+        cpu += _cpu_seconds(each)
+        read += _bytes_read(each)
+    return ProcessUsage(cpu, read)
+
+
+def resident_of_tree(pid: int) -> int:
+    """Return the resident bytes of a process tree, mapped files included; 0 if it has ended."""
+    return sum(resident(each) for each in _tree(pid))
+
+
+def resident(pid: int) -> int:
+    """Return the resident bytes of one process, 0 if it has ended."""
+    try:
+        return int(_read(f"/proc/{pid}/statm").split()[1]) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _tree(pid: int) -> list[int]:
+    pids = [pid]
+    for each in pids:
+        pids += _children(each)
+    return pids
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
+    except (OSError, ValueError):
+        return []
+
+
+def _cpu_seconds(pid: int) -> float:
+    total = 0
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            ran, waited, _ = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
+            total += int(ran) + int(waited)
+    except (OSError, ValueError):
+        pass  # a thread, or the whole process, ended meanwhile
+    return total / 1e9
+
+
+def _bytes_read(pid: int) -> int:
+    total = 0
+    try:
+        for line in _read(f"/proc/{pid}/io").splitlines():
+            name, _, value = line.partition(b":")
+            if name in (b"rchar", b"read_bytes"):
+                total += int(value)
+    except (OSError, ValueError):
+        pass  # it ended, or this system does not tell
+    return total
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:  # noqa: PTH123 - no pathlib in what runs several times a second
+        return file.read()

@@ -1,0 +1,145 @@
+"""One engine and everything that lives as long as it does: process, connections, readiness, monitors.
+
+Invariants:
+
+* ``failure`` says why the engine is about to end, if this worker ends it; the first reason is kept.
+* The engine is ended by a signal, never by hoping: stopped, hung and oversized engines end as well.
+* After :meth:`EngineSession.close` no timer of the session fires.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop, Timer
+from workers.backends.base import Backend, EngineFacts
+from workers.engine.connection_pool import EngineConnectionPool
+from workers.engine.process import EngineExit, EngineProcess
+from workers.engine.readiness import ReadinessProbe
+from workers.worker.engine_monitor import EngineMonitor, MemoryMonitor
+
+_GIB: Final = 1024**3
+
+
+class SessionOwner(Protocol):
+    """Is told how the engine fares."""
+
+    def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
+        """The engine answers requests."""
+
+    def engine_exited(self, session: EngineSession, exit_: EngineExit) -> None:
+        """The engine's process has ended. Called once, also if it was never ready."""
+
+
+class EngineSession:
+    """One engine, from its start to its end."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        settings: Settings,
+        backend: Backend,
+        log: logs.Logger,
+        owner: SessionOwner,
+        busy: Callable[[], bool],
+        label: Callable[[], str | None],
+    ) -> None:
+        """Start the engine; raises OSError if it cannot be started.
+
+        ``busy``: whether the engine has requests; ``label``: which request its output belongs to.
+        """
+        self.spec, self.backend, self._owner, self._log = backend.spec, backend, owner, log
+        self._started_at = time.monotonic()
+        self.failure: Failure | None = None
+        self.engine = EngineProcess(loop, backend, log, label, self._exited)
+        self.pool = EngineConnectionPool(loop, self.engine.port, backend.slots + 1, backend.key)
+        by_usage = backend.descriptor.silence_by_cpu
+        self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung)
+        self._memory_monitor = MemoryMonitor(loop, self.engine, settings.memory_limit, self._memory_exceeded)
+        self._loading = True
+        self._load_monitor = EngineMonitor(
+            loop, self.engine, backend.silence, by_usage=True, busy=lambda: self._loading, on_hung=self._load_hung
+        )
+        self._load_monitor.wake()
+        self._readiness = ReadinessProbe(loop, self.pool, backend, self._ready, self._load_failed)
+        late = f"it was not ready within {settings.load_timeout:g} s"
+        self._load_timer: Timer = loop.call_later(settings.load_timeout, lambda: self._load_failed(late))
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the engine was started."""
+        return time.monotonic() - self._started_at
+
+    def end_unusable(self, reason: str) -> None:
+        """End an engine whose slots cannot be freed any more."""
+        message = f"{self.backend.program} does not tell whether it is idle, and was ended"
+        self._end(Failure(Code.BACKEND_DIED, message, model=self.spec.name, detail=reason))
+
+    def stop(self) -> None:
+        """End the engine because it is not needed any more."""
+        self._stop_loading()
+        self.pool.close()
+        self.engine.stop()
+
+    def close(self) -> None:
+        """Release everything after the engine's exit; complete responses that it had sent are still read."""
+        self._stop_loading()
+        self.monitor.stop()
+        self._memory_monitor.stop()
+        self.pool.drain()
+        self.pool.close()
+
+    def _stop_loading(self) -> None:
+        self._loading = False
+        self._load_timer.cancel()
+        self._load_monitor.stop()
+        self._readiness.cancel()
+
+    def _end(self, failure: Failure) -> None:
+        self._note(failure)
+        self.engine.stop()
+
+    def _note(self, failure: Failure) -> None:
+        self.failure = self.failure or failure
+
+    def _ready(self, facts: EngineFacts) -> None:
+        self._stop_loading()
+        self._log.debug("engine ready", engine_pid=self.engine.pid, seconds=round(self.seconds, 3))
+        self._owner.engine_ready(self, facts)
+
+    def _load_failed(self, reason: str) -> None:
+        self._stop_loading()
+        message = f"{self.spec.name} cannot be loaded: {self.backend.program} did not become ready"
+        self._end(Failure(Code.LOAD_FAILED, message, model=self.spec.name, detail=reason))
+
+    def _exited(self, exit_: EngineExit) -> None:
+        self.close()
+        self._owner.engine_exited(self, exit_)
+
+    # Engines that hang or use too much memory: the monitors send the signals.
+
+    def _load_hung(self) -> None:
+        silence = self.backend.silence
+        message = f"{self.spec.name} cannot be loaded: {self.backend.program} made no progress for {silence:g} s and was ended"
+        self._note(Failure(Code.LOAD_FAILED, message, model=self.spec.name))
+        self._log.error("engine hangs while it loads", engine_pid=self.engine.pid, silence=silence)
+
+    def _hung(self) -> None:
+        silence = self.backend.silence
+        message = f"{self.backend.program} made no progress for {silence:g} s and was ended"
+        self._note(Failure(Code.HUNG, message, model=self.spec.name))
+        self._log.error("engine hangs", engine_pid=self.engine.pid, silence=silence)
+
+    def _memory_exceeded(self, used: int) -> None:
+        limit = self.backend.settings.memory_limit
+        message = (
+            f"{self.backend.program} used {used / _GIB:.2f} GiB of memory, more than memory_limit allows "
+            f"({limit / _GIB:.2f} GiB), and was ended"
+        )
+        self._note(Failure(Code.OUT_OF_MEMORY, message, model=self.spec.name))
+        self._log.error("engine uses too much memory", engine_pid=self.engine.pid, used=used, memory_limit=limit)
