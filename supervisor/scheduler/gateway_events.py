@@ -1,4 +1,4 @@
-"""What gateways want of the scheduler: requests, loads, unloads, and that they are gone."""
+"""Events of gateways: requests, loads and unloads, and that a gateway or a caller is gone. Pure."""
 
 from __future__ import annotations
 
@@ -12,250 +12,224 @@ from protocol.messages.admin import OptionValue
 from protocol.messages.leases import RevokeLease
 from protocol.messages.work import Cancel, SubmitRequest
 from protocol.models.recipes import ModelSpec
-from supervisor.scheduler import spare_workers
+from supervisor.scheduler import answers, model_transitions, spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
-from supervisor.scheduler.leases import LeaseEventHandlers
-from supervisor.scheduler.scheduled_model import (
-    PendingCall,
-    QueuedRequest,
-    ScheduledModel,
-    needs_new_engine,
-    with_model,
-)
-from supervisor.scheduler.state import ModelTarget
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.grants import grant, send_run
+from supervisor.scheduler.leases import lend
+from supervisor.scheduler.model_lifecycle import ModelState
+from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine, with_model
+from supervisor.scheduler.state import ModelTarget, SchedulerState
+from supervisor.scheduler.work_items import PendingCall, QueuedRequest
+
+# ---- requests ----------------------------------------------------------------------------------------------------
 
 
-class GatewayEventHandlers(LeaseEventHandlers):
-    """Events of gateways and downloads."""
+def request_submitted(
+    state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, target: ModelTarget, now: float
+) -> None:
+    """A gateway wants a request run."""
+    model = model_transitions.find_or_add(state, target)
+    failure = _refusal(state, model, request, now)
+    if failure:
+        state.refuse(key, failure)
+        return
+    order = model.returning.pop((key.gateway, key.number), None) or next(state.order)
+    waiting = QueuedRequest(key, request, payload, order, now)
+    if state.settled and _granted_at_once(state, model, waiting, now):
+        return
+    state.settled = False
+    model.enqueue(waiting)
 
-    def asked(self, key: RequestKey, ask: SubmitRequest, payload: bytes, target: ModelTarget, now: float) -> None:
-        """A gateway wants a request run."""
-        model = self.model(target)
-        failure = self._refusal(model, ask, now)
-        if failure:
-            self.refuse(key, failure)
-            return
-        order = model.returning.pop((key.gateway, key.number), None) or next(self.order)
-        waiting = QueuedRequest(key, ask, payload, order, now)
-        if self.settled and self._granted_at_once(model, waiting, now):
-            return
-        self.settled = False
-        model.enqueue(waiting)
-        if model.spec is None:
-            self.fetch(model)
 
-    def _granted_at_once(self, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
-        """Grant, if the model is ready with free slots; for a board where nobody waits."""
-        process = model.process
-        if process is None or process.state is not WorkerState.READY or process.facts is None or waiting.ask.suspect:
-            return False
-        slots = process.facts.slots
-        weight = min(max(1, waiting.ask.weight), slots)
-        if model.busy + weight > slots:
-            return False
-        closely = model.follows_closely(now)
-        self.grant(model, process, waiting, weight, now)
-        if closely and waiting.ask.model and waiting.ask.attempt == 1:
-            self.lend(model, waiting.key, waiting.ask, now)
-        return True
+def _granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
+    """Grant, if the model is ready and has free slots; only for a settled state, in which no request waits."""
+    process, request = model.process, waiting.request
+    if model.state is not ModelState.READY or process is None or process.facts is None or request.suspect:
+        return False
+    slots = process.facts.slots
+    weight = min(max(1, request.weight), slots)
+    if model.busy + weight > slots:
+        return False
+    closely = model.follows_closely(now)
+    grant(state, model, process, waiting, weight, now)
+    if closely and request.model and request.attempt == 1:
+        lend(state, model, waiting.key, request, now)
+    return True
 
-    def _refusal(self, model: ScheduledModel, ask: SubmitRequest, now: float) -> Failure | None:
-        if self.closing:
-            return Failure(Code.DRAINING, "The server is shutting down", retry_after=self.limits.grace)
-        if model.process is None and self.spawn_problem is not None:
-            failure = spare_workers.refusal_without_workers(self, now)
-            if failure is not None:
-                return with_model(model, failure)
-        if model.backoff.pause(now) and not (model.process and model.process.serves):
-            return model.backoff.refusal(model.name, now)
-        if ask.attempt > 1 and not ask.new:
-            return None
-        if len(model.queue) >= self.limits.queue_requests:
-            what = f"{len(model.queue)} requests"
-        elif model.queue and model.queued_bytes + ask.size > self.limits.queue_bytes:
-            what = f"{model.queued_bytes} bytes"
-        else:
-            return None
-        return Failure(
-            Code.OVERLOADED,
-            f"The queue of model {model.name} is full ({what} wait)",
-            model=model.name,
-            retry_after=model.wait_s(),
-        )
 
-    def read(self, key: RequestKey, ask: SubmitRequest, payload: bytes, model: ScheduledModel) -> None:
-        """A gateway wants to read an engine's state: no grant, no queue."""
-        if model.process is None or not model.process.serves:
-            self.refuse(key, Failure(Code.NOT_LOADED, f"Model {model.name} is not loaded", model=model.name))
-            return
-        self.run(model, model.process, QueuedRequest(key, ask, payload, 0, 0.0))
-
-    def cancelled(self, key: RequestKey, reason: str) -> None:
-        """Nobody wants this answer any more. Its grant ends with the worker's Idle, not now."""
-        for model in self.models.values():
-            lease = model.leases.get(key.gateway)
-            if key in model.grants or (lease is not None and key in lease.running):
-                if model.process:
-                    self.emit(SendMessage(model.process.worker, Cancel(*key, reason)))
-                return
-            if model.dequeue(key):
-                return
-
-    def unwanted(self, worker: str, key: RequestKey) -> None:
-        """An engine has been working for a while on what nobody wants any more."""
-        process = self.workers.get(worker)
-        model = process.model if process else None
-        # What runs under a lease may not be known yet.
-        if model is not None and (key in model.grants or key.gateway in model.leases):
-            model.unwanted.add(key)
-            self.settled = self.settled and not model.stuck
-
-    def idle(self, key: RequestKey, code: str, now: float, seconds: float = 0.0) -> ScheduledModel | None:
-        """The engine has stopped working on an attempt. Returns its place if the grant was known.
-
-        ``seconds``: how long it ran, if the grant is younger than that.
-        """
-        for model in self.models.values():
-            grant = model.grants.pop(key, None)
-            if grant is None:
-                continue
-            model.unwanted.discard(key)
-            self.settled = self.settled and not model.stuck
-            model.ended(now)
-            if not code:
-                model.served(seconds or now - grant.began)
-            elif code == Code.RETURNED:
-                model.returning[key.gateway, key.number] = grant.order
-                self._returned(key, model.name)
-            return model
-        if code == Code.RETURNED:
-            # A read has no grant, and its gateway waits all the same.
-            self._returned(key, "")
+def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitRequest, now: float) -> Failure | None:
+    if state.closing:
+        return Failure(Code.DRAINING, "The server is shutting down", retry_after=state.limits.grace)
+    if model.process is None and state.spawn_problem is not None:
+        failure = spare_workers.refusal_without_workers(state, now)
+        if failure is not None:
+            return with_model(model, failure)
+    if model.backoff.pause(now) and not (model.process and model.process.serves):
+        return model.backoff.refusal(model.name, now)
+    if request.attempt > 1 and not request.new:
         return None
+    if len(model.queue) >= state.limits.queue_requests:
+        what = f"{len(model.queue)} requests"
+    elif model.queue and model.queued_bytes + request.size > state.limits.queue_bytes:
+        what = f"{model.queued_bytes} bytes"
+    else:
+        return None
+    reason = f"The queue of model {model.name} is full ({what} wait)"
+    return Failure(Code.OVERLOADED, reason, model=model.name, retry_after=model.wait_s())
 
-    def _returned(self, key: RequestKey, model: str) -> None:
-        self.refuse(key, Failure(Code.RETURNED, "The worker never saw the gateway", model=model))
 
-    def load_asked(self, peer: str, number: int, target: ModelTarget, now: float) -> None:
-        """Somebody wants the model loaded with just these options (an explicit wish forgives a backoff)."""
-        known = self._refused_before(target, now)
-        if known is not None:
-            self.refuse(RequestKey(peer, number, 0), known)
+def state_read(
+    state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, model: ScheduledModel
+) -> None:
+    """A gateway wants to read an engine's state: that takes no slot and does not wait."""
+    if model.process is None or not model.process.serves:
+        state.refuse(key, Failure(Code.NOT_LOADED, f"Model {model.name} is not loaded", model=model.name))
+        return
+    send_run(state, model, model.process, QueuedRequest(key, request, payload, 0, 0.0))
+
+
+def request_cancelled(state: SchedulerState, key: RequestKey, reason: str) -> None:
+    """The client is gone. A grant ends when the worker reports the attempt's end, not now."""
+    for model in state.models.values():
+        lease = model.leases.get(key.gateway)
+        if key in model.grants or (lease is not None and key in lease.running):
+            if model.process:
+                state.emit(SendMessage(model.process.worker, Cancel(*key, reason)))
             return
-        model = self.model(target, load=True)
-        caller = PendingCall(peer, number, next(self.order), None if target.any else target.spec, target.options)
-        if self.closing:
-            self.refuse(RequestKey(peer, number, 0), Failure(Code.DRAINING, "The server is shutting down"))
+        if model.dequeue(key):
             return
-        if model.reload_spec is None and model.previous_spec is None:
-            model.previous_pinned = model.pinned
-        if target.pinned is not None:
-            model.pinned = target.pinned
-        if (
-            target.spec is not None
-            and model.spec is not None
-            and model.process
-            and needs_new_engine(target.spec, model.spec)
-        ):
-            model.reload_spec = target.spec
-        model.backoff.ready()
-        if self.spawn_backoff.pause(now):
-            self.spawn_backoff.ready()
-        if model.process and model.process.state is WorkerState.READY and not model.reload_spec:
-            self.answer_loaded(model, [caller])
-            model.last_use = now
-            return
+
+
+# ---- loads and unloads -------------------------------------------------------------------------------------------
+
+
+def load_requested(state: SchedulerState, peer: str, number: int, target: ModelTarget, now: float) -> None:
+    """A caller wants a model loaded with these options. That ends the pause after a failed load."""
+    key = RequestKey(peer, number, 0)
+    failure = _refused_before(state, target, now)
+    if failure is None and state.closing:
+        failure = Failure(Code.DRAINING, "The server is shutting down")
+    if failure is not None:
+        state.refuse(key, failure)
+        return
+    model = model_transitions.find_or_add(state, target, load=True)
+    caller = PendingCall(peer, number, next(state.order), None if target.any else target.spec, target.options)
+    model_transitions.request_options(model, target)
+    model.backoff.ready()
+    if state.spawn_backoff.pause(now):
+        state.spawn_backoff.ready()
+    if model.state is ModelState.READY and model.pending_spec is None:
+        answers.answer_load(state, model, caller)
+        model.last_use = now
+    else:
         model.loaders.append(caller)
-        if model.spec is None:
-            self.fetch(model)
 
-    def _refused_before(self, target: ModelTarget, now: float) -> Failure | None:
-        """Return why no good engine is ended for these options, if its successor would not start a moment ago."""
-        model = self.models.get(target.name)
-        known = model.refusal if model is not None and (model.process is not None or model.wanted) else None
-        if known is None or target.spec is None or now >= known.until or needs_new_engine(target.spec, known.spec):
-            return None
-        return structs.replace(known.failure, retry_after=known.until - now)
 
-    def unload_asked(self, peer: str, number: int, name: str) -> bool:
-        """Somebody wants the model gone; return False if it is neither loaded nor on its way.
+def _refused_before(state: SchedulerState, target: ModelTarget, now: float) -> Failure | None:
+    """Return why a good engine is not ended for options with which its successor did not start a moment ago."""
+    model = state.models.get(target.name)
+    if model is None or not (model.process is not None or model.keep_loaded):
+        return None
+    refused = model.refused_reload
+    if refused is None or target.spec is None or now >= refused.until or needs_new_engine(target.spec, refused.spec):
+        return None
+    return structs.replace(refused.failure, retry_after=refused.until - now)
 
-        Running requests end first, and those that wait for their turn have it loaded again.  A load that is under way,
-        from its first moment on, ends here, and everybody who waits for it is told so.
-        """
-        model = self.models.get(name)
-        if model is None or not model.unloadable:
-            return False
-        model.wanted = False
-        model.refusal = None
-        failure = Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading")
-        if model.process is not None and model.process.serves:
-            self.refuse_loads(model, failure)
-        else:
-            self.refuse_waiting(model, failure)
-        # What was only being checked has no engine whose end anybody would have to wait for.
-        self.release(model)
-        if model.process is None:
-            self.emit(AnswerCall(peer, number, [name]))
-            if model.unused():
-                self.forget_model(model)
-            return True
-        model.unloaders.append(PendingCall(peer, number, 0))
-        if model.process.state in (WorkerState.LOADING, WorkerState.FAILED):
-            self.stop_worker(model.process)
+
+def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -> bool:
+    """A caller wants a model unloaded; return False if it is neither loaded nor about to be.
+
+    Running requests end first, and requests that wait have it loaded again.  A load that is under way ends here, and
+    all that waits for it is refused.
+    """
+    model = state.models.get(name)
+    if model is None or not model.unloadable:
+        return False
+    model_transitions.stop_keeping(model)
+    model.refused_reload = None
+    failure = Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading")
+    if model.process is not None and model.process.serves:
+        answers.refuse_loads(state, model, failure)
+    else:
+        answers.refuse_waiting(state, model, failure)
+    model_transitions.release_worker(state, model)
+    if model.process is None:
+        state.emit(AnswerCall(peer, number, [name]))
         return True
+    model.unloaders.append(PendingCall(peer, number, 0))
+    if model.state in (ModelState.LOADING, ModelState.RESTARTING):
+        model_transitions.unload(state, model, model.process)
+    return True
 
-    def forget(self, peer: str, number: int) -> None:
-        """A caller hung up: what it began goes on, but nobody waits for it."""
-        for model in self.models.values():
-            model.loaders = [c for c in model.loaders if (c.peer, c.number) != (peer, number)]
-            model.unloaders = [c for c in model.unloaders if (c.peer, c.number) != (peer, number)]
 
-    def requested_options(self, name: str) -> Mapping[str, OptionValue]:
-        """Return the options for a model that was just downloaded: those of the last load that waits and names any."""
-        model = self.models.get(name)
-        return next((call.options for call in reversed(model.loaders if model else []) if call.options), {})
+def model_deleted(state: SchedulerState, name: str) -> None:
+    """The files of a model are about to be removed: nothing waits for it any more, and it does not come back."""
+    model = state.models.get(name)
+    if model is not None:
+        model_transitions.stop_keeping(model)
+        failure = Failure(Code.MODEL_NOT_FOUND, f"model {name} was deleted", model=name)
+        answers.refuse_waiting(state, model, failure)
 
-    def fetched(self, name: str, spec: ModelSpec | None, failure: Failure | None, now: float) -> None:
-        """The download ended, one way or the other; one that failed is not begun anew by each request."""
-        model = self.models.get(name)
-        if model is None:
-            return
-        model.fetching = False
-        known = model.backoff.failure
-        if spec is not None:
-            if known is not None and known.code is Code.DOWNLOAD_FAILED:
-                model.backoff.ready()
-            if model.process is None:
-                model.spec = spec
-        elif failure is not None:
-            if failure.code is Code.DOWNLOAD_FAILED and not model.provisional:
-                model.backoff.load_failed(failure, now)
-                failure = structs.replace(failure, retry_after=max(failure.retry_after, model.backoff.pause(now)))
-            self.refuse_waiting(model, failure)
 
-    def peer_gone(self, gateway: str) -> None:
-        """A gateway is gone: nothing of it waits, and what runs for it is stopped."""
-        for model in self.models.values():
-            for waiting in [waiting for waiting in model.queue if waiting.key.gateway == gateway]:
-                model.dequeue(waiting.key)
-            model.loaders = [caller for caller in model.loaders if caller.peer != gateway]
-            model.unloaders = [caller for caller in model.unloaders if caller.peer != gateway]
-            model.returning = {who: order for who, order in model.returning.items() if who[0] != gateway}
-            for key in model.grants:
-                if key.gateway == gateway and model.process:
-                    self.emit(SendMessage(model.process.worker, Cancel(*key, Code.GATEWAY_GONE)))
-            lease = model.leases.get(gateway)
-            if lease is not None and model.process:
-                lease.orphaned = lease.recalled = True
-                self.emit(SendMessage(model.process.worker, RevokeLease(gateway, lease.number)))
+def call_abandoned(state: SchedulerState, peer: str, number: int) -> None:
+    """A caller hung up: what it began goes on, but is not answered."""
+    for model in state.models.values():
+        model.loaders = [call for call in model.loaders if (call.peer, call.number) != (peer, number)]
+        model.unloaders = [call for call in model.unloaders if (call.peer, call.number) != (peer, number)]
 
-    def close(self) -> None:
-        """Take nothing new, refuse who waits; what runs goes on."""
-        self.closing = True
-        for model in list(self.models.values()):
-            model.wanted = False
-            self.refuse_waiting(
-                model, Failure(Code.DRAINING, "The server is shutting down", retry_after=self.limits.grace)
-            )
+
+# ---- downloads ---------------------------------------------------------------------------------------------------
+
+
+def requested_options(state: SchedulerState, name: str) -> Mapping[str, OptionValue]:
+    """Return the options for a model that was just downloaded: those of the last load that waits and names any."""
+    model = state.models.get(name)
+    return next((call.options for call in reversed(model.loaders if model else []) if call.options), {})
+
+
+def download_ended(
+    state: SchedulerState, name: str, spec: ModelSpec | None, failure: Failure | None, now: float
+) -> None:
+    """A download succeeded (``spec``) or failed; one that failed is not begun anew by each request."""
+    model = state.models.get(name)
+    if model is None:
+        return
+    waited = model_transitions.end_download(model, spec)
+    known = model.backoff.failure
+    if spec is not None and known is not None and known.code is Code.DOWNLOAD_FAILED:
+        model.backoff.ready()
+    if failure is None or not waited:
+        return
+    if failure.code is Code.DOWNLOAD_FAILED and not model.provisional:
+        model.backoff.load_failed(failure, now)
+        failure = structs.replace(failure, retry_after=max(failure.retry_after, model.backoff.pause(now)))
+    answers.refuse_waiting(state, model, failure)
+
+
+# ---- the end -----------------------------------------------------------------------------------------------------
+
+
+def gateway_gone(state: SchedulerState, gateway: str) -> None:
+    """A gateway is gone: its requests do not wait any more, and those that run are cancelled."""
+    for model in state.models.values():
+        for waiting in [waiting for waiting in model.queue if waiting.key.gateway == gateway]:
+            model.dequeue(waiting.key)
+        model.loaders = [call for call in model.loaders if call.peer != gateway]
+        model.unloaders = [call for call in model.unloaders if call.peer != gateway]
+        model.returning = {key: order for key, order in model.returning.items() if key[0] != gateway}
+        for key in model.grants:
+            if key.gateway == gateway and model.process:
+                state.emit(SendMessage(model.process.worker, Cancel(*key, Code.GATEWAY_GONE)))
+        lease = model.leases.get(gateway)
+        if lease is not None and model.process:
+            lease.orphaned = lease.recalled = True
+            state.emit(SendMessage(model.process.worker, RevokeLease(gateway, lease.number)))
+
+
+def close(state: SchedulerState) -> None:
+    """Accept nothing new and refuse what waits; what runs goes on."""
+    state.closing = True
+    failure = Failure(Code.DRAINING, "The server is shutting down", retry_after=state.limits.grace)
+    for model in list(state.models.values()):
+        model_transitions.stop_keeping(model)
+        answers.refuse_waiting(state, model, failure)

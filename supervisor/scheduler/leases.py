@@ -1,122 +1,141 @@
-"""Slots lent to gateways, so that a request need not pass the supervisor: when, how many, and how they come back. Pure.
+"""Slots lent to gateways, so that a request need not pass the supervisor: when, how many, and how they end. Pure.
 
-What a gateway was granted stays with it: while the board is settled and requests follow each other closely, the slots
-of a request become its gateway's when it is granted, to be used again as soon as it has ended.  So a lease grows with
-what its gateway has under way at once, and takes nothing that anybody could have had in that moment.  One slot always
-stays, so that one who asks later need not wait for a lease's end.  As soon as anybody waits or anything moves, all
-leases are recalled (:mod:`supervisor.scheduler.reconcile`), and nothing is lent for a while, which is the longer the oftener that
-happens.
+While the state is settled and requests follow each other closely, the slots of a request stay with its gateway when it
+is granted, to be used again as soon as it has ended.  So a lease grows with what its gateway has under way at once, and
+takes no slot that was free for others at that moment.  One slot is never lent, so that a later request of another
+gateway need not wait for a lease's end.  As soon as anything waits or moves, all leases are recalled
+(:mod:`supervisor.scheduler.reconcile`), and nothing is lent for a while; that pause doubles with each recall.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
-from protocol.messages.leases import IssueLease, LeasedAttempt
+from protocol.messages.leases import IssueLease, LeasedAttempt, RevokeLease
 from protocol.messages.work import Cancel, SubmitRequest
 from supervisor.scheduler.effects import SendMessage
-from supervisor.scheduler.scheduled_model import ScheduledModel, SlotGrant, SlotLease
+from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.work_items import SlotGrant, SlotLease
 
 MIN_SLOTS_TO_LEND: Final = 3
-"""Of an engine of which any are lent: with two, whoever comes second would wait."""
+"""An engine with fewer slots lends none: with two, the second gateway would always wait."""
 RECALL_PAUSE_S: Final = 0.1
 """How long nothing is lent after leases were recalled: at first."""
 MAX_PAUSE_S: Final = 3.2
 PAUSES_UNTIL_RESET: Final = 10
-"""So many pauses without a recall, and the next is as short as the first again."""
+"""After this many pauses without a recall the next one is as short as the first."""
 
 
-class LeaseEventHandlers(SchedulerState):
-    """Leases: given here, ended by the worker's word."""
+def lend(state: SchedulerState, model: ScheduledModel, key: RequestKey, request: SubmitRequest, now: float) -> None:
+    """Let the slots of a request that was just granted stay with its gateway, for more requests like it.
 
-    def lend(self, model: ScheduledModel, key: RequestKey, ask: SubmitRequest, now: float) -> None:
-        """Let the slots of a request that was just granted belong to its gateway, for more requests like it.
-
-        A lease that was not known to be good for its name and endpoint may have room: then only that is told.
-        """
-        process = model.process
-        if process is None or process.facts is None or process.facts.slots < MIN_SLOTS_TO_LEND:
-            return
-        if now < model.recalled + model.lend_pause:
-            return
-        name = ask.model, ask.endpoint
-        lease = model.leases.get(key.gateway)
-        grows = lease is None or name in lease.names
-        if grows and model.busy >= process.facts.slots:
-            return
-        if lease is None:
-            lease = model.leases[key.gateway] = SlotLease(next(self.order))
-        lease.names.add(name)
-        first = 0, 0, 0
-        if grows:
-            weight = model.grants.pop(key).weight
-            lease.slots += weight
-            lease.running[key] = weight
-            first = key.number, key.attempt, weight
-        self.emit(
-            SendMessage(process.worker, IssueLease(key.gateway, lease.number, lease.slots, *name, model.name, *first))
-        )
-
-    def lease_used(self, worker: str, gateway: str, number: int, runs: list[LeasedAttempt]) -> None:
-        """A worker tells what has been running under a lease for a while."""
-        lease = self._lease(worker, gateway, number)
-        if lease is not None:
-            lease[1].running.update(_keys(gateway, runs))
-
-    def lease_ended(self, worker: str, gateway: str, number: int, runs: list[LeasedAttempt], now: float) -> None:
-        """A worker has ended a lease: what still runs there holds grants, like everybody's.
-
-        Their order is the lease's: whoever waits came after it.  What is known to run and was not named is what the
-        worker could not put under the lease any more.
-        """
-        known = self._lease(worker, gateway, number)
-        if known is None:
-            return
-        model, lease = known
-        del model.leases[gateway]
-        for key, weight in (lease.running | _keys(gateway, runs)).items():
-            model.grants[key] = SlotGrant(weight, now, lease.number)
-            if lease.orphaned:
-                self.emit(SendMessage(worker, Cancel(*key, Code.GATEWAY_GONE)))
-        self.settled = self.settled and not model.stuck
-
-    def lease_idle(
-        self, worker: str, key: RequestKey, seconds: float, now: float, *, under: bool
-    ) -> ScheduledModel | None:
-        """What ran under a lease has ended after ``seconds``, 0 if it failed. Returns its place.
-
-        ``under``: its worker knew that it did; else it may have ended before its worker heard of that.
-        """
-        process = self.workers.get(worker)
-        model = process.model if process else None
-        if model is None:
-            return None
-        model.unwanted.discard(key)
-        lease = model.leases.get(key.gateway)
-        known = lease is not None and lease.running.pop(key, None) is not None
-        if not known and not under:
-            return None
-        model.ended(now)
-        if seconds:
-            model.served(seconds)
-        return model
-
-    def _lease(self, worker: str, gateway: str, number: int) -> tuple[ScheduledModel, SlotLease] | None:
-        process = self.workers.get(worker)
-        lease = process.model.leases.get(gateway) if process and process.model else None
-        if process is None or process.model is None or lease is None or lease.number != number:
-            return None
-        return process.model, lease
+    A lease that was not known to be good for its name and endpoint may have free slots: then it only learns of them.
+    """
+    process = model.process
+    if process is None or process.facts is None or process.facts.slots < MIN_SLOTS_TO_LEND:
+        return
+    if now < model.recalled_at + model.lend_pause:
+        return
+    name = request.model, request.endpoint
+    lease = model.leases.get(key.gateway)
+    grows = lease is None or name in lease.names
+    if grows and model.busy >= process.facts.slots:
+        return
+    if lease is None:
+        lease = model.leases[key.gateway] = SlotLease(next(state.order))
+    lease.names.add(name)
+    first = 0, 0, 0
+    if grows:
+        weight = model.grants.pop(key).weight
+        lease.slots += weight
+        lease.running[key] = weight
+        first = key.number, key.attempt, weight
+    issue = IssueLease(key.gateway, lease.number, lease.slots, *name, model.name, *first)
+    state.emit(SendMessage(process.worker, issue))
 
 
-def _keys(gateway: str, runs: list[LeasedAttempt]) -> dict[RequestKey, int]:
-    return {RequestKey(gateway, run.number, run.attempt): run.weight for run in runs}
+def recall_leases(state: SchedulerState, now: float) -> None:
+    """Ask for all leases back: something waits or moves, and then every request is scheduled here."""
+    for model in state.models.values():
+        recalled = False
+        for gateway, lease in model.leases.items():
+            if not lease.recalled and model.process is not None:
+                lease.recalled = recalled = True
+                state.emit(SendMessage(model.process.worker, RevokeLease(gateway, lease.number)))
+        if recalled:
+            state.count("recalls")
+            model.lend_pause = _next_pause(model, now)
+            model.recalled_at = now
 
 
-def pause_after(model: ScheduledModel, now: float) -> float:
-    """Return how long nothing is lent of a model whose leases are recalled now."""
-    since = now - model.recalled
+def _next_pause(model: ScheduledModel, now: float) -> float:
+    since = now - model.recalled_at
     return RECALL_PAUSE_S if since > PAUSES_UNTIL_RESET * model.lend_pause else min(MAX_PAUSE_S, 2 * model.lend_pause)
+
+
+def lease_used(state: SchedulerState, worker: str, gateway: str, number: int, runs: Sequence[LeasedAttempt]) -> None:
+    """A worker reports what has been running under a lease for a while."""
+    lease = _find_lease(state, worker, gateway, number)
+    if lease is not None:
+        lease[1].running.update(_keys(gateway, runs))
+
+
+def lease_ended(
+    state: SchedulerState, worker: str, gateway: str, number: int, runs: Sequence[LeasedAttempt], now: float
+) -> None:
+    """A worker has ended a lease: what still runs there holds ordinary grants from now on.
+
+    Their order is the lease's, because all requests that wait came after it.  What is known to run and is not in
+    ``runs`` is what the worker could not put under the lease any more.
+    """
+    known = _find_lease(state, worker, gateway, number)
+    if known is None:
+        return
+    model, lease = known
+    del model.leases[gateway]
+    for key, weight in (lease.running | _keys(gateway, runs)).items():
+        model.grants[key] = SlotGrant(weight, now, lease.number)
+        if lease.orphaned:
+            state.emit(SendMessage(worker, Cancel(*key, Code.GATEWAY_GONE)))
+    state.settled = state.settled and not model.stuck
+
+
+def leased_attempt_ended(
+    state: SchedulerState, worker: str, key: RequestKey, seconds: float, now: float, *, under: bool
+) -> ScheduledModel | None:
+    """An attempt under a lease has ended after ``seconds``, 0 if it failed. Returns its model.
+
+    ``under``: the worker knew that it ran under a lease; else it may have ended before the worker heard of the lease.
+    """
+    process = state.workers.get(worker)
+    model = process.model if process else None
+    if model is None:
+        return None
+    model.abandoned.discard(key)
+    lease = model.leases.get(key.gateway)
+    known = lease is not None and lease.running.pop(key, None) is not None
+    if not known and not under:
+        return None
+    model.used_until(now)
+    if seconds:
+        model.measure_service(seconds)
+    return model
+
+
+def _find_lease(
+    state: SchedulerState, worker: str, gateway: str, number: int
+) -> tuple[ScheduledModel, SlotLease] | None:
+    process = state.workers.get(worker)
+    model = process.model if process else None
+    lease = model.leases.get(gateway) if model else None
+    if model is None or lease is None or lease.number != number:
+        return None
+    return model, lease
+
+
+def _keys(gateway: str, runs: Sequence[LeasedAttempt]) -> dict[RequestKey, int]:
+    return {RequestKey(gateway, run.number, run.attempt): run.weight for run in runs}

@@ -1,10 +1,10 @@
-"""Whose turn it is: drains, grants, checks and loads that the present state allows. Pure.
+"""Reconcile: all drains, grants, checks, loads and stops that the present state allows. Pure.
 
-Called after every event.  It derives everything from the state, so that there is nothing to undo: a drain
-that nobody needs any more is simply not asked for again.
+Called after every event.  It derives everything from the state, so that there is nothing to undo: a drain that is not
+needed any more is simply called off.
 
-A model that must make room stops taking whoever came after the one that waits for its place, from the moment
-that one asked; it is only stopped once the other has passed all checks that need no engine.
+A model that must make room accepts no request that came after the one that waits for the room, from the moment that one
+came; it is only stopped once the other model has passed all checks that need no engine.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
-from protocol.messages.leases import RevokeLease
-from protocol.messages.peers import CheckModel, StartEngine
-from supervisor.scheduler import spare_workers
-from supervisor.scheduler.effects import LogDecision, SendMessage
+from supervisor.scheduler import answers, model_transitions, spare_workers
+from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.eviction import Blocked, Capacity, Evict, Fits, LoadedModel, LoadRequest, decide_eviction
-from supervisor.scheduler.leases import pause_after
+from supervisor.scheduler.grants import grant_queued
+from supervisor.scheduler.leases import recall_leases
+from supervisor.scheduler.model_lifecycle import TO_BE_LOADED, ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.worker_lifecycle import WorkerEvent, WorkerState
+from supervisor.scheduler.worker_events import stop_reason
+from supervisor.scheduler.worker_lifecycle import WorkerState
 
 MAX_REMEMBERED_FAILURES: Final = 64
 """Models without a worker whose last failure is remembered."""
@@ -29,22 +30,30 @@ _LAST_ORDER: Final = 1 << 62
 
 
 class EvictionClaim(NamedTuple):
-    """Somebody must make room for a request of this order; ``sure``: the one who comes has been checked."""
+    """A model must make room for a request of this order; ``sure``: the model that comes has been checked."""
 
     order: int
     sure: bool
 
 
+def reconcile_unless_settled(state: SchedulerState, now: float) -> None:
+    """Like :func:`reconcile`, but free while nothing waits or moves. For requests, their ends and cancels alone."""
+    if not state.settled:
+        reconcile(state, now)
+
+
 def reconcile(state: SchedulerState, now: float) -> None:
     """Do all that can be done now."""
-    models = state.models.values()
-    for model in list(models):
+    models = list(state.models.values())
+    for model in models:
+        if not state.closing:
+            model_transitions.update_demand(state, model, now)
         _restart(state, model, now)
-        if model.order is None and not model.wanted:
+        if not model.demanded:
             _release_if_checked(state, model)
-    candidates = [] if state.closing else models_to_load(models, now)
-    claims = _claims(state, candidates, now)
-    for model in list(models):
+    candidates = [] if state.closing else models_to_load(models)
+    claims = _assign_workers(state, candidates, now)
+    for model in models:
         _drain_or_resume(state, model, claims.get(model.name))
         _grant(state, model, claims.get(model.name), now)
         _finish_drain(state, model, claims.get(model.name))
@@ -52,27 +61,13 @@ def reconcile(state: SchedulerState, now: float) -> None:
         spare_workers.replace_silent_workers(state, now)
         spare_workers.keep_spares(state, candidates, now)
     _forget_unused(state, now)
-    state.settled = _settled(state, now)
+    state.settled = _is_settled(state, now)
     if not state.settled:
-        _recall(state, now)
+        recall_leases(state, now)
 
 
-def _recall(state: SchedulerState, now: float) -> None:
-    """Want all leases back: somebody waits, or something moves, and then everything is decided here."""
-    for model in state.models.values():
-        recalled = False
-        for gateway, lease in model.leases.items():
-            if not lease.recalled and model.process is not None:
-                lease.recalled = recalled = True
-                state.emit(SendMessage(model.process.worker, RevokeLease(gateway, lease.number)))
-        if recalled:
-            state.count("recalls")
-            model.lend_pause = pause_after(model, now)
-            model.recalled = now
-
-
-def _settled(state: SchedulerState, now: float) -> bool:
-    """Return whether only an event can give anything to do: all that runs is ready, and nobody waits."""
+def _is_settled(state: SchedulerState, now: float) -> bool:
+    """Return whether only an event can give anything to do: all models are ready, and nothing waits."""
     return (
         not state.closing
         and not state.spawn_backoff.pause(now)
@@ -82,49 +77,48 @@ def _settled(state: SchedulerState, now: float) -> bool:
 
 
 def _has_nothing_to_do(model: ScheduledModel) -> bool:
-    waits = model.queue or model.loaders or model.unloaders or model.reload_spec or model.fetching
-    return not waits and (model.process is not None or not model.wanted)
+    if model.queue or model.loaders or model.unloaders or model.pending_spec is not None:
+        return False
+    return model.state is ModelState.READY or model.unused()
+
+
+# ---- loads -------------------------------------------------------------------------------------------------------
 
 
 def _restart(state: SchedulerState, model: ScheduledModel, now: float) -> None:
     """Start the engine again in a worker that survived its death."""
     process = model.process
-    if process is None or process.state is not WorkerState.FAILED:
+    if model.state is not ModelState.RESTARTING or process is None or model.spec is None:
         return
-    if not model.wanted or model.unloaders or model.reload_spec or model.spec is None or state.closing:
-        state.stop_worker(process)
+    if not model.keep_loaded or model.unloaders or state.closing:
+        model_transitions.unload(state, model, process)
+    elif model.pending_spec is not None:
+        model_transitions.reload(state, model, process)
     elif model.backoff.pause(now) == 0.0:
-        process.transition(WorkerEvent.LOAD)
+        model_transitions.start_engine(state, model, model.spec, process)
         state.count("restarts")
-        state.emit(SendMessage(process.worker, StartEngine(model.spec)))
 
 
-def models_to_load(models: Iterable[ScheduledModel], now: float) -> list[ScheduledModel]:
-    """Return the models that want to be loaded and are not, whoever waits longest first."""
-    candidates = [
-        model
-        for model in models
-        if model.spec is not None
-        and (model.process is None or model.process.state in (WorkerState.CHECKING, WorkerState.CHECKED))
-        and (model.order is not None or model.wanted)
-        and (model.loaders or model.backoff.pause(now) == 0.0)
-    ]
+def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
+    """Return the models that are to be loaded and have no engine, in the order in which they were asked for."""
+    candidates = [model for model in models if model.state in TO_BE_LOADED and model.demanded]
     return sorted(candidates, key=lambda model: model.order if model.order is not None else _LAST_ORDER)
 
 
-def _claims(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> dict[str, EvictionClaim]:
-    """Seat those who want to be loaded, and return who must leave for them."""
+def _assign_workers(
+    state: SchedulerState, candidates: list[ScheduledModel], now: float
+) -> dict[str, EvictionClaim]:
+    """Give workers to the models that are to be loaded, load those for which there is room, return who makes room."""
     spares = [process for process in state.workers.values() if process.state is WorkerState.SPARE] if candidates else []
     claims: dict[str, EvictionClaim] = {}
     ahead: list[LoadedModel] = []
     for model in candidates:
-        process = model.process
+        process, spec = model.process, model.spec
+        if spec is None:
+            continue
         memory = process.memory if process else model.memory
-        loaded_models = [
-            *(_loaded_model(other, model_of, claims) for other, model_of in _loaded_workers(state)),
-            *ahead,
-        ]
-        request = LoadRequest(model.name, model.type, memory, _npu(model))
+        loaded_models = [*(_loaded_model(other, at, claims) for at, other in _loaded_workers(state)), *ahead]
+        request = LoadRequest(model.name, model.type, memory, spec.npu)
         verdict = decide_eviction(request, loaded_models, Capacity(state.limits.models, state.memory))
         if isinstance(verdict, Blocked):
             _refuse_all_pinned(state, model, verdict)
@@ -132,57 +126,15 @@ def _claims(state: SchedulerState, candidates: list[ScheduledModel], now: float)
         if not isinstance(verdict, Fits) and not _may_displace(model, now):
             _refuse_failing(state, model, now)
             continue
-        ahead.append(LoadedModel(model.name, model.type, now, busy=True, movable=False, memory=memory, npu=request.npu))
+        ahead.append(LoadedModel(model.name, model.type, now, busy=True, movable=False, memory=memory, npu=spec.npu))
         if isinstance(verdict, Evict):
-            sure = process is not None and process.state is WorkerState.CHECKED
-            claims |= dict.fromkeys(verdict.models, EvictionClaim(model.order or 0, sure))
-        if model.spec is None:
-            continue
+            claim = EvictionClaim(model.order or 0, sure=model.state is ModelState.CHECKED)
+            claims |= dict.fromkeys(verdict.models, claim)
         if process is None and spares:
-            process = model.process = spares.pop()
-            process.model, process.idle_since = model, None
-            process.transition(WorkerEvent.CHECK)
-            state.emit(SendMessage(process.worker, CheckModel(model.spec)))
-        elif process is not None and process.state is WorkerState.CHECKED and isinstance(verdict, Fits):
-            process.transition(WorkerEvent.LOAD)
-            state.emit(SendMessage(process.worker, StartEngine(model.spec)))
+            model_transitions.begin_check(state, model, spec, spares.pop())
+        elif process is not None and model.state is ModelState.CHECKED and isinstance(verdict, Fits):
+            model_transitions.start_engine(state, model, spec, process)
     return claims
-
-
-def _may_displace(model: ScheduledModel, now: float) -> bool:
-    """Whether others must make room: somebody waits for it, and it is not known to fail."""
-    return model.order is not None and (bool(model.loaders) or not model.backoff.suspect(now))
-
-
-def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Blocked) -> None:
-    _release_if_checked(state, model)
-    model.wanted = False
-    reason = f"No place for model {model.name}: pinned are {', '.join(verdict.pins)}"
-    state.refuse_waiting(model, Failure(Code.ALL_PINNED, reason, model=model.name))
-
-
-def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) -> None:
-    """It died or failed while others are well: it displaces nobody."""
-    _release_if_checked(state, model)
-    model.wanted = False
-    model.previous_spec = None
-    known = model.backoff.failure
-    if known is None:
-        return
-    reason = (
-        f"Model {model.name} could not be loaded last time, so it displaces no other model "
-        f"until it is loaded explicitly: {known.message}"
-    )
-    pause = max(state.limits.restarts.first, model.backoff.suspect_for(now))
-    state.refuse_waiting(
-        model, Failure(Code.BACKING_OFF, reason, model=model.name, retry_after=pause, detail=known.detail)
-    )
-
-
-def _release_if_checked(state: SchedulerState, model: ScheduledModel) -> None:
-    """Give a seat that has checked a model back to the spares; a check that is under way goes on."""
-    if model.process is not None and model.process.state is WorkerState.CHECKED:
-        state.release(model)
 
 
 def _loaded_workers(state: SchedulerState) -> Iterable[tuple[ScheduledWorker, ScheduledModel]]:
@@ -191,7 +143,7 @@ def _loaded_workers(state: SchedulerState) -> Iterable[tuple[ScheduledWorker, Sc
             yield process, process.model
 
 
-def _loaded_model(process: ScheduledWorker, model: ScheduledModel, claims: dict[str, EvictionClaim]) -> LoadedModel:
+def _loaded_model(model: ScheduledModel, process: ScheduledWorker, claims: dict[str, EvictionClaim]) -> LoadedModel:
     return LoadedModel(
         model.name,
         model.type,
@@ -202,79 +154,103 @@ def _loaded_model(process: ScheduledWorker, model: ScheduledModel, claims: dict[
         leaving=process.state is WorkerState.STOPPING or model.name in claims,
         draining=process.state is WorkerState.DRAINING,
         memory=process.memory,
-        npu=_npu(model),
+        npu=model.spec.npu if model.spec else "",
     )
 
 
-def _npu(model: ScheduledModel) -> str:
-    return model.spec.npu if model.spec else ""
+def _may_displace(model: ScheduledModel, now: float) -> bool:
+    """Return whether others must make room: something waits for it, and it is not known to fail."""
+    return model.order is not None and (bool(model.loaders) or not model.backoff.suspect(now))
+
+
+def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Blocked) -> None:
+    _release_if_checked(state, model)
+    model_transitions.stop_keeping(model)
+    reason = f"No room for model {model.name}: pinned are {', '.join(verdict.pins)}"
+    answers.refuse_waiting(state, model, Failure(Code.ALL_PINNED, reason, model=model.name))
+
+
+def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) -> None:
+    """It died or failed while others are well: it displaces no other model."""
+    _release_if_checked(state, model)
+    model_transitions.stop_keeping(model)
+    model_transitions.drop_requested_options(model)
+    known = model.backoff.failure
+    if known is None:
+        return
+    reason = (
+        f"Model {model.name} could not be loaded last time, so it displaces no other model "
+        f"until it is loaded explicitly: {known.message}"
+    )
+    pause = max(state.limits.restarts.first, model.backoff.suspect_for(now))
+    failure = Failure(Code.BACKING_OFF, reason, model=model.name, retry_after=pause, detail=known.detail)
+    answers.refuse_waiting(state, model, failure)
+
+
+def _release_if_checked(state: SchedulerState, model: ScheduledModel) -> None:
+    """Make the worker a spare again that has checked a model; a check that is under way goes on."""
+    if model.state is ModelState.CHECKED:
+        model_transitions.release_worker(state, model)
+
+
+# ---- drains and grants -------------------------------------------------------------------------------------------
 
 
 def _drain_or_resume(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None) -> None:
     process = model.process
     if process is None or not process.serves:
         return
-    must = claim is not None or bool(model.unloaders) or model.reload_spec is not None or state.closing or model.stuck
-    if must and process.state is WorkerState.READY:
-        process.transition(WorkerEvent.DRAIN)
-        state.emit(
-            LogDecision(
-                "info", "draining", {"model": model.name, "worker": process.worker, "why": state.unload_reason(model)}
-            )
-        )
-    elif not must and process.state is WorkerState.DRAINING:
-        process.transition(WorkerEvent.RESUME)
-        # Calls that came while it drained wait for a load that is no longer needed.
-        state.answer_loaded(model, model.loaders)
-        model.loaders = []
+    must = claim is not None or model.unloaders or model.pending_spec is not None or state.closing or model.stuck
+    if must and model.state is ModelState.READY:
+        model_transitions.drain(model, process)
+        fields = {"model": model.name, "worker": process.worker, "why": stop_reason(state, model)}
+        state.emit(LogDecision("info", "draining", fields))
+    elif not must and model.state is ModelState.DRAINING:
+        model_transitions.resume(model, process)
+        answers.answer_loads(state, model)  # that came while it drained
 
 
 def _grant(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None, now: float) -> None:
-    """Grant from the head of the queue while slots are free; nobody overtakes, so nobody starves."""
     process = model.process
-    if process is None or not process.serves or process.facts is None or model.unloaders or model.reload_spec:
+    if process is None or not process.serves or model.unloaders or model.pending_spec is not None:
         return
     before = max(model.cutoff, claim.order) if claim else _LAST_ORDER
-    slots = process.facts.slots
-    while model.queue:
-        waiting = model.queue[0]
-        weight = slots if waiting.ask.suspect else min(max(1, waiting.ask.weight), slots)
-        if waiting.order >= before or model.busy + weight > slots:
-            return
-        model.dequeue(waiting.key)
-        state.grant(model, process, waiting, weight, now)
+    grant_queued(state, model, process, before, now)
 
 
 def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None) -> None:
+    """Stop a draining model that has no client any more."""
     process = model.process
-    if process is None or process.state is not WorkerState.DRAINING or model.needed:
+    if process is None or model.state is not ModelState.DRAINING or model.has_clients:
         return
-    asked = bool(model.unloaders) or model.reload_spec is not None or state.closing
+    asked = bool(model.unloaders) or model.pending_spec is not None or state.closing
     makes_room = claim is not None and claim.sure
     if not asked and not makes_room and not model.stuck:
         return
-    if model.stuck and not asked and not makes_room:
-        # It is loaded again as after a death: without a request.
-        model.wanted = True
-        state.count("restarts")
-    elif not asked:
-        state.count("evictions")
-        model.wanted = False
     if model.grants:
-        fields = {"model": model.name, "worker": process.worker, "why": state.unload_reason(model)}
-        state.emit(LogDecision("warning", "engine ended, what it works on nobody wants", fields))
-    if model.reload_spec:
-        model.previous_spec, model.spec, model.reload_spec = model.spec, model.reload_spec, None
-    state.stop_worker(process)
+        fields = {"model": model.name, "worker": process.worker, "why": _end_reason(state, model, makes_room)}
+        state.emit(LogDecision("warning", "engine ended, the clients of its requests are gone", fields))
+    if asked:
+        reload = model.pending_spec is not None and not model.unloaders and not state.closing
+    else:
+        # Without a claim it is loaded again as after a death: without a request.
+        reload = not makes_room
+        state.count("restarts" if reload else "evictions")
+    (model_transitions.reload if reload else model_transitions.unload)(state, model, process)
+
+
+def _end_reason(state: SchedulerState, model: ScheduledModel, makes_room: bool) -> str:
+    return "it makes room" if makes_room and not model.unloaders and not state.closing else stop_reason(state, model)
+
+
+# ---- memory of the past ------------------------------------------------------------------------------------------
 
 
 def _forget_unused(state: SchedulerState, now: float) -> None:
     """Forget the models of which nothing is left, and the oldest failures if there are very many."""
     unused = [model for model in state.models.values() if model.unused()]
-    failed = sorted(
-        (model for model in unused if model.backoff.suspect(now)), key=lambda model: model.backoff.failed_at
-    )
+    failed = sorted((model for model in unused if model.backoff.suspect(now)), key=lambda model: model.backoff.failed_at)
     remembered = failed[-MAX_REMEMBERED_FAILURES:]
     for model in unused:
         if model not in remembered:
-            state.forget_model(model)
+            model_transitions.forget(state, model)

@@ -1,32 +1,52 @@
 """The scheduler: events in, effects out. No clock but the one handed in, no I/O.
 
-Its decisions, in the order in which they are tried for a request:
+What happens to a request, in the order of the decisions:
 
-1. the house is closing → refuse (503 draining)
+1. the server is closing → refuse (503 draining)
 2. the model's last load failed a moment ago, or its breaker is open → refuse (503, reason, Retry-After)
 3. its queue is full, in requests or bytes → refuse (503 overloaded, Retry-After from measured service time)
 4. otherwise it waits in its model's queue, in the order of arrival, and :mod:`supervisor.scheduler.reconcile` goes on:
    ready with free slots → grant; not on this machine → fetch; not loaded → check, make room, load.
-
-Whatever happens, :meth:`Scheduler.effects` hands out what is to be done, once.  The events of gateways are in
-:mod:`supervisor.scheduler.gateway_events`, those of workers in :mod:`supervisor.scheduler.worker_events`, the state in :mod:`supervisor.scheduler.state`.
 """
 
 from __future__ import annotations
 
-from supervisor.scheduler import reconcile
-from supervisor.scheduler.gateway_events import GatewayEventHandlers
-from supervisor.scheduler.worker_events import WorkerEventHandlers
+from supervisor.scheduler import gateway_events, leases, reconcile, spare_workers, worker_events
+from supervisor.scheduler.state import SchedulerState
 
 
-class Scheduler(GatewayEventHandlers, WorkerEventHandlers):
-    """All events in, :meth:`go_on` (after requests, their ends and cancels :meth:`go_on_unless_settled`), effects out."""
+class Scheduler(SchedulerState):
+    """The state, with all events as methods. After an event call :meth:`reconcile`, then carry out :meth:`effects`.
 
-    def reconcile_unless_settled(self, now: float) -> None:
-        """Like :meth:`go_on`, but free while nobody waits and nothing moves. Not for other events: they move things."""
-        if not self.settled:
-            reconcile.reconcile(self, now)
+    After requests, their ends and cancels :meth:`reconcile_unless_settled` suffices.
+    """
 
-    def reconcile(self, now: float) -> None:
-        """Do all that the present state allows; to be called after every event and every now and then."""
-        reconcile.reconcile(self, now)
+    request_submitted = gateway_events.request_submitted
+    state_read = gateway_events.state_read
+    request_cancelled = gateway_events.request_cancelled
+    load_requested = gateway_events.load_requested
+    unload_requested = gateway_events.unload_requested
+    call_abandoned = gateway_events.call_abandoned
+    model_deleted = gateway_events.model_deleted
+    requested_options = gateway_events.requested_options
+    download_ended = gateway_events.download_ended
+    gateway_gone = gateway_events.gateway_gone
+    close = gateway_events.close
+
+    worker_reported = worker_events.worker_reported
+    version_mismatch = spare_workers.version_mismatch
+    model_checked = worker_events.model_checked
+    engine_ready = worker_events.engine_ready
+    load_failed = worker_events.load_failed
+    attempt_ended = worker_events.attempt_ended
+    attempt_abandoned = worker_events.attempt_abandoned
+    engine_died = worker_events.engine_died
+    worker_gone = worker_events.worker_gone
+    stop_all_workers = worker_events.stop_all_workers
+
+    lease_used = leases.lease_used
+    lease_ended = leases.lease_ended
+    leased_attempt_ended = leases.leased_attempt_ended
+
+    reconcile = reconcile.reconcile
+    reconcile_unless_settled = reconcile.reconcile_unless_settled

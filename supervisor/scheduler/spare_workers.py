@@ -12,6 +12,7 @@ from msgspec import structs
 
 from protocol import VERSION
 from protocol.failures import Code, Failure
+from supervisor.scheduler import answers
 from supervisor.scheduler.effects import LogDecision, SpawnWorker
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
@@ -70,7 +71,7 @@ def _stop_surplus(state: SchedulerState, spares: list[ScheduledWorker], wanted: 
         state.stop_worker(process, reason="it is not needed")
 
 
-def worker_reported(state: SchedulerState) -> None:
+def workers_start(state: SchedulerState) -> None:
     """Forgive earlier failures: worker processes do start."""
     state.spawn_backoff.ready()
     state.spawn_problem = None
@@ -86,7 +87,7 @@ def spawn_failed(state: SchedulerState, failure: Failure, now: float) -> None:
     if refusal is not None:
         for model in list(state.models.values()):
             if model.process is None:
-                state.refuse_waiting(model, refusal)
+                answers.refuse_waiting(state, model, refusal)
 
 
 def version_mismatch(state: SchedulerState, worker: str, installed: int, now: float) -> None:

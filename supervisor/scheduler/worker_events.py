@@ -1,189 +1,94 @@
-"""What workers tell the scheduler: that they are there, what they found, that they or their engines are gone."""
+"""Events of workers: they report, a model was checked or is ready, an attempt ended, an engine or a worker is gone. Pure."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import structs
 
-from protocol.failures import Failure
+from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
-from protocol.models.recipes import ModelSpec
-from supervisor.scheduler import spare_workers
-from supervisor.scheduler.effects import AnswerCall, LogDecision
-from supervisor.scheduler.scheduled_model import RefusedReload, ScheduledModel, needs_new_engine, with_model
+from supervisor.scheduler import answers, model_transitions, spare_workers
+from supervisor.scheduler.effects import LogDecision
+from supervisor.scheduler.model_lifecycle import ModelState
+from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_lifecycle import WorkerEvent, WorkerState
 
-
-class WorkerEventHandlers(SchedulerState):
-    """Events of workers."""
-
-    def hello(self, worker: str) -> None:
-        """A worker process is there and knows nothing yet."""
-        process = self.workers[worker]
-        if process.state is WorkerState.SPAWNED:  # else it was ended while it was on its way
-            process.transition(WorkerEvent.HELLO)
-            spare_workers.worker_reported(self)
-
-    def checked(self, worker: str, need: int, available: int) -> None:
-        """Nothing speaks against trying to load."""
-        process = self.workers[worker]
-        if process.state is not WorkerState.CHECKING:
-            return
-        process.transition(WorkerEvent.CHECKED)
-        if process.model is not None:
-            process.memory = max(need, process.model.memory)
-        self.memory = available
-
-    def ready(self, worker: str, facts: EngineReady, now: float) -> None:
-        """The engine answers."""
-        process = self.workers[worker]
-        if process.state is not WorkerState.LOADING or process.model is None:
-            return
-        model = process.model
-        process.transition(WorkerEvent.READY)
-        process.facts = facts
-        process.memory = model.memory = max(facts.rss, 0) or process.memory
-        model.backoff.ready()
-        model.provisional = False
-        self.memory = max(1, self.memory - process.memory) if self.memory else 0
-        model.wanted = True
-        model.previous_spec = None
-        model.last_use = now
-        model.cutoff = next(self.order)
-        self.count("loads")
-        self.emit(LogDecision("info", "model ready", {"model": model.name, "worker": worker, **_log_fields(facts)}))
-        spec = model.spec
-        served = [caller for caller in model.loaders if not model.reload_spec or _satisfies(caller.spec, spec)]
-        self.answer_loaded(model, served)
-        model.loaders = [caller for caller in model.loaders if caller not in served]
-
-    def load_failed(self, worker: str, failure: Failure, started: bool, now: float) -> None:
-        """The check or the start did not succeed: everybody who waited is told why."""
-        process = self.workers[worker]
-        model = process.model
-        if model is None or process.state not in (WorkerState.CHECKING, WorkerState.LOADING):
-            return
-        failure = with_model(model, failure)
-        self.count("load_failures")
-        back = model.previous_spec is not None and not self.closing
-        if started or process.state is WorkerState.LOADING:
-            process.transition(WorkerEvent.LOAD_FAILED)
-            if not back and not model.provisional:
-                model.backoff.load_failed(failure, now)
-            pause = model.backoff.pause(now)
-            self.stop_worker(process)
-        else:
-            process.transition(WorkerEvent.CHECK_FAILED)
-            pause = self.limits.restarts.first
-            model.wanted = False
-        process.model = None
-        model.process = None
-        fields = {"model": model.name, "worker": worker, "code": failure.code, "reason": failure.message}
-        if failure.detail:
-            fields["detail"] = failure.detail
-        level = "error" if failure.http_status >= 500 else "warning"
-        if back:
-            self.emit(LogDecision(level, "load failed, it keeps its former options", fields))
-            self._restore_previous(model, failure, now)
-            return
-        self.emit(LogDecision(level, "load failed", {**fields, "retry_in": round(pause, 3)}))
-        self.refuse_waiting(
-            model, structs.replace(failure, retry_after=pause) if failure.http_status == 503 else failure
-        )
-
-    def _restore_previous(self, model: ScheduledModel, failure: Failure, now: float) -> None:
-        """Only who asked for these options hears that they are none; who waits for the model waits on."""
-        failed, wishes = model.spec, model.loaders
-        refused = [caller for caller in wishes if caller.spec is not None and _satisfies(caller.spec, failed)]
-        model.loaders = [caller for caller in wishes if caller not in refused]
-        if model.reload_spec is not None:
-            model.spec, model.reload_spec = model.reload_spec, None
-        else:
-            model.spec, model.previous_spec, model.pinned = model.previous_spec, None, model.previous_pinned
-        model.wanted = True
-        what = f"{failure.message}; it keeps its former options"
-        pause = self.limits.restarts.most if failure.http_status == 503 else 0.0
-        failure = structs.replace(failure, message=what, retry_after=pause)
-        if pause and failed is not None:
-            # Whoever asks again by itself would end a good engine each time.
-            model.refusal = RefusedReload(failed, failure, now + pause)
-        self.refuse_callers(refused, failure)
-
-    def engine_died(self, worker: str, failure: Failure, now: float) -> None:
-        """The engine of a ready model is gone; the worker told the gateways and holds no grant any more."""
-        process = self.workers[worker]
-        if process.model is None:
-            return
-        if not process.serves:  # it was told to leave meanwhile, and what it worked on nobody wants
-            process.model.end_runs()
-            return
-        draining = process.state is WorkerState.DRAINING
-        process.transition(WorkerEvent.DIED)
-        self._engine_lost(process.model, failure, now, leaving=draining)
-        if draining or not process.model.wanted:
-            self.stop_worker(process)
-
-    def _engine_lost(self, model: ScheduledModel, failure: Failure, now: float, *, leaving: bool) -> None:
-        self.count("engine_deaths")
-        model.returning = {
-            (key.gateway, key.number): lease.number for lease in model.leases.values() for key in lease.running
-        } | {(key.gateway, key.number): grant.order for key, grant in model.grants.items()}
-        model.end_runs()
-        self._died(model, failure, now, leaving=leaving)
-
-    def _died(self, model: ScheduledModel, failure: Failure, now: float, *, leaving: bool = False) -> None:
-        """Let it be tried again at once, unless that happened too often."""
-        failure = with_model(model, failure)
-        fields = {"model": model.name, "reason": failure.message}
-        if not model.backoff.died(failure, now):
-            self.emit(LogDecision("error", "engine lost too often, it is not started again", fields))
-            model.wanted = False
-            self.refuse_waiting(model, model.backoff.refusal(model.name, now))
-            if model.provisional:
-                model.backoff.ready()
-        elif leaving or self.closing:
-            self.emit(
-                LogDecision("warning", "engine lost, it was to leave", {**fields, "why": self.unload_reason(model)})
-            )
-        elif model.wanted or model.order is not None:
-            self.emit(LogDecision("warning", "engine lost, it is started again", fields))
-        else:
-            self.emit(LogDecision("warning", "engine lost, nobody wants it", fields))
-
-    def worker_gone(self, worker: str, failure: Failure, now: float) -> None:
-        """The process is gone, whatever it was doing."""
-        process = self.workers.pop(worker, None)
-        if process is None:
-            return
-        before = process.state
-        process.transition(WorkerEvent.GONE)
-        model = process.model
-        if before is WorkerState.SPAWNED and not self.closing:
-            spare_workers.spawn_failed(self, failure, now)
-        if model is None or model.process is not process:
-            return
-        model.process = None
-        self.memory += process.memory if self.memory else 0
-        if before in (WorkerState.READY, WorkerState.DRAINING):
-            self._engine_lost(model, failure, now, leaving=before is WorkerState.DRAINING)
-            model.wanted = model.wanted and before is WorkerState.READY
-        elif before in (WorkerState.CHECKING, WorkerState.CHECKED, WorkerState.LOADING):
-            # What is told about a model comes from its worker; the worker's own death says nothing about it.
-            self._died(model, failure, now)
-        elif before is WorkerState.STOPPING:
-            model.end_runs()
-        for caller in model.unloaders:
-            self.emit(AnswerCall(caller.peer, caller.number, [model.name]))
-        model.unloaders.clear()
-
-    def version_mismatch(self, worker: str, installed: int, now: float) -> None:
-        """A process said something in another version of the protocol."""
-        spare_workers.version_mismatch(self, worker, installed, now)
+# ---- a load ------------------------------------------------------------------------------------------------------
 
 
-def _satisfies(wanted: ModelSpec | None, spec: ModelSpec | None) -> bool:
-    """Return whether a model that is loaded as ``spec`` says is loaded as was ``wanted``."""
-    return wanted is None or spec is None or not needs_new_engine(wanted, spec)
+def worker_reported(state: SchedulerState, worker: str) -> None:
+    """A worker process has said Hello; it has no model yet."""
+    process = state.workers[worker]
+    if process.state is WorkerState.SPAWNED:  # else it was stopped before it could report
+        process.transition(WorkerEvent.HELLO)
+        spare_workers.workers_start(state)
+
+
+def model_checked(state: SchedulerState, worker: str, need: int, available: int) -> None:
+    """A worker finds nothing against loading its model. ``need``, ``available``: bytes of memory."""
+    process = state.workers[worker]
+    if process.model is not None and process.state is WorkerState.CHECKING:
+        model_transitions.finish_check(process.model, process, need)
+        state.memory = available
+
+
+def engine_ready(state: SchedulerState, worker: str, facts: EngineReady, now: float) -> None:
+    """The engine of a model answers."""
+    process = state.workers[worker]
+    model = process.model
+    if process.state is not WorkerState.LOADING or model is None:
+        return
+    model_transitions.become_ready(state, model, process, facts)
+    model.last_use = now
+    state.count("loads")
+    state.emit(LogDecision("info", "model ready", {"model": model.name, "worker": worker, **_log_fields(facts)}))
+    answers.answer_loads(state, model)
+
+
+def load_failed(state: SchedulerState, worker: str, failure: Failure, now: float) -> None:
+    """A check or the start of an engine did not succeed: all that waits is refused with the reason."""
+    process = state.workers[worker]
+    model = process.model
+    if model is None or process.state not in (WorkerState.CHECKING, WorkerState.LOADING):
+        return
+    failure = with_model(model, failure)
+    state.count("load_failures")
+    started = model_transitions.fail_load(state, model, process)
+    fields: dict[str, Any] = {
+        "model": model.name,
+        "worker": worker,
+        "code": failure.code,
+        "reason": failure.message,
+        **({"detail": failure.detail} if failure.detail else {}),
+    }
+    level = "error" if failure.http_status >= 500 else "warning"
+    if model.rollback_spec is not None and not state.closing:
+        state.emit(LogDecision(level, "load failed, it keeps its former options", fields))
+        _roll_back(state, model, failure, now)
+        return
+    pause = state.limits.restarts.first
+    if started and not model.provisional:
+        model.backoff.load_failed(failure, now)
+        pause = model.backoff.pause(now)
+    state.emit(LogDecision(level, "load failed", {**fields, "retry_in": round(pause, 3)}))
+    if failure.http_status == 503:
+        failure = structs.replace(failure, retry_after=pause)
+    answers.refuse_waiting(state, model, failure)
+
+
+def _roll_back(state: SchedulerState, model: ScheduledModel, failure: Failure, now: float) -> None:
+    """Refuse the loads with the options that failed; all else waits until the model is back."""
+    failed = model.spec
+    refused = [caller for caller in model.loaders if caller.spec is not None and satisfies(caller.spec, failed)]
+    model.loaders = [caller for caller in model.loaders if caller not in refused]
+    pause = state.limits.restarts.most if failure.http_status == 503 else 0.0
+    reason = f"{failure.message}; it keeps its former options"
+    failure = structs.replace(failure, message=reason, retry_after=pause)
+    model_transitions.roll_back(model, failure, now, pause)
+    answers.refuse_calls(state, refused, failure)
 
 
 def _log_fields(facts: EngineReady) -> dict[str, object]:
@@ -194,3 +99,153 @@ def _log_fields(facts: EngineReady) -> dict[str, object]:
         "context": facts.context,
         "seconds": round(facts.seconds, 3),
     }
+
+
+# ---- attempts ----------------------------------------------------------------------------------------------------
+
+
+def attempt_ended(
+    state: SchedulerState, key: RequestKey, code: str, now: float, seconds: float = 0.0
+) -> ScheduledModel | None:
+    """The engine has stopped working on an attempt. Returns its model if the grant was known.
+
+    ``seconds``: how long it ran, if the grant is younger than that.
+    """
+    for model in state.models.values():
+        grant = model.grants.pop(key, None)
+        if grant is None:
+            continue
+        model.abandoned.discard(key)
+        state.settled = state.settled and not model.stuck
+        model.used_until(now)
+        if not code:
+            model.measure_service(seconds or now - grant.began)
+        elif code == Code.RETURNED:
+            model.expect_return(key, grant.order)
+            _refuse_returned(state, key, model.name)
+        return model
+    if code == Code.RETURNED:
+        # A read has no grant, and its gateway waits all the same.
+        _refuse_returned(state, key, "")
+    return None
+
+
+def _refuse_returned(state: SchedulerState, key: RequestKey, model: str) -> None:
+    state.refuse(key, Failure(Code.RETURNED, "The worker never saw the gateway", model=model))
+
+
+def attempt_abandoned(state: SchedulerState, worker: str, key: RequestKey) -> None:
+    """An engine has been working for a while on an attempt whose client is gone."""
+    process = state.workers.get(worker)
+    model = process.model if process else None
+    # What runs under a lease may not be known yet.
+    if model is not None and (key in model.grants or key.gateway in model.leases):
+        model.abandoned.add(key)
+        state.settled = state.settled and not model.stuck
+
+
+# ---- deaths ------------------------------------------------------------------------------------------------------
+
+
+def engine_died(state: SchedulerState, worker: str, failure: Failure, now: float) -> None:
+    """The engine of a ready model is gone; the worker told the gateways and holds no grant any more."""
+    process = state.workers[worker]
+    model = process.model
+    if model is None:
+        return
+    if not process.serves:  # it was stopped meanwhile, and all that it worked on was abandoned
+        model.end_runs()
+        return
+    draining = model.state is ModelState.DRAINING
+    model_transitions.lose_engine(model, process)
+    _engine_lost(state, model, failure, now, leaving=draining)
+    if draining and model.keep_loaded:
+        model_transitions.reload(state, model, process)
+    elif draining or not model.keep_loaded:
+        model_transitions.unload(state, model, process)
+
+
+def worker_gone(state: SchedulerState, worker: str, failure: Failure, now: float) -> None:
+    """A worker process is gone, whatever it was doing."""
+    process = state.workers.pop(worker, None)
+    if process is None:
+        return
+    before = process.state
+    process.transition(WorkerEvent.GONE)
+    if before is WorkerState.SPAWNED and not state.closing:
+        spare_workers.spawn_failed(state, failure, now)
+    model = process.model
+    if model is None:
+        return
+    model_transitions.lose_worker(model)
+    state.memory += process.memory if state.memory else 0
+    if before in (WorkerState.READY, WorkerState.DRAINING):
+        _engine_lost(state, model, failure, now, leaving=before is WorkerState.DRAINING)
+    elif before in (WorkerState.CHECKING, WorkerState.CHECKED, WorkerState.LOADING):
+        # A verdict about a model comes from its worker; the worker's own death is none.
+        _note_death(state, model, failure, now)
+    else:
+        model.end_runs()
+    answers.answer_unloads(state, model)
+
+
+def _engine_lost(state: SchedulerState, model: ScheduledModel, failure: Failure, now: float, *, leaving: bool) -> None:
+    state.count("engine_deaths")
+    model.returning.clear()
+    for lease in model.leases.values():
+        for key in lease.running:
+            model.expect_return(key, lease.number)
+    for key, grant in model.grants.items():
+        model.expect_return(key, grant.order)
+    model.end_runs()
+    _note_death(state, model, failure, now, leaving=leaving)
+
+
+def _note_death(
+    state: SchedulerState, model: ScheduledModel, failure: Failure, now: float, *, leaving: bool = False
+) -> None:
+    """Let the model be tried again at once, unless this happened too often."""
+    failure = with_model(model, failure)
+    fields = {"model": model.name, "reason": failure.message}
+    if not model.backoff.died(failure, now):
+        state.emit(LogDecision("error", "engine lost too often, it is not started again", fields))
+        model_transitions.stop_keeping(model)
+        refusal = model.backoff.refusal(model.name, now)
+        if model.provisional:
+            model.backoff.ready()
+        answers.refuse_waiting(state, model, refusal)
+    elif leaving or state.closing:
+        state.emit(LogDecision("warning", "engine lost, it was to leave", {**fields, "why": stop_reason(state, model)}))
+    elif model.demanded:
+        state.emit(LogDecision("warning", "engine lost, it is started again", fields))
+    else:
+        state.emit(LogDecision("warning", "engine lost, it is not needed", fields))
+
+
+def stop_reason(state: SchedulerState, model: ScheduledModel) -> str:
+    """Return why a model's engine is to end, for the log."""
+    if state.closing:
+        return "the server stops"
+    if model.unloaders:
+        return "unload was asked for"
+    if model.pending_spec:
+        return "it is loaded again with other options"
+    return "it works on for clients that are gone" if model.stuck and model.keep_loaded else "it makes room"
+
+
+def stop_all_workers(state: SchedulerState) -> None:
+    """Stop every worker, whatever it does: the server ends."""
+    for process in state.workers.values():
+        model = process.model
+        if process.state is WorkerState.SPAWNED:
+            state.kill_worker(process)
+        elif process.state is WorkerState.STOPPING:
+            continue
+        elif model is None:
+            state.stop_worker(process)
+        elif model.state in (ModelState.CHECKING, ModelState.CHECKED):
+            model_transitions.release_worker(state, model)
+            if process.state is WorkerState.SPARE:
+                state.stop_worker(process)
+        else:
+            model_transitions.unload(state, model, process)

@@ -1,0 +1,62 @@
+"""Answers to what waits for a model: calls that have succeeded, requests and calls that are refused. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.failures import Failure
+from protocol.ids import RequestKey
+from protocol.messages.admin import Loaded
+from supervisor.scheduler import model_transitions
+from supervisor.scheduler.effects import AnswerCall
+from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
+from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.work_items import PendingCall
+
+
+def answer_loads(state: SchedulerState, model: ScheduledModel) -> None:
+    """Answer the loads of a ready model; those of other options wait until it is loaded again with them."""
+    waiting: list[PendingCall] = []
+    for caller in model.loaders:
+        if model.pending_spec is None or satisfies(caller.spec, model.spec):
+            answer_load(state, model, caller)
+        else:
+            waiting.append(caller)
+    model.loaders = waiting
+
+
+def answer_load(state: SchedulerState, model: ScheduledModel, caller: PendingCall) -> None:
+    """Tell a load's caller that the model is ready."""
+    if model.spec is not None:
+        report = Loaded(model.name, model.spec.checkpoint, model.spec.recipe)
+        state.emit(AnswerCall(caller.peer, caller.number, report))
+
+
+def answer_unloads(state: SchedulerState, model: ScheduledModel) -> None:
+    """Tell the callers of unloads that the model's worker is gone."""
+    for caller in model.unloaders:
+        state.emit(AnswerCall(caller.peer, caller.number, [model.name]))
+    model.unloaders.clear()
+
+
+def refuse_waiting(state: SchedulerState, model: ScheduledModel, failure: Failure) -> None:
+    """Refuse all requests and loads that wait for a model."""
+    failure = with_model(model, failure)
+    for waiting in model.take_all():
+        state.refuse(waiting.key, failure)
+    refuse_loads(state, model, failure)
+    if model.provisional and model.unused():
+        model_transitions.forget(state, model)
+
+
+def refuse_loads(state: SchedulerState, model: ScheduledModel, failure: Failure) -> None:
+    """Refuse all loads of a model; requests that wait for it wait on."""
+    refuse_calls(state, model.loaders, with_model(model, failure))
+    model.loaders.clear()
+    model_transitions.drop_requested_options(model)
+
+
+def refuse_calls(state: SchedulerState, callers: Sequence[PendingCall], failure: Failure) -> None:
+    """Refuse some calls."""
+    for caller in callers:
+        state.refuse(RequestKey(caller.peer, caller.number, 0), failure)

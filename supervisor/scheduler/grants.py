@@ -1,0 +1,68 @@
+"""Grants: slots of an engine given to a request, which is then sent to the worker. Pure."""
+
+from __future__ import annotations
+
+from protocol.messages.work import GrantedAttempt, Run
+from supervisor.scheduler.effects import LogDecision, NotifyGrant, SendMessage
+from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
+from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.work_items import QueuedRequest, SlotGrant
+
+
+def grant(
+    state: SchedulerState,
+    model: ScheduledModel,
+    process: ScheduledWorker,
+    waiting: QueuedRequest,
+    weight: int,
+    now: float,
+) -> None:
+    """Give ``weight`` slots to a request and send it to the worker."""
+    state.count("grants")
+    model.grants[waiting.key] = SlotGrant(weight, now, waiting.order)
+    model.last_use = now
+    if state.limits.verbose:
+        fields = {
+            "request_id": waiting.request.label,
+            "model": model.name,
+            "worker": process.worker,
+            "slots": weight,
+            "waited_s": round(now - waiting.since, 4),
+        }
+        state.emit(LogDecision("debug", "granted", fields))
+    send_run(state, model, process, waiting)
+
+
+def send_run(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker, waiting: QueuedRequest) -> None:
+    """Send a request to a worker, and tell its gateway which one."""
+    gateway, number, attempt = waiting.key
+    request = waiting.request
+    run = Run(
+        gateway,
+        number,
+        attempt,
+        request.model or model.name,
+        request.endpoint,
+        request.label,
+        request.stream,
+        request.spool,
+        request.query,
+    )
+    state.emit(
+        SendMessage(process.worker, run, waiting.payload),
+        NotifyGrant(gateway, GrantedAttempt(number, attempt, process.worker, model.name)),
+    )
+
+
+def grant_queued(
+    state: SchedulerState, model: ScheduledModel, process: ScheduledWorker, before: int, now: float
+) -> None:
+    """Grant from the head of the queue while slots are free, up to the order ``before``. No request overtakes another."""
+    slots = process.facts.slots if process.facts else 0
+    while model.queue:
+        waiting = model.queue[0]
+        weight = slots if waiting.request.suspect else min(max(1, waiting.request.weight), slots)
+        if waiting.order >= before or not slots or model.busy + weight > slots:
+            return
+        model.dequeue(waiting.key)
+        grant(state, model, process, waiting, weight, now)

@@ -1,0 +1,159 @@
+"""The life of a model, as one table: from not loaded to ready and back.
+
+Two rules.  A missing key is an error: an event that the table does not have in a state is a bug, and going on would
+make it worse.  And only :mod:`supervisor.scheduler.model_transitions` changes a model's state, its specs and whether it
+is kept loaded.
+
+The states in the upper row have no worker; all others have one, whose own table is
+:mod:`supervisor.scheduler.worker_lifecycle`.
+
+::
+
+    DOWNLOADING ◀──fetch── ABSENT ──back_off──▶ BACKING_OFF     download_ended and pause_over lead back to ABSENT
+                             │ ▲
+                       queue │ │ abandon
+                             ▼ │
+                           QUEUED ──check──▶ CHECKING ──checked──▶ CHECKED ──load──▶ LOADING ──ready──▶ READY
+                             ▲                                                          ▲               │  ▲
+                             │                                                     load │         drain │  │ resume
+                             │                                              RESTARTING ─┘               ▼  │
+                             │                                                   ▲                    DRAINING
+                             │                                                   └──engine_died── (READY, DRAINING)
+                             │
+                             └──worker_gone── RELOADING ◀──reload── (DRAINING, RESTARTING)
+       ABSENT ◀──worker_gone── UNLOADING ◀──unload── (LOADING, READY, DRAINING, RESTARTING, RELOADING)
+
+    CHECKING and CHECKED: release leads to ABSENT.  CHECKING and LOADING: load_failed leads to ABSENT.
+    Every state with a worker but RELOADING: worker_gone leads to ABSENT; from there it is queued again if it is needed.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from supervisor.scheduler.worker_lifecycle import IllegalTransitionError, WorkerState
+
+
+class ModelState(enum.StrEnum):
+    """Where a model is in its life."""
+
+    ABSENT = "absent"
+    """It is not loaded, and nothing asks for it."""
+    DOWNLOADING = "downloading"
+    QUEUED = "queued"
+    """It is to be loaded and has no worker yet."""
+    CHECKING = "checking"
+    """A worker finds out what can be known without an engine."""
+    CHECKED = "checked"
+    """It waits until other models have made room."""
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    """It still serves, but is about to stop: it makes room, or an unload or other options were asked for."""
+    RESTARTING = "restarting"
+    """Its engine died, and its worker is about to start it again."""
+    RELOADING = "reloading"
+    """Its worker is stopping, and it is loaded again afterwards: with other options, or because its engine hung."""
+    UNLOADING = "unloading"
+    """Its worker is stopping."""
+    BACKING_OFF = "backing_off"
+    """Its last load failed a moment ago; it is not tried again yet."""
+
+
+class ModelEvent(enum.StrEnum):
+    """What can happen to a model."""
+
+    FETCH = "fetch"
+    DOWNLOAD_ENDED = "download_ended"
+    QUEUE = "queue"
+    ABANDON = "abandon"
+    BACK_OFF = "back_off"
+    PAUSE_OVER = "pause_over"
+    CHECK = "check"
+    CHECKED = "checked"
+    RELEASE = "release"
+    LOAD = "load"
+    READY = "ready"
+    LOAD_FAILED = "load_failed"
+    ENGINE_DIED = "engine_died"
+    DRAIN = "drain"
+    RESUME = "resume"
+    RELOAD = "reload"
+    UNLOAD = "unload"
+    WORKER_GONE = "worker_gone"
+
+
+_STATE, _EVENT = ModelState, ModelEvent
+
+TRANSITIONS: Final[dict[ModelState, dict[ModelEvent, ModelState]]] = {
+    _STATE.ABSENT: {
+        _EVENT.FETCH: _STATE.DOWNLOADING,
+        _EVENT.QUEUE: _STATE.QUEUED,
+        _EVENT.BACK_OFF: _STATE.BACKING_OFF,
+    },
+    _STATE.DOWNLOADING: {_EVENT.DOWNLOAD_ENDED: _STATE.ABSENT},
+    _STATE.BACKING_OFF: {_EVENT.PAUSE_OVER: _STATE.ABSENT},
+    _STATE.QUEUED: {_EVENT.CHECK: _STATE.CHECKING, _EVENT.ABANDON: _STATE.ABSENT},
+    _STATE.CHECKING: {
+        _EVENT.CHECKED: _STATE.CHECKED,
+        _EVENT.LOAD_FAILED: _STATE.ABSENT,
+        _EVENT.RELEASE: _STATE.ABSENT,
+        _EVENT.WORKER_GONE: _STATE.ABSENT,
+    },
+    _STATE.CHECKED: {
+        _EVENT.LOAD: _STATE.LOADING,
+        _EVENT.RELEASE: _STATE.ABSENT,
+        _EVENT.WORKER_GONE: _STATE.ABSENT,
+    },
+    _STATE.LOADING: {
+        _EVENT.READY: _STATE.READY,
+        _EVENT.LOAD_FAILED: _STATE.ABSENT,
+        _EVENT.UNLOAD: _STATE.UNLOADING,
+        _EVENT.WORKER_GONE: _STATE.ABSENT,
+    },
+    _STATE.READY: {
+        _EVENT.DRAIN: _STATE.DRAINING,
+        _EVENT.ENGINE_DIED: _STATE.RESTARTING,
+        _EVENT.UNLOAD: _STATE.UNLOADING,
+        _EVENT.WORKER_GONE: _STATE.ABSENT,
+    },
+    _STATE.DRAINING: {
+        _EVENT.RESUME: _STATE.READY,
+        _EVENT.ENGINE_DIED: _STATE.RESTARTING,
+        _EVENT.RELOAD: _STATE.RELOADING,
+        _EVENT.UNLOAD: _STATE.UNLOADING,
+        _EVENT.WORKER_GONE: _STATE.ABSENT,
+    },
+    _STATE.RESTARTING: {
+        _EVENT.LOAD: _STATE.LOADING,
+        _EVENT.RELOAD: _STATE.RELOADING,
+        _EVENT.UNLOAD: _STATE.UNLOADING,
+        _EVENT.WORKER_GONE: _STATE.ABSENT,
+    },
+    _STATE.RELOADING: {_EVENT.UNLOAD: _STATE.UNLOADING, _EVENT.WORKER_GONE: _STATE.QUEUED},
+    _STATE.UNLOADING: {_EVENT.WORKER_GONE: _STATE.ABSENT},
+}
+
+WORKER_STATES: Final[dict[ModelState, WorkerState]] = {
+    _STATE.CHECKING: WorkerState.CHECKING,
+    _STATE.CHECKED: WorkerState.CHECKED,
+    _STATE.LOADING: WorkerState.LOADING,
+    _STATE.READY: WorkerState.READY,
+    _STATE.DRAINING: WorkerState.DRAINING,
+    _STATE.RESTARTING: WorkerState.FAILED,
+    _STATE.RELOADING: WorkerState.STOPPING,
+    _STATE.UNLOADING: WorkerState.STOPPING,
+}
+"""The state of a model's worker. In a state that is missing here a model has none."""
+
+TO_BE_LOADED: Final = frozenset({_STATE.QUEUED, _STATE.CHECKING, _STATE.CHECKED})
+"""States of a model that has no engine yet, and is to get one."""
+
+
+def next_state(state: ModelState, event: ModelEvent) -> ModelState:
+    """Return the state after ``event``; raises :class:`IllegalTransitionError` if the table has no such step."""
+    try:
+        return TRANSITIONS[state][event]
+    except KeyError:
+        raise IllegalTransitionError(f"{event} in state {state} of a model") from None

@@ -1,0 +1,230 @@
+"""All changes of a model's state and of its worker's, of its specs, and of whether it is kept loaded. Pure.
+
+Nothing else writes these.  Which change is due is decided elsewhere: by events (:mod:`gateway_events`,
+:mod:`worker_events`) and by :mod:`reconcile`.
+"""
+
+from __future__ import annotations
+
+from protocol.failures import Failure
+from protocol.messages.peers import CheckModel, EngineReady, StartEngine
+from protocol.models.recipes import ModelSpec
+from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
+from supervisor.scheduler.model_lifecycle import ModelEvent, ModelState
+from supervisor.scheduler.scheduled_model import (
+    NEVER,
+    RefusedReload,
+    ScheduledModel,
+    ScheduledWorker,
+    needs_new_engine,
+)
+from supervisor.scheduler.state import ModelTarget, SchedulerState
+from supervisor.scheduler.worker_lifecycle import WorkerEvent, WorkerState
+
+# ---- demand ------------------------------------------------------------------------------------------------------
+
+
+def find_or_add(state: SchedulerState, target: ModelTarget, *, load: bool = False) -> ScheduledModel:
+    """Return the model that is meant, added if need be.
+
+    Its spec is only replaced while it has no worker, and by a request only while nothing else waits: a request does not
+    take back the options of a load.
+    """
+    model = state.models.get(target.name)
+    if model is None:
+        model = ScheduledModel(target.name, target.type, state.limits.restarts, provisional=target.provisional)
+        model.last_use = state.past_use.pop(target.name, NEVER)
+        state.models[target.name] = model
+    if model.process is None and target.spec is not None:
+        if not model.demanded:
+            model.pinned = False
+        if load or model.spec is None or not model.demanded:
+            model.spec = target.spec
+            model.pinned = model.pinned or target.spec.pinned
+    return model
+
+
+def request_options(model: ScheduledModel, target: ModelTarget) -> None:
+    """Take note of the options and the pin that a load asks for; a model that has a worker is loaded again with them."""
+    if model.pending_spec is None and model.rollback_spec is None:
+        model.rollback_pinned = model.pinned
+    if target.pinned is not None:
+        model.pinned = target.pinned
+    if target.spec is None or model.spec is None or model.process is None:
+        return
+    if needs_new_engine(target.spec, model.spec):
+        model.pending_spec = target.spec
+
+
+def drop_requested_options(model: ScheduledModel) -> None:
+    """No load waits any more: the model stays as it is."""
+    model.pending_spec = model.rollback_spec = None
+
+
+def stop_keeping(model: ScheduledModel) -> None:
+    """Do not load a model again without a request."""
+    model.keep_loaded = False
+    if model.state is ModelState.RELOADING:
+        model.transition(ModelEvent.UNLOAD)
+
+
+def update_demand(state: SchedulerState, model: ScheduledModel, now: float) -> None:
+    """Queue or download a model without a worker that is asked for; take back what is not asked for any more."""
+    if model.state is ModelState.BACKING_OFF and (model.loaders or not model.backoff.pause(now)):
+        model.transition(ModelEvent.PAUSE_OVER)
+    elif model.state is ModelState.DOWNLOADING and model.spec is not None:
+        model.transition(ModelEvent.DOWNLOAD_ENDED)  # its files were found otherwise
+    elif model.state is ModelState.QUEUED and not model.demanded:
+        model.transition(ModelEvent.ABANDON)
+    if model.state is not ModelState.ABSENT:
+        return
+    if model.backoff.pause(now) and not model.loaders:
+        model.transition(ModelEvent.BACK_OFF)
+    elif model.demanded and model.spec is None:
+        model.transition(ModelEvent.FETCH)
+        state.emit(FetchModel(model.name))
+    elif model.demanded:
+        model.transition(ModelEvent.QUEUE)
+
+
+def end_download(model: ScheduledModel, spec: ModelSpec | None) -> bool:
+    """Note that a download has ended, and with which spec; return whether the model waited for it."""
+    waited = model.state is ModelState.DOWNLOADING
+    if waited:
+        model.transition(ModelEvent.DOWNLOAD_ENDED)
+    if spec is not None and model.process is None:
+        model.spec = spec
+    return waited
+
+
+def forget(state: SchedulerState, model: ScheduledModel) -> None:
+    """Forget a model that is not used, with its failures."""
+    del state.models[model.name]
+    state.remember_use(model)
+    if model.provisional:
+        state.emit(ForgetModel(model.name))
+
+
+# ---- to ready ----------------------------------------------------------------------------------------------------
+
+
+def begin_check(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, process: ScheduledWorker) -> None:
+    """Let a spare worker check a queued model."""
+    model.transition(ModelEvent.CHECK)
+    process.transition(WorkerEvent.CHECK)
+    model.process, process.model, process.idle_since = process, model, None
+    state.emit(SendMessage(process.worker, CheckModel(spec)))
+
+
+def finish_check(model: ScheduledModel, process: ScheduledWorker, need: int) -> None:
+    """Note that a model can be tried; ``need``: bytes of memory."""
+    model.transition(ModelEvent.CHECKED)
+    process.transition(WorkerEvent.CHECKED)
+    process.memory = max(need, model.memory)
+
+
+def start_engine(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, process: ScheduledWorker) -> None:
+    """Start the engine of a model that was checked, or whose engine died."""
+    model.transition(ModelEvent.LOAD)
+    process.transition(WorkerEvent.LOAD)
+    state.emit(SendMessage(process.worker, StartEngine(spec)))
+
+
+def become_ready(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker, facts: EngineReady) -> None:
+    """Note that the engine answers."""
+    model.transition(ModelEvent.READY)
+    process.transition(WorkerEvent.READY)
+    process.facts = facts
+    process.memory = model.memory = max(facts.rss, 0) or process.memory
+    state.memory = max(1, state.memory - process.memory) if state.memory else 0
+    model.backoff.ready()
+    model.keep_loaded = True
+    model.provisional = False
+    model.rollback_spec = None
+    model.cutoff = next(state.order)
+
+
+def release_worker(state: SchedulerState, model: ScheduledModel) -> None:
+    """Take the worker of a model that has no engine yet: a spare again, unless its check may still take long."""
+    process = model.process
+    if process is None or model.state not in (ModelState.CHECKING, ModelState.CHECKED):
+        return
+    model.transition(ModelEvent.RELEASE)
+    process.model = model.process = None
+    if process.state is WorkerState.CHECKED:
+        process.transition(WorkerEvent.RELEASE)
+    else:
+        state.stop_worker(process)
+
+
+def fail_load(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker) -> bool:
+    """Take the worker of a model whose check or start failed; return whether its engine had been started."""
+    started = model.state is ModelState.LOADING
+    model.transition(ModelEvent.LOAD_FAILED)
+    process.model = model.process = None
+    if started:
+        process.transition(WorkerEvent.LOAD_FAILED)
+        state.stop_worker(process)
+    else:
+        process.transition(WorkerEvent.CHECK_FAILED)
+        model.keep_loaded = False
+    return started
+
+
+def roll_back(model: ScheduledModel, failure: Failure, now: float, pause: float) -> None:
+    """Go on with the options that wait, or else with those of before; refuse the failed ones for ``pause`` seconds."""
+    failed = model.spec
+    if model.pending_spec is not None:
+        model.spec, model.pending_spec = model.pending_spec, None
+    else:
+        model.spec, model.rollback_spec, model.pinned = model.rollback_spec, None, model.rollback_pinned
+    model.keep_loaded = True
+    if pause and failed is not None:
+        # A client that asks again by itself would end a good engine each time.
+        model.refused_reload = RefusedReload(failed, failure, now + pause)
+
+
+# ---- from ready --------------------------------------------------------------------------------------------------
+
+
+def drain(model: ScheduledModel, process: ScheduledWorker) -> None:
+    """Let a ready model finish what runs, because it is about to stop."""
+    model.transition(ModelEvent.DRAIN)
+    process.transition(WorkerEvent.DRAIN)
+
+
+def resume(model: ScheduledModel, process: ScheduledWorker) -> None:
+    """Call a drain off."""
+    model.transition(ModelEvent.RESUME)
+    process.transition(WorkerEvent.RESUME)
+
+
+def lose_engine(model: ScheduledModel, process: ScheduledWorker) -> None:
+    """Note that the engine of a model died and its worker lives."""
+    model.transition(ModelEvent.ENGINE_DIED)
+    process.transition(WorkerEvent.DIED)
+
+
+def unload(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker) -> None:
+    """Stop the worker of a model; it is loaded again only if something asks for it."""
+    model.transition(ModelEvent.UNLOAD)
+    model.keep_loaded = False
+    model.spec, model.pending_spec, model.rollback_spec = model.pending_spec or model.spec, None, None
+    state.stop_worker(process)
+
+
+def reload(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker) -> None:
+    """Stop the worker of a model and load it again, with other options if they wait."""
+    model.transition(ModelEvent.RELOAD)
+    model.keep_loaded = True
+    if model.pending_spec is not None:
+        model.rollback_spec, model.spec, model.pending_spec = model.spec, model.pending_spec, None
+    state.stop_worker(process)
+
+
+def lose_worker(model: ScheduledModel) -> None:
+    """Note that the worker process of a model is gone."""
+    if model.state is ModelState.DRAINING:
+        model.keep_loaded = False
+    model.transition(ModelEvent.WORKER_GONE)
+    model.process = None

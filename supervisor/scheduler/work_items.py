@@ -1,0 +1,78 @@
+"""What waits for a model, and what holds its slots: queued requests, pending calls, grants and leases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocol.ids import RequestKey
+from protocol.messages.admin import OptionValue
+from protocol.messages.work import SubmitRequest
+from protocol.models.recipes import ModelSpec
+
+
+class QueuedRequest:
+    """A request that waits for a slot, with its position in the order of arrival."""
+
+    __slots__ = ("key", "order", "payload", "request", "since")
+
+    def __init__(self, key: RequestKey, request: SubmitRequest, payload: bytes, order: int, since: float) -> None:
+        """Remember what to run, and since when it waits (monotonic seconds)."""
+        self.key = key
+        self.request = request
+        self.payload = payload
+        self.order = order
+        self.since = since
+
+
+class PendingCall:
+    """A call (load, unload) that waits for its answer."""
+
+    __slots__ = ("number", "options", "order", "peer", "spec")
+
+    def __init__(
+        self,
+        peer: str,
+        number: int,
+        order: int,
+        spec: ModelSpec | None = None,
+        options: Mapping[str, OptionValue] | None = None,
+    ) -> None:
+        """``peer`` waits under its ``number``; a load waits for this ``spec``, or for any if it is None.
+
+        ``options``: what a load asked for while the model was not downloaded, so that there was no spec yet.
+        """
+        self.peer = peer
+        self.number = number
+        self.order = order
+        self.spec = spec
+        self.options = options or {}
+
+
+class SlotGrant:
+    """Slots that one attempt holds."""
+
+    __slots__ = ("began", "order", "weight")
+
+    def __init__(self, weight: int, began: float, order: int) -> None:
+        """``weight`` slots since ``began``, for a request of this order of arrival."""
+        self.weight = weight
+        self.began = began
+        self.order = order
+
+
+class SlotLease:
+    """Slots that a gateway uses without asking."""
+
+    __slots__ = ("names", "number", "orphaned", "recalled", "running", "slots")
+
+    def __init__(self, number: int) -> None:
+        """Start without slots."""
+        self.number = number
+        self.slots = 0
+        self.names: set[tuple[str, str]] = set()
+        """(what clients call the model, endpoint) that it is good for."""
+        self.running: dict[RequestKey, int] = {}
+        """The attempts that are known to run under it, and their slots. One that ends soon is never reported."""
+        self.recalled = False
+        self.orphaned = False
+        """Its gateway is gone."""
