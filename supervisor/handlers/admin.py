@@ -36,7 +36,7 @@ def _with_loaded_state(supervisor: Supervisor, entry: admin.ModelEntry) -> admin
 
 def abandon_call(supervisor: Supervisor, peer: str, call: admin.AbandonCall, _payload: bytes) -> None:
     """A caller hung up."""
-    supervisor.scheduler.forget(peer, call.number)
+    supervisor.scheduler.call_abandoned(peer, call.number)
     supervisor.downloads.forget(peer, call.number)
     supervisor.logbook.forget(peer, call.number)
 

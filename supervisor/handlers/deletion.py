@@ -121,17 +121,17 @@ class Deletions:
         name = deletion.entry.name
         for called in [called for called, meant in supervisor.running_names.items() if meant == name]:
             del supervisor.running_names[called]
-        _refuse_waiting(supervisor, name)
+        supervisor.scheduler.model_deleted(name)
         place = supervisor.scheduler.models.get(name)
         if place is None or not place.unloadable:
             self._remove(supervisor, deletion)
             return
         number = supervisor.call_self(lambda _result: self._step(supervisor, deletion, self._remove))
-        supervisor.scheduler.unload_asked("", number, name)
+        supervisor.scheduler.unload_requested("", number, name)
 
     def _remove(self, supervisor: Supervisor, deletion: _Deletion) -> None:
         entry = deletion.entry
-        _refuse_waiting(supervisor, entry.name)
+        supervisor.scheduler.model_deleted(entry.name)
         busy = {folder for model in supervisor.downloads.running() for folder in _hub_folders(supervisor, model)}
         wanted = plan_deletion(entry, supervisor.models.others(entry), supervisor.settings.cache_dir, busy)
         supervisor.models.forget(entry)
@@ -179,16 +179,6 @@ class _Deletion:
         self.kept_for: list[str] = []
         self.files = 0
         self.result: Removed | RemoveFailed | None = None
-
-
-def _refuse_waiting(supervisor: Supervisor, name: str) -> None:
-    """Refuse everybody who waits for a model that will not come back."""
-    place = supervisor.scheduler.models.get(name)
-    if place is not None:
-        place.wanted = False
-        supervisor.scheduler.refuse_waiting(
-            place, Failure(Code.MODEL_NOT_FOUND, f"model {name} was deleted", model=name)
-        )
 
 
 def _hub_folders(supervisor: Supervisor, model: str) -> list[str]:

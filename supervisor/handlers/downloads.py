@@ -68,7 +68,7 @@ def fetch_for_scheduler(supervisor: Supervisor, model: str) -> None:
     try:
         fetch(supervisor, model)
     except LemonbusError as problem:
-        supervisor.scheduler.fetched(model, None, problem.failure, supervisor.loop.now())
+        supervisor.scheduler.download_ended(model, None, problem.failure, supervisor.loop.now())
         supervisor.perform(supervisor.scheduler.effects())
 
 
@@ -147,7 +147,7 @@ def _load_downloaded(supervisor: Supervisor, model: str, outcome: Pulled | Failu
         except Exception as problem:  # noqa: BLE001 - the requests that wait for the model must be answered
             outcome = supervisor.errors.failure_of(problem, model=model)
     failure = outcome if isinstance(outcome, Failure) else None
-    supervisor.scheduler.fetched(model, spec, failure, supervisor.loop.now())
+    supervisor.scheduler.download_ended(model, spec, failure, supervisor.loop.now())
 
 
 HANDLERS: Final[dict[type, Handler]] = {Progress: progress, Pulled: result, PullFailed: result}

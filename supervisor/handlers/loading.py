@@ -36,7 +36,7 @@ def load_model(supervisor: Supervisor, peer: str, call: LoadModel, _payload: byt
         peer, number = "", supervisor.call_self(partial(_save_options, supervisor, peer, call.number, name, options))
     else:
         number = call.number
-    supervisor.scheduler.load_asked(peer, number, target._replace(provisional=not known), supervisor.loop.now())
+    supervisor.scheduler.load_requested(peer, number, target._replace(provisional=not known), supervisor.loop.now())
 
 
 def _load_target(
@@ -116,7 +116,7 @@ def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload:
     if call.model:
         known = supervisor.models.find(call.model)
         name = known.name if known else call.model  # one whose files were taken away may still be loaded
-        if not supervisor.scheduler.unload_asked(peer, call.number, name):
+        if not supervisor.scheduler.unload_requested(peer, call.number, name):
             if known is None:
                 raise Failure(Code.MODEL_NOT_FOUND, f"Model not found: {call.model}", model=call.model).raised()
             raise Failure(Code.NOT_LOADED, f"Model not loaded: {name}", model=name).raised()
@@ -132,7 +132,7 @@ def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload:
             supervisor.answer(peer, call.number, names)
 
     for name in names:
-        supervisor.scheduler.unload_asked("", supervisor.call_self(partial(gone, name)), name)
+        supervisor.scheduler.unload_requested("", supervisor.call_self(partial(gone, name)), name)
 
 
 HANDLERS: Final[dict[type, Handler]] = {LoadModel: load_model, UnloadModel: unload_model}

@@ -35,7 +35,7 @@ def hello(supervisor: Supervisor, peer: str, message: Hello, _payload: bytes) ->
     supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
     supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid()))
     if message.role == "worker":
-        supervisor.scheduler.hello(peer)
+        supervisor.scheduler.worker_reported(peer)
         for greet in supervisor.on_worker_hello:
             greet(peer)
         for gateway in supervisor.peers.of("gateway"):
@@ -54,7 +54,7 @@ def _gateway_gone(supervisor: Supervisor, peer: str) -> None:
     supervisor.bus.forget(peer)
     supervisor.logbook.forget_peer(peer)
     supervisor.downloads.forget(peer)
-    supervisor.scheduler.peer_gone(peer)
+    supervisor.scheduler.gateway_gone(peer)
     for body in spool(supervisor.process_context.runtime).glob(f"{peer}-*"):
         body.unlink(missing_ok=True)
     (log.info if supervisor.scheduler.closing else log.warning)(
@@ -69,17 +69,17 @@ def pong(_supervisor: Supervisor, _peer: str, _message: Pong, _payload: bytes) -
 
 def checked(supervisor: Supervisor, peer: str, message: ModelChecked, _payload: bytes) -> None:
     """A worker finds nothing against a model."""
-    supervisor.scheduler.checked(peer, message.need, message.available)
+    supervisor.scheduler.model_checked(peer, message.need, message.available)
 
 
 def ready(supervisor: Supervisor, peer: str, message: EngineReady, _payload: bytes) -> None:
     """An engine answers."""
-    supervisor.scheduler.ready(peer, message, supervisor.loop.now())
+    supervisor.scheduler.engine_ready(peer, message, supervisor.loop.now())
 
 
 def load_failed(supervisor: Supervisor, peer: str, message: LoadFailed, _payload: bytes) -> None:
     """A check or a start did not succeed."""
-    supervisor.scheduler.load_failed(peer, message.failure, message.started, supervisor.loop.now())
+    supervisor.scheduler.load_failed(peer, message.failure, supervisor.loop.now())
 
 
 def engine_died(supervisor: Supervisor, peer: str, message: EngineDied, _payload: bytes) -> None:

@@ -39,7 +39,7 @@ def resolve_target(
     """
     entry = supervisor.models.resolve(model) if isinstance(model, str) else model
     scheduled = supervisor.scheduler.models.get(entry.name)
-    if scheduled and (scheduled.process or scheduled.wanted) and scheduled.spec and not options and not afresh:
+    if scheduled and (scheduled.process or scheduled.keep_loaded) and scheduled.spec and not options and not afresh:
         return ModelTarget(entry.name, scheduled.type, scheduled.spec)
     found = supervisor.models.located(entry)
     spec = supervisor.models.spec(entry, options or {}, afresh=afresh, found=found or files.expected_files(entry))
@@ -55,9 +55,9 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
     now = supervisor.loop.now()
     try:
         if message.endpoint == "slots":
-            supervisor.scheduler.read(key, message, payload, _model_for_slots(supervisor, message.model))
+            supervisor.scheduler.state_read(key, message, payload, _model_for_slots(supervisor, message.model))
         else:
-            supervisor.scheduler.asked(key, message, payload, _target(supervisor, message), now)
+            supervisor.scheduler.request_submitted(key, message, payload, _target(supervisor, message), now)
     except LemonbusError as problem:
         supervisor.scheduler.refuse(key, problem.failure)
 
@@ -115,9 +115,9 @@ def idle(supervisor: Supervisor, peer: str, message: AttemptEnded, _payload: byt
     key = RequestKey(message.gateway, message.number, message.attempt)
     now = supervisor.loop.now()
     seconds = message.outcome.total_s if message.lease and message.outcome else 0.0
-    scheduled = supervisor.scheduler.idle(key, message.code, now, seconds)
+    scheduled = supervisor.scheduler.attempt_ended(key, message.code, now, seconds)
     if scheduled is None:
-        scheduled = supervisor.scheduler.lease_idle(peer, key, seconds, now, under=bool(message.lease))
+        scheduled = supervisor.scheduler.leased_attempt_ended(peer, key, seconds, now, under=bool(message.lease))
     if scheduled is not None and message.outcome is not None:
         remember_stats(supervisor, StatsReport(scheduled.name, message.outcome))
 
@@ -140,12 +140,12 @@ def idles(supervisor: Supervisor, peer: str, message: AttemptsEnded, payload: by
 
 def unwanted(supervisor: Supervisor, peer: str, message: AttemptAbandoned, _payload: bytes) -> None:
     """An engine works on what nobody wants any more."""
-    supervisor.scheduler.unwanted(peer, RequestKey(message.gateway, message.number, message.attempt))
+    supervisor.scheduler.attempt_abandoned(peer, RequestKey(message.gateway, message.number, message.attempt))
 
 
 def cancel(supervisor: Supervisor, peer: str, message: Cancel, _payload: bytes) -> None:
     """A gateway's client is gone."""
-    supervisor.scheduler.cancelled(RequestKey(peer, message.number, message.attempt), message.reason)
+    supervisor.scheduler.request_cancelled(RequestKey(peer, message.number, message.attempt), message.reason)
 
 
 def lease_used(supervisor: Supervisor, peer: str, message: LeaseUsed, _payload: bytes) -> None:

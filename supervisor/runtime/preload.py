@@ -57,7 +57,7 @@ class ModelPreload:
         for name in supervisor.settings.load:
             number = supervisor.call_self(partial(self._loaded, name))
             try:
-                supervisor.scheduler.load_asked(
+                supervisor.scheduler.load_requested(
                     "", number, requests.resolve_target(supervisor, name), supervisor.loop.now()
                 )
             except LemonbusError as problem:

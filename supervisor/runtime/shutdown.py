@@ -12,7 +12,6 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Timer
 from supervisor.runtime.startup import EXIT_FAILED
 from supervisor.runtime.supervisor import Supervisor
-from supervisor.scheduler.worker_lifecycle import WorkerState
 
 _KILL_DELAY_S: Final = 5.0
 """After the deadline: how long workers and gateway have to tell what they cut off."""
@@ -71,11 +70,7 @@ class GracefulShutdown:
         if not self._gateway_told and supervisor.gateway.child is not None:
             self._gateway_told = True
             supervisor.processes.terminate(supervisor.gateway.child)
-        for process in supervisor.scheduler.workers.values():
-            if process.state is WorkerState.SPAWNED:
-                supervisor.scheduler.kill_worker(process)
-            elif process.state is not WorkerState.STOPPING:
-                supervisor.scheduler.stop_worker(process)
+        supervisor.scheduler.stop_all_workers()
         supervisor.perform(supervisor.scheduler.effects())
 
     def _cut(self) -> None:

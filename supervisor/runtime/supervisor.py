@@ -220,7 +220,7 @@ class Supervisor:
         if isinstance(message, SubmitRequest):
             attempt = message.attempt
             try:
-                self.scheduler.cancelled(RequestKey(peer, message.number, attempt), Code.INTERNAL)
+                self.scheduler.request_cancelled(RequestKey(peer, message.number, attempt), Code.INTERNAL)
             except Exception as other:  # noqa: BLE001 - counted; the client is answered all the same
                 self.errors.failure_of(other, **context)
         self.bus.send(peer, Refused(getattr(message, "number", 0), attempt, failure))

@@ -105,9 +105,7 @@ def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
     return sorted(candidates, key=lambda model: model.order if model.order is not None else _LAST_ORDER)
 
 
-def _assign_workers(
-    state: SchedulerState, candidates: list[ScheduledModel], now: float
-) -> dict[str, EvictionClaim]:
+def _assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> dict[str, EvictionClaim]:
     """Give workers to the models that are to be loaded, load those for which there is room, return who makes room."""
     spares = [process for process in state.workers.values() if process.state is WorkerState.SPARE] if candidates else []
     claims: dict[str, EvictionClaim] = {}
@@ -249,7 +247,9 @@ def _end_reason(state: SchedulerState, model: ScheduledModel, makes_room: bool) 
 def _forget_unused(state: SchedulerState, now: float) -> None:
     """Forget the models of which nothing is left, and the oldest failures if there are very many."""
     unused = [model for model in state.models.values() if model.unused()]
-    failed = sorted((model for model in unused if model.backoff.suspect(now)), key=lambda model: model.backoff.failed_at)
+    failed = sorted(
+        (model for model in unused if model.backoff.suspect(now)), key=lambda model: model.backoff.failed_at
+    )
     remembered = failed[-MAX_REMEMBERED_FAILURES:]
     for model in unused:
         if model not in remembered:

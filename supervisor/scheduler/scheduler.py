@@ -48,5 +48,5 @@ class Scheduler(SchedulerState):
     lease_ended = leases.lease_ended
     leased_attempt_ended = leases.leased_attempt_ended
 
-    reconcile = reconcile.reconcile
     reconcile_unless_settled = reconcile.reconcile_unless_settled
+    reconcile = reconcile.reconcile

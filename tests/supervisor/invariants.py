@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from protocol.ids import RequestKey
+from supervisor.scheduler.model_lifecycle import WORKER_STATES, ModelState
 from supervisor.scheduler.scheduler import Scheduler
 from tests.supervisor.simulated_worker import SimulatedWorker
 
@@ -14,6 +15,10 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
     """Every place has what its engine really does, and no more than there is; ``slots``: of each engine."""
     for model in scheduler.models.values():
         process = model.process
+        assert WORKER_STATES.get(model.state) == (process.state if process else None), f"{model.name}: {model.state}"
+        assert model.keep_loaded or model.state is not ModelState.RELOADING
+        assert not model.keep_loaded or model.state is not ModelState.UNLOADING
+        assert process is None or (process.model is model and scheduler.workers[process.worker] is process)
         worker = workers.get(process.worker, SimulatedWorker()) if process else SimulatedWorker()
         granted = {key: grant.weight for key, grant in model.grants.items()}
         leased = dict(worker.leased)
@@ -26,7 +31,7 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
         known = granted | leased
         assert known.keys() == set(worker.running), f"{model.name}: grants differ from what the engine does"
         assert model.busy <= slots
-        assert model.unwanted <= worker.unwanted & set(worker.running)
+        assert model.abandoned <= worker.unwanted & set(worker.running)
         assert sum(known.values()) <= model.busy, f"{model.name}: more runs than was granted and lent"
         for gateway, lease in worker.leases.items():
             if worker.undelivered:
@@ -35,7 +40,7 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
             assert model.leases[gateway].running.items() <= lease.runs.items()
             assert model.leases[gateway].number == lease.number
             assert model.leases[gateway].slots == lease.slots
-        assert model.queued_bytes == sum(waiting.ask.size for waiting in model.queue)
+        assert model.queued_bytes == sum(waiting.request.size for waiting in model.queue)
         orders = [waiting.order for waiting in model.queue]
         assert orders == sorted(orders)
     holding = [process for process in scheduler.workers.values() if process.counts_as_loaded]

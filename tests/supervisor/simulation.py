@@ -29,7 +29,7 @@ class Simulation(EffectPlayer):
         key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
         self.live[key] = name
         ask = SubmitRequest(key.number, key.attempt, name, endpoint, "label", weight, size, suspect=suspect)
-        self.scheduler.asked(key, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
+        self.scheduler.request_submitted(key, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
         self.settle(light=True)
         return key
 
@@ -37,12 +37,12 @@ class Simulation(EffectPlayer):
         again = RequestKey(key.gateway, key.number, key.attempt + 1)
         name = self.live[again] = "a"
         ask = SubmitRequest(key.number, again.attempt, name, "chat/completions", "label", suspect=True)
-        self.scheduler.asked(again, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
+        self.scheduler.request_submitted(again, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
         self.settle(light=True)
         return again
 
     def cancel(self, key: RequestKey) -> None:
-        self.scheduler.cancelled(key, "client gone")
+        self.scheduler.request_cancelled(key, "client gone")
         waiting = any(w.key == key for model in self.scheduler.models.values() for w in model.queue)
         assert not waiting
         if not any(key in worker.running for worker in self.workers.values()):
@@ -55,7 +55,7 @@ class Simulation(EffectPlayer):
         self.cancel(key)
         self.report_ended_leases(name)
         worker.unwanted.add(key)
-        self.scheduler.unwanted(name, key)
+        self.scheduler.attempt_abandoned(name, key)
         self.settle(light=True)
 
     def finish(self, key: RequestKey, code: str = "") -> None:
@@ -65,9 +65,9 @@ class Simulation(EffectPlayer):
         lease = next((lease for lease in worker.leases.values() if lease.runs.pop(key, None)), None)
         if code != Code.RETURNED:  # the refusal that follows ends it
             self.end(key)
-        if self.scheduler.idle(key, code, self.now) is None:
+        if self.scheduler.attempt_ended(key, code, self.now) is None:
             seconds = 0.1 if lease is not None and not code else 0.0
-            known = self.scheduler.lease_idle(name, key, seconds, self.now, under=lease is not None)
+            known = self.scheduler.leased_attempt_ended(name, key, seconds, self.now, under=lease is not None)
             assert known is not None
         self.settle(light=True)
 
@@ -138,14 +138,14 @@ class Simulation(EffectPlayer):
     ) -> None:
         """``plain``: with whatever options; ``pin``: what the call says of that."""
         self.calls.add(("g1", number))
-        self.scheduler.load_asked("g1", number, ModelTarget(name, "llm", spec(name, **more), pin, plain), self.now)
+        self.scheduler.load_requested("g1", number, ModelTarget(name, "llm", spec(name, **more), pin, plain), self.now)
         self.settle()
 
     def unload(self, name: str, number: int = 901) -> bool:
         model = self.scheduler.models.get(name)
-        there = model is not None and (model.process is not None or model.wanted)
+        there = model is not None and (model.process is not None or model.keep_loaded)
         waiting = model is not None and bool(model.queue or model.loaders)
-        done = self.scheduler.unload_asked("g1", number, name)
+        done = self.scheduler.unload_requested("g1", number, name)
         assert done == (there or waiting)
         if done:
             self.calls.add(("g1", number))
@@ -160,11 +160,11 @@ class Simulation(EffectPlayer):
     def abandon_call(self, number: int) -> None:
         """The client of a load or unload hangs up."""
         self.calls.discard(("g1", number))
-        self.scheduler.forget("g1", number)
+        self.scheduler.call_abandoned("g1", number)
         self.settle()
 
     def hello(self, worker: str) -> None:
-        self.scheduler.hello(worker)
+        self.scheduler.worker_reported(worker)
         self.settle()
 
     def other_version(self, worker: str, version: int) -> None:
@@ -173,15 +173,15 @@ class Simulation(EffectPlayer):
         self.settle()
 
     def checked(self, worker: str, need: int = 0, available: int = 0) -> None:
-        self.scheduler.checked(worker, need, available)
+        self.scheduler.model_checked(worker, need, available)
         self.settle()
 
     def ready(self, worker: str) -> None:
-        self.scheduler.ready(worker, EngineReady(self.slots, 4096, 1, "http://127.0.0.1:1", 0.1), self.now)
+        self.scheduler.engine_ready(worker, EngineReady(self.slots, 4096, 1, "http://127.0.0.1:1", 0.1), self.now)
         self.settle()
 
-    def load_fails(self, worker: str, *, started: bool = True) -> None:
-        self.scheduler.load_failed(worker, Failure(Code.LOAD_FAILED, "no"), started, self.now)
+    def load_fails(self, worker: str) -> None:
+        self.scheduler.load_failed(worker, Failure(Code.LOAD_FAILED, "no"), self.now)
         self.settle()
 
     def engine_dies(self, worker: str) -> list[RequestKey]:
@@ -205,7 +205,7 @@ class Simulation(EffectPlayer):
         return lost
 
     def gateway_dies(self, gateway: str) -> None:
-        self.scheduler.peer_gone(gateway)
+        self.scheduler.gateway_gone(gateway)
         self.calls = {call for call in self.calls if call[0] != gateway}
         for key in [key for key in self.live if key.gateway == gateway]:
             if not any(key in worker.running for worker in self.workers.values()):

@@ -17,13 +17,13 @@ def ask(sim: Simulation, number: int) -> RequestKey:
     key = RequestKey("g1", number, 1)
     sim.live[key] = "a"
     wanted = SubmitRequest(number, 1, "a", "chat/completions", "label")
-    sim.scheduler.asked(key, wanted, b"", ModelTarget("a", "llm", None), sim.now)
+    sim.scheduler.request_submitted(key, wanted, b"", ModelTarget("a", "llm", None), sim.now)
     sim.settle()
     return key
 
 
 def fail(sim: Simulation, failure: Failure) -> None:
-    sim.scheduler.fetched("a", None, failure, sim.now)
+    sim.scheduler.download_ended("a", None, failure, sim.now)
     sim.settle()
 
 
@@ -31,7 +31,7 @@ def test_one_download_serves_all_waiting_requests() -> None:
     sim = Simulation()
     keys = [ask(sim, 7001), ask(sim, 7002)]
     assert sim.fetches == ["a"]
-    sim.scheduler.fetched("a", spec("a"), None, sim.now)
+    sim.scheduler.download_ended("a", spec("a"), None, sim.now)
     sim.settle()
     sim.run_until_idle()
     assert set(keys) <= set(sim.order)
@@ -55,7 +55,7 @@ def test_what_was_downloaded_after_all_is_used_at_once() -> None:
     sim = Simulation()
     ask(sim, 7001)
     fail(sim, UNREACHABLE)
-    sim.scheduler.fetched("a", spec("a"), None, sim.now)
+    sim.scheduler.download_ended("a", spec("a"), None, sim.now)
     key = ask(sim, 7002)
     sim.run_until_idle()
     assert key in sim.order

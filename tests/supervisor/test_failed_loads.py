@@ -18,13 +18,13 @@ FORGIVEN_S = FORGIVEN_AFTER_PAUSES * BackoffPolicy().most
 
 def start_load(sim: Simulation, model: str, number: int = 700, **more: object) -> RequestKey:
     """Ask for a model that is not downloaded."""
-    sim.scheduler.load_asked("g1", number, ModelTarget(model, "llm", None, **more), sim.now)  # type: ignore[arg-type]
+    sim.scheduler.load_requested("g1", number, ModelTarget(model, "llm", None, **more), sim.now)  # type: ignore[arg-type]
     sim.settle()
     return RequestKey("g1", number, 0)
 
 
 def end_download(sim: Simulation, model: str, failure: Failure | None = None, **options: object) -> None:
-    sim.scheduler.fetched(model, None if failure else spec(model, **options), failure, sim.now)
+    sim.scheduler.download_ended(model, None if failure else spec(model, **options), failure, sim.now)
     sim.settle()
 
 
@@ -55,7 +55,7 @@ def test_a_failed_start_leaves_nothing_of_a_model_that_was_not_known(started: bo
     state = WorkerState.LOADING if started else WorkerState.CHECKING
     while not sim.of_state(state):
         assert sim.advance()
-    sim.load_fails(sim.of_state(state)[0], started=started)
+    sim.load_fails(sim.of_state(state)[0])
     sim.run_until_idle()
     assert not sim.scheduler.models
     assert sim.forgotten == ["nobody/nothing"]
@@ -64,7 +64,7 @@ def test_a_failed_start_leaves_nothing_of_a_model_that_was_not_known(started: bo
 def test_a_load_that_was_given_up_leaves_nothing_of_a_model_that_was_not_known() -> None:
     sim = Simulation()
     start_load(sim, "nobody/nothing", provisional=True)
-    sim.scheduler.forget("g1", 700)
+    sim.scheduler.call_abandoned("g1", 700)
     end_download(sim, "nobody/nothing")
     assert not sim.scheduler.models
     assert sim.forgotten == ["nobody/nothing"]
@@ -134,7 +134,7 @@ def test_options_of_the_last_load_that_waits_count() -> None:
     start_load(sim, "a", 701, options={"ctx_size": 2048})
     start_load(sim, "a", 702)
     assert sim.scheduler.requested_options("a") == {"ctx_size": 2048}
-    sim.scheduler.forget("g1", 701)
+    sim.scheduler.call_abandoned("g1", 701)
     assert sim.scheduler.requested_options("a") == {"ctx_size": 1024}
 
 

@@ -14,9 +14,9 @@ def test_what_ended_before_its_worker_heard_of_its_lease_is_not_running(sim: Sim
     sim.finish(sim.ask("a"))
     key = sim.ask("a")
     worker = sim.serving("a")
-    assert sim.scheduler.lease_idle(worker, key, 0.0, sim.now, under=False) is not None
+    assert sim.scheduler.leased_attempt_ended(worker, key, 0.0, sim.now, under=False) is not None
     assert sim.scheduler.running == 0
-    assert sim.scheduler.lease_idle(worker, key, 0.0, sim.now, under=False) is None, "as a read's end"
+    assert sim.scheduler.leased_attempt_ended(worker, key, 0.0, sim.now, under=False) is None, "as a read's end"
 
 
 def test_what_came_too_late_for_a_lease_keeps_its_slots(sim: Simulation) -> None:

@@ -85,7 +85,7 @@ def test_what_was_tried_before_is_lent_nothing(sim: Simulation) -> None:
     sim.finish(sim.ask("a"))
     key = RequestKey("g1", 903, 2)
     sim.live[key] = "a"
-    sim.scheduler.asked(
+    sim.scheduler.request_submitted(
         key, SubmitRequest(903, 2, "a", "chat/completions", "l"), b"", ModelTarget("a", "llm", spec("a")), sim.now
     )
     sim.settle(light=True)
@@ -106,7 +106,7 @@ def test_a_request_without_a_name_is_lent_nothing(sim: Simulation) -> None:
     for number in (901, 902):
         key = RequestKey("g1", number, 1)
         sim.live[key] = "a"
-        sim.scheduler.asked(
+        sim.scheduler.request_submitted(
             key, SubmitRequest(number, 1, "", "completions", "l"), b"", ModelTarget("a", "llm", spec("a")), sim.now
         )
         sim.settle(light=True)
@@ -132,7 +132,7 @@ def test_what_a_worker_did_not_take_is_bound_by_the_queue() -> None:
     for new in (True, False):
         sim.live[key] = "a"
         ask = SubmitRequest(903, 2, "a", "completions", "l", new=new)
-        sim.scheduler.asked(key, ask, b"", ModelTarget("a", "llm", spec("a")), sim.now)
+        sim.scheduler.request_submitted(key, ask, b"", ModelTarget("a", "llm", spec("a")), sim.now)
         sim.settle(light=True)
         assert (sim.refusals.pop(key, None) is not None) == new
         sim.ended.clear()

@@ -38,7 +38,7 @@ def refused(sim: Simulation, number: int) -> bool:
 def test_a_model_that_cannot_be_loaded_with_other_options_keeps_those_that_it_has(started: bool) -> None:
     sim, worker = reloading(started)
     key = sim.ask("a")
-    sim.load_fails(worker, started=started)
+    sim.load_fails(worker)
     assert sim.refusals[RequestKey("g1", 701, 0)].code is Code.LOAD_FAILED
     assert key in sim.live
     sim.run_until_idle()
@@ -111,18 +111,18 @@ def test_what_is_unloaded_while_it_is_loaded_again_does_not_come_back(state: Wor
     elif state is WorkerState.CHECKED:
         sim = loaded("a", "b", models=2)
         sim.load("a", 701, options=B)
-        sim.scheduler.checked(until(sim, WorkerState.CHECKING), 0, 0)
+        sim.scheduler.model_checked(until(sim, WorkerState.CHECKING), 0, 0)
     assert sim.unload("a")
     sim.run_until_idle()
     assert ("g1", 901) in sim.reports
     assert "a" not in {process.model.name for process in sim.scheduler.workers.values() if process.model}
-    assert not sim.scheduler.models.get("a") or not sim.scheduler.models["a"].wanted
+    assert not sim.scheduler.models.get("a") or not sim.scheduler.models["a"].keep_loaded
 
 
 def test_what_stood_back_is_not_loaded_as_it_once_was() -> None:
     sim = loaded("a")
     sim.load("a", 701, options=B)
-    sim.scheduler.forget("g1", 701)
+    sim.scheduler.call_abandoned("g1", 701)
     key = sim.ask("b")
     sim.run_until_idle()
     assert key in sim.order, "nobody waits for the other one any more"

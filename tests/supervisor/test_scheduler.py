@@ -104,9 +104,9 @@ def test_a_load_answers_every_waiting_call() -> None:
 def test_a_read_that_was_returned_is_told_so() -> None:
     sim = loaded("a")
     key = RequestKey("g1", 700, 1)
-    sim.scheduler.read(key, SubmitRequest(700, 1, "a", "slots", "label", 0), b"", sim.scheduler.models["a"])
+    sim.scheduler.state_read(key, SubmitRequest(700, 1, "a", "slots", "label", 0), b"", sim.scheduler.models["a"])
     sim.scheduler.effects()
-    sim.scheduler.idle(key, "returned", sim.now)
+    sim.scheduler.attempt_ended(key, "returned", sim.now)
     sim.settle()
     assert sim.refusals[key].code is Code.RETURNED
 

@@ -13,7 +13,7 @@ from tests.supervisor.simulation import Simulation, loaded
 def test_a_failed_check_evicts_no_model() -> None:
     sim = loaded("a")
     key = sim.ask("b")
-    sim.load_fails(sim.of_state(WorkerState.CHECKING)[0], started=False)
+    sim.load_fails(sim.of_state(WorkerState.CHECKING)[0])
     assert sim.refusals[key].code is Code.LOAD_FAILED
     assert sim.scheduler.models["a"].process is not None
     assert sim.scheduler.models["a"].process.state is WorkerState.READY

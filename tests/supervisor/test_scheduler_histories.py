@@ -86,8 +86,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
         worker = self.pick(data, self.workers(WorkerState.CHECKING, WorkerState.LOADING))
-        started = self.sim.scheduler.workers[worker].state is WorkerState.LOADING
-        self.sim.load_fails(worker, started=started)
+        self.sim.load_fails(worker)
 
     @precondition(lambda self: self.workers(WorkerState.READY, WorkerState.DRAINING, WorkerState.STOPPING))
     @rule(data=st.data())

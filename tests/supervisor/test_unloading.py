@@ -51,7 +51,7 @@ def waiting_for_capacity(model: str) -> Simulation:
 def coming_down(model: str) -> Simulation:
     """It is being downloaded."""
     sim = Simulation()
-    sim.scheduler.load_asked("g1", 700, ModelTarget(model, "llm", None), sim.now)
+    sim.scheduler.load_requested("g1", 700, ModelTarget(model, "llm", None), sim.now)
     sim.settle()
     assert sim.fetches == [model]
     return sim
@@ -84,7 +84,7 @@ def test_an_unload_ends_a_load_that_is_under_way(way: Callable[[str], Simulation
     assert sim.refusals[LOADER].model == "a"
     sim.run_until_idle()
     assert sim.reports["g1", 901] == ["a"]
-    sim.scheduler.fetched("a", spec("a"), None, sim.now)
+    sim.scheduler.download_ended("a", spec("a"), None, sim.now)
     sim.settle()
     sim.run_until_idle()
     gone = sim.scheduler.models.get("a")
@@ -109,8 +109,8 @@ def test_what_is_only_being_checked_is_unloaded_at_once() -> None:
     assert sim.unload("a")
     assert sim.reports["g1", 901] == ["a"], "there is no engine to wait for"
     assert any(isinstance(command, Shutdown) for command in sim.workers[worker].commands), "a check may take long"
-    sim.scheduler.checked(worker, 0, 0)
-    sim.load_fails(worker, started=False)
+    sim.scheduler.model_checked(worker, 0, 0)
+    sim.load_fails(worker)
     sim.run_until_idle()
     assert sim.scheduler.settled
 
@@ -173,7 +173,7 @@ def test_an_unload_does_not_wait_for_cancelled_requests() -> None:
     sim = with_cancelled_request()
     assert sim.unload("a")
     assert left(sim)
-    assert [note.event for note in sim.notes][-1] == "engine ended, what it works on nobody wants"
+    assert [note.event for note in sim.notes][-1] == "engine ended, the clients of its requests are gone"
     sim.run_until_idle()
     assert sim.reports["g1", 901] == ["a"]
     assert sim.scheduler.granted == 0
@@ -293,4 +293,4 @@ def test_a_worker_lost_during_an_abandoned_check_is_not_announced_to_restart() -
     key = sim.ask("a")
     sim.cancel(key)
     sim.worker_dies(sim.of_state(WorkerState.CHECKING)[0])
-    assert [note.event for note in sim.notes][-1] == "engine lost, nobody wants it"
+    assert [note.event for note in sim.notes][-1] == "engine lost, it is not needed"
