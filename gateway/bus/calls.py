@@ -10,6 +10,7 @@ import gevent
 import msgspec
 
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
+from gateway.http.request_context import request_context
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure
 from protocol.messages.admin import AbandonCall, CallResult, LogBatch, Progress
@@ -42,6 +43,8 @@ class SupervisorCall:
     def __init__(self, session: CallSession, number: int, env: dict[str, Any], endless: bool) -> None:
         """Wait for what comes under ``number``."""
         self.number = number
+        self.label = request_context(env).label
+        """The request id."""
         self.report = b""
         """The payload of the answer, once it is there: ``protocol.wire.envelope.unpack_payload(report, cls)``."""
         self._session = session

@@ -68,6 +68,8 @@ class SupervisorSession:
             peers.Draining: self._draining,
             peers.Shutdown: self._draining,
         }
+        self.errors = 0
+        """Errors of ours while messages were handled: logged, and answered 500."""
         self.on_leave: Callable[[float], None] | None = None
         """Called once when this process has to end, with the seconds that are left."""
 
@@ -117,10 +119,11 @@ class SupervisorSession:
         if logs.trace_enabled():
             asked = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}
             logs.get_logger().trace("question", **asked, body=request.body.decode("utf-8", "replace"))
-        if len(request.body) > self.settings.spool_over:
-            exchange.spool = self.spool.keep(request.body)
         self._exchanges[exchange.number] = exchange
         try:
+            if len(request.body) > self.settings.spool_over:
+                exchange.spool = self.spool.keep(request.body)
+                self.admit()  # other greenlets ran meanwhile
             exchange.begin()
         except BaseException:
             self.release(exchange)
@@ -192,12 +195,16 @@ class SupervisorSession:
     # From the bus, in the hub
 
     def on_message(self, message: Any, payload: bytes) -> None:
-        """Take a control message."""
+        """Take a control message. Raises nothing: what goes wrong fails the requests that the message is about."""
         handler = self._handlers.get(type(message))
         if handler is None:
             logs.get_logger().warning("unexpected message", message=type(message).__name__)
-        else:
+            return
+        try:
             handler(message, payload)
+        except Exception as problem:  # noqa: BLE001 - the loop must go on
+            grants = message.grants if isinstance(message, work.Granted) else [message]
+            self._on_error(problem, [getattr(each, "number", 0) for each in grants])
 
     def _granted(self, message: work.Granted, _: bytes) -> None:
         for grant in message.grants:
@@ -239,14 +246,31 @@ class SupervisorSession:
         self._subscriptions.gone(message)
 
     def on_events(self, batch: list[Event], worker: str) -> None:
-        """Take one message of events; :meth:`wake` tells those concerned when all that is here was read."""
+        """Take a batch of events; :meth:`notify_exchanges` wakes their requests when all that is here was read.
+
+        Raises nothing: what goes wrong fails the request that the event is about.
+        """
         for event in batch:
             exchange = self._exchanges.get(event.number)
-            if event.kind >= _FIRST_LEASE_KIND:
-                self._leased_dispatcher.take(event, worker, exchange)
-            elif exchange is not None:
-                exchange.take_event(event, worker)
-                self._touched[event.number] = exchange
+            try:
+                if event.kind >= _FIRST_LEASE_KIND:
+                    self._leased_dispatcher.take(event, worker, exchange)
+                elif exchange is not None:
+                    exchange.take_event(event, worker)
+                    self._touched[event.number] = exchange
+            except Exception as problem:  # noqa: BLE001 - the loop must go on
+                self._on_error(problem, [event.number])
+
+    def _on_error(self, problem: Exception, numbers: list[int]) -> None:
+        """Log and count an error of ours; its requests are answered 500."""
+        self.errors += 1
+        for number in numbers:
+            waiting = self._exchanges.get(number) or self._calls.get(number)
+            label = waiting.label if waiting is not None else ""
+            fields = {"request_id": label} if label else {}
+            logs.get_logger().error("internal error", **fields, errors=self.errors, exc_info=problem)
+            if waiting is not None:
+                waiting.fail(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"))
 
     def notify_exchanges(self) -> None:
         """Ring for everybody who got events."""

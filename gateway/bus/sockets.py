@@ -76,6 +76,8 @@ class GatewayBus:
         self._control.sndhwm = MAX_OUTBOX_MESSAGES
         self._control.rcvhwm = MAX_OUTBOX_MESSAGES
         self._control.connect(endpoints.bus(process_context.runtime))
+        self.control_file = endpoints.socket_file(endpoints.bus(process_context.runtime))
+        """The file of the supervisor's socket."""
         session.open(self)
         self._watch(self._control, self._control_turn)
         self._watch(self._events, self._event_turn)
@@ -183,13 +185,6 @@ class GatewayBus:
         self._event_turn()
         self._monitor_turn()
 
-    def _call_handler(self, handler: Callable[..., None], *arguments: Any) -> None:
-        """Call the house; what goes wrong there must not stop the reading."""
-        try:
-            handler(*arguments)
-        except Exception as problem:  # noqa: BLE001 - logged, and the loop must go on
-            self._log.error("a message made the gateway stumble", exc_info=problem)
-
     def _drain_control(self) -> None:
         for frame in frames.receive_each(self._control):
             try:
@@ -197,7 +192,7 @@ class GatewayBus:
             except envelope.MalformedError as problem:
                 self._log.warning("malformed message from the supervisor", problem=str(problem))
                 continue
-            self._call_handler(self._session.on_message, message, payload)
+            self._session.on_message(message, payload)
 
     def drain_events(self) -> None:
         """Deliver every event that is already here."""
@@ -207,7 +202,7 @@ class GatewayBus:
             except ValueError as problem:
                 self._log.warning("malformed events", problem=str(problem))
                 continue
-            self._call_handler(self._session.on_events, batch, worker)
+            self._session.on_events(batch, worker)
 
     def _drain_monitor(self) -> None:
         while True:
@@ -219,7 +214,7 @@ class GatewayBus:
             if endpoint in self._connected:
                 self._connected[endpoint] = False
                 self.drain_events()
-                self._call_handler(self._session.on_disconnected, endpoint)
+                self._session.on_disconnected(endpoint)
 
     # Workers
 

@@ -30,6 +30,9 @@ _STEP: Final = 128 * 1024
 """Bytes of a body that are read before other greenlets run."""
 _LARGE: Final = 256 * 1024
 """Bytes from which on a body is checked and decoded in turn with the others of the process."""
+_PAUSE_S: Final = 0.001
+_MOST_OF_LARGE: Final = {b"{": 250_000, b"[": 250_000, b":": 250_000, b",": 2_000_000}
+"""Characters that a large body may have: each may be an object of Python's, which takes ten times as long as text."""
 _decoding: Final = BoundedSemaphore(1)
 _readers: set[Any] = set()
 """Greenlets that wait for a body."""
@@ -165,10 +168,17 @@ def decode(data: bytes, cls: type[T]) -> T:
     """
     if len(data) <= _LARGE:
         return _decode(data, cls)
-    # Nothing else of the process runs meanwhile: one large body, then what has become ready, then the next one.
+    # Nothing else of the process runs while msgspec decodes, or a search goes on: so there is a pause after each step,
+    # and one body at a time. A pause must be a timer: after sleep(0), gevent may go on without looking at sockets.
     with _decoding:
-        gevent.sleep(0)
-        return _decode(data, cls)
+        for character, most in _MOST_OF_LARGE.items():
+            if data.count(character) > most:
+                raise invalid(f"the body has more than {most} {character.decode()!r} characters in its JSON")
+            gevent.sleep(_PAUSE_S)
+        try:
+            return _decode(data, cls)
+        finally:
+            gevent.sleep(_PAUSE_S)
 
 
 def _decode(data: bytes, cls: type[T]) -> T:

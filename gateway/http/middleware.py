@@ -124,6 +124,9 @@ class ForeignOriginCheck:
             remedy = "name it in allowed_hosts, or set an API key, to allow it"
             raise Failure(Code.FORBIDDEN, f"this Host may not {deed}; {remedy}").raised()
         origin = req.get_header("Origin")
+        if origin is None and req.get_header("Sec-Fetch-Site") == "cross-site":
+            # A link or an image of a foreign page: a browser sends no Origin with those.
+            raise Failure(Code.FORBIDDEN, f"pages of other sites may not {deed}").raised()
         if origin is None or origin in self._origins:
             return
         if not self._local(_hostname(origin)):

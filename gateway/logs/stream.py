@@ -42,6 +42,8 @@ CLOSE_TIMEOUT_S: Final = 0.5
 """What a reader may take to hear why it is sent away."""
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 MAX_INVALID_MESSAGES: Final = 10
+MAX_READERS: Final = 64
+"""Readers of one process, subscribed or not; the supervisor has a limit for all processes."""
 _ENTRIES_PER_TURN: Final = 100
 """Entries rendered before others get their turn."""
 _GOING_AWAY: Final = 1001
@@ -58,6 +60,7 @@ class LogStreamResource:
     def __init__(self, session: SupervisorSession) -> None:
         """Ask ``house``."""
         self._session = session
+        self._readers = 0
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Upgrade, and serve until one side has had enough.
@@ -71,10 +74,21 @@ class LogStreamResource:
         query = {key: req.get_param(key, default="") for key in QUERY_PARAMETERS}
         parse_level(query["level"])
         parse_after_seq(query["after_seq"])
+        if self._readers >= MAX_READERS:
+            # Before the handshake: a client library reports a status at once, and an error message never.
+            text = f"{MAX_READERS} readers already follow the log of this process"
+            raise Failure(Code.OVERLOADED, text, retry_after=5).raised()
+        self._readers += 1
+        try:
+            self._serve_reader(req, query)
+        finally:
+            self._readers -= 1
+
+    def _serve_reader(self, req: falcon.Request, query: dict[str, str]) -> None:
         context = request_context(req.env)
         adapter = WebSocketAdapter(req.env[SOCKET_KEY], READER_TIMEOUT_S)
-        # Without the client's offer nothing is compressed: a snapshot would hold everybody else up.
-        env = {**req.env, "gunicorn.socket": adapter}
+        # Without the client's offer nothing is compressed: compressing a snapshot would block other requests.
+        env = {**req.env, "gunicorn.socket": adapter}  # the key that simple_websocket looks for
         env.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
         try:
             socket = simple_websocket.Server.accept(

@@ -20,8 +20,10 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import Event, Outcome
 from protocol.runtime import logs
 
-_CANCEL_IN_ENGINE = frozenset({Code.LOST, Code.CLIENT_TOO_SLOW, Code.CANCELLED, Code.SUPERVISOR_LOST, Code.TIMEOUT})
-"""Ends that are ours: the engine does not know of them yet."""
+_CANCEL_IN_ENGINE = frozenset(
+    {Code.LOST, Code.CLIENT_TOO_SLOW, Code.CANCELLED, Code.SUPERVISOR_LOST, Code.TIMEOUT, Code.INTERNAL}
+)
+"""Failures that were found in this process: the engine does not know of them yet."""
 
 
 class InferenceRequest(msgspec.Struct, frozen=True):
@@ -101,6 +103,11 @@ class RequestExchange:
         self.waker = GreenletWaker()
         self.cut: Callable[[], None] | None = None
         """Breaks the client's connection: the only way to reach a greenlet that is stuck in a write."""
+
+    @property
+    def label(self) -> str:
+        """The request id."""
+        return self.request.label
 
     @property
     def outcome(self) -> Outcome | None:

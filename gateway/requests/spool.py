@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
+
+import gevent
 
 from protocol.failures import Code, Failure
+
+_STEP: Final = 1024 * 1024
+"""Bytes that are written before other greenlets run."""
 
 
 class Spool:
@@ -28,7 +34,9 @@ class Spool:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(body)
+                for start in range(0, len(body), _STEP):
+                    file.write(memoryview(body)[start : start + _STEP])
+                    gevent.sleep(0)
         except OSError as problem:
             path.unlink(missing_ok=True)
             raise Failure(

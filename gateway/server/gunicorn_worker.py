@@ -22,10 +22,13 @@ from gateway.http.connection import ClientConnection
 from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
+from gateway.server.hub_errors import install_error_handler
 from protocol.runtime import logs
 
 _READ: Final = 1
-_WELCOME_TIMEOUT_S: Final = 1.0
+_WELCOME_WAIT_S: Final = 1.0
+"""Seconds for which connections are not accepted before the supervisor has answered."""
+_NO_WELCOME: Final = 1
 
 
 class GunicornWorker(GeventWorker):  # type: ignore[misc]
@@ -63,6 +66,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     def init_signals(self) -> None:
         """Let signals wake the loop at once."""
         super().init_signals()
+        install_error_handler(gevent.get_hub())
         watcher = gevent.get_hub().loop.io(self.PIPE[0], _READ)
         watcher.start(self._signalled)
         self._watchers.append(watcher)
@@ -105,7 +109,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self.error_formats = self.wsgi.error_formats
         self.base_environ = request_parser.process_environ(self.sockets[0].getsockname(), self.cfg.workers)
         self.base_environ[MEMORY_KEY] = BodyMemory(self.session.settings.body_memory)
-        with gevent.Timeout(_WELCOME_TIMEOUT_S, exception=False):
+        with gevent.Timeout(_WELCOME_WAIT_S, exception=False):
             self.session.welcomed.wait()
         # Where there are several processes, each leaves the others what it cannot serve at once.
         accept_batch = ACCEPT_BATCH if self.cfg.workers == 1 else 1
@@ -115,13 +119,24 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self.serving = True
         for acceptor in acceptors:
             acceptor.start()
+        welcome_deadline = time.monotonic() + 2 * self.session.settings.peer_silence
         while self.alive:
             self.notify()
             self._stop_event.wait(1.0)
             self._stop_event.clear()
+            if self.session.state is AdmissionState.STARTING and time.monotonic() > welcome_deadline:
+                self._end_unwelcomed()
             if self._deadline is not None and time.monotonic() > self._deadline:
                 gevent.get_hub().loop.run_callback(self.session.end_everything)
         self._close(acceptors)
+
+    def _end_unwelcomed(self) -> None:
+        """End this process, whose requests would be answered with 503 ``starting`` for ever; gunicorn replaces it."""
+        reason = "it did not answer" if self.bus.control_file.exists() else "its socket is missing"
+        fields = {"socket": str(self.bus.control_file), "reason": reason}
+        logs.get_logger().error("the supervisor cannot be reached; this gateway process ends", **fields)
+        self.bus.close()
+        os._exit(_NO_WELCOME)
 
     def _close(self, acceptors: list[Acceptor]) -> None:
         self._keep_alive = False

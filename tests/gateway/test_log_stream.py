@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import simple_websocket
 
+from gateway.logs.stream import MAX_READERS
 from protocol.failures import Code, Failure
 from protocol.messages import peers
 from protocol.messages.admin import CallResult, FollowLogs, LogBatch, LogEntry, LogSnapshot
@@ -21,7 +22,8 @@ from protocol.messages.work import Refused
 from protocol.wire import envelope
 from tests.gateway.fake_worker import DEADLINE
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
-from tests.gateway.raw_http import read_until
+from tests.gateway.process.chat_requests import error_of
+from tests.gateway.raw_http import parsed, read_until
 from tests.support.processes import alive
 from tests.support.waiting import wait_for
 
@@ -142,6 +144,20 @@ def test_what_the_supervisor_refuses_is_told(harness: GatewayHarness, connect: C
     assert receive_message(client)["error"]["code"] == "overloaded"
     with pytest.raises(simple_websocket.ConnectionClosed):
         client.receive(timeout=DEADLINE)
+
+
+def test_readers_beyond_the_limit_get_a_status_before_the_handshake(tmp_path: Path) -> None:
+    with running_gateway(tmp_path / "r", api_key="") as harness, contextlib.ExitStack() as stack:
+        head = b"GET /logs/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        request = head + b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        for _ in range(MAX_READERS):
+            reader = stack.enter_context(harness.connect())
+            reader.sendall(request)
+            assert b" 101 " in read_until(reader, b"\r\n\r\n")
+        late = stack.enter_context(harness.connect())
+        late.sendall(request)
+        response = parsed(read_until(late, b"}}"))
+        assert (response[0], response[1]["retry-after"], error_of(response)["code"]) == (503, "5", "overloaded")
 
 
 def test_a_large_snapshot_arrives_whole(harness: GatewayHarness, connect: Connect) -> None:

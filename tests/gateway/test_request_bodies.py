@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import time
+from itertools import pairwise
 
+import gevent
 import msgspec
 import pytest
 from hypothesis import given
@@ -162,3 +165,27 @@ def test_tokens_cannot_be_echoed() -> None:
     assert prompt_texts("a") == ["a"]
     with pytest.raises(LemonbusError, match="echo"):
         prompt_texts([1, 2])
+
+
+def test_other_greenlets_run_between_large_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def slow_decode(_data: bytes, _cls: type) -> None:
+        seen.append("decode")
+        time.sleep(0.01)
+
+    monkeypatch.setattr(bodies, "_decode", slow_decode)
+    ticks = gevent.get_hub().loop.timer(0.001, 0.001)
+    ticks.start(seen.append, "tick")
+    large = b" " * 300_000
+    gevent.joinall([gevent.spawn(bodies.decode, large, dict) for _ in range(5)], timeout=10, raise_error=True)
+    ticks.close()
+    assert seen.count("decode") == 5
+    assert ("decode", "decode") not in list(pairwise(seen))
+
+
+@pytest.mark.parametrize("item", [b'{"a":0},', b"[],", b"0,"])
+def test_a_large_body_of_tiny_values_is_refused(item: bytes) -> None:
+    with pytest.raises(LemonbusError) as caught:
+        bodies.decode_object(b'{"messages":[%b0]}' % (item * 2_000_001))
+    assert caught.value.failure.http_status == 400

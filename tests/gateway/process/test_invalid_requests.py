@@ -151,6 +151,26 @@ def test_foreign_pages_may_not_change_the_server(harness: GatewayHarness) -> Non
         error_of(response)
 
 
+@pytest.mark.parametrize(
+    ("site", "origin", "status"),
+    [
+        ("cross-site", "", 403),
+        ("cross-site", "http://evil.example", 403),
+        ("cross-site", "http://127.0.0.1:3000", 400),
+        ("same-origin", "", 400),
+        ("same-site", "", 400),
+        ("none", "", 400),
+        ("", "", 400),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v0/load", "/api/v0/unload?x=1"])
+def test_an_image_or_a_link_of_a_foreign_page_changes_nothing(
+    harness: GatewayHarness, path: str, site: str, origin: str, status: int
+) -> None:
+    headers = {name: value for name, value in (("Sec_Fetch_Site", site), ("Origin", origin)) if value}
+    assert harness.raw(request("GET", path, b'{"x":1}', **headers))[0] == status
+
+
 def test_a_name_that_was_allowed_may_change_the_server(tmp_path: Path) -> None:
     def ask(harness: GatewayHarness, name: str) -> int:
         head = b"POST /v1/params HTTP/1.1\r\n"

@@ -99,6 +99,19 @@ def test_a_worker_process_that_dies_is_replaced(tmp_path: Path) -> None:
         wait_for(lambda: len(harness.gateways) == 2 and harness.get("/live")[0] == 200)
 
 
+def test_a_gateway_that_the_supervisor_does_not_answer_ends_with_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    harness = GatewayHarness(tmp_path / "r", peer_silence=0.5)
+    harness.welcoming = False
+    try:
+        harness.start()
+        wait_for(lambda: len(harness.gateways) >= 2)
+    finally:
+        harness.close()
+    assert "the supervisor cannot be reached" in capfd.readouterr().err
+
+
 def test_a_worker_process_without_processor_time_is_not_replaced_within_seconds(tmp_path: Path) -> None:
     with running_gateway(tmp_path / "r") as harness:
         (worker,) = workers_of(harness)
