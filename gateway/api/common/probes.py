@@ -1,4 +1,4 @@
-"""``/live`` and ``/health``: for those who watch the process, without version and without the supervisor."""
+"""``/live`` and ``/health``: probes for process monitors, without a version prefix; they do not ask the supervisor."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _OK: Final = b'{"status":"ok"}'
 
 
 class LivenessResource:
-    """The process answers."""
+    """``GET /live``: this process answers."""
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer."""
+        """Answer 200."""
         resp.content_type = falcon.MEDIA_JSON
         resp.data = _OK
 
 
 class ReadinessResource:
-    """Whether this gateway takes requests."""
+    """``GET /health``: whether this gateway accepts requests."""
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Call the supervisor through ``session``."""
+        """Report the state of ``session``."""
         self._session = session
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """200 if it does; 503 while it starts or stops."""
+        """Answer 200; raises the 503 that says why the gateway accepts none."""
         if self._session.state is not AdmissionState.OPEN:
             self._session.admit()
         resp.content_type = falcon.MEDIA_JSON

@@ -1,11 +1,15 @@
-"""Server-sent events of what takes its time and was asked for with ``stream``: progress, then complete or error."""
+"""The streamed answer of a long call to the supervisor (a download, an installation): progress, then complete or error.
+
+The default form is that of Lemonade's documents, server-sent events; a dialect with another form overrides the methods that
+write it.
+"""
 
 from __future__ import annotations
 
 import abc
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import falcon
 import msgspec
@@ -17,7 +21,7 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.admin import CallResult, LogBatch, Progress
 
 PROGRESS_INTERVAL_S: Final = 0.125
-"""Least seconds between two ``progress`` events."""
+"""The shortest time between two progress events."""
 PING: Final = b": still here\n\n"
 _CLIENT_LEFT_CODES: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
 
@@ -27,33 +31,15 @@ def event(name: str, data: dict[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
 
 
-def progress_event(progress: Progress) -> bytes:
-    """Return the document's ``progress`` event."""
-    return event(
-        "progress",
-        {
-            "file": progress.file,
-            "file_index": progress.file_index,
-            "total_files": progress.total_files,
-            "bytes_downloaded": progress.bytes_downloaded,
-            "bytes_total": progress.bytes_total,
-            "percent": progress.percent,
-        },
-    )
-
-
 def complete_event(files: int, **more: Any) -> bytes:
-    """Return the document's ``complete`` event."""
+    """Return the documented ``complete`` event."""
     return event("complete", {"file_index": files, "total_files": files, "percent": 100, **more})
 
 
-def error_event(failure: Failure, label: str) -> bytes:
-    """Return the document's ``error`` event: ``error`` is the message itself."""
-    return event("error", {"error": failure.message, "code": failure.code.value, "request_id": label})
-
-
 class ProgressEventStream(abc.ABC):
-    """The stream of one call's events. Closing it leaves what was begun alone."""
+    """``resp.stream`` of one call. Closing it does not stop what the call began."""
+
+    media_type: ClassVar[str] = "text/event-stream"
 
     def __init__(
         self,
@@ -63,7 +49,7 @@ class ProgressEventStream(abc.ABC):
         silence: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Go on after ``first``, which came already (``None``: nothing came for ``silence`` seconds)."""
+        """Begin with ``first``, which has arrived (``None``: nothing arrived for ``silence`` seconds)."""
         self._call = call
         self._first = first
         self._label = label
@@ -72,32 +58,60 @@ class ProgressEventStream(abc.ABC):
 
     @abc.abstractmethod
     def complete(self, report: bytes) -> bytes:
-        """Return the last event of a call that went well, from its packed report."""
+        """Return the last event of a call that succeeded, from its packed report."""
+
+    @classmethod
+    def progress(cls, progress: Progress) -> bytes:
+        """Return one progress event."""
+        return event(
+            "progress",
+            {
+                "file": progress.file,
+                "file_index": progress.file_index,
+                "total_files": progress.total_files,
+                "bytes_downloaded": progress.bytes_downloaded,
+                "bytes_total": progress.bytes_total,
+                "percent": progress.percent,
+            },
+        )
+
+    @classmethod
+    def error(cls, failure: Failure, label: str) -> bytes:
+        """Return the last event of a call that failed; ``label`` is the request id."""
+        return event("error", {"error": failure.message, "code": failure.code.value, "request_id": label})
+
+    @classmethod
+    def ping(cls) -> bytes:
+        """Return what keeps the connection alive while there is no progress; empty bytes if the form has nothing for it."""
+        return PING
 
     def __iter__(self) -> Iterator[bytes]:
+        return filter(None, self._events())
+
+    def _events(self) -> Iterator[bytes]:
         message = self._first
-        held: Progress | None = None
-        free = 0.0
+        unsent: Progress | None = None
+        next_at = 0.0
         try:
             while not isinstance(message, CallResult):
                 if isinstance(message, Progress):
-                    held = message
+                    unsent = message
                 now = self._clock()
-                if held is None:
-                    yield PING
-                elif now >= free:
-                    yield progress_event(held)
-                    held, free = None, now + PROGRESS_INTERVAL_S
-                message = self._call.next(max(0.0, free - now) if held else self._silence)
-            if held is not None:
-                yield progress_event(held)
+                if unsent is None:
+                    yield self.ping()
+                elif now >= next_at:
+                    yield self.progress(unsent)
+                    unsent, next_at = None, now + PROGRESS_INTERVAL_S
+                message = self._call.next(max(0.0, next_at - now) if unsent else self._silence)
+            if unsent is not None:
+                yield self.progress(unsent)
             yield self.complete(self._call.report)
         except LemonbusError as problem:
             if problem.failure.code not in _CLIENT_LEFT_CODES:
-                yield error_event(problem.failure, self._label)
+                yield self.error(problem.failure, self._label)
 
     def close(self) -> None:
-        """The client is gone, or has all: gunicorn calls this."""
+        """End the call for this client. The server calls this however the response ended."""
         self._call.close()
 
 
@@ -110,7 +124,7 @@ def stream_progress(
 ) -> None:
     """Answer a call with its stream of events.
 
-    What fails at once is told as what failed later; the caller's mistakes have a status.
+    A download that fails at once is an event, as one that fails later; a mistake of the caller has its HTTP status.
     """
     context = request_context(req.env)
     silence = session.settings.header_silence
@@ -122,8 +136,8 @@ def stream_progress(
         if not isinstance(problem, LemonbusError) or problem.failure.code != Code.DOWNLOAD_FAILED:
             raise
         context.failure = problem.failure
-        resp.data = error_event(problem.failure, context.label)
+        resp.data = events.error(problem.failure, context.label)
     else:
         resp.stream = events(call, first, context.label, silence)
-    resp.content_type = "text/event-stream"
+    resp.content_type = events.media_type
     resp.set_header("Cache-Control", "no-cache")

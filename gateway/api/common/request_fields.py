@@ -1,4 +1,4 @@
-"""How requests of all documents name a model, and the small fields they share."""
+"""Fields that requests of several API families share: the model's name, texts, switches. Pure but for reading the body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JsonObject = dict[str, Any]
 
 
 def optional_body(req: falcon.Request, settings: Settings) -> JsonObject:
-    """Return the JSON object of a request that may have none; raises like :func:`gateway.http.bodies.decode_object`."""
+    """Return the JSON object of a request, empty for a request without a body; raises like :func:`gateway.http.bodies.decode_object`."""
     data = bodies.read_json(req, settings.body_limit)
     return bodies.decode_object(data) if data.strip() else {}
 
@@ -70,9 +70,9 @@ def flag_in_query(req: falcon.Request, key: str) -> bool:
 
 
 def check_cache_dir(given: str, settings: Settings) -> None:
-    """Let ``cache_dir`` name only places where this server looks for models; raises ``invalid_request``.
+    """Raise ``invalid_request`` if ``cache_dir`` is not a directory in which this server looks for models.
 
-    It has no other effect: what is there is in the catalogue anyway.
+    The field has no other effect: the models of those directories are in the catalogue anyway.
     """
     if not given:
         return

@@ -1,4 +1,4 @@
-"""``delete``: takes a model off this machine."""
+"""``delete``: removes a model from this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.messages.model_files import Deleted, DeleteModel
 
 
 class DeleteResource:
-    """Unload a model, forget it if a user registered it, and remove what nobody else uses."""
+    """``POST delete``: unloads a model, unregisters it if a user registered it, and removes the files no other model uses."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
@@ -23,7 +23,7 @@ class DeleteResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when it is gone; ``kept_for`` names the models that still use its files."""
+        """Answer when the model is removed; ``kept_for`` names the models that still use its files."""
         name = request_context(req.env).model = model_of(optional_body(req, self._session.settings))
         deleted = self._session.call(req.env, lambda number: DeleteModel(number, name), Deleted)
         resp.content_type = falcon.MEDIA_JSON

@@ -1,4 +1,4 @@
-"""``health`` and ``stats``: the house as the documents show it, and as those who run it need it."""
+"""``health`` and ``stats``: the state of the server with the documented fields, and with those that operators need."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
 
 
 def health_body(health: admin.HealthReport, port: int, *, detail: bool) -> dict[str, Any]:
-    """Return the fields of all documents; what is ours is under ``lemonbus``.
+    """Return the fields of all documents; fields of our own are under ``lemonbus``.
 
-    ``detail``: with the last words of engines that failed, which only administrators may read.
+    ``detail``: with the last output of engines that failed, which only administrators may read.
     """
     loaded = [model for model in health.models if model.state in _SERVING]
     latest = max(loaded, key=lambda model: model.last_use, default=None)
@@ -93,7 +93,7 @@ def _failed_model(model: FailedModel, *, detail: bool) -> dict[str, Any]:
 
 
 def stats_body(stats: admin.StatsReport) -> dict[str, Any]:
-    """Return what the last request cost: ``input_tokens`` were processed, ``prompt_tokens`` are all of the prompt."""
+    """Return the tokens and times of the last request: ``prompt_tokens`` in the prompt, ``input_tokens`` of them not cached."""
     outcome = stats.outcome
     return {
         "time_to_first_token": outcome.first_token_s,
@@ -108,14 +108,14 @@ def stats_body(stats: admin.StatsReport) -> dict[str, Any]:
 
 
 class HealthResource:
-    """The whole house at one moment."""
+    """``GET health``: the state of the whole server."""
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer. WebSockets are on the port that HTTP is on."""
+        """Answer. ``websocket_port`` is the port of HTTP, which has the WebSockets too."""
         health = self._session.call(req.env, GetHealth, admin.HealthReport)
         port = self._session.settings.port or int(req.env.get("SERVER_PORT") or 0)
         resp.content_type = falcon.MEDIA_JSON
@@ -123,14 +123,14 @@ class HealthResource:
 
 
 class StatsResource:
-    """The last finished request."""
+    """``GET stats``: tokens and times of the last finished request."""
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer; ``?model=`` asks for one model's."""
+        """Answer; with ``?model=`` for the last request of that model."""
         model = req.get_param("model", default="")
         stats = self._session.call(req.env, lambda number: GetStats(number, model), admin.StatsReport)
         resp.content_type = falcon.MEDIA_JSON

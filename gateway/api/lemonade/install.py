@@ -1,4 +1,4 @@
-"""``install`` and ``uninstall``: the programs that models run on."""
+"""``install`` and ``uninstall``: the backends, which are the programs that models run on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protocol.wire import envelope
 
 
 class InstallEventStream(ProgressEventStream):
-    """The stream of one installation's events."""
+    """The event stream of one installation."""
 
     def complete(self, report: bytes) -> bytes:
         """Return a ``complete`` event like a download's, with what was installed."""
@@ -26,7 +26,7 @@ class InstallEventStream(ProgressEventStream):
 
 
 class InstallResource:
-    """Install or update a backend."""
+    """``POST install``: installs or updates a backend."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
@@ -35,7 +35,7 @@ class InstallResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when it is there; with ``stream`` tell how far it is until then.
+        """Answer when the backend is installed; with ``stream`` stream its progress until then.
 
         A client that hangs up does not stop the installation.
         """
@@ -46,11 +46,11 @@ class InstallResource:
         if stream:
             stream_progress(self._session, req, resp, build, InstallEventStream)
         else:
-            _answer(resp, self._session.call(req.env, build, BackendDone))
+            _write_answer(resp, self._session.call(req.env, build, BackendDone))
 
 
 class UninstallResource:
-    """Remove a backend."""
+    """``POST uninstall``: removes a backend."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
@@ -59,10 +59,10 @@ class UninstallResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when it is gone; models that use it are unloaded first."""
+        """Answer when the backend is removed; models that use it are unloaded first."""
         recipe, backend = _recipe_and_backend(optional_body(req, self._session.settings))
         build = partial(UninstallBackend, recipe=recipe, backend=backend)
-        _answer(resp, self._session.call(req.env, build, BackendDone))
+        _write_answer(resp, self._session.call(req.env, build, BackendDone))
 
 
 def _recipe_and_backend(body: JsonObject) -> tuple[str, str]:
@@ -74,7 +74,7 @@ def _recipe_and_backend(body: JsonObject) -> tuple[str, str]:
     return recipe, backend
 
 
-def _answer(resp: falcon.Response, done: BackendDone) -> None:
+def _write_answer(resp: falcon.Response, done: BackendDone) -> None:
     resp.content_type = falcon.MEDIA_JSON
-    shown = {"status": "success", "recipe": done.recipe, "backend": done.backend}
-    resp.data = msgspec.json.encode({**shown, "version": done.version} if done.version else shown)
+    answer = {"status": "success", "recipe": done.recipe, "backend": done.backend}
+    resp.data = msgspec.json.encode({**answer, "version": done.version} if done.version else answer)

@@ -25,9 +25,9 @@ _METHODS: Final = ["GET", "POST", "OPTIONS"]
 
 
 def load_call(number: int, body: JsonObject) -> LoadModel:
-    """Return the call that a load request means; raises ``invalid_request`` naming what is wrong.
+    """Return the supervisor's message for a load request; raises ``invalid_request`` naming the wrong field.
 
-    Options are only checked to be numbers or strings: their recipe knows the rest.
+    Options are only checked to be numbers or strings: the supervisor knows which ones a recipe has.
     """
     model = model_of(body)
     for key, known in (("device", REQUEST_DEVICE_WORDS), ("dtype", DTYPES)):
@@ -49,14 +49,13 @@ def load_call(number: int, body: JsonObject) -> LoadModel:
 
 
 def unload_name(body: JsonObject) -> str:
-    """Return which model an unload request names, empty for all.
+    """Return the model that an unload request names, empty for all.
 
-    Raises ``invalid_request`` for an empty name and for fields that unload does not have: a slip of the pen must
-    not unload everything.
+    Raises ``invalid_request`` for an empty name and for unknown fields: a mistyped field must not unload all models.
     """
-    strange = next((key for key in body if key not in _NAME_FIELDS), "")
-    if strange:
-        raise invalid("unload takes `model_name`, or nothing to unload all models", strange[:80])
+    unknown = next((key for key in body if key not in _NAME_FIELDS), "")
+    if unknown:
+        raise invalid("unload takes `model_name`, or nothing to unload all models", unknown[:80])
     for key in _NAME_FIELDS:
         if body.get(key) == "":
             raise invalid(f"`{key}` is empty", key)
@@ -69,7 +68,7 @@ def named_in_query(req: falcon.Request) -> JsonObject:
 
 
 class LoadResource:
-    """Load a model, fetching it first if need be."""
+    """``POST load``: loads a model, after downloading it if necessary."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
@@ -78,19 +77,19 @@ class LoadResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when it is ready."""
+        """Answer when the model is ready."""
         self._load(req, resp, optional_body(req, self._session.settings))
 
     def _load(self, req: falcon.Request, resp: falcon.Response, body: JsonObject) -> None:
         check_cache_dir(text_of(body, "cache_dir"), self._session.settings)
-        asked = request_context(req.env).model = load_call(0, body).model
+        requested = request_context(req.env).model = load_call(0, body).model
         loaded = self._session.call(req.env, lambda number: load_call(number, body), Loaded)
         request_context(req.env).model = loaded.model
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(
             {
                 "status": "success",
-                "message": f"Loaded model: {asked}",
+                "message": f"Loaded model: {requested}",
                 "model_name": loaded.model,
                 "checkpoint": loaded.checkpoint,
                 "recipe": loaded.recipe,
@@ -99,7 +98,7 @@ class LoadResource:
 
 
 class PreviewLoadResource(LoadResource):
-    """The preview's load: GET acts too."""
+    """The preview's ``load``: GET loads too."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST"})
 
@@ -109,12 +108,12 @@ class PreviewLoadResource(LoadResource):
         self._load(req, resp, {**named_in_query(req), **body})
 
     def on_head(self, _req: falcon.Request, _resp: falcon.Response) -> None:
-        """Never loads anything."""
+        """Refuse: HEAD must not load a model."""
         raise falcon.HTTPMethodNotAllowed(_METHODS)
 
 
 class UnloadResource:
-    """Unload one model, or all."""
+    """``POST unload``: unloads one model, or all."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
@@ -123,13 +122,13 @@ class UnloadResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when it is gone; a model that is not loaded is 404 in the document's words."""
+        """Answer when the model's processes have ended; a model that is not loaded is 404."""
         self._unload(req, resp, optional_body(req, self._session.settings))
 
     def _unload(self, req: falcon.Request, resp: falcon.Response, body: JsonObject) -> None:
         name = request_context(req.env).model = unload_name(body)
         try:
-            gone = self._session.call(req.env, lambda number: UnloadModel(number, name), list[str])
+            unloaded = self._session.call(req.env, lambda number: UnloadModel(number, name), list[str])
         except LemonbusError as problem:
             code = problem.failure.code
             if code not in _UNLOAD_MESSAGES:
@@ -137,12 +136,12 @@ class UnloadResource:
             raise Failure(code, f"{_UNLOAD_MESSAGES[code]}: {name}", model=name).raised() from None
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(
-            {"status": "success", "message": "Model unloaded successfully", "model_name": name, "unloaded": gone}
+            {"status": "success", "message": "Model unloaded successfully", "model_name": name, "unloaded": unloaded}
         )
 
 
 class PreviewUnloadResource(UnloadResource):
-    """The preview's unload: its example asks with GET."""
+    """The preview's ``unload``: GET unloads too."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"GET", "POST"})
 
@@ -151,5 +150,5 @@ class PreviewUnloadResource(UnloadResource):
         self._unload(req, resp, {**named_in_query(req), **optional_body(req, self._session.settings)})
 
     def on_head(self, _req: falcon.Request, _resp: falcon.Response) -> None:
-        """Never unloads anything."""
+        """Refuse: HEAD must not unload a model."""
         raise falcon.HTTPMethodNotAllowed(_METHODS)

@@ -1,4 +1,4 @@
-"""``params``: the sampling defaults, as the spec and the preview ask for them."""
+"""``params``: the sampling defaults of all models, as the spec and the preview document them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protocol.models.sampling import ParamsReport as Report
 
 
 class ParamsResource:
-    """Show the defaults, or set some of them."""
+    """``GET params`` shows the defaults, ``POST params`` sets some of them."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
@@ -24,18 +24,18 @@ class ParamsResource:
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """All six, and which of them were set."""
-        answer(resp, self._session.call(req.env, GetParams, Report), "Generation parameters")
+        """Answer with all six, and the names of those that were set."""
+        write_answer(resp, self._session.call(req.env, GetParams, Report), "Generation parameters")
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Set what the body names; null takes a value back. The rest stays as it is."""
-        given = sampling.check_params(optional_body(req, self._session.settings))
-        report = self._session.call(req.env, lambda number: SetParams(number, given), Report)
-        answer(resp, report, "Generation parameters set successfully")
+        """Set the values in the body; null resets a value, and values that the body does not name stay."""
+        values = sampling.check_params(optional_body(req, self._session.settings))
+        report = self._session.call(req.env, lambda number: SetParams(number, values), Report)
+        write_answer(resp, report, "Generation parameters set successfully")
 
 
-def answer(resp: falcon.Response, report: Report, message: str) -> None:
-    """Make ``resp`` the documents' answer, with what they do not tell: which values were set."""
+def write_answer(resp: falcon.Response, report: Report, message: str) -> None:
+    """Make ``resp`` the documented answer; beyond the documents it names the values that were set."""
     body = {"status": "success", "message": message, "params": report.params, "set": report.set}
     resp.content_type = falcon.MEDIA_JSON
     resp.data = msgspec.json.encode(body | ({"ignored": report.ignored} if report.ignored else {}))

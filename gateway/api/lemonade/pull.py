@@ -1,4 +1,4 @@
-"""``pull``: download a model, and register it first; with a plain answer or as server-sent events."""
+"""``pull``: downloads a model, and registers it first if the request describes a new one."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LABEL_BY_SWITCH: Final = {
     "embedding": "embeddings",
     "reranking": "reranking",
 }
-"""Switch of a request → the label that it adds."""
+"""Switch of a request → the label that it gives the model."""
 
 
 def registration_of(body: JsonObject) -> Registration | None:
-    """Return what a request wants to register, None if it only names a model; raises ``invalid_request``.
+    """Return the model that a request registers, None if it only names one; raises ``invalid_request``.
 
-    Only the form is looked at: what is a name, a recipe or a checkpoint is the supervisor's to say.
+    Only the types are checked here: the supervisor checks the name, the recipe and the checkpoint.
     """
     texts = {key: text_of(body, key) for key in ("checkpoint", "recipe", "mmproj")}
     labels = [label for key, label in LABEL_BY_SWITCH.items() if flag_of(body, key)]
@@ -43,15 +43,15 @@ def registration_of(body: JsonObject) -> Registration | None:
 
 
 class PullEventStream(ProgressEventStream):
-    """The stream of one download's events."""
+    """The event stream of one download."""
 
     def complete(self, report: bytes) -> bytes:
-        """Return the document's ``complete`` event."""
+        """Return the documented ``complete`` event."""
         return complete_event(envelope.unpack_payload(report, Pulled).files)
 
 
 class PullResource:
-    """Download a model that is registered, or will be."""
+    """``POST pull``: downloads a model that is registered, or that the request registers."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"POST"})
 
@@ -60,7 +60,7 @@ class PullResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer when it is there; with ``stream`` tell how far it is until then.
+        """Answer when the model is downloaded; with ``stream`` stream its progress until then.
 
         A client that hangs up does not stop the download.
         """

@@ -1,4 +1,4 @@
-"""``pull/variants``: what can be pulled of a Hugging Face repository."""
+"""``pull/variants``: the variants of a model in a Hugging Face repository."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from protocol.models.checkpoints import HubCheckpoint
 CHECKPOINT_PARAMETER = "checkpoint"
 
 
-def repository(given: str) -> str:
-    """Return the checkpoint if it is a repository of a hub; raises ``invalid_request``."""
+def checked_repository(given: str) -> str:
+    """Return ``given`` if it names a repository of a hub; raises ``invalid_request``."""
     if not given:
         raise invalid(
             f"`{CHECKPOINT_PARAMETER}` is required, e.g. ?{CHECKPOINT_PARAMETER}=unsloth/Qwen3-8B-GGUF",
             CHECKPOINT_PARAMETER,
         )
-    place = checkpoints.parse(given) if "/" in given and len(given) <= MAX_NAME_LENGTH else None
-    if not isinstance(place, HubCheckpoint) or place.variant:
+    checkpoint = checkpoints.parse(given) if "/" in given and len(given) <= MAX_NAME_LENGTH else None
+    if not isinstance(checkpoint, HubCheckpoint) or checkpoint.variant:
         raise invalid(
             f"`{CHECKPOINT_PARAMETER}` must be owner/repo of a Hugging Face hub, not {checkpoints.printable(given)!r}",
             CHECKPOINT_PARAMETER,
@@ -32,15 +32,15 @@ def repository(given: str) -> str:
 
 
 class PullVariantsResource:
-    """The models in a repository."""
+    """``GET pull/variants``: what a repository has to download."""
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """At most five quantizations, the best known first, with what registering them wants."""
-        checkpoint = repository(req.get_param(CHECKPOINT_PARAMETER, default=""))
+        """Answer with at most five quantizations, the best known first, and the fields with which to register one."""
+        checkpoint = checked_repository(req.get_param(CHECKPOINT_PARAMETER, default=""))
         report = self._session.call(req.env, lambda number: ListVariants(number, checkpoint), Variants)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(report)

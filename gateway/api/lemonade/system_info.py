@@ -1,4 +1,4 @@
-"""``system-info``: the machine, its devices and what can be run on them, under the names of all documents."""
+"""``system-info``: the machine, its devices and the recipes that run on them, with the field names of all documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ABSENT: Final = {"available": False}
 
 
 def info_body(info: SystemInfo, *, verbose: bool) -> dict[str, Any]:
-    """Return the fields of all documents. Those that are only of Windows are left out; ours are under ``lemonbus``."""
+    """Return the fields of all documents, without those of Windows; fields of our own are under ``lemonbus``."""
     machine = info.machine
     body: dict[str, Any] = {
         "OS Version": machine.system,
@@ -35,7 +35,7 @@ def info_body(info: SystemInfo, *, verbose: bool) -> dict[str, Any]:
 
 
 def devices(machine: MachineInfo) -> dict[str, Any]:
-    """Return every device under each name that a document has for it."""
+    """Return every device under each name that a document gives it."""
     amd = [_gpu(gpu, "AMD") for gpu in machine.amd_gpus]
     integrated = [shown for gpu, shown in zip(machine.amd_gpus, amd, strict=True) if gpu.integrated]
     npu = _npu(machine.npu)
@@ -56,7 +56,7 @@ def _cpu(cpu: Cpu) -> dict[str, Any]:
 
 
 def _gpu(gpu: Gpu, maker: str) -> dict[str, Any]:
-    """Return a card; null is a size that nobody told."""
+    """Return a graphics card; a size that is not known is null."""
     return {
         "name": gpu.name or f"{maker} GPU",
         "vram_gb": round(gpu.memory / _GIBI, 1) if gpu.memory else None,
@@ -82,14 +82,14 @@ def _npu(npu: Npu | None) -> dict[str, Any]:
 
 
 class SystemInfoResource:
-    """The machine."""
+    """``GET system-info``: the machine."""
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer; ``verbose=true`` adds Python packages and what else helps to find a fault."""
+        """Answer; ``verbose=true`` adds the Python packages and other facts that help to find a fault."""
         verbose = flag_in_query(req, "verbose")
         info = self._session.call(req.env, lambda number: GetSystemInfo(number, verbose), SystemInfo)
         resp.content_type = falcon.MEDIA_JSON

@@ -1,4 +1,4 @@
-"""How large a PNG, a JPEG or a WebP is, by its header. Pure."""
+"""The size of a PNG, a JPEG or a WebP, read from its header. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 PNG: Final = b"\x89PNG\r\n\x1a\n"
 JPEG: Final = b"\xff\xd8\xff"
 _FRAME_MARKERS: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of a JPEG that tell its size."""
+"""Markers of a JPEG that are followed by its size."""
 _STANDALONE_MARKERS: Final = frozenset({0x01, *range(0xD0, 0xDA)})
-"""Markers that nothing belongs to."""
+"""Markers without data after them."""
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Return width and height, None for what is none of these or does not say."""
+    """Return width and height; None for another format, or for a file without its size."""
     try:
         if data.startswith(PNG) and data[12:16] == b"IHDR":
             width, height = struct.unpack_from(">II", data, 16)
             return width, height
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-            return _of_webp(data)
+            return _webp_size(data)
         return _jpeg_size(data) if data.startswith(JPEG) else None
     except (struct.error, IndexError):
         return None
@@ -42,12 +42,12 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _of_webp(data: bytes) -> tuple[int, int] | None:
-    """Return the sides that the first chunk tells, which is one of three kinds; raises struct.error if it is cut."""
+def _webp_size(data: bytes) -> tuple[int, int] | None:
+    """Return the size in the first chunk, which is one of three kinds; raises struct.error if the chunk is cut."""
     kind = data[12:16]
     if kind == b"VP8X":
-        width, more, height, most = struct.unpack_from("<HBHB", data, 24)
-        return 1 + width + (more << 16), 1 + height + (most << 16)
+        width, width_high, height, height_high = struct.unpack_from("<HBHB", data, 24)
+        return 1 + width + (width_high << 16), 1 + height + (height_high << 16)
     if kind == b"VP8L":
         (bits,) = struct.unpack_from("<I", data, 21)
         return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)

@@ -1,4 +1,4 @@
-"""``models`` and ``models/{id}``: the catalogue in OpenAI's form with the fields of all documents."""
+"""``models`` and ``models/{id}``: the catalogue in OpenAI's form, with the fields of all documents."""
 
 from __future__ import annotations
 
@@ -43,31 +43,32 @@ def model_object(entry: ModelEntry, *, whole: bool = False) -> dict[str, Any]:
 
 
 def model_list(entries: list[ModelEntry], *, whole: bool = False) -> bytes:
-    """Return the JSON of a list of models; the whole one has what this machine cannot run, and why, in ``hidden``.
+    """Return the JSON of a list of models.
 
-    What is on this machine is never hidden.
+    Models that this machine cannot run are left out unless they are downloaded; a ``whole`` list names them, with the reason,
+    in ``hidden``.
     """
-    told: dict[str, Any] = {"object": "list"}
+    answer: dict[str, Any] = {"object": "list"}
     data = [entry for entry in entries if entry.downloaded or not entry.unsupported_reason]
-    told["data"] = [model_object(entry, whole=whole) for entry in data]
+    answer["data"] = [model_object(entry, whole=whole) for entry in data]
     if whole:
-        told["hidden"] = [
+        answer["hidden"] = [
             {"id": entry.id, "recipe": entry.recipe, "size": entry.size, "reason": entry.unsupported_reason}
             for entry in entries
             if entry.unsupported_reason and not entry.downloaded
         ]
-    return msgspec.json.encode(told)
+    return msgspec.json.encode(answer)
 
 
 class ModelsResource:
-    """The list."""
+    """``GET models``: the list."""
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Downloaded models, or with ``show_all=true`` all that this machine can run."""
+        """Answer with the downloaded models, or with ``show_all=true`` with all that this machine can run."""
         show_all = flag_in_query(req, "show_all")
         check_cache_dir(req.get_param("cache_dir", default=""), self._session.settings)
         entries = self._session.call(req.env, lambda number: ListModels(number, show_all), list[ModelEntry])
@@ -76,7 +77,7 @@ class ModelsResource:
 
 
 class PreviewModelsResource(ModelsResource):
-    """The list, also for POST: the preview's example asks so."""
+    """The list, also for POST, as in the preview's example."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """The same as GET; ``cache_dir`` may be in the body."""
@@ -86,14 +87,14 @@ class PreviewModelsResource(ModelsResource):
 
 
 class ModelResource:
-    """One entry."""
+    """``GET models/{id}``: one model."""
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, model_id: str) -> None:
-        """The entry, or 404 in the document's words."""
+        """Answer with the model, or 404 with the documented message."""
         try:
             entry = self._session.call(req.env, lambda number: GetModel(number, model_id), ModelEntry)
         except LemonbusError as problem:

@@ -1,4 +1,4 @@
-"""Routes of OpenAI's that nothing here serves yet: 501, and what would serve them."""
+"""OpenAI's routes that are not supported yet: 501 with the reason and an alternative."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class UnsupportedResource:
     """One such route."""
 
     def __init__(self, what: str, cure: str) -> None:
-        """``what`` is not served; ``cure`` is what can be done instead, or what it takes."""
+        """Refuse ``what`` (with its verb); ``cure`` names an alternative, or what support would need."""
         self._failure = Failure(Code.UNSUPPORTED, f"{what} not served here yet: {cure}")
 
     def on_post(self, _req: falcon.Request, _resp: falcon.Response) -> None:
-        """Say so, whatever was asked."""
+        """Answer 501."""
         raise self._failure.raised()
 
 
@@ -23,7 +23,7 @@ class UnsupportedWebSocketResource(UnsupportedResource):
     """The same for a WebSocket, which begins with a GET."""
 
     def on_get(self, _req: falcon.Request, _resp: falcon.Response) -> None:
-        """Say so, whatever was asked."""
+        """Answer 501."""
         raise self._failure.raised()
 
 

@@ -66,7 +66,7 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return route, body
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(request=requests())
 def test_no_request_is_an_error_of_ours(ask: AppClient, request: tuple[str, dict[str, Any]]) -> None:
     accepted = Failure(Code.CONFLICT, "it came through")

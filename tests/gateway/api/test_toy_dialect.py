@@ -15,8 +15,10 @@ from gateway.http.connection import ClientConnection
 from gateway.requests.admission import AdmissionState
 from protocol.failures import Code, Failure
 from protocol.messages import work
+from protocol.messages.admin import Progress
+from protocol.messages.model_files import Pulled, PullModel
 from tests.gateway.api.toy_dialect import ToyDialect
-from tests.gateway.app_client import AppClient, StreamedAnswer
+from tests.gateway.app_client import AppClient, SeveralMessages, StreamedAnswer
 from tests.gateway.never_pausing_socket import NeverPausingSocket
 from tests.gateway.raw_http import parsed
 
@@ -97,6 +99,22 @@ def test_every_error_below_its_prefix_has_its_form(
     result = ask(method, path, body)
     (error,) = lines(result)
     assert (result.status_code, error["alas"], error["id"]) == (status, code, result.headers["X-Request-ID"])
+
+
+@pytest.mark.parametrize(
+    ("end", "last"),
+    [
+        (Pulled("m", 1), {"fetched": "m"}),
+        (Failure(Code.DOWNLOAD_FAILED, "no hub"), {"alas": "download_failed"}),
+    ],
+)
+def test_progress_has_the_dialects_form(ask: AppClient, end: Any, last: dict[str, str]) -> None:
+    ask.reports[PullModel] = SeveralMessages([Progress(0, "m", "f", 1, 1, 50, 100), end])
+    result = ask("POST", "/toy/v7/fetch", {"who": "m"})
+    assert result.headers["Content-Type"] == "application/x-ndjson"
+    first, ended = lines(result)
+    assert first == {"percent": 50}
+    assert last.items() <= ended.items()
 
 
 def refusing_apps(folder: Path) -> Iterator[tuple[AppClient, Code]]:

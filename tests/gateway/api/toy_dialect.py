@@ -1,11 +1,12 @@
 """A dialect as a newcomer would write it: own paths, requests, answers, streams and errors, in one object.
 
 ``POST /toy/v7/say`` takes ``{"who": MODEL, "words": TEXT, "live": BOOL}``. A stream is NDJSON: ``{"say": TEXT}`` for each piece,
-then ``{"over": REASON, "words": TOKENS}``, or ``{"alas": CODE}`` if it broke.
+then ``{"over": REASON, "words": TOKENS}``, or ``{"alas": CODE}`` if it broke. ``POST /toy/v7/fetch`` downloads a model.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import falcon
@@ -13,12 +14,16 @@ import msgspec
 
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.progress_events import ProgressEventStream, stream_progress
 from gateway.api.common.stream_writer import ChunkWriter
 from gateway.bus.session import SupervisorSession
 from gateway.http import bodies
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure
+from protocol.messages.admin import Progress
+from protocol.messages.model_files import Pulled, PullModel
+from protocol.wire import envelope
 from protocol.wire.openai_chunks import Chunk, read_usage
 
 
@@ -26,6 +31,10 @@ class ToyRequest(msgspec.Struct):
     who: str
     words: str
     live: bool = False
+
+
+class ToyFetch(msgspec.Struct):
+    who: str
 
 
 class ToyWriter(ChunkWriter):
@@ -71,11 +80,39 @@ def say_whole(answer: WholeAnswer) -> bytes:
     return line({"say": choice["message"]["content"], "by": answer.model})
 
 
+class ToyFetchStream(ProgressEventStream):
+    media_type: ClassVar[str] = "application/x-ndjson"
+
+    def complete(self, report: bytes) -> bytes:
+        return line({"fetched": envelope.unpack_payload(report, Pulled).name})
+
+    @classmethod
+    def progress(cls, progress: Progress) -> bytes:
+        return line({"percent": progress.percent})
+
+    @classmethod
+    def error(cls, failure: Failure, label: str) -> bytes:
+        return line({"alas": failure.code, "id": label})
+
+    @classmethod
+    def ping(cls) -> bytes:
+        return b""
+
+
+class FetchResource:
+    def __init__(self, session: SupervisorSession) -> None:
+        self._session = session
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        who = bodies.decode(bodies.read_json(req, 1000), ToyFetch).who
+        stream_progress(self._session, req, resp, partial(PullModel, model=who, progress=True), ToyFetchStream)
+
+
 class ToyDialect(Dialect):
     error_prefixes: ClassVar[tuple[str, ...]] = ("/toy",)
 
     def routes(self, session: SupervisorSession) -> Routes:
-        return {"/toy/v7/say": SayResource(session)}
+        return {"/toy/v7/say": SayResource(session), "/toy/v7/fetch": FetchResource(session)}
 
     def error_status(self, failure: Failure) -> int:
         return 529 if failure.code is Code.OVERLOADED else failure.http_status
