@@ -21,7 +21,7 @@ PATIENCE: Final = {"PIP_RETRIES": "1", "PIP_TIMEOUT": "10"}
 """Pip's own five retries of 15 s take minutes to find out that there is no network."""
 SAME: Final = {"default-timeout": "timeout"}
 """Options of pip that have two names."""
-SILENCE_S: Final = 5.0
+SILENCE_S: Final = 10.0
 """Seconds without a word from pip, before it has found the first package, after which a user is told what it waits for."""
 
 _STEP: Final = re.compile(r"\s*(?:Collecting|Processing|Requirement already satisfied:) ")

@@ -28,7 +28,7 @@ from supervisor.handlers.system_info import SystemInspection
 from supervisor.handlers.variants import VariantQueries
 from supervisor.machine import hardware
 from supervisor.models import compatibility, options
-from supervisor.runtime import startup
+from supervisor.runtime import abandoned_processes, startup
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.hangup import HangupHandler
 from supervisor.runtime.listener import bind_listener
@@ -59,6 +59,7 @@ def main() -> int:
             raise
     except LemonbusError as problem:
         return startup.report_failure(given, problem.failure)
+    earlier_grace = startup.earlier_grace(runtime.path)
     write_settings(settings, runtime.path)
     loop = Loop()
     process_context = ProcessContext(runtime.path, ids.boot_id(), os.getpid())
@@ -101,6 +102,7 @@ def main() -> int:
             ]
         )
     )
+    abandoned_processes.kill_later(loop, process_context, max(settings.grace, earlier_grace))
     RuntimeDirectoryCheck(supervisor, closing.begin_failed)
     greeting = ModelPreload(supervisor)
     greeting.warn()

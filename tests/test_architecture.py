@@ -41,7 +41,11 @@ ONLY_IN = {
     "greenlet": ("gateway/http/acceptor.py",),
     "huggingface_hub": ("workers/jobs/",),
     "subprocess": ("supervisor/runtime/processes.py", "workers/engine/process.py", "workers/jobs/"),
-    "psutil": ("supervisor/machine/", "supervisor/models/compatibility.py"),
+    "psutil": (
+        "supervisor/machine/",
+        "supervisor/models/compatibility.py",
+        "supervisor/runtime/abandoned_processes.py",
+    ),
     "multiprocessing": (),
     "asyncio": (),
     "pickle": (),

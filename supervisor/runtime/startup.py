@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from protocol.config.settings import Settings
+from protocol.config.settings import Settings, read_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.models import options
@@ -85,6 +85,14 @@ def runtime_directory(settings: Settings) -> RuntimeDirectory:
         return RuntimeDirectory(path)
     except OSError as problem:
         raise _unusable("runtime_dir", path, problem) from problem
+
+
+def earlier_grace(runtime: Path) -> float:
+    """Return the grace of the server that had the runtime directory before us, in seconds; 0 if there was none."""
+    try:
+        return read_settings(runtime).grace
+    except (OSError, msgspec.MsgspecError):
+        return 0.0
 
 
 def _unusable(name: str, path: Path, problem: OSError) -> LemonbusError:

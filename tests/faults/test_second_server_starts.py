@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import StartServer
+from tests.support import processes
 from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
@@ -58,6 +59,19 @@ def test_a_server_started_within_the_grace_of_a_dead_one(start_server: StartServ
     second = start_server("tiny-chat", runtime=first.runtime, port=first.port)
     assert second.client.chat(CHAT).text == CHAT_TEXT
     assert stream.finish().done, "the old stream ends whole beside it"
+
+
+def test_what_a_dead_server_left_stopped_is_killed_after_the_grace(start_server: StartServer) -> None:
+    first = start_server("tiny-chat", load=[CHAT], grace=0.5)
+    first.wait_loaded(CHAT)
+    worker = first.worker_pid(CHAT)
+    with processes.stopped(worker):
+        first.kill_supervisor()
+        second = start_server("tiny-chat", runtime=first.runtime, grace=0.1)
+        killed = {"event": "process of an earlier server killed", "process_pid": worker}
+        wait_for(lambda: any(line.items() >= killed.items() for line in second.lines), "the worker is killed", 15)
+        wait_for(lambda: not processes.alive(worker), "it is dead")
+    assert second.client.chat(CHAT).text == CHAT_TEXT
 
 
 def test_two_live_requests_with_one_id(shared_server: LemonbusServer) -> None:

@@ -244,7 +244,9 @@ def test_a_form_becomes_the_engines(program: str) -> None:
     assert json.loads(TAGGED.findall(raised["prompt"].encode())[0]) == {"seed": 7, "strength": 0.5}
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", form_data.encode([FormPart("prompt", b"a")])])
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", form_data.encode([FormPart("prompt", b"a")])], ids=["empty", "JSON", "form"]
+)
 def test_forms_that_are_none(body: bytes) -> None:
     with pytest.raises(LemonbusError) as raised:
         made().request("images/edits", "", body, stream=False)

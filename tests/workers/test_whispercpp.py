@@ -201,6 +201,7 @@ def test_requests(endpoint: str) -> None:
         ("audio", "audio/transcriptions", b"{}", Code.INVALID_REQUEST),
         ("audio", "audio/transcriptions", form_data.encode([FormPart("best_of", b"x")]), Code.INVALID_REQUEST),
     ],
+    ids=["a chat with a recording", "a recording for a chat model", "JSON", "a form without a file"],
 )
 def test_requests_that_cannot_be(kind: str, endpoint: str, body: bytes, code: Code) -> None:
     with pytest.raises(LemonbusError) as raised:

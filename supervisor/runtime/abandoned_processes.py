@@ -1,0 +1,42 @@
+"""Processes of an earlier server in this runtime directory: they leave within its grace, and are killed if they cannot.
+
+Gateways and workers notice that their supervisor has died, let streams end, and exit.  One that is stopped or stuck does not;
+it would keep an engine and its memory for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Final
+
+import psutil
+
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+
+MARGIN_S: Final = 5.0
+"""What a process may need beyond the grace, to tell its clients and to exit."""
+
+log = logs.get_logger()
+
+
+def kill_later(loop: Loop, context: ProcessContext, grace: float) -> None:
+    """Kill what is left of earlier servers when ``grace`` and a margin are over."""
+    loop.call_later(grace + MARGIN_S, lambda: kill_abandoned(context))
+
+
+def kill_abandoned(context: ProcessContext) -> None:
+    """Kill every process that a server with another boot id started in our runtime directory, whose lock we hold."""
+    theirs = context.environment()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # it has ended, or belongs to another user
+            environment = process.environ()
+            if environment.get("LEMONBUS_CONTEXT_DIR") != theirs["LEMONBUS_CONTEXT_DIR"]:
+                continue
+            if environment.get("LEMONBUS_BOOT", context.boot) == context.boot or process.pid == os.getpid():
+                continue
+            command = " ".join(process.cmdline())
+            process.kill()
+            log.warning("process of an earlier server killed", process_pid=process.pid, command=command)
