@@ -1,7 +1,7 @@
 """The one vocabulary of failures: what happened, to which model and request, and what to do.
 
 Every process raises, sends and answers these; only the dialects of the gateway turn them into HTTP bodies.
-Types and codes use mullama's words where it has one.
+Types and codes are mullama's where it has one.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LemonbusError(Exception):
-    """Carries a :class:`Failure` up to the door that can answer with it."""
+    """Carries a :class:`Failure` up to the code that can answer with it."""
 
     def __init__(self, failure: Failure) -> None:
         """Keep the failure; its message is the exception's text."""

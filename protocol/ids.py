@@ -1,4 +1,4 @@
-"""Names of peers and requests on the bus. Keys are ours; what a client sends is only a label."""
+"""Names of peers and requests on the bus. The server makes the keys; the id that a client sends is only a label."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REQUEST_LABEL = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class RequestKey(NamedTuple):
-    """One attempt at one request: unique for the lifetime of the house. Numbers and attempts count from 1."""
+    """One attempt at one request: unique for the lifetime of the server. Numbers and attempts count from 1."""
 
     gateway: str
     number: int
@@ -23,7 +23,7 @@ class RequestKey(NamedTuple):
 
 
 def boot_id() -> str:
-    """Return the id of one life of the supervisor (12 hexadecimal digits)."""
+    """Return an id for one run of the supervisor (12 hexadecimal digits)."""
     return secrets.token_hex(6)
 
 

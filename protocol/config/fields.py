@@ -21,7 +21,7 @@ from protocol.config import settings as declared
 from protocol.config.settings import Settings
 
 SECRET_SETTINGS: Final = frozenset({"api_key"})
-"""Never shown, and no flags: a command line is visible to everybody on the machine."""
+"""Never shown, and without flags: every user of the machine can read command lines."""
 
 _EXPECTED: Final = {
     "allowed_hosts": "a list of names of hosts, without ports",
@@ -30,7 +30,7 @@ _EXPECTED: Final = {
     "backend_releases": "a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST",
     "release_mirror": "an http or https address",
 }
-"""What a setting may be whose rule is too long to be read."""
+"""Setting → what it may be, where the rule in its type is too long to be read."""
 _PREFIX: Final = "LEMONBUS_"
 _TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE_WORDS: Final = frozenset({"0", "false", "no", "off"})

@@ -1,4 +1,4 @@
-"""Resolves the settings of a house: flags > environment > the TOML file > defaults, each with its origin.
+"""Resolves the settings of a server: flags > environment > the TOML file > defaults, each with its origin.
 
 :func:`resolve` is pure: text in, settings or a failure out.  A failure is for the operator at the terminal: it
 names the file and line, the variable or the flag, and what was expected there.
@@ -24,9 +24,21 @@ Flags = Mapping[str, str | list[str]]
 
 _PREFIX: Final = "LEMONBUS_"
 OTHER_ENVIRONMENT_VARIABLES: Final = frozenset(
-    {"CONFIG", "URL", "SETTINGS", "ORIGINS", "WARNINGS", "CONTEXT_DIR", "BOOT", "SUPERVISOR", "PEER", "LISTEN_FD"},
+    {
+        "CONFIG",
+        "URL",
+        "SETTINGS",
+        "ORIGINS",
+        "WARNINGS",
+        "CONTEXT_DIR",
+        "BOOT",
+        "SUPERVISOR",
+        "PEER",
+        "LISTEN_FD",
+        "HEARTBEAT_FD",
+    },
 )
-"""``LEMONBUS_…`` variables that are no settings: the terminal's, and those of the house among its processes."""
+"""``LEMONBUS_…`` variables that are no settings: those of the command line, and those between the server's processes."""
 
 
 class ConfigFile(NamedTuple):
@@ -47,16 +59,16 @@ class Origin(NamedTuple):
 
 
 class ResolvedSettings(NamedTuple):
-    """The settings of a house and how they came about."""
+    """The settings of a server and where each value comes from."""
 
     settings: Settings
     origins: dict[str, Origin]
     warnings: list[str]
-    """What the operator did not mean: variables that look like settings and are none."""
+    """Lines about variables that look like settings and are none."""
 
 
 def config_paths(environment: Mapping[str, str], given: str = "") -> list[Path]:
-    """Return the files to look for, first one first. A file that was asked for is the only one."""
+    """Return the files to look for, in order. A file that was asked for is the only one."""
     asked = given or environment.get("LEMONBUS_CONFIG", "")
     if asked:
         return [Path(_absolute(asked, "", environment))]
@@ -111,12 +123,12 @@ def load_settings(flags: Flags | None = None, given: str = "") -> ResolvedSettin
 
 
 def require_key_beyond_loopback(settings: Settings) -> None:
-    """Refuse to serve beyond this machine without a key, unless that was allowed in so many words."""
+    """Refuse to serve beyond this machine without a key, unless that was allowed explicitly."""
     if settings.api_key or settings.allow_remote or is_loopback(settings.host):
         return
     raise Failure(
         Code.INVALID_REQUEST,
-        f"refusing to bind {settings.host} without an API key: everybody who reaches this address could use and"
+        f"refusing to bind {settings.host} without an API key: every client that reaches this address could use and"
         " change the server. Set LEMONBUS_API_KEY, or allow it with --allow-remote",
         param="host",
     ).raised()
@@ -208,8 +220,8 @@ def _short(given: object) -> str:
 def _line(text: str, name: str) -> int:
     """Return the line where a key of the top level, or the table of that name, is written; 1 if unsure."""
     key = re.escape(name)
-    place = re.search(rf"""^[ \t]*(?:\[+[ \t]*)?["']?{key}["']?[ \t]*[]=.]""", text, re.MULTILINE)
-    return text.count("\n", 0, place.start()) + 1 if place else 1
+    found = re.search(rf"""^[ \t]*(?:\[+[ \t]*)?["']?{key}["']?[ \t]*[]=.]""", text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

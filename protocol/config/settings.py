@@ -1,4 +1,4 @@
-"""Every setting of a house: one declared type, read by all processes, resolved once by the terminal.
+"""Every setting of a server: one declared type, read by all processes, resolved once by the command line.
 
 Flags > environment (``LEMONBUS_…``) > the TOML file > defaults.  ``protocol/config/resolver.py`` resolves;
 the supervisor writes the result into the runtime directory (0600), where its children read it.
@@ -40,7 +40,7 @@ def default_runtime_dir() -> str:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of one house. Times in seconds, sizes in bytes."""
+    """The settings of one server. Times in seconds, sizes in bytes."""
 
     host: NonEmptyText = "127.0.0.1"
     """Address to bind. Beyond loopback only with a key, or with ``allow_remote``."""
@@ -63,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pin: list[str] = []
     """Models that are never evicted."""
     gateway_workers: Annotated[int, Meta(ge=0, le=64)] = 0
-    """Processes that speak HTTP; 0: one for every two processors, at most four."""
+    """Processes that serve HTTP; 0: one for every two processors, at most four."""
     log_level: Literal["critical", "error", "warning", "info", "debug", "trace"] = "info"
     """Least level that is logged; only ``trace`` shows prompts."""
     log_format: Literal["auto", "json", "console"] = "auto"
@@ -120,7 +120,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     silence: Seconds = 60.0
     """An engine that loads or works without any progress for this long is killed."""
     peer_silence: Seconds = 10.0
-    """A process of the house that does not answer the supervisor for this long is killed and replaced."""
+    """A process of the server that does not answer the supervisor for this long is killed and replaced."""
     memory_limit: Annotated[int, Meta(ge=0)] = 0
     """Bytes of memory that an engine may use, its model's mapped files included; beyond it the engine is ended. 0: no limit."""
     load_timeout: Seconds = 600.0
@@ -140,7 +140,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     breaker_window: Seconds = 60.0
     """See ``breaker_deaths``."""
     log_retained: Annotated[int, Meta(ge=1, le=5000)] = 5000
-    """Log lines kept for those who connect later."""
+    """Log lines kept for readers that connect later."""
     allowed_hosts: list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]] = []
     """Names, without a port, that this server is called too, by a proxy for example: without a key, only requests
     under its own names may change it or read its logs."""
@@ -149,12 +149,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def gateways(self) -> int:
-        """How many processes speak HTTP. Each wakes for every new connection, so few processors want few."""
+        """The number of processes that serve HTTP. Each wakes for every new connection, so few processors want few."""
         return self.gateway_workers or min(4, max(1, (os.cpu_count() or 1) // 2))
 
     @property
     def base_url(self) -> str:
-        """Where a client on this machine finds the gateway."""
+        """The URL of the gateway for a client on this machine."""
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
@@ -170,5 +170,5 @@ def write_settings(settings: Settings, runtime: Path) -> Path:
 
 
 def read_settings(runtime: Path) -> Settings:
-    """Read what :func:`store` wrote."""
+    """Read what :func:`write_settings` wrote."""
     return msgspec.json.decode((runtime / SETTINGS_FILE).read_bytes(), type=Settings)

@@ -1,4 +1,4 @@
-"""Calls: what a gateway asks the supervisor beside inference, and the reports that answer.
+"""Calls: what a gateway asks the supervisor besides inference, and the reports that answer.
 
 Each call carries a ``number`` of the gateway's; the answer is :class:`CallResult` with the report as payload, or
 :class:`~protocol.messages.work.Refused` with ``attempt`` 0.  The docstring of a call names its report.
@@ -25,7 +25,7 @@ class CallResult(msgspec.Struct, frozen=True):
 
 @control_message
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Job → supervisor → gateways that wait for it: how far a download is. Sizes in bytes.
+    """Job → supervisor → gateways that wait for it: the progress of a download. Sizes in bytes.
 
     ``number`` is the waiting call's on its way to a gateway, 0 on its way from a job.
     """
@@ -91,7 +91,7 @@ class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     save_options: bool = False
     pinned: bool | None = None
     recipe: str = ""
-    """Of a checkpoint that nobody registered; without it the checkpoint's name and ``device`` say it."""
+    """Recipe of a checkpoint that is not registered; if empty it is derived from the checkpoint's name and ``device``."""
     device: str = ""
 
 
@@ -113,7 +113,7 @@ class UnloadModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class AbandonCall(msgspec.Struct, frozen=True):
-    """The client of a call hung up: no answer is wanted. What was begun goes on."""
+    """The client of a call hung up: no answer is expected. What was begun goes on."""
 
     number: int
 
@@ -145,7 +145,7 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model whose last load failed, or whose breaker is open."""
+    """A model with a failed last load, or with an open breaker."""
 
     model: str
     failure: Failure
@@ -162,7 +162,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The whole house at one moment."""
+    """The state of the whole server at one moment."""
 
     status: str
     """``ok``, ``starting`` or ``draining``."""
@@ -201,8 +201,8 @@ class StatsReport(msgspec.Struct, frozen=True, omit_defaults=True):
 class FollowLogs(msgspec.Struct, frozen=True, omit_defaults=True):
     """→ :class:`LogSnapshot`, then :class:`LogBatch` under the same number until :class:`AbandonCall`.
 
-    ``after_seq`` only counts if ``boot`` is the present one or empty, and no entry is that new: numbers begin anew
-    with each boot.  Else the snapshot is whole.
+    ``after_seq`` only counts if ``boot`` is the present one or empty, and no entry is that new: numbers start again
+    with each boot.  Otherwise the snapshot is complete.
     """
 
     number: int
@@ -215,7 +215,7 @@ class FollowLogs(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One log line with its place in the stream. ``fields`` is the JSON object of the line."""
+    """One log line with its number in the stream. ``fields`` is the JSON object of the line."""
 
     seq: int
     fields: bytes

@@ -13,7 +13,7 @@ class InstallBackend(msgspec.Struct, frozen=True, omit_defaults=True):
     """Install or update a backend; joins a running install → :class:`BackendDone`.
 
     With ``progress`` the gateway gets :class:`~protocol.messages.admin.Progress` under the call's number meanwhile, with
-    ``RECIPE:BACKEND`` as its model.  ``force``: the machine need not have what the backend computes on.
+    ``RECIPE:BACKEND`` as its model.  ``force``: install it although the machine lacks what the backend computes on.
     """
 
     number: int
@@ -33,7 +33,7 @@ class UninstallBackend(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BackendDone(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An install or uninstall has ended well. ``recipe`` and ``backend`` as the caller named them."""
+    """An install or uninstall has succeeded. ``recipe`` and ``backend`` as the caller named them."""
 
     recipe: str
     backend: str
@@ -66,7 +66,7 @@ class Archive(msgspec.Struct, frozen=True, omit_defaults=True):
 class StartInstall(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → job: install this, from the wheels or else the archive.
 
-    ``retire``: nobody uses other versions of it, they may go.
+    ``retire``: other versions are not in use and are removed.
     """
 
     recipe: str

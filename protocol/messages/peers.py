@@ -19,7 +19,7 @@ class Hello(msgspec.Struct, frozen=True):
     id: str
     pid: int
     boot: str
-    """The boot the peer was started for; another one is turned away with :class:`Shutdown`."""
+    """The boot the peer was started for; another one is answered with :class:`Shutdown`."""
 
 
 @control_message
@@ -33,7 +33,7 @@ class Welcome(msgspec.Struct, frozen=True):
 
 @control_message
 class Ping(msgspec.Struct, frozen=True):
-    """Supervisor → any peer, every second: a peer that lives but does not turn (SIGSTOP) shows by silence."""
+    """Supervisor → any peer, every second: a peer that is alive but stopped (SIGSTOP) does not answer."""
 
     number: int
 
@@ -55,7 +55,7 @@ class Shutdown(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class CheckModel(msgspec.Struct, frozen=True):
-    """Supervisor → spare worker: find out all that can be told without starting the engine."""
+    """Supervisor → spare worker: check all that can be checked without starting the engine."""
 
     spec: ModelSpec
 
@@ -77,7 +77,7 @@ class StartEngine(msgspec.Struct, frozen=True):
 
 @control_message
 class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Worker → supervisor: the engine answers. What the load found out."""
+    """Worker → supervisor: the engine answers, and these are its figures."""
 
     slots: int
     context: int
@@ -92,7 +92,7 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class LoadFailed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Worker → supervisor: Check or Load did not succeed. ``started``: an engine had been started."""
+    """Worker → supervisor: ``CheckModel`` or ``StartEngine`` failed. ``started``: an engine had been started."""
 
     failure: Failure
     started: bool = False
@@ -100,9 +100,9 @@ class LoadFailed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class EngineDied(msgspec.Struct, frozen=True):
-    """Worker → supervisor: the engine of a ready model is gone.
+    """Worker → supervisor: the engine of a ready model has ended.
 
-    The worker has told the gateways of the requests that were in it, holds no grant any more, and waits for
+    The worker has reported the failure of the requests in it to their gateways, holds no grant any more, and waits for
     :class:`StartEngine` or :class:`Shutdown`.
     """
 
@@ -113,7 +113,7 @@ class EngineDied(msgspec.Struct, frozen=True):
 class SamplingDefaults(msgspec.Struct, frozen=True):
     """Supervisor → worker, when they change and after :class:`Hello` if any are set: the sampling defaults.
 
-    Parameter → value for generations whose request says nothing of it; what is missing was not set.
+    Parameter → value for generations whose request does not set it; parameters that are not set are missing.
     """
 
     values: dict[str, SamplingValue]
@@ -129,7 +129,7 @@ class WorkerUp(msgspec.Struct, frozen=True):
 
 @control_message
 class WorkerGone(msgspec.Struct, frozen=True):
-    """Supervisor → gateways: this process is gone. Read what it still sent, then settle what it left."""
+    """Supervisor → gateways: this worker has ended. Read its last events, then end its open attempts."""
 
     worker: str
     endpoint: str

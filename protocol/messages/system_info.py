@@ -20,22 +20,22 @@ class Cpu(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One graphics card. Empty or 0 is what nobody could tell."""
+    """One graphics card. What is unknown is empty or 0."""
 
     address: str
     """On the PCI bus, ``0000:c5:00.0``."""
     name: str = ""
     family: str = ""
-    """What compilers call it: ``gfx1150``, ``sm_90``."""
+    """Its architecture as compilers name it: ``gfx1150``, ``sm_90``."""
     memory: int = 0
-    """Bytes of its own; of an integrated one, those set aside for it."""
+    """Bytes of its memory; of an integrated one, those reserved for it."""
     driver: str = ""
     driver_version: str = ""
     integrated: bool = False
 
     @property
     def available(self) -> bool:
-        """Whether a driver has it that lets this machine's programs use it."""
+        """Whether a driver is bound to it that lets this machine's programs use it."""
         return self.driver not in ("", "vfio-pci", "pci-stub", "xen-pciback")
 
 
@@ -51,7 +51,7 @@ class Npu(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def available(self) -> bool:
-        """Whether its driver has it."""
+        """Whether its driver is bound to it."""
         return self.driver == "amdxdna"
 
 
@@ -67,23 +67,23 @@ class MachineInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     nvidia_gpus: list[Gpu] = []
     npu: Npu | None = None
     more: dict[str, str] = {}
-    """What only those want who look for a fault: ``kernel``, ``board``, ``bios``…"""
+    """For diagnosis: ``kernel``, ``board``, ``bios``…"""
 
     @property
     def devices(self) -> list[Device]:
-        """What a backend can compute on here."""
-        there = {
+        """The kinds of devices that a backend can compute on here."""
+        available = {
             Device.CPU: True,
             Device.AMD_GPU: any(gpu.available for gpu in self.amd_gpus),
             Device.NVIDIA_GPU: any(gpu.available for gpu in self.nvidia_gpus),
             Device.AMD_NPU: self.npu is not None and self.npu.available,
         }
-        return [device for device, is_there in there.items() if is_there]
+        return [device for device, usable in available.items() if usable]
 
 
 @control_message
 class GetSystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """→ :class:`SystemInfo`; ``verbose``: with what takes a moment to find out."""
+    """→ :class:`SystemInfo`; ``verbose``: with facts that take a moment to find out."""
 
     number: int
     verbose: bool = False
@@ -96,7 +96,7 @@ class SystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     recipes: dict[str, Any] = {}
     """Recipe → ``{default_backend, backends: {name: {devices, state, message, action, version}}}``."""
     packages: list[str] | None = None
-    """``NAME==VERSION`` of all Python packages here, None if nobody looked."""
+    """``NAME==VERSION`` of all Python packages here, None if they were not listed."""
 
 
 class ProgramStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,7 +111,7 @@ class ProgramStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class MachineProbed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Job → supervisor: what the makers' own tools say of their devices, and the Python packages."""
+    """Job → supervisor: what the vendors' tools say of their devices, and the Python packages."""
 
     amd_gpus: list[Gpu] = []
     nvidia_gpus: list[Gpu] = []

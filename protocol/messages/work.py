@@ -19,7 +19,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int
     attempt: int
     model: str
-    """What the client called it; empty: the model used last that serves the endpoint."""
+    """The name that the client used; empty: the model used last that serves the endpoint."""
     endpoint: str
     """``chat/completions``, ``completions``, ``embeddings``, ``rerank``, ``slots``."""
     label: str
@@ -29,9 +29,9 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bytes of the body."""
     stream: bool = False
     suspect: bool = False
-    """It was in an engine when that died: it runs alone."""
+    """It was in an engine when the engine died: it runs alone."""
     new: bool = False
-    """A second attempt whose first went to a worker under a lease and was not taken: the bounds of the queue count."""
+    """A second attempt whose first went to a worker under a lease and was not taken: the queue's limits apply to it."""
     spool: str = ""
     query: str = ""
     """What an endpoint needs beside the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
@@ -50,8 +50,8 @@ class GrantedAttempt(msgspec.Struct, frozen=True, array_like=True):
 class Granted(msgspec.Struct, frozen=True):
     """Supervisor → gateway: where attempts run.
 
-    It comes up to 10 ms after the fact and with others, because the events that a worker sends say so too: it
-    is for those of which nothing is heard.  It is always sent before a :class:`~protocol.messages.peers.WorkerGone`.
+    It comes up to 10 ms later and with others, because the events of a worker name the worker too: it is for attempts
+    without events.  It is always sent before a :class:`~protocol.messages.peers.WorkerGone`.
     """
 
     grants: list[GrantedAttempt]
@@ -68,7 +68,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 @control_message
 class Cancel(msgspec.Struct, frozen=True):
-    """Gateway → supervisor → worker (under a lease, gateway → worker): nobody wants the answer any more. Unknown ones are ignored."""
+    """Gateway → supervisor → worker (under a lease, gateway → worker): no client waits for the answer any more. Unknown attempts are ignored."""
 
     gateway: str
     number: int
@@ -84,14 +84,14 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int
     attempt: int
     model: str
-    """What the client called the model: answers carry this name."""
+    """The name that the client used for the model: answers carry it."""
     endpoint: str
     label: str
     stream: bool = False
     spool: str = ""
     query: str = ""
     lease: int = 0
-    """Gateway → worker itself: the lease it runs under, with its ``weight`` in slots."""
+    """Only gateway → worker: the lease that it runs under, with its ``weight`` in slots."""
     weight: int = 1
 
 
@@ -113,9 +113,9 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @control_message
 class AttemptAbandoned(msgspec.Struct, frozen=True):
-    """Worker → supervisor: nobody wants this attempt any more, and the engine has been working on it for a while since.
+    """Worker → supervisor: no client waits for this attempt any more, and the engine still works on it after a while.
 
-    Its grant ends as ever; but nobody needs to wait for an engine that does nothing else and is to leave.
+    Its grant ends with ``AttemptEnded`` as always; but an engine that only does this need not be waited for.
     """
 
     gateway: str

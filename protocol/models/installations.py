@@ -1,7 +1,7 @@
-"""Where installed backends lie: jobs write them there, workers run them, the supervisor reports them.
+"""The folders of installed backends: jobs write them, workers run them, the supervisor reports them.
 
 ``CACHE_DIR/backends/RECIPE/BACKEND/VERSION-DIGEST/`` is one installation, with a record of what it is.  It gets
-that name when it is whole; names with a dot before them are drafts and leftovers.
+that name when it is complete; names that begin with a dot are drafts and leftovers.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ FILES_FOLDER: Final = "files"
 
 
 class InstallationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an installation says of itself."""
+    """The record in an installation's folder."""
 
     recipe: str
     backend: str
     version: str
     digest: str
-    """Of the pins it was installed from: another one means an update, even of the same version."""
+    """Digest of the pins it was installed from: another one means an update, even of the same version."""
     program: str = ""
-    """The executable's place in the folder; empty for wheels."""
+    """Path of the executable in the folder; empty for wheels."""
 
 
 class Installation(NamedTuple):
-    """A whole installation on the disk."""
+    """A complete installation on the disk."""
 
     folder: Path
     record: InstallationRecord
@@ -69,5 +69,5 @@ def find_installations(cache_dir: str, recipe: str, backend: str) -> list[Instal
             record = msgspec.json.decode(small_files.read_small_file(folder / RECORD_FILE), type=InstallationRecord)
             found.append(((folder / RECORD_FILE).stat().st_mtime, Installation(folder, record)))
         except (OSError, *DECODE_ERRORS):
-            continue  # not one of ours, or taken away meanwhile
+            continue  # not one of ours, or removed meanwhile
     return [installation for _, installation in sorted(found, key=lambda each: -each[0])]

@@ -1,4 +1,4 @@
-"""What a recipe is, as plain data: registry, command line, system info, validation and docs all read it."""
+"""What a recipe is, as plain data: registry, command line, system info, validation and documents read it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_RECIPE: Final = "llamacpp"
 
 
 class ModelType(enum.StrEnum):
-    """What a model does; places (``max_loaded_models``) are counted per type."""
+    """What a model does; ``max_loaded_models`` counts per type."""
 
     LLM = "llm"
     EMBEDDING = "embedding"
@@ -28,11 +28,11 @@ class IdleCheck(enum.StrEnum):
     """How a worker learns that its engine has really stopped working on a cancelled request."""
 
     SLOTS = "slots"
-    """Ask the engine's ``/slots`` until no more are processing than requests are running."""
+    """Ask the engine's ``/slots`` until no more slots are processing than requests are running."""
     CLOSED = "closed"
-    """The engine stops when its client hangs up, streamed or not, and answers what is asked then when it has."""
+    """The engine stops when its client hangs up, streamed or not, and answers the next request when it has stopped."""
     ANSWER = "answer"
-    """The engine cannot be interrupted: read its answer to the end and throw it away."""
+    """The engine cannot be interrupted: read its answer to the end and discard it."""
 
 
 class Provision(enum.StrEnum):
@@ -43,16 +43,16 @@ class Provision(enum.StrEnum):
     ARCHIVE = "archive"
     """A pinned archive of a release, unpacked into a folder of its own."""
     USER = "user"
-    """Whoever runs the machine installs it; it is found on PATH."""
+    """The administrator of the machine installs it; it is found on PATH."""
 
 
 class NpuSharing(enum.StrEnum):
-    """How a loaded model holds the NPU, which cannot be shared as memory can."""
+    """How a loaded model shares the NPU, which cannot be divided as memory can."""
 
     EXCLUSIVE = "exclusive"
-    """Nobody else is on it."""
+    """No other model may use it."""
     PER_TYPE = "per_type"
-    """One model of each type is on it, and nobody who wants to be alone."""
+    """One model of each type may use it, and no ``EXCLUSIVE`` one."""
 
 
 class FlagFiles(enum.StrEnum):
@@ -104,11 +104,11 @@ class BackendDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     systems: list[str] = []
     """Values of ``sys.platform`` it runs on; empty: any."""
     shares: str = ""
-    """``RECIPE:BACKEND`` whose installation it uses, if it has none of its own."""
+    """The ``RECIPE:BACKEND`` that has the installation, if this backend has none of its own."""
     home: str = ""
-    """A page that says how to get the program, where that is the user's business."""
+    """A page that says how to get the program, where users install it themselves."""
     beside: list[str] = []
-    """Kinds that it computes on too, and that come with those."""
+    """Kinds that it also computes on, and that come with those."""
     slots: int = 1
     """Parallel requests an engine gets unless an option says otherwise."""
     help: str = ""
@@ -117,12 +117,12 @@ class BackendDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def device(self) -> str:
-        """The devices in the words of health: ``cpu``, ``gpu``, ``npu``, or several with spaces between."""
+        """The devices as health names them: ``cpu``, ``gpu``, ``npu``, or several with spaces between."""
         return health_words([*self.beside, *self.devices])
 
     @property
     def npu(self) -> str:
-        """How it holds the NPU, a value of :class:`NpuSharing`; empty if it does not."""
+        """How it shares the NPU, a value of :class:`NpuSharing`; empty if it does not use it."""
         if Device.AMD_NPU not in self.devices:
             return ""
         return NpuSharing.PER_TYPE if self.npu_per_type else NpuSharing.EXCLUSIVE
@@ -145,7 +145,7 @@ class ModelFileKind(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A recipe: which backends, which options, what may not be passed through, what it can serve."""
+    """A recipe: its backends, its options, which flags may be passed to the engine, what it can serve."""
 
     recipe: str
     title: str
@@ -177,11 +177,11 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     folder_file: str = ""
     """A folder of the extra models directory with this file is a model of this recipe."""
     restartable: bool = False
-    """Whether its engine keeps nothing between requests: one that does not stop for a client that is gone is restarted."""
+    """Whether its engine keeps nothing between requests, so that it is restarted if it does not stop when a client hangs up."""
     silence_by_cpu: bool = True
     """Whether CPU time of the engine's processes counts as progress (device engines: no)."""
     sampling: dict[str, str] = {}
-    """Sampling default of the documents → the engine's name for it; what is missing it has no use for."""
+    """Sampling default of the documents → the engine's name for it; the engine does not use those that are missing."""
 
     def backend(self, name: str) -> BackendDescriptor | None:
         """Return the backend of that name; ``default`` and the empty name are the first."""
@@ -210,8 +210,8 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bytes of the model's files, 0 if unknown."""
     pinned: bool = False
     device: str = "cpu"
-    """What it computes on, in the words of health."""
+    """What it computes on, as health names it."""
     npu: str = ""
-    """How it holds the NPU, a value of :class:`NpuSharing`; empty if it does not."""
+    """How it shares the NPU, a value of :class:`NpuSharing`; empty if it does not use it."""
     restartable: bool = False
     """See :attr:`RecipeDescriptor.restartable`."""

@@ -17,7 +17,7 @@ _LARGEST_SHOWN: Final = 1e300
 
 
 class SamplingParam(NamedTuple):
-    """One of them. Its kind is that of its documented default."""
+    """One sampling default. Its type is that of its documented value."""
 
     default: SamplingValue
     least: float
@@ -26,14 +26,14 @@ class SamplingParam(NamedTuple):
 
     @property
     def expected(self) -> str:
-        """What it may be, in words."""
+        """What it may be, for a message."""
         if isinstance(self.default, bool):
             return "true or false"
         kind = "a whole number" if isinstance(self.default, int) else "a number"
         return f"{kind} from {self.least:.15g} to {self.most:.15g}"
 
     def checked(self, name: str, value: Any) -> SamplingValue:
-        """Return the value as its kind; raises ``invalid_request`` naming it."""
+        """Return the value in its type; raises ``invalid_request`` naming the parameter."""
         if isinstance(self.default, bool):
             if isinstance(value, bool):
                 return value
@@ -42,14 +42,14 @@ class SamplingParam(NamedTuple):
                 return float(value)
             if value == math.floor(value):
                 return int(value)
-        raise invalid(f"`{name}` must be {self.expected}, not {_word(value)}", name)
+        raise invalid(f"`{name}` must be {self.expected}, not {_in_words(value)}", name)
 
 
 SAMPLING_PARAMS: Final[dict[str, SamplingParam]] = {
     "temperature": SamplingParam(0.7, 0, 2, "randomness: higher is more random, 0 always takes the likeliest token"),
     "top_p": SamplingParam(0.95, 0, 1, "likeliest tokens of this cumulative probability are considered"),
     "top_k": SamplingParam(50, 0, _MOST, "so many likeliest tokens are considered; 0: all"),
-    "min_length": SamplingParam(0, 0, _MOST, "least tokens of an answer"),
+    "min_length": SamplingParam(0, 0, _MOST, "fewest tokens of an answer"),
     "max_length": SamplingParam(2048, 1, _MOST, "most tokens of an answer"),
     "do_sample": SamplingParam(True, 0, 1, "false: always take the likeliest token"),
 }
@@ -65,16 +65,16 @@ class GetParams(msgspec.Struct, frozen=True):
 
 @control_message
 class SetParams(msgspec.Struct, frozen=True):
-    """Set sampling defaults of all models; None takes one back, what is missing stays → :class:`ParamsReport`."""
+    """Set sampling defaults of all models; None resets one, missing ones stay → :class:`ParamsReport`."""
 
     number: int
     values: dict[str, SamplingValue | None]
 
 
 class ParamsReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All six sampling defaults: those of ``set`` are in force, the others are the documents'.
+    """All six sampling defaults: those in ``set`` were set, the others are the documented values.
 
-    ``ignored``: recipe → names in ``set`` that its engine knows nothing of.
+    ``ignored``: recipe → names in ``set`` that its engine does not use.
     """
 
     params: dict[str, SamplingValue]
@@ -83,7 +83,7 @@ class ParamsReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def check_params(given: Mapping[str, Any]) -> dict[str, SamplingValue | None]:
-    """Return what was given, checked; None stands for "as if it had never been set".
+    """Return what was given, checked; None resets a parameter.
 
     Raises ``invalid_request`` for an unknown name, a wrong type or a value out of bounds.
     """
@@ -100,7 +100,7 @@ def check_params(given: Mapping[str, Any]) -> dict[str, SamplingValue | None]:
 def apply_change(
     current: Mapping[str, SamplingValue], change: Mapping[str, SamplingValue | None]
 ) -> dict[str, SamplingValue]:
-    """Return what is set after a change, in the documents' order; raises ``invalid_request`` if that cannot be."""
+    """Return what is set after a change, in the documents' order; raises ``invalid_request`` if values contradict each other."""
     merged = {**current, **change}
     kept = {name: value for name in SAMPLING_PARAMS if (value := merged.get(name)) is not None}
     whole = effective_params(kept)
@@ -112,11 +112,11 @@ def apply_change(
 
 
 def effective_params(values: Mapping[str, SamplingValue]) -> dict[str, SamplingValue]:
-    """Return all six: what was set, and the documents' values for the rest."""
+    """Return all six: those that were set, and the documented values of the others."""
     return {name: values.get(name, param.default) for name, param in SAMPLING_PARAMS.items()}
 
 
-def _word(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

@@ -1,7 +1,7 @@
 """Where log records go: to a sink (the bus) as JSON, and to stderr as JSON or in a form for people.
 
 A line is one write of at most 4,096 bytes, because longer writes of several processes into one pipe break each other
-(measured).  Nothing here blocks or raises: a line that its reader has no room for is dropped, and the next line says
+(measured).  Nothing here blocks or raises: a line that its reader cannot take is dropped, and the next line says
 how many were.
 """
 
@@ -102,7 +102,7 @@ class LogOutput:
 
 
 def write_line(line: bytes) -> bool:
-    """Write one line if that cannot block (a pipe that polls writable has room for 4,096 bytes); return whether it was."""
+    """Write one line if that cannot block (a pipe that polls writable takes 4,096 bytes); return whether that was so."""
     try:
         if not _stderr.poll(0):
             return False

@@ -1,4 +1,4 @@
-"""Log records as JSON objects of bounded size, and the counter of those that found no room."""
+"""Log records as JSON objects of bounded size, and the counter of those that were dropped."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import msgspec
 
 MAX_LINE_BYTES: Final = 4096
 MAX_RECORD_BYTES: Final = MAX_LINE_BYTES - 32
-"""Room is left for a newline and a ``dropped`` count."""
+"""The rest of a line is for a newline and a ``dropped`` count."""
 CUT_MARK: Final = "…[cut]"
 _FIRST: Final = ("ts", "level", "process", "pid", "event", "model", "worker", "request_id")
 
 
 class DropCounter:
-    """A sink in front of something that may be full. It counts what was refused and says so in the next record."""
+    """A sink in front of something that may be full: it counts the records that were refused, and the next one says how many."""
 
     def __init__(self, send: Callable[[bytes], bool]) -> None:
-        """Hand records to ``send``, which returns whether it took them, and neither blocks nor raises."""
+        """``send`` returns whether it took the record; it neither blocks nor raises."""
         self._send = send
-        self._owed = 0
+        self._unreported = 0
         self.dropped = 0
         """Records lost so far."""
 
     def __call__(self, record: bytes, count: int = 1) -> None:
-        """Send a record, or count it; or several in one piece, the first of which says what was refused before."""
-        if self._send(with_dropped(record, self._owed) if self._owed else record):
-            self._owed = 0
+        """Send a record (or ``count`` records in one piece), or count it as dropped."""
+        if self._send(with_dropped(record, self._unreported) if self._unreported else record):
+            self._unreported = 0
         else:
-            self._owed += count
+            self._unreported += count
             self.dropped += count
 
 

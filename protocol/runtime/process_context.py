@@ -10,7 +10,7 @@ from protocol.config.settings import Settings, read_settings
 
 
 class ProcessContext(NamedTuple):
-    """A child's place in the house."""
+    """What a child process knows of the server that it is part of."""
 
     runtime: Path
     boot: str
@@ -35,5 +35,5 @@ class ProcessContext(NamedTuple):
         }
 
     def settings(self) -> Settings:
-        """Read the settings of the house."""
+        """Read the settings of the server."""
         return read_settings(self.runtime)

@@ -1,4 +1,4 @@
-"""Reading a small file that anybody may have put there: a loop that reads it waits neither for a pipe nor for gigabytes."""
+"""Reads a small file that any program may have written: the loop waits neither for a pipe nor for gigabytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_small_file(path: Path) -> bytes:
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         if facts.st_size > MAX_BYTES:
             raise OSError(errno.EFBIG, f"larger than {MAX_BYTES >> 20} MiB", str(path))
-        # No more than what was looked at: somebody may be writing to it, and what is cut off cannot be understood.
+        # No more than its size was: another program may be appending to it, and a partial addition is of no use.
         found = bytearray()
         while len(found) < facts.st_size and (part := os.read(file, facts.st_size - len(found))):
             found += part

@@ -1,4 +1,4 @@
-"""What bytes from elsewhere may turn out to be."""
+"""The exceptions of decoding bytes that another process, or a file, has brought."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import Final
 import msgspec
 
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""All that msgspec raises for bytes that are not what they should be: another shape, text that is no UTF-8, too deep."""
+"""All that msgspec raises for bytes of another shape, with text that is not UTF-8, or nested too deep."""

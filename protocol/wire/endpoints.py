@@ -1,4 +1,4 @@
-"""Where the sockets of a house are: one private runtime directory, one lock, names with the boot id.
+"""The sockets of a server: one private runtime directory, one lock, names with the boot id.
 
 A second bind to an ipc path succeeds and steals it, and socket files are world-readable (both measured), so
 the directory is 0700, a lock guards it, and every socket but ``bus`` carries the boot id in its name.
@@ -23,7 +23,7 @@ _MAX_NAME: Final = len("w-") + 12 + len("-w00000000")
 
 
 def bus(runtime: Path) -> str:
-    """Return the endpoint of the supervisor's ROUTER. Its name is stable, for peers that come back."""
+    """Return the endpoint of the supervisor's ROUTER. Its name does not change, for peers that reconnect."""
     return f"ipc://{runtime}/bus"
 
 
@@ -38,7 +38,7 @@ def events(runtime: Path, boot: str, worker: str) -> str:
 
 
 def runs(runtime: Path, boot: str, worker: str) -> str:
-    """Return the endpoint of one worker's PULL, for what gateways run there under a lease."""
+    """Return the endpoint of one worker's PULL, for requests of gateways under a lease."""
     return f"ipc://{runtime}/r-{boot}-{worker}"
 
 
@@ -58,13 +58,13 @@ def spool(runtime: Path) -> Path:
 
 
 class RuntimeDirectory:
-    """The locked runtime directory. Held by the supervisor for its whole life."""
+    """The locked runtime directory. The supervisor holds it as long as it runs."""
 
     def __init__(self, path: Path) -> None:
-        """Create (0700), check and lock ``path``; sweep what an earlier life left there.
+        """Create (0700), check and lock ``path``; remove what an earlier run left there.
 
-        Raises a ``conflict`` failure naming the holder's pid if another supervisor lives in it, and
-        ``invalid_request`` if the path is too long for a socket, belongs to somebody else, or is no runtime directory.
+        Raises a ``conflict`` failure naming the holder's pid if another supervisor uses it, and
+        ``invalid_request`` if the path is too long for a socket, belongs to another user, or is no runtime directory.
         """
         self.path = path
         longest = len(str(path).encode()) + 1 + _MAX_NAME
@@ -84,10 +84,10 @@ class RuntimeDirectory:
                 param="runtime_dir",
             ).raised()
         if not (path / _LOCK).is_file() and any(path.iterdir()):
-            # Closing it to others and sweeping it would break what somebody else keeps there.
+            # To change its mode and to remove files from it would break what another program keeps there.
             raise Failure(
                 Code.INVALID_REQUEST,
-                f"runtime directory {path} holds things of others; choose one that is empty, or is not there yet",
+                f"runtime directory {path} holds other files; choose one that is empty, or does not exist yet",
                 param="runtime_dir",
             ).raised()
         if stat.S_IMODE(facts.st_mode) != 0o700:

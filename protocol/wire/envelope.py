@@ -1,7 +1,7 @@
-"""A control message as one frame: version and type, a head, and for some a body that nobody on the way decodes.
+"""A control message as one frame: version and type, a head, and for some a body that no process on the way decodes.
 
-The line ``LB4 Name``, the length of the head (four bytes, the greatest first), the head as msgpack, the payload.  A frame
-more costs every socket on the way more than the bytes of most bodies.  A frame that is not ours raises
+The line ``LB4 Name``, the length of the head (four bytes, the greatest first), the head as msgpack, the payload.  A second
+frame would cost every socket on the way more than the bytes of most bodies.  A frame of any other form raises
 :class:`MalformedError`; the owner of the socket counts it and goes on.
 """
 

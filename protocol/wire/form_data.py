@@ -1,6 +1,6 @@
 """Forms with files in them (``multipart/form-data``): read by a library, written in one canonical way.
 
-Written here, a body begins with its boundary, so nobody who passes it on has to be told what that is.
+A body that is written here begins with its boundary, so a process that passes it on need not know the boundary.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import multipart
 
 MAX_PARTS: Final = 256
 JSON_FIELDS_PART: Final = "fields"
-"""Where a form is passed on with all its fields as one JSON object, the name of that field."""
+"""The name of the part that has all fields of a form as one JSON object, where a form is passed on so."""
 MEDIA_TYPE: Final = "multipart/form-data"
 _UNSAFE_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME: Final = 64
@@ -30,7 +30,7 @@ class FormPart(NamedTuple):
     filename: str = ""
 
     def text(self) -> str:
-        """Return what a field says; raises ValueError if it is not UTF-8."""
+        """Return the text of a field; raises ValueError if it is not UTF-8."""
         return self.data.decode()
 
 
@@ -46,7 +46,7 @@ def boundary_from_content_type(content_type: str) -> str:
 
 
 def boundary_from_body(body: bytes) -> str:
-    """Return the boundary that a body begins with, as :func:`written` makes them; raises ValueError if it has none."""
+    """Return the boundary that a body begins with, as :func:`encode` makes them; raises ValueError if it has none."""
     found = _FIRST_LINE.match(body)
     if found is None:
         raise ValueError("it does not begin with a boundary")
@@ -54,9 +54,9 @@ def boundary_from_body(body: bytes) -> str:
 
 
 def parse(boundary: str, body: bytes, yield_control: Callable[[], object] = bool) -> list[FormPart]:
-    """Return the fields in their order; raises ValueError, whose text is for the caller, for what is no whole form.
+    """Return the fields in their order; raises ValueError, with a text for the caller, if it is no complete form.
 
-    ``breathe`` is called every now and then.
+    ``yield_control`` is called for every 256 KiB.
     """
     found: list[FormPart] = []
     pieces: list[bytes] = []
@@ -77,7 +77,7 @@ def parse(boundary: str, body: bytes, yield_control: Callable[[], object] = bool
 
 
 def encode(parts: Iterable[FormPart], boundary: str = "") -> bytes:
-    """Return a body with these fields. Names of files lose whatever is more than a name."""
+    """Return a body with these fields. Names of files lose all unsafe characters."""
     edge = b"--" + (boundary or secrets.token_hex(16)).encode()
     pieces: list[bytes] = []
     for part in parts:
@@ -86,7 +86,7 @@ def encode(parts: Iterable[FormPart], boundary: str = "") -> bytes:
 
 
 def prepend_parts(body: bytes, parts: Iterable[FormPart]) -> bytes:
-    """Return a canonical body with more fields before its own; raises ValueError if it is none."""
+    """Return a canonical body with more fields before its own; raises ValueError if the body is not canonical."""
     boundary = boundary_from_body(body)
     end = len(boundary) + len("----\r\n")
     return encode(parts, boundary)[:-end] + body

@@ -1,7 +1,7 @@
 """Whole messages through a ZeroMQ socket, without waiting.
 
 pyzmq's own multipart calls combine their flags as Python enums for every frame, which costs more than the frames
-do (measured: a sixth of a worker's time under load); plain integers do not.
+cost (measured: a sixth of a worker's time under load); plain integers do not.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _RCVMORE: Final = int(zmq.RCVMORE)
 _EVENTS: Final = int(zmq.EVENTS)
 _POLLIN: Final = int(zmq.POLLIN)
 _send: Final = zmq.backend.Socket.send
-"""Without what pyzmq's own ``send`` adds for drafts."""
+"""The C function, without the checks for draft sockets that pyzmq's ``send`` adds."""
 
 
 def readable(socket: Socket) -> bool:
-    """Return whether there is something to read. Asking is also what lets a socket's descriptor calm down."""
+    """Return whether there is something to read. Asking also resets the socket's descriptor."""
     return bool(socket.get(_EVENTS) & _POLLIN)  # type: ignore[operator]
 
 
 def send(socket: Socket, frame: bytes) -> bool:
-    """Send a message of one frame; return False if the socket cannot take it now. Raises ``ZMQError`` for all else."""
+    """Send a message of one frame; return False if the socket cannot take it now. Raises ``ZMQError`` for all other errors."""
     try:
         _send(socket, frame, _NOW)
     except zmq.Again:
@@ -39,7 +39,7 @@ def send(socket: Socket, frame: bytes) -> bool:
 def send_to(socket: Socket, peer: bytes, frame: bytes) -> bool:
     """Send a message of one frame to one peer of a ROUTER; see :func:`send`."""
     try:
-        # Only the first frame can be refused: ZeroMQ takes a message whole.
+        # Only the first frame can be refused: ZeroMQ accepts a message as a whole.
         _send(socket, peer, _MORE)
         _send(socket, frame, _NOW)
     except zmq.Again:

@@ -1,4 +1,4 @@
-"""What was heard in a recording, and the forms in which OpenAI's clients want it written. Pure.
+"""The transcript of a recording, and the formats in which OpenAI's clients want it. Pure.
 
 A :class:`Transcript` as JSON is the answer to ``audio/transcriptions`` and ``audio/translations`` in the middle
 language; times are seconds from the beginning of the recording.
@@ -46,10 +46,10 @@ _OTHER_NAMES: Final = {
     "sinhalese": "si",
     "valencian": "ca",
 }
-"""Names that whisper's own tokenizer reads beside those of :data:`LANGUAGES`."""
+"""Names that whisper's own tokenizer reads besides those of :data:`LANGUAGES`."""
 _CODES: Final = {code: code for code in LANGUAGES} | {name: code for code, name in LANGUAGES.items()} | _OTHER_NAMES
 AUTO: Final = "auto"
-"""The language that is found out by listening."""
+"""The engine detects the language."""
 
 
 def language_code(language: str) -> str:
@@ -62,7 +62,7 @@ def language_code(language: str) -> str:
 
 
 class TranscriptWord(msgspec.Struct):
-    """One word and when it is heard."""
+    """One word with its times."""
 
     word: str
     start: float = 0.0
@@ -70,7 +70,7 @@ class TranscriptWord(msgspec.Struct):
 
 
 class TranscriptSegment(msgspec.Struct):
-    """A piece of a transcript. What an engine does not tell is None."""
+    """A piece of a transcript. What an engine does not report is None."""
 
     id: int = 0
     start: float = 0.0
@@ -84,7 +84,7 @@ class TranscriptSegment(msgspec.Struct):
 
 
 class TranscriptUsage(msgspec.Struct):
-    """What a transcript cost, in the words of a chat's usage."""
+    """What a transcript cost, with the field names of a chat's usage."""
 
     completion_tokens: int = 0
     prompt_tokens: int = 0
@@ -149,10 +149,10 @@ TEXT_FORMATS: Final[dict[str, tuple[str, Callable[[Transcript], str]]]] = {
     "srt": ("application/x-subrip; charset=utf-8", as_srt),
     "vtt": ("text/vtt; charset=utf-8", as_webvtt),
 }
-"""Form that is no JSON → its media type, and what writes it."""
+"""Format that is not JSON → its media type, and its writer."""
 RESPONSE_FORMATS: Final = ("json", *TEXT_FORMATS, "verbose_json")
 TIMED_FORMATS: Final = ("srt", "vtt", "verbose_json")
-"""Forms that tell when it was said, which needs segments."""
+"""Formats with times, which need segments."""
 
 
 def _segment(each: TranscriptSegment) -> dict[str, Any]:

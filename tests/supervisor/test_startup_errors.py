@@ -135,7 +135,7 @@ def test_what_others_keep_is_neither_closed_nor_swept(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as theirs:
         theirs.bind(str(tmp_path / "theirs"))
-        with pytest.raises(LemonbusError, match="holds things of others") as raised:
+        with pytest.raises(LemonbusError, match="holds other files") as raised:
             startup.runtime_directory(Settings(runtime_dir=str(tmp_path)))
         assert raised.value.failure.param == "runtime_dir"
         assert tmp_path.stat().st_mode & 0o777 == 0o755
