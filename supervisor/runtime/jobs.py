@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import msgspec
 
 from protocol import ids
 from protocol.failures import Failure
 from protocol.messages.peers import Shutdown
+from protocol.runtime import logs
 from supervisor.runtime.processes import ChildProcess
 from supervisor.runtime.supervisor import Supervisor
 
+HELLO_TIMEOUT_S: Final = 20.0
+"""How long a job may take to report; on a loaded machine Python alone takes seconds."""
+
+log = logs.get_logger()
 Died = Callable[[Supervisor, str, str], None]
 
 
@@ -26,9 +32,19 @@ def start(
     job = ids.peer_id("job")
     if order is not None:
         supervisor.job_orders[job] = order
-    return job, supervisor.processes.start(
-        "job", module, partial(_job_ended, supervisor, job, died), {"LEMONBUS_PEER": job}
-    )
+    ended = partial(_job_ended, supervisor, job, died)
+    child = supervisor.processes.start("job", module, ended, {"LEMONBUS_PEER": job})
+    supervisor.job_processes[job] = child
+    supervisor.loop.call_later(HELLO_TIMEOUT_S, partial(_kill_if_silent, supervisor, job))
+    return job, child
+
+
+def _kill_if_silent(supervisor: Supervisor, job: str) -> None:
+    """Kill a job that has not said Hello in time: it is stopped, or runs something else."""
+    child = supervisor.job_processes.get(job)
+    if child is not None and supervisor.peers.get(job) is None:
+        log.error("job killed", job=job, why=f"it did not report within {HELLO_TIMEOUT_S:g} s of its start")
+        supervisor.processes.kill(child)
 
 
 def send_order(supervisor: Supervisor, job: str) -> None:
@@ -60,6 +76,7 @@ def reply(supervisor: Supervisor, peer: str, number: int, result: object, *, whe
 
 def _job_ended(supervisor: Supervisor, job: str, died: Died, why: str) -> None:
     supervisor.job_orders.pop(job, None)
+    supervisor.job_processes.pop(job, None)
     supervisor.peers.remove(job)
     supervisor.bus.forget(job)
     died(supervisor, job, why)

@@ -116,6 +116,7 @@ class Supervisor:
         self.gateway.on_ended = self._gateway_ended
         self.running_names: dict[str, str] = {}
         """What clients call a model that runs → its name: not looked up on the disk again."""
+        self.job_processes: dict[str, ChildProcess] = {}
         self.job_orders: dict[str, msgspec.Struct] = {}
         """What job processes that are being started are to do, by job."""
         self.stats = StatsReport()
@@ -228,6 +229,9 @@ class Supervisor:
     def _other_version(self, peer: str, version: int) -> None:
         """A process of another version of lemonbus was started by this server: the installed one has changed."""
         self.scheduler.version_mismatch(peer, version, self.loop.now())
+        job = self.job_processes.get(peer)
+        if job is not None:
+            self.processes.kill(job)
         self.reconcile()
 
     def answer(self, peer: str, number: int, report: object) -> None:

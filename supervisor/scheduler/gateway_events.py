@@ -146,7 +146,7 @@ def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -
     if model is None or not model.unloadable:
         return False
     model_transitions.stop_keeping(model)
-    model.refused_reload = None
+    model_transitions.allow_refused_options(model)
     failure = Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading")
     if model.process is not None and model.process.serves:
         answers.refuse_loads(state, model, failure)

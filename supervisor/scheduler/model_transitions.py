@@ -61,6 +61,11 @@ def drop_requested_options(model: ScheduledModel) -> None:
     model.pending_spec = model.rollback_spec = None
 
 
+def allow_refused_options(model: ScheduledModel) -> None:
+    """Let options be tried again with which an engine did not start."""
+    model.refused_reload = None
+
+
 def stop_keeping(model: ScheduledModel) -> None:
     """Do not load a model again without a request."""
     model.keep_loaded = False

@@ -27,6 +27,7 @@ from supervisor.handlers.system_info import (
     SystemInspection,
     merge_probe,
 )
+from supervisor.runtime import jobs
 
 CARD = Gpu("0000:03:00.0", "Card", "gfx1100", 5, "amdgpu", "6.1")
 MACHINE = MachineInfo("System", 1, Cpu("Cpu", 1, 1, "x86_64"), amd_gpus=[CARD], npu=Npu("NPU", driver="amdxdna"))
@@ -56,6 +57,7 @@ class InspectionHarness:
                 ),
                 bus=SimpleNamespace(forget=lambda _peer: None, send=lambda peer, _leave: self.released.append(peer)),
                 job_orders={},
+                job_processes={},
                 endpoint=lambda job: f"ipc:///nowhere/{job}",
                 answer=lambda peer, number, report: self.answers.update({(peer, number): report}),
                 on_process_ended=lambda: None,
@@ -66,7 +68,8 @@ class InspectionHarness:
     def _later(self, seconds: float, callback: Callable[[], None]) -> Any:
         timer = SimpleNamespace(seconds=seconds, callback=callback, cancelled=False)
         timer.cancel = lambda: setattr(timer, "cancelled", True)
-        self.timers.append(timer)
+        if seconds != jobs.HELLO_TIMEOUT_S:
+            self.timers.append(timer)
         return timer
 
     def _start(self, _role: str, module: str, died: Callable[[str], None], extra: dict[str, str]) -> object:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from protocol import ids
+from protocol import VERSION, ids
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.admin import CallResult, GetHealth, Peer, StatsReport
@@ -171,6 +172,30 @@ def test_a_job_that_cannot_be_started_has_died(supervisor: Supervisor) -> None:
     assert (child.pid, ended) == (0, [])
     supervisor.loop.run_once(0.0)
     assert ended == [(job, "it could not be started: Resource temporarily unavailable")]
+
+
+def run_loop_until(supervisor: Supervisor, done: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10.0
+    while not done():
+        assert time.monotonic() < deadline
+        supervisor.loop.run_once(0.05)
+
+
+def test_a_job_that_never_reports_is_killed(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "HELLO_TIMEOUT_S", 0.05)
+    ended: list[str] = []
+    jobs.start(supervisor, "workers.jobs.pull", lambda _supervisor, _job, why: ended.append(why))
+    run_loop_until(supervisor, lambda: ended)
+    assert ended == ["SIGKILL"]
+    assert not supervisor.job_processes
+
+
+def test_a_job_of_another_version_is_killed(supervisor: Supervisor) -> None:
+    ended: list[str] = []
+    job, _ = jobs.start(supervisor, "workers.jobs.pull", lambda _supervisor, _job, why: ended.append(why))
+    supervisor._other_version(job, VERSION + 1)
+    run_loop_until(supervisor, lambda: ended)
+    assert ended == ["SIGKILL"]
 
 
 @pytest.mark.usefixtures("full_machine")
