@@ -1,8 +1,8 @@
-"""Takes connections in, few at a time, and serves each in a greenlet of its own at once.
+"""Accepts connections, few at a time, and serves each in a greenlet of its own at once.
 
-Clients that come back as fast as they are answered keep a listener readable.  Whoever takes in all of them before the
-first is served lets an engine wait for requests that are already here (traced: 8 ms of a burst of 32).  So a new
-connection is served, up to its first wait, before the next one is taken in.
+Clients that reconnect as fast as they are answered keep a listener readable.  If all of them were accepted before the
+first is served, an engine would wait for requests that are already here (traced: 8 ms of a burst of 32).  So a new
+connection is served, up to its first wait, before the next one is accepted.
 """
 
 from __future__ import annotations
@@ -21,42 +21,46 @@ from gateway.http.client_socket import ClientSocket
 from protocol.runtime import logs
 
 ACCEPT_BATCH: Final = 4
-"""Connections that are taken in before others have their turn."""
+"""Connections that are accepted in one iteration of the event loop, at first."""
+MAX_ACCEPT_BATCH: Final = 64
+"""A burst that lasts doubles the batch in each iteration, up to this: few of its requests begin at once
+(``start_queue.py``), and a monitor among them must be found soon."""
 _MAX_SPARE_GREENLETS: Final = 64
-"""Greenlets that wait for another connection: a new one costs two system calls, and memory that all threads hear of."""
+"""Greenlets that wait for another connection: a new one costs two system calls, and memory shared by all threads."""
 PAUSE_S: Final = 0.1
-"""Rest after a refusal by the system: there are too many open files, mostly."""
+"""Seconds without accepting after an error of the system: mostly, there are too many open files."""
 LOG_INTERVAL_S: Final = 10.0
-"""How often that is told of, however often it happens."""
+"""Least seconds between two log lines about such errors."""
 _MAX_BACKLOG: Final = 4096
-"""Those who wait are no more, or new ones come as fast as they are taken in."""
+"""Connections that are accepted at the end: as many as can wait in the listener."""
 _READ: Final = 1
 
 ServeConnection = Callable[[ClientSocket, Any], None]
 
 
 class Acceptor:
-    """One listener and the connections that came by it."""
+    """One listener and its open connections."""
 
     def __init__(self, listener: Any, serve: ServeConnection, most: int, accept_batch: int = ACCEPT_BATCH) -> None:
-        """Call ``serve(peer, address)`` for each connection, for at most ``most`` at the same time.
+        """Call ``serve(client_socket, address)`` for each connection, for at most ``most`` at the same time.
 
         ``listener``: a listening socket of gevent's.  ``serve`` runs in a greenlet, and closes its socket.
         """
         self._listener = listener
         self._serve = serve
-        self._most, self._accept_batch = most, accept_batch
-        # Looked up once: each question makes an enumeration.
+        self._most = most
+        self._first_batch = self._batch = accept_batch
+        # Read once: each access makes an enumeration.
         self._kind = listener.family, listener.type, listener.proto
         self._busy: set[greenlet] = set()
         self._idle: list[greenlet] = []
         self._hub = gevent.get_hub()
         listener.setblocking(False)
-        # Before what old connections have to say: most often that is goodbye.
+        # Before the events of open connections: most of them end.
         self._watcher: Any = self._hub.loop.io(listener.fileno(), _READ, priority=self._hub.loop.MAXPRI)
         self._pause: Any = None
         self._refused = 0
-        """Refusals by the system that nobody was told of."""
+        """Errors of the system since the last log line."""
         self._silent_until = 0.0
 
     def __len__(self) -> int:
@@ -64,23 +68,24 @@ class Acceptor:
         return len(self._busy)
 
     def start(self) -> None:
-        """Take connections in from now on."""
+        """Accept connections from now on."""
         self._watcher.start(self._accept_ready)
 
     def _accept_ready(self) -> None:
-        for _ in range(self._accept_batch):
+        for _ in range(self._batch):
             if len(self._busy) >= self._most:
-                # Who ends starts it again.
+                # The next connection that ends starts it again.
                 self._watcher.stop()
                 return
             try:
                 fd, address = self._listener._accept()  # noqa: SLF001
                 connection = ClientSocket(*self._kind, fd), address
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+                self._batch = self._first_batch
                 return
             except OSError as problem:
                 if problem.errno == errno.EINVAL:
-                    # Another process has shut it: nobody comes any more, and we are about to be told to leave.
+                    # Another process has shut the listener down: this one is about to be told to end.
                     self._watcher.stop()
                     return
                 self._log_refusal(problem)
@@ -89,6 +94,7 @@ class Acceptor:
             child = self._idle.pop() if self._idle else greenlet(self._serve_connections, self._hub)
             self._busy.add(child)
             child.switch(connection)
+        self._batch = min(2 * self._batch, MAX_ACCEPT_BATCH)
 
     def _log_refusal(self, problem: OSError) -> None:
         self._refused += 1
@@ -96,7 +102,7 @@ class Acceptor:
         if now >= self._silent_until:
             self._silent_until = now + LOG_INTERVAL_S
             fields = {"problem": problem.strerror, "open": len(self._busy), "times": self._refused}
-            logs.get_logger().warning("no connections for a moment", **fields)
+            logs.get_logger().warning("no connections are accepted for a moment", **fields)
             self._refused = 0
 
     def _pause_accepting(self) -> None:
@@ -111,28 +117,28 @@ class Acceptor:
 
     def _serve_connections(self, connection: tuple[Any, Any]) -> None:
         """Serve one connection after the other."""
-        me = gevent.getcurrent()
+        current = gevent.getcurrent()
         while True:
             logs.bind_request_id("")  # the last request of the connection before
             try:
                 self._serve(*connection)
             except gevent.GreenletExit:
                 return
-            except Exception as problem:  # noqa: BLE001 - it would end the hub's turn, which others need
-                logs.get_logger().error("a connection made the gateway stumble", exc_info=problem)
+            except Exception as problem:  # noqa: BLE001 - it would be raised into the hub
+                logs.get_logger().error("internal error", exc_info=problem)
             finally:
-                self._busy.discard(me)
+                self._busy.discard(current)
             if self._watcher is None or len(self._idle) >= _MAX_SPARE_GREENLETS:
                 return
             if self._pause is None:
                 self._watcher.start(self._accept_ready)
-            self._idle.append(me)
+            self._idle.append(current)
             connection = self._hub.switch()
 
     def close(self, for_all: bool = False) -> None:
-        """Take in who waits already, and no more; those that are open stay. Idempotent.
+        """Accept the connections that wait already, and no more; those that are open stay. Idempotent.
 
-        ``for_all``: who comes later is refused, and does not wait for other processes that have the listener.
+        ``for_all``: later ones are refused, and do not wait for other processes that have the listener.
         """
         if self._watcher is not None:
             self._accept_backlog()
@@ -148,13 +154,13 @@ class Acceptor:
             self._listener.close()
 
     def _accept_backlog(self) -> None:
-        # Not in the hub, as those before: each begins when the caller waits.
+        # Not in the hub, unlike above: each begins when the caller waits.
         with contextlib.suppress(OSError):
             for _ in range(_MAX_BACKLOG):
                 fd, address = self._listener._accept()  # noqa: SLF001
                 self._busy.add(gevent.spawn(self._serve_connections, (ClientSocket(*self._kind, fd), address)))
 
     def kill(self) -> None:
-        """End those that are still open, whatever they do. Call it in a greenlet, after :meth:`close`."""
+        """End the connections that are still open. Call it in a greenlet, after :meth:`close`."""
         for child in list(self._busy):
             gevent.kill(child)

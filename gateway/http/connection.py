@@ -15,9 +15,10 @@ from gateway.http import error_responses, request_parser
 from gateway.http.body_memory import BodyMemory
 from gateway.http.client_socket import ClientSocket
 from gateway.http.error_formats import ErrorFormats
-from gateway.http.request_context import MEMORY_KEY, RequestContext, request_context
+from gateway.http.request_context import MEMORY_KEY, MONITORING_PATHS, RequestContext, request_context
 from gateway.http.request_parser import HttpRequest, InvalidRequestError
 from gateway.http.response import HttpResponseWriter
+from gateway.http.start_queue import StartQueue
 from protocol import ids
 from protocol.failures import Code, Failure
 from protocol.runtime import logs
@@ -42,6 +43,7 @@ class ServingProcess(Protocol):
     """What the environments of all requests have in common."""
     idle: set[ClientSocket]
     """Connections that wait for their next request."""
+    start_queue: StartQueue
     keep_alive_s: float
     """Seconds for which a connection waits for a whole head."""
 
@@ -125,10 +127,8 @@ class ClientConnection:
 
     def _answer(self, response: HttpResponseWriter, request: HttpRequest) -> bool:
         """Answer one request; return whether another may follow."""
-        self._answered += 1
-        if not self._answered % _REQUESTS_BEFORE_YIELD:
-            gevent.sleep(0)
         environ, body = request.environ, request.body
+        self._wait_for_others(environ["PATH_INFO"])
         context = request_context(environ)
         context.close_after = response.force_close
         context.hand_over = response.hand_over
@@ -164,6 +164,14 @@ class ClientConnection:
                 memory.release(context.body_bytes)
             context.release_connection()
         return not response.should_close()
+
+    def _wait_for_others(self, path: str) -> None:
+        """Let other requests go first where there are too many, or where this connection had too many."""
+        if not self._answered and not path.endswith(MONITORING_PATHS):
+            self._process.start_queue.wait()
+        self._answered += 1
+        if not self._answered % _REQUESTS_BEFORE_YIELD:
+            gevent.sleep(0)
 
     def _log_request(
         self, context: RequestContext, environ: dict[str, Any], response: HttpResponseWriter, complete: bool

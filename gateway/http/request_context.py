@@ -16,7 +16,7 @@ SOCKET_KEY: Final = "lemonbus.socket"
 MEMORY_KEY: Final = "lemonbus.body_memory"
 """Key of the process's :class:`~gateway.http.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
 REQUEST_ID_KEY: Final = "HTTP_X_REQUEST_ID"
-_MONITORING_PATHS: Final = ("/live", "/health", "/logs/stream")
+MONITORING_PATHS: Final = ("/live", "/health", "/logs/stream")
 """Paths that monitors ask for again and again."""
 _MAX_DETAIL_LENGTH: Final = 400
 """Characters of a detail in the log: an engine's last words are in its worker's line too, and their end says most."""
@@ -60,7 +60,7 @@ class RequestContext:
         """Return the level of the request's log line: a failure of ours, a request like others, or a monitor's."""
         if self.failure is not None and self.failure.http_status >= 500 and self.failure.code not in _EXPECTED:
             return "warning"
-        return "debug" if path.endswith(_MONITORING_PATHS) else "info"
+        return "debug" if path.endswith(MONITORING_PATHS) else "info"
 
     def log_fields(self) -> dict[str, Any]:
         """Return the fields of its log line that only the application knows."""

@@ -21,6 +21,7 @@ from gateway.http.client_socket import ClientSocket
 from gateway.http.connection import ClientConnection
 from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
+from gateway.http.start_queue import StartQueue
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from gateway.server.hub_errors import install_error_handler
 from protocol.runtime import logs
@@ -116,6 +117,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         acceptors = [
             Acceptor(listener, self._serve, self.worker_connections, accept_batch) for listener in self.sockets
         ]
+        self.start_queue = StartQueue()
         self.serving = True
         for acceptor in acceptors:
             acceptor.start()

@@ -14,7 +14,7 @@ import gevent
 import gevent.socket
 import pytest
 
-from gateway.http import acceptor as rooms
+from gateway.http import acceptor as acceptors
 from gateway.http.acceptor import Acceptor
 from protocol.runtime import logs
 
@@ -70,7 +70,11 @@ def client(listener: Any) -> Any:
     return gevent.socket.create_connection(listener.getsockname())
 
 
-def test_the_acceptor_yields_to_other_greenlets(listener: Any) -> None:
+@pytest.mark.parametrize(("most", "largest"), [(3, 3), (64, 6)])
+def test_the_acceptor_yields_to_other_greenlets_and_doubles_its_batch_in_a_burst(
+    listener: Any, monkeypatch: pytest.MonkeyPatch, most: int, largest: int
+) -> None:
+    monkeypatch.setattr(acceptors, "MAX_ACCEPT_BATCH", most)
     serving = Serving()
     with contextlib.ExitStack() as clients:
         for _ in range(12):
@@ -80,7 +84,7 @@ def test_the_acceptor_yields_to_other_greenlets(listener: Any) -> None:
             while seen[-1] < 12:
                 gevent.sleep(0)  # until the next turn
                 seen.append(len(serving.begun))
-    assert max(after - before for before, after in itertools.pairwise(seen)) <= 3
+    assert max(after - before for before, after in itertools.pairwise(seen)) == largest
 
 
 def test_no_more_connections_than_the_limit(listener: Any) -> None:
@@ -159,7 +163,7 @@ class Refusing:
 
 
 def test_accepting_pauses_when_descriptors_run_out(listener: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rooms, "PAUSE_S", 0.01)
+    monkeypatch.setattr(acceptors, "PAUSE_S", 0.01)
     serving = Serving()
     refusing = Refusing(listener)
     with accepting(Acceptor(refusing, serving, 100)), client(listener):
@@ -171,8 +175,8 @@ def test_accepting_pauses_when_descriptors_run_out(listener: Any, monkeypatch: p
 def test_what_the_system_refuses_often_is_told_seldom(
     listener: Any, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], every: float, reported: list[int]
 ) -> None:
-    monkeypatch.setattr(rooms, "PAUSE_S", 0.001)
-    monkeypatch.setattr(rooms, "LOG_INTERVAL_S", every)
+    monkeypatch.setattr(acceptors, "PAUSE_S", 0.001)
+    monkeypatch.setattr(acceptors, "LOG_INTERVAL_S", every)
     logs.configure("gateway", "info", "json")
     serving = Serving()
     with accepting(Acceptor(Refusing(listener, 6), serving, 100)), client(listener):
@@ -183,9 +187,9 @@ def test_what_the_system_refuses_often_is_told_seldom(
 def test_how_often_it_happened_is_told_with_the_next(
     listener: Any, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]]
 ) -> None:
-    monkeypatch.setattr(rooms, "PAUSE_S", 0.001)
+    monkeypatch.setattr(acceptors, "PAUSE_S", 0.001)
     moments = iter([0.0, 1.0, 9.0, 10.0, 11.0])
-    monkeypatch.setattr(rooms.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(acceptors.time, "monotonic", lambda: next(moments))
     logs.configure("gateway", "info", "json")
     serving = Serving()
     with accepting(Acceptor(Refusing(listener, 5), serving, 100)), client(listener):

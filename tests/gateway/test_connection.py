@@ -12,6 +12,7 @@ import pytest
 from gateway.http import bodies, request_parser
 from gateway.http.connection import ClientConnection
 from gateway.http.error_responses import DEFAULT_FORMATS
+from gateway.http.start_queue import StartQueue
 from protocol.runtime import logs
 from tests.gateway.never_pausing_socket import NeverPausingSocket
 from tests.gateway.process.chat_requests import error_of
@@ -30,6 +31,7 @@ class FakeGatewayWorker:
     def __init__(self) -> None:
         self.base_environ = request_parser.process_environ(("127.0.0.1", 1), 1)
         self.idle: set[Any] = set()
+        self.start_queue = StartQueue()
         self.error_formats = DEFAULT_FORMATS
 
     def wsgi(self, _environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

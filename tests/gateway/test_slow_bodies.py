@@ -17,6 +17,7 @@ from gateway.http import bodies, error_responses, request_parser
 from gateway.http.client_socket import ClientSocket
 from gateway.http.connection import ClientConnection
 from gateway.http.middleware import RequestIdHeader
+from gateway.http.start_queue import StartQueue
 from tests.gateway.process.chat_requests import error_of
 from tests.gateway.raw_http import parsed
 
@@ -44,6 +45,7 @@ class OneRouteWorker:
     def __init__(self) -> None:
         self.base_environ = request_parser.process_environ(("127.0.0.1", 1), 1)
         self.idle: set[Any] = set()
+        self.start_queue = StartQueue()
         self.app: Any = falcon.App(middleware=[RequestIdHeader()])
         self.app.add_route("/read", BodyLength())
         error_responses.install_error_handlers(self.app)

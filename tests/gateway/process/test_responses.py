@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
+import contextlib
+from pathlib import Path
 
+import msgspec
+import psutil
+
+from protocol.messages import admin, work
 from protocol.messages.events import EventKind
 from protocol.wire import endpoints
 from tests.gateway.fake_worker import CHUNK, ReceivedAsk
-from tests.gateway.gateway_harness import GatewayHarness, wait_for
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
 from tests.gateway.process.chat_requests import ANSWER, CHAT, PATH, STREAM, answer_whole, open_request
 from tests.gateway.raw_http import parsed, read_to_end, read_until, request
 
@@ -99,3 +104,21 @@ def test_a_large_body_travels_as_a_file_that_is_gone_afterwards(harness: Gateway
         harness.do(lambda: answer_whole(harness, asked))
         read_to_end(connection)
     wait_for(lambda: not file.exists())
+
+
+def test_a_monitor_does_not_wait_for_a_burst_before_it(tmp_path: Path) -> None:
+    burst = 100
+    order: list[type] = []
+    with running_gateway(tmp_path / "r") as harness, contextlib.ExitStack() as stack:
+        assert harness.gateway is not None
+        (worker,) = psutil.Process(harness.gateway.pid).children()
+        harness.on_ask = lambda asked: order.append(type(asked.ask))
+        harness.others.put = lambda other, **_: order.append(type(other[1]))  # type: ignore[method-assign]
+        worker.suspend()
+        for _ in range(burst):
+            stack.enter_context(open_request(harness, CHAT))
+        monitor = stack.enter_context(harness.connect())
+        monitor.sendall(request("GET", "/v1/health", b""))
+        worker.resume()
+        wait_for(lambda: order.count(work.SubmitRequest) == burst)
+    assert order.index(admin.GetHealth) < burst / 2
