@@ -81,14 +81,13 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
     process = model.process
     if process is None or model.spec is None:
         raise TypeError("not running")
-    child = supervisor.worker_processes.get(process.worker)
     facts = process.facts
     unused_s = 0.0 if model.running else supervisor.loop.now() - max(model.last_use, supervisor.started_at)
     return admin.RunningModel(
         spec=structs.replace(model.spec, pinned=model.pinned),
         worker=process.worker,
         state=process.state.value,
-        worker_pid=child.pid if child else 0,
+        worker_pid=supervisor.workers.pid(process.worker),
         last_use=math.floor((time.time() - unused_s) * 1000) / 1000,
         slots=facts.slots if facts else 0,
         context=facts.context if facts else 0,

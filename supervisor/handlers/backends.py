@@ -148,7 +148,7 @@ class BackendJobs:
             self._start(supervisor, task)
         for name in list(waiting):
             log.info("unloading for the removal of its backend", model=name, backend=task.name)
-            supervisor.scheduler.unload_requested("", supervisor.call_self(partial(gone, name)), name)
+            supervisor.scheduler.unload_requested("", supervisor.internal_calls.begin(partial(gone, name)), name)
 
     def _joined(self, key: Key, peer: str, call: Call, kind: type) -> bool:
         """Wait with those who want the same; raises ``conflict`` if the opposite is on its way."""

@@ -126,7 +126,7 @@ class Deletions:
         if place is None or not place.unloadable:
             self._remove(supervisor, deletion)
             return
-        number = supervisor.call_self(lambda _result: self._step(supervisor, deletion, self._remove))
+        number = supervisor.internal_calls.begin(lambda _result: self._step(supervisor, deletion, self._remove))
         supervisor.scheduler.unload_requested("", number, name)
 
     def _remove(self, supervisor: Supervisor, deletion: _Deletion) -> None:

@@ -33,7 +33,10 @@ def load_model(supervisor: Supervisor, peer: str, call: LoadModel, _payload: byt
             supervisor.models.forget_adopted(name)
         raise
     if call.save_options:
-        peer, number = "", supervisor.call_self(partial(_save_options, supervisor, peer, call.number, name, options))
+        peer, number = (
+            "",
+            supervisor.internal_calls.begin(partial(_save_options, supervisor, peer, call.number, name, options)),
+        )
     else:
         number = call.number
     supervisor.scheduler.load_requested(peer, number, target._replace(provisional=not known), supervisor.loop.now())
@@ -132,7 +135,7 @@ def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload:
             supervisor.answer(peer, call.number, names)
 
     for name in names:
-        supervisor.scheduler.unload_requested("", supervisor.call_self(partial(gone, name)), name)
+        supervisor.scheduler.unload_requested("", supervisor.internal_calls.begin(partial(gone, name)), name)
 
 
 HANDLERS: Final[dict[type, Handler]] = {LoadModel: load_model, UnloadModel: unload_model}

@@ -39,12 +39,12 @@ def hello(supervisor: Supervisor, peer: str, message: Hello, _payload: bytes) ->
         for greet in supervisor.on_worker_hello:
             greet(peer)
         for gateway in supervisor.peers.of("gateway"):
-            supervisor.bus.send(gateway, WorkerUp(peer, supervisor.endpoint(peer)))
+            supervisor.bus.send(gateway, WorkerUp(peer, supervisor.workers.endpoint(peer)))
     elif message.role == "gateway":
         supervisor.gateway.reset_backoff()
         supervisor.loop.on_death(message.pid, partial(_gateway_gone, supervisor, peer))
         for worker in supervisor.peers.of("worker"):
-            supervisor.bus.send(peer, WorkerUp(worker, supervisor.endpoint(worker)))
+            supervisor.bus.send(peer, WorkerUp(worker, supervisor.workers.endpoint(worker)))
     else:
         jobs.send_order(supervisor, peer)
 

@@ -55,7 +55,7 @@ class ModelPreload:
         """Load the models that the settings name, and say how to talk to the first of them that is ready."""
         supervisor = self._supervisor
         for name in supervisor.settings.load:
-            number = supervisor.call_self(partial(self._loaded, name))
+            number = supervisor.internal_calls.begin(partial(self._loaded, name))
             try:
                 supervisor.scheduler.load_requested(
                     "", number, requests.resolve_target(supervisor, name), supervisor.loop.now()

@@ -67,20 +67,12 @@ class RuntimeDirectoryCheck:
 
     def _worker_sockets(self) -> list[Path]:
         supervisor = self._supervisor
-        context = supervisor.process_context
         working = [
             worker
             for worker in supervisor.peers.of("worker")
             if (process := supervisor.scheduler.workers.get(worker)) and process.state is not WorkerState.STOPPING
         ]
-        return [
-            endpoints.socket_file(endpoint)
-            for worker in working
-            for endpoint in (
-                endpoints.events(context.runtime, context.boot, worker),
-                endpoints.runs(context.runtime, context.boot, worker),
-            )
-        ]
+        return [path for worker in working for path in supervisor.workers.socket_files(worker)]
 
 
 def _inode(path: Path) -> int:

@@ -1,8 +1,8 @@
-"""The house: owns the bus, the processes and the scheduler, and carries between them. It decides nothing.
+"""The supervisor: owns the bus, the processes and the scheduler, and connects them. It decides nothing.
 
-A message, a death or a timer comes in; the scheduler says what follows; the house does it.  What a message
-means is in :mod:`supervisor.handlers.peers`, :mod:`supervisor.handlers.requests`, :mod:`supervisor.handlers.downloads` and
-:mod:`supervisor.handlers.admin`, one function each.
+A message, the end of a process or a timer comes in; the scheduler decides what follows; the supervisor carries it out.
+What each message means is in :mod:`supervisor.handlers`.  An exception in a handler, in the scheduler or in an effect
+fails that one step and is counted (:mod:`supervisor.runtime.internal_errors`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from protocol.messages.work import (
     AttemptEnded,
     AttemptsEnded,
     Cancel,
-    Granted,
-    GrantedAttempt,
     Refused,
     SubmitRequest,
 )
@@ -38,17 +36,19 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
-from protocol.wire.endpoints import events, runs, socket_file
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.download_registry import DownloadRegistry
 from supervisor.runtime.gateway_process import ROLE as GATEWAY_MASTER
 from supervisor.runtime.gateway_process import GatewayProcess
+from supervisor.runtime.grant_notices import GrantNotices
+from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.internal_errors import InternalErrors
 from supervisor.runtime.logbook import LogBook
 from supervisor.runtime.peers import PeerRegistry
 from supervisor.runtime.processes import ChildProcess, ChildProcesses
 from supervisor.runtime.state_writer import StateWriter
+from supervisor.runtime.worker_processes import WorkerProcesses
 from supervisor.scheduler.backoff import BackoffPolicy
 from supervisor.scheduler.effects import (
     AnswerCall,
@@ -68,23 +68,22 @@ from supervisor.scheduler.worker_lifecycle import WorkerState
 
 RECONCILE_INTERVAL_S: Final = 0.25
 PING_INTERVAL_S: Final = 1.0
-GRANT_NOTICE_DELAY_S: Final = 0.01
 
 _SETTLED_MESSAGES: Final = frozenset(
     {SubmitRequest, Cancel, AttemptEnded, AttemptsEnded, LeaseEnded, LeaseUsed, Pong, AttemptAbandoned}
 )
-"""Messages that move nothing on a settled board beyond what they say."""
+"""Messages that give a settled scheduler nothing to do beyond what they say."""
 
 log = logs.get_logger()
 Handler = Callable[["Supervisor", str, Any, bytes], None]
-"""What a message means: the house, the peer that sent it, the message, its payload."""
+"""(supervisor, the peer that sent the message, the message, its payload)."""
 
 
 class Supervisor:
-    """Everything the supervisor holds."""
+    """All state of the supervisor process."""
 
     def __init__(self, settings: Settings, process_context: ProcessContext, loop: Loop, listen_fd: int) -> None:
-        """Take the runtime directory's lock and the listener as given; start nothing yet."""
+        """Open the bus; start no process yet. The caller holds the runtime directory's lock and the listener."""
         self.settings = settings
         self.process_context = process_context
         self.loop = loop
@@ -110,39 +109,38 @@ class Supervisor:
             verbose=settings.log_level in ("debug", "trace"),
         )
         self.scheduler = Scheduler(limits, lambda: ids.peer_id("worker"))
-        self.worker_processes: dict[str, ChildProcess] = {}
+        self.workers = WorkerProcesses(self.processes, process_context, self._worker_ended)
         self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd)
         self.gateway.closing = lambda: self.scheduler.closing
         self.gateway.on_ended = self._gateway_ended
         self.running_names: dict[str, str] = {}
-        """What clients call a model that runs → its name: not looked up on the disk again."""
+        """Name that clients use for a running model → its registered name, so that it is not looked up again."""
         self.job_processes: dict[str, ChildProcess] = {}
         self.job_orders: dict[str, msgspec.Struct] = {}
-        """What job processes that are being started are to do, by job."""
+        """Job → its order, until its process has said Hello."""
         self.stats = StatsReport()
         self.stats_by_model: dict[str, StatsReport] = {}
         self.on_worker_hello: list[Callable[[str], None]] = []
         """Called with the name of each worker that has said Hello."""
         self.on_process_ended: Callable[[], None] = lambda: None
-        """Called when a process has ended: the house may be empty now."""
+        """Called when a process has ended: a shutdown may be complete."""
         self.fetch: Callable[[str], None] = lambda _model: None
-        self._grants: dict[str, list[GrantedAttempt]] = {}
-        """What gateways are still to be told, by gateway."""
+        """Downloads a model for the scheduler."""
+        self.internal_calls = InternalCalls()
+        self._grant_notices = GrantNotices(loop, self.bus)
         self._handlers: dict[type, Handler] = {}
         self._pings = itertools.count()
-        self._own_calls = itertools.count(1)
-        self._results: dict[int, Callable[[object], None]] = {}
 
-    # ---- life ------------------------------------------------------------------------------------------------
+    # Life
 
     def open(self, handlers: Mapping[type, Handler]) -> None:
-        """Take part in the bus, and start the gateway and the first spare worker."""
+        """Read the bus from now on, and start the gateway and the first spare worker."""
         self._handlers.update(handlers)
         self.bus.listen(self._received, self._logged, self._overflow, self._other_version)
         logs.set_sink(self._logged)
         self.loop.every(RECONCILE_INTERVAL_S, self.reconcile)
         self.loop.every(PING_INTERVAL_S, self._ping)
-        self.loop.after_each_iteration(self._spread_logs)
+        self.loop.after_each_iteration(self._send_log_batches)
         self.gateway.start()
         self.reconcile()
 
@@ -153,16 +151,13 @@ class Supervisor:
         self._reconcile(self.scheduler.reconcile)
 
     def _reconcile(self, decide: Callable[[float], None]) -> None:
-        """Let the scheduler decide; what it decided before it raised is carried out too, or peers would wait for it."""
+        """Let the scheduler decide. Effects from before an exception are carried out too: peers wait for them."""
         try:
             decide(self.loop.now())
         except Exception as problem:  # noqa: BLE001 - logged and counted; the next event tries again
             self.scheduler.settled = False
             self.errors.failure_of(problem, where="scheduler")
         self.perform(self.scheduler.effects())
-
-    def _gateway_ended(self) -> None:
-        self.on_process_ended()
 
     def _ping(self) -> None:
         for peer in self.peers.silent(self.loop.now()):
@@ -176,23 +171,23 @@ class Supervisor:
         self.kill_peer(peer, "it does not read")
 
     def kill_peer(self, peer: str, why: str) -> None:
-        """End a peer's process; everything else follows from its death."""
+        """Kill a peer's process; everything else follows from its end."""
         known = self.peers.get(peer)
         if known is not None:
             log.error("peer killed", peer=peer, role=known.role, peer_pid=known.pid, why=why)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(known.pid, signal.SIGKILL)
 
-    # ---- logs ------------------------------------------------------------------------------------------------
+    # Logs
 
     def _logged(self, record: bytes) -> None:
         self.logbook.append(record)
 
-    def _spread_logs(self) -> None:
+    def _send_log_batches(self) -> None:
         for peer, batch in self.logbook.batches(self.bus.takes):
             self.bus.send(peer, batch)
 
-    # ---- messages --------------------------------------------------------------------------------------------
+    # Messages
 
     def _received(self, peer: str, message: Any, payload: bytes) -> None:
         known = self.peers.message_received(peer, self.loop.now())
@@ -210,7 +205,7 @@ class Supervisor:
             self.reconcile()
 
     def _handler_failed(self, peer: str, message: Any, problem: Exception) -> None:
-        """Answer a gateway's message whose handler raised, and undo what a failed request has left in the scheduler."""
+        """Answer a gateway's message whose handler raised, and remove a failed request from the scheduler."""
         context = {"message": type(message).__name__, "peer": peer}
         label = getattr(message, "label", "")
         failure = self.errors.failure_of(problem, **context, **({"request_id": label} if label else {}))
@@ -227,7 +222,7 @@ class Supervisor:
         self.bus.send(peer, Refused(getattr(message, "number", 0), attempt, failure))
 
     def _other_version(self, peer: str, version: int) -> None:
-        """A process of another version of lemonbus was started by this server: the installed one has changed."""
+        """Handle a message of a process with another version: the installed lemonbus has changed under this server."""
         self.scheduler.version_mismatch(peer, version, self.loop.now())
         job = self.job_processes.get(peer)
         if job is not None:
@@ -256,21 +251,10 @@ class Supervisor:
         """Refuse a call."""
         self.bus.send(peer, Refused(number, 0, failure))
 
-    def call_self(self, done: Callable[[object], None]) -> int:
-        """Return a number for a call of the house's own (peer ``""``); ``done`` gets its report or failure."""
-        number = next(self._own_calls)
-        self._results[number] = done
-        return number
-
-    def _own_result(self, number: int, result: object) -> None:
-        done = self._results.pop(number, None)
-        if done:
-            done(result)
-
-    # ---- effects ---------------------------------------------------------------------------------------------
+    # Effects
 
     def perform(self, effects: list[Effect]) -> None:
-        """Do what the scheduler wants done."""
+        """Carry out effects of the scheduler."""
         for effect in effects:
             try:
                 self._perform(effect)
@@ -282,15 +266,15 @@ class Supervisor:
             case SendMessage(peer, message, payload):
                 self._send(peer, message, payload)
             case NotifyGrant(gateway, grant):
-                self._tell(gateway, grant)
+                self._grant_notices.add(gateway, grant)
             case AnswerCall(peer, number, report):
                 self._report(peer, number, report)
             case SpawnWorker(worker):
-                self._spawn(worker)
+                self.workers.start(worker)
             case KillWorker(worker):
-                self._kill(worker)
+                self.workers.kill(worker)
             case KillAfter(worker, seconds):
-                self.loop.call_later(seconds, partial(self._kill, worker))
+                self.loop.call_later(seconds, partial(self.workers.kill, worker))
             case FetchModel(model):
                 self.fetch(model)
             case ForgetModel(model):
@@ -302,60 +286,35 @@ class Supervisor:
         if peer:
             self.bus.send(peer, message, payload)
         elif isinstance(message, Refused):
-            self._own_result(message.number, message.failure)
-
-    def _tell(self, gateway: str, grant: GrantedAttempt) -> None:
-        """Off the path of the first token: what a worker sends says where it runs, too."""
-        if not self._grants:
-            self.loop.call_later(GRANT_NOTICE_DELAY_S, self._tell_all)
-        self._grants.setdefault(gateway, []).append(grant)
-
-    def _tell_all(self) -> None:
-        grants, self._grants = self._grants, {}
-        for gateway, its in grants.items():
-            self.bus.send(gateway, Granted(its))
+            self.internal_calls.end(message.number, message.failure)
 
     def _report(self, peer: str, number: int, report: object) -> None:
         if peer:
             self.answer(peer, number, report)
         else:
-            self._own_result(number, report)
+            self.internal_calls.end(number, report)
 
-    def _spawn(self, worker: str) -> None:
-        died = partial(self._worker_died, worker)
-        self.worker_processes[worker] = self.processes.start("worker", "workers", died, {"LEMONBUS_PEER": worker})
+    # Ends of processes
 
-    def _kill(self, worker: str) -> None:
-        child = self.worker_processes.get(worker)
-        if child:
-            self.processes.kill(child)
+    def _gateway_ended(self) -> None:
+        self.on_process_ended()
 
-    def endpoint(self, worker: str) -> str:
-        """Return where a worker publishes."""
-        return events(self.process_context.runtime, self.process_context.boot, worker)
-
-    def _worker_died(self, worker: str, why: str) -> None:
-        self.worker_processes.pop(worker, None)
+    def _worker_ended(self, worker: str, why: str) -> None:
         self.peers.remove(worker)
         self.bus.forget(worker)
         process = self.scheduler.workers.get(worker)
         model = process.model.name if process and process.model else ""
-        # At the end of the grace it goes as it was told, with its model.
-        goes = self.scheduler.closing and (not model or why == "exit 0")
-        expected = process is None or process.state is WorkerState.STOPPING or goes
-        of = {"model": model} if model else {}
-        (log.info if expected else log.error)("worker gone", worker=worker, **of, why=why)
+        # At the end of the grace a worker ends as it was told to, together with its model.
+        told_to_end = self.scheduler.closing and (not model or why == "exit 0")
+        expected = process is None or process.state is WorkerState.STOPPING or told_to_end
+        context = {"model": model} if model else {}
+        (log.info if expected else log.error)("worker gone", worker=worker, **context, why=why)
         failure = Failure(Code.WORKER_GONE, f"The worker of model {model} is gone ({why})", model=model)
-        self._tell_all()
+        self._grant_notices.send()
         for gateway in self.peers.of("gateway"):
-            self.bus.send(gateway, WorkerGone(worker, self.endpoint(worker), failure))
+            self.bus.send(gateway, WorkerGone(worker, self.workers.endpoint(worker), failure))
         try:
             self.scheduler.worker_gone(worker, failure, self.loop.now())
         finally:
             self.reconcile()
             self.on_process_ended()
-            for endpoint in (
-                self.endpoint(worker),
-                runs(self.process_context.runtime, self.process_context.boot, worker),
-            ):
-                socket_file(endpoint).unlink(missing_ok=True)

@@ -1,0 +1,55 @@
+"""The worker processes: started and killed by name, with their sockets removed when they have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire import endpoints
+from supervisor.runtime.processes import ChildProcess, ChildProcesses
+
+
+class WorkerProcesses:
+    """Starts, kills and reports workers. The scheduler decides when."""
+
+    def __init__(
+        self, processes: ChildProcesses, process_context: ProcessContext, on_ended: Callable[[str, str], None]
+    ) -> None:
+        """``on_ended(worker, why)`` is called once for each worker that has ended."""
+        self._processes, self._context, self._on_ended = processes, process_context, on_ended
+        self._children: dict[str, ChildProcess] = {}
+
+    def start(self, worker: str) -> None:
+        """Start a worker's process under this name."""
+        ended = partial(self._ended, worker)
+        self._children[worker] = self._processes.start("worker", "workers", ended, {"LEMONBUS_PEER": worker})
+
+    def kill(self, worker: str) -> None:
+        """Kill a worker, if it still runs; everything else follows from its end."""
+        child = self._children.get(worker)
+        if child is not None:
+            self._processes.kill(child)
+
+    def pid(self, worker: str) -> int:
+        """Return a worker's pid, 0 if it has ended."""
+        child = self._children.get(worker)
+        return child.pid if child is not None else 0
+
+    def endpoint(self, worker: str) -> str:
+        """Return the endpoint at which a worker publishes its events."""
+        return endpoints.events(self._context.runtime, self._context.boot, worker)
+
+    def socket_files(self, worker: str) -> list[Path]:
+        """Return the files of a worker's sockets."""
+        runs = endpoints.runs(self._context.runtime, self._context.boot, worker)
+        return [endpoints.socket_file(endpoint) for endpoint in (self.endpoint(worker), runs)]
+
+    def _ended(self, worker: str, why: str) -> None:
+        self._children.pop(worker, None)
+        try:
+            self._on_ended(worker, why)
+        finally:
+            for path in self.socket_files(worker):
+                path.unlink(missing_ok=True)
