@@ -1,4 +1,4 @@
-"""When to try a model again that failed to load or died. Pure: it knows no clock but the one handed in."""
+"""When to try a model again that failed to load or died. Pure: every time is handed in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FORGIVEN_AFTER_PAUSES: Final = 10
 
 
 class BackoffPolicy(NamedTuple):
-    """How patient to be, in seconds and deaths."""
+    """Pauses in seconds after failed loads, and how many deaths within a window open the breaker."""
 
     first: float = 1.0
     most: float = 60.0
@@ -21,10 +21,10 @@ class BackoffPolicy(NamedTuple):
 
 
 class Backoff:
-    """What is remembered about one model's misfortunes."""
+    """The failures of one model, and how long it is not tried because of them."""
 
     def __init__(self, policy: BackoffPolicy) -> None:
-        """Start clean."""
+        """Start without failures."""
         self._policy = policy
         self._deaths: deque[float] = deque()
         self._until = 0.0
@@ -34,13 +34,13 @@ class Backoff:
         self.failure: Failure | None = None
 
     def load_failed(self, failure: Failure, now: float) -> None:
-        """Remember that it did not become ready: the pause doubles from ``first`` to ``most``."""
+        """Note that it did not become ready: the pause doubles from ``first`` to ``most``."""
         self.failures += 1
         pause = min(self._policy.most, self._policy.first * 2.0 ** min(self.failures - 1, 30))
         self._pause(failure, pause, now)
 
     def died(self, failure: Failure, now: float) -> bool:
-        """Remember a death after Ready; return whether it may be restarted at once."""
+        """Note a death after it was ready; return whether it may be restarted at once."""
         self._deaths.append(now)
         while self._deaths and self._deaths[0] <= now - self._policy.window:
             self._deaths.popleft()
@@ -57,7 +57,7 @@ class Backoff:
         self._until = now + seconds
 
     def ready(self) -> None:
-        """It loaded: earlier failures to load are forgiven (deaths keep their window)."""
+        """Forget the failed loads, because it loaded; deaths count until their window is over."""
         self.failures = 0
         self._until = 0.0
         self.failure = None
@@ -67,7 +67,7 @@ class Backoff:
         return max(0.0, self._until - now)
 
     def suspect(self, now: float) -> bool:
-        """Return whether its last try failed lately: then it evicts nobody unless told to load explicitly."""
+        """Return whether its last try failed lately: then only an explicit load may evict other models for it."""
         return self.suspect_for(now) > 0
 
     def suspect_for(self, now: float) -> float:
@@ -77,7 +77,7 @@ class Backoff:
         )
 
     def refusal(self, model: str, now: float) -> Failure:
-        """Return why a request is refused while it pauses."""
+        """Return the failure for a request that comes during the pause."""
         reason = self.failure.message if self.failure else "unknown"
         code = Code.BREAKER_OPEN if self.failure and self.failure.code is Code.BREAKER_OPEN else Code.BACKING_OFF
         pause = self.pause(now)

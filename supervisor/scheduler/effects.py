@@ -1,4 +1,4 @@
-"""What the scheduler wants done. It only says so; the house does it."""
+"""What the scheduler wants done. :meth:`supervisor.runtime.supervisor.Supervisor.perform` carries it out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SendMessage(NamedTuple):
 
 
 class NotifyGrant(NamedTuple):
-    """Let a gateway know where an attempt runs, soon."""
+    """Tell a gateway where an attempt runs; a few milliseconds later will do."""
 
     gateway: str
     grant: GrantedAttempt
@@ -33,38 +33,38 @@ class AnswerCall(NamedTuple):
 
 
 class SpawnWorker(NamedTuple):
-    """Start a worker process under this id; it comes back as a spare with Hello."""
+    """Start a worker process under this id; it reports with Hello."""
 
     worker: str
 
 
 class KillWorker(NamedTuple):
-    """End a worker process at once, with all that is in its session."""
+    """End a worker process at once, with all processes of its session."""
 
     worker: str
 
 
 class KillAfter(NamedTuple):
-    """The worker was told to leave: kill it if it is still there after ``seconds``."""
+    """Kill a worker that was told to leave, if it still runs after ``seconds``."""
 
     worker: str
     seconds: float
 
 
 class FetchModel(NamedTuple):
-    """The model is in the catalogue but not on this machine: download it."""
+    """Download a model of the catalogue that is not on this machine."""
 
     model: str
 
 
 class ForgetModel(NamedTuple):
-    """The model was only known because of a load, which failed: it is not known any more."""
+    """Forget a model that was only known because of a load, which failed."""
 
     model: str
 
 
 class LogDecision(NamedTuple):
-    """Log something that was decided."""
+    """Write a line to the log."""
 
     level: str
     event: str

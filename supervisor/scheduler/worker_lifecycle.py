@@ -1,7 +1,8 @@
 """The life of a worker process, as one table.
 
-Two rules.  A missing key is an error: an event that the table does not know in a state means that somebody's
-picture of the world is wrong, and going on would make it worse.  And only :func:`step` changes a state.
+Two rules.  A missing key is an error: an event that the table does not have in a state is a bug, and going on would
+make it worse.  And a state is only changed by :meth:`ScheduledWorker.transition`, from
+:mod:`supervisor.scheduler.model_transitions` where the worker has a model.
 
 ::
 
@@ -34,13 +35,13 @@ class WorkerState(enum.StrEnum):
 
 
 class WorkerEvent(enum.StrEnum):
-    """What can happen to it."""
+    """What can happen to a worker."""
 
     HELLO = "hello"
     CHECK = "check"
     CHECKED = "checked"
     CHECK_FAILED = "check_failed"
-    RELEASE = "let_go"
+    RELEASE = "release"
     LOAD = "load"
     READY = "ready"
     LOAD_FAILED = "load_failed"
@@ -104,14 +105,14 @@ TRANSITIONS: Final[dict[WorkerState, dict[WorkerEvent, WorkerState]]] = {
 COUNTS_AS_LOADED: Final = frozenset(
     {WorkerState.LOADING, WorkerState.READY, WorkerState.DRAINING, WorkerState.FAILED, WorkerState.STOPPING}
 )
-"""States in which a worker with a model may have an engine, and so takes one of the loaded places."""
+"""States in which a worker with a model may have an engine, and so counts against the models that may be loaded."""
 
 SERVING: Final = frozenset({WorkerState.READY, WorkerState.DRAINING})
 """States in which an engine answers."""
 
 
 class IllegalTransitionError(RuntimeError):
-    """The table has no such step: a bug, never weather."""
+    """The table has no such step: a bug."""
 
 
 def next_state(state: WorkerState, event: WorkerEvent) -> WorkerState:
