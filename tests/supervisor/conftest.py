@@ -1,4 +1,4 @@
-"""What tests of the supervisor share: a quiet house, and the models of a machine that has none yet."""
+"""What tests of the supervisor share: a simulation with one loaded model, and a registry of models."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from protocol.config.settings import Settings
 from supervisor.models.registry import ModelRegistry
 from supervisor.scheduler.scheduled_model import BURST_WINDOW_S
-from tests.supervisor.lease_setup import loaded
+from tests.supervisor.lease_setup import load_by_request
 from tests.supervisor.model_files import MakeModels
 from tests.supervisor.simulation import Simulation
 
 
 @pytest.fixture
 def sim() -> Simulation:
-    """A quiet house with one model of eight slots, used a while ago."""
+    """A simulation with one loaded model of eight slots, used a while ago."""
     sim = Simulation(2, 8)
-    sim.finish(loaded(sim, "a"))
+    sim.finish(load_by_request(sim, "a"))
     sim.pass_time(10 * BURST_WINDOW_S)
     return sim
 

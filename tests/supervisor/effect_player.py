@@ -1,4 +1,4 @@
-"""A stage for the scheduler: plays its effects with workers that do as they are told. No process, no socket, no clock."""
+"""Carries out the scheduler's effects with simulated workers. No process, no socket, no clock."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class EffectPlayer:
             self._play(effect)
         if self.scheduler.settled:
             self.scheduler.reconcile(self.now)
-            assert not self.scheduler.effects(), "a settled board had something to do"
+            assert not self.scheduler.effects(), "a settled state had something to do"
         self.check()
 
     def _play(self, effect: Effect) -> None:
@@ -103,13 +103,13 @@ class EffectPlayer:
             case IssueLease() | RevokeLease() if self.workers[peer].delivery_paused:
                 self.workers[peer].undelivered.append(message)
             case IssueLease():
-                self.workers[peer].take_lend(message)
+                self.workers[peer].take_lease(message)
             case RevokeLease():
                 self.workers[peer].recalls.append(message)
             case Shutdown():
                 its = self.workers[peer]
-                assert its.unwanted.issuperset(its.running), "a worker was told to leave while somebody waits for it"
-                assert not self.workers[peer].leases, "a worker was told to leave while its slots are lent"
+                assert its.abandoned.issuperset(its.running), "a worker was stopped while a client waits for it"
+                assert not self.workers[peer].leases, "a worker was stopped while its slots are lent"
                 self.workers[peer].commands.append(message)
             case CheckModel() | StartEngine() | Cancel():
                 self.workers[peer].commands.append(message)

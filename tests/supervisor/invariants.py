@@ -1,4 +1,4 @@
-"""What must hold of the scheduler after every step: what it believes is what its workers really do."""
+"""What must hold after every step: the scheduler's state is what its workers really do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.supervisor.simulated_worker import SimulatedWorker
 
 
 def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], slots: int) -> None:
-    """Every place has what its engine really does, and no more than there is; ``slots``: of each engine."""
+    """Each model's grants and leases are what its engine does, within its ``slots``; its state is its worker's."""
     for model in scheduler.models.values():
         process = model.process
         assert WORKER_STATES.get(model.state) == (process.state if process else None), f"{model.name}: {model.state}"
@@ -31,7 +31,7 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
         known = granted | leased
         assert known.keys() == set(worker.running), f"{model.name}: grants differ from what the engine does"
         assert model.busy <= slots
-        assert model.abandoned <= worker.unwanted & set(worker.running)
+        assert model.abandoned <= worker.abandoned & set(worker.running)
         assert sum(known.values()) <= model.busy, f"{model.name}: more runs than was granted and lent"
         for gateway, lease in worker.leases.items():
             if worker.undelivered:
@@ -53,8 +53,8 @@ def check_requests(
     ended: Counter[RequestKey],
     live: Collection[RequestKey],
 ) -> None:
-    """Every request is in one hand, and ends once."""
+    """Every request is either queued or running, and ends once."""
     assert all(count == 1 for count in ended.values()), "ended twice"
     queued = {waiting.key for model in scheduler.models.values() for waiting in model.queue}
     running = {key for worker in workers.values() for key in worker.running}
-    assert set(live) == queued | running, "a request is in no hand"
+    assert set(live) == queued | running, "a request is neither queued nor running"

@@ -1,4 +1,4 @@
-"""A quiet house that lends slots: what a gateway has of them, and how it comes to have them."""
+"""Setting up leases: what a gateway holds, and how it comes to hold it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from tests.supervisor.simulated_worker import SimulatedLease
 from tests.supervisor.simulation import Simulation
 
 
-def loaded(sim: Simulation, model: str) -> object:
-    key = sim.ask(model)
+def load_by_request(sim: Simulation, model: str) -> object:
+    key = sim.submit(model)
     sim.run_until_idle()
     return key
 
@@ -19,10 +19,10 @@ def lease_of(sim: Simulation, gateway: str = "g1") -> SimulatedLease | None:
 
 def lend_slots(sim: Simulation, gateway: str = "g1", slots: int = 4) -> SimulatedLease:
     """Let a gateway ask for so much at once, and end it, until that is lent."""
-    sim.finish(sim.ask("a", gateway))
+    sim.finish(sim.submit("a", gateway))
     keys: list[RequestKey] = []
     while (found := lease_of(sim, gateway)) is None or found.slots < slots:
-        keys.append(sim.ask("a", gateway))
+        keys.append(sim.submit("a", gateway))
         assert len(keys) <= slots
     for key in keys:
         sim.finish(key)

@@ -1,4 +1,4 @@
-"""A worker as the scheduler's stage has it: what it was told, what it runs, and what it knows of leases."""
+"""A simulated worker: the commands it got, what it runs, and what it knows of leases."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ class SimulatedWorker:
     def __init__(self) -> None:
         self.commands: list[object] = []
         self.running: list[RequestKey] = []
-        self.unwanted: set[RequestKey] = set()
-        """What it has said nobody wants, and its engine works on."""
+        self.abandoned: set[RequestKey] = set()
+        """The attempts that it has reported as abandoned, and its engine works on."""
         self.leases: dict[str, SimulatedLease] = {}
-        self.over = 0
+        self.last_ended_lease = 0
         self.recalls: list[RevokeLease] = []
         self.unreported: list[tuple[str, int, list[LeasedAttempt]]] = []
         """Ends of leases that the scheduler has not heard of yet: gateway, number, what still runs."""
         self.delivery_paused = False
         self.undelivered: list[object] = []
-        """What the scheduler said of leases while it was deaf."""
+        """Messages about leases that it has not read yet."""
 
     @property
     def leased(self) -> dict[RequestKey, int]:
         return {key: weight for lease in self.leases.values() for key, weight in lease.runs.items()}
 
-    def take_lend(self, lend: IssueLease) -> None:
-        lease = self.leases.get(lend.gateway)
-        if lease is None and lend.lease > self.over:
-            lease = self.leases[lend.gateway] = SimulatedLease(lend.lease)
-        if lease is not None and lease.number == lend.lease:
-            assert lend.slots >= lease.slots, "a lease became smaller"
-            lease.slots = lend.slots
-            lease.names.add((lend.name, lend.endpoint))
-            key = RequestKey(lend.gateway, lend.number, lend.attempt)
+    def take_lease(self, issue: IssueLease) -> None:
+        lease = self.leases.get(issue.gateway)
+        if lease is None and issue.lease > self.last_ended_lease:
+            lease = self.leases[issue.gateway] = SimulatedLease(issue.lease)
+        if lease is not None and lease.number == issue.lease:
+            assert issue.slots >= lease.slots, "a lease became smaller"
+            lease.slots = issue.slots
+            lease.names.add((issue.name, issue.endpoint))
+            key = RequestKey(issue.gateway, issue.number, issue.attempt)
             if key in self.running:  # else it has ended
-                lease.runs[key] = lend.weight
+                lease.runs[key] = issue.weight
             assert sum(lease.runs.values()) <= lease.slots
 
     def forget_leases(self) -> None:
-        self.over = max([self.over, *(lease.number for lease in self.leases.values())])
+        self.last_ended_lease = max([self.last_ended_lease, *(lease.number for lease in self.leases.values())])
         self.leases.clear()
         self.recalls.clear()

@@ -1,4 +1,4 @@
-"""A world for the scheduler: what may happen in it, one method each, and how it goes on when nothing bad does.
+"""A simulation around the scheduler: one method for each event, and how things go on when nothing fails.
 
 A history of events goes in, and after each one everything that must hold is checked.
 """
@@ -16,7 +16,7 @@ from tests.supervisor.effect_player import EffectPlayer, spec
 
 
 class Simulation(EffectPlayer):
-    def ask(
+    def submit(
         self,
         name: str,
         gateway: str = "g1",
@@ -49,12 +49,12 @@ class Simulation(EffectPlayer):
             self.end(key)
         self.settle(light=True)
 
-    def cannot_stop(self, key: RequestKey) -> None:
-        """Nobody wants it any more, and the engine works on; its gateway told the worker, if nobody else knows of it."""
+    def keep_running_abandoned(self, key: RequestKey) -> None:
+        """The client of a running attempt hangs up, and the engine works on: its worker reports that."""
         name, worker = next((name, worker) for name, worker in self.workers.items() if key in worker.running)
         self.cancel(key)
         self.report_ended_leases(name)
-        worker.unwanted.add(key)
+        worker.abandoned.add(key)
         self.scheduler.attempt_abandoned(name, key)
         self.settle(light=True)
 
@@ -100,10 +100,10 @@ class Simulation(EffectPlayer):
         self.report_ended_leases(worker)
 
     def end_lease_unreported(self, worker: str, gateway: str) -> None:
-        """A worker ends a lease, and its word is under way while other things happen."""
+        """A worker ends a lease, and its report is under way while other things happen."""
         its = self.workers[worker]
         lease = its.leases.pop(gateway)
-        its.over = max(its.over, lease.number)
+        its.last_ended_lease = max(its.last_ended_lease, lease.number)
         runs = [LeasedAttempt(key.number, key.attempt, weight) for key, weight in lease.runs.items()]
         its.unreported.append((gateway, lease.number, runs))
         self.check()
@@ -151,7 +151,7 @@ class Simulation(EffectPlayer):
             self.calls.add(("g1", number))
         model = self.scheduler.models.get(name)
         if model is not None:
-            assert not model.loaders, "somebody waits for a load that was ended"
+            assert not model.loaders, "a call waits for a load that was ended"
             assert model.process is None or model.process.serves or model.process.state is WorkerState.STOPPING
             assert not model.queue or model.process is not None
         self.settle()
@@ -217,7 +217,7 @@ class Simulation(EffectPlayer):
         self.settle()
 
     def advance(self) -> bool:
-        """Let every worker do the next thing it was told, benignly; return whether anything happened."""
+        """Let the next worker do what it was told, with success; return whether anything happened."""
         for process in list(self.scheduler.workers.values()):
             match process.state:
                 case WorkerState.SPAWNED:
@@ -252,7 +252,7 @@ class Simulation(EffectPlayer):
         for _ in range(1000):
             if not self.advance():
                 return
-        raise AssertionError("the house does not come to rest")
+        raise AssertionError("the simulation does not come to rest")
 
 
 def loaded(*names: str, models: int = 1, **limits: object) -> Simulation:

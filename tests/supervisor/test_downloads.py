@@ -10,7 +10,7 @@ from protocol.messages.work import SubmitRequest
 from supervisor.scheduler.state import ModelTarget
 from tests.supervisor.simulation import Simulation, spec
 
-UNREACHABLE = Failure(Code.DOWNLOAD_FAILED, "nobody answers", model="a")
+UNREACHABLE = Failure(Code.DOWNLOAD_FAILED, "no answer", model="a")
 
 
 def ask(sim: Simulation, number: int) -> RequestKey:
@@ -39,15 +39,15 @@ def test_one_download_serves_all_waiting_requests() -> None:
 
 def test_after_a_failed_download_the_next_backs_off_with_retry_after() -> None:
     sim = Simulation()
-    for turn, pause in enumerate([1.0, 2.0, 4.0]):
-        first = ask(sim, 7100 + turn)
-        assert sim.fetches == ["a"] * (turn + 1)
+    for index, pause in enumerate([1.0, 2.0, 4.0]):
+        first = ask(sim, 7100 + index)
+        assert sim.fetches == ["a"] * (index + 1)
         fail(sim, UNREACHABLE)
         assert (sim.refusals[first].code, sim.refusals[first].retry_after) == (Code.DOWNLOAD_FAILED, pause)
         sim.pass_time(pause / 2)
-        sooner = sim.refusals[ask(sim, 7200 + turn)]
+        sooner = sim.refusals[ask(sim, 7200 + index)]
         assert (sooner.code, sooner.retry_after) == (Code.BACKING_OFF, pytest.approx(pause / 2))
-        assert "nobody answers" in sooner.message
+        assert "no answer" in sooner.message
         sim.pass_time(pause / 2)
 
 

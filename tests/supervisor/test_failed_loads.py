@@ -30,7 +30,7 @@ def end_download(sim: Simulation, model: str, failure: Failure | None = None, **
 
 def fail_load(sim: Simulation, model: str) -> None:
     """Ask for a model whose engine does not start."""
-    sim.ask(model)
+    sim.submit(model)
     while not sim.of_state(WorkerState.LOADING):
         assert sim.advance()
     sim.load_fails(sim.of_state(WorkerState.LOADING)[0])
@@ -104,7 +104,7 @@ def test_so_many_past_uses_are_remembered_and_no_more() -> None:
         sim.scheduler.past_use[f"old{number}"] = float(-number)
     sim = loaded("a")
     sim.scheduler.past_use = {f"old{number}": number - 1000.0 for number in range(MAX_PAST_USES)}
-    sim.finish(sim.ask("a"))
+    sim.finish(sim.submit("a"))
     sim.unload("a")
     sim.run_until_idle()
     assert len(sim.scheduler.past_use) == MAX_PAST_USES
@@ -141,7 +141,7 @@ def test_options_of_the_last_load_that_waits_count() -> None:
 def test_a_request_does_not_take_back_the_options_of_a_load_that_waits() -> None:
     sim = Simulation()
     sim.load("a", 700, options={"ctx_size": 1024})
-    key = sim.ask("a")
+    key = sim.submit("a")
     sim.run_until_idle()
     assert key in sim.order
     assert sim.scheduler.models["a"].spec == spec("a", options={"ctx_size": 1024})
@@ -155,6 +155,6 @@ def test_a_pin_ends_with_the_load_that_failed() -> None:
     sim.load_fails(sim.of_state(WorkerState.LOADING)[0])
     sim.run_until_idle()
     sim.pass_time(1.0)
-    sim.ask("a")
+    sim.submit("a")
     sim.run_until_idle()
     assert not sim.scheduler.models["a"].pinned

@@ -6,13 +6,13 @@ from protocol.failures import Code
 from protocol.messages.leases import LeasedAttempt, RevokeLease
 from protocol.messages.work import Cancel
 from supervisor.scheduler.leases import MAX_PAUSE_S, PAUSES_UNTIL_RESET, RECALL_PAUSE_S
-from tests.supervisor.lease_setup import lease_of, lend_slots, loaded
+from tests.supervisor.lease_setup import lease_of, lend_slots, load_by_request
 from tests.supervisor.simulation import Simulation
 
 
 def test_what_ended_before_its_worker_heard_of_its_lease_is_not_running(sim: Simulation) -> None:
-    sim.finish(sim.ask("a"))
-    key = sim.ask("a")
+    sim.finish(sim.submit("a"))
+    key = sim.submit("a")
     worker = sim.serving("a")
     assert sim.scheduler.leased_attempt_ended(worker, key, 0.0, sim.now, under=False) is not None
     assert sim.scheduler.running == 0
@@ -23,7 +23,7 @@ def test_what_came_too_late_for_a_lease_keeps_its_slots(sim: Simulation) -> None
     old = lend_slots(sim)
     worker = sim.serving("a")
     sim.end_lease_unreported(worker, "g1")
-    key = sim.ask("a")
+    key = sim.submit("a")
     assert lease_of(sim) is None
     sim.report_ended_leases(worker)
     assert {each: grant.weight for each, grant in sim.scheduler.models["a"].grants.items()} == {key: 1}
@@ -34,10 +34,10 @@ def test_what_came_too_late_for_a_lease_keeps_its_slots(sim: Simulation) -> None
 
 def test_waiting_requests_get_unused_leased_slots(sim: Simulation) -> None:
     lend_slots(sim)
-    keys = [sim.ask("a", "g2") for _ in range(4)]
+    keys = [sim.submit("a", "g2") for _ in range(4)]
     running = sim.workers[sim.serving("a")].running
     assert set(keys) <= set(running)
-    late = sim.ask("a", "g2")
+    late = sim.submit("a", "g2")
     assert late not in running
     assert [type(each) for each in sim.workers[sim.serving("a")].recalls] == [RevokeLease, RevokeLease]
     assert sim.scheduler.counters["recalls"] == 1
@@ -50,13 +50,13 @@ def test_waiting_requests_get_unused_leased_slots(sim: Simulation) -> None:
 def test_what_runs_under_a_lease_keeps_its_slots_when_the_lease_ends(sim: Simulation) -> None:
     lend_slots(sim)
     worker = sim.serving("a")
-    straight = [sim.use_lease(worker, "g1") for _ in range(4)]
+    leased = [sim.use_lease(worker, "g1") for _ in range(4)]
     assert sim.use_lease(worker, "g1") is None
     sim.end_lease(worker, "g1")
     model = sim.scheduler.models["a"]
-    assert set(model.grants) == set(straight)
+    assert set(model.grants) == set(leased)
     assert model.busy == 4
-    for key in straight:
+    for key in leased:
         sim.finish(key)
     assert model.busy == 0
 
@@ -65,7 +65,7 @@ def recalled(sim: Simulation) -> None:
     """Let more be asked for than there is, and let all of it end."""
     lend_slots(sim)
     for _ in range(9):
-        sim.ask("a", "g2")
+        sim.submit("a", "g2")
     sim.run_until_idle()
     while sim.workers[sim.serving("a")].running:
         sim.finish(sim.workers[sim.serving("a")].running[0])
@@ -77,8 +77,8 @@ def test_nothing_is_lent_again_for_a_moment_and_for_longer_each_time(sim: Simula
     for _ in range(8):
         recalled(sim)
         sim.pass_time(0.9 * pause)
-        sim.finish(sim.ask("a"))
-        sim.finish(sim.ask("a"))
+        sim.finish(sim.submit("a"))
+        sim.finish(sim.submit("a"))
         assert lease_of(sim) is None
         sim.pass_time(0.2 * pause)
         pause = min(MAX_PAUSE_S, 2 * pause)
@@ -97,14 +97,14 @@ def test_after_a_calm_while_the_pause_is_short_again(sim: Simulation) -> None:
 
 def test_an_eviction_waits_for_leases() -> None:
     sim = Simulation(1, 8)
-    sim.finish(loaded(sim, "a"))
+    sim.finish(load_by_request(sim, "a"))
     lend_slots(sim)
     worker = sim.serving("a")
-    straight = sim.use_lease(worker, "g1")
-    sim.ask("b")
+    leased = sim.use_lease(worker, "g1")
+    sim.submit("b")
     sim.run_until_idle()
     assert sim.scheduler.models["b"].process is None or not sim.scheduler.models["b"].process.serves
-    sim.finish(straight)
+    sim.finish(leased)
     sim.run_until_idle()
     assert sim.serving("b")
 
@@ -128,7 +128,7 @@ def test_what_is_said_of_a_lease_that_is_over_changes_nothing(sim: Simulation) -
     before = dict(sim.scheduler.models["a"].grants)
     sim.scheduler.lease_ended(worker, "g1", old.number, [LeasedAttempt(77, 1, 1)], sim.now)
     sim.scheduler.lease_used(worker, "g1", old.number, [LeasedAttempt(77, 1, 1)])
-    sim.scheduler.lease_used("nobody", "g1", old.number, [LeasedAttempt(77, 1, 1)])
+    sim.scheduler.lease_used("unknown", "g1", old.number, [LeasedAttempt(77, 1, 1)])
     assert sim.scheduler.models["a"].grants == before
     assert sim.scheduler.running == 0
 
@@ -136,10 +136,10 @@ def test_what_is_said_of_a_lease_that_is_over_changes_nothing(sim: Simulation) -
 def test_a_request_under_a_lease_keeps_its_queue_position_when_its_engine_dies(sim: Simulation) -> None:
     old = lend_slots(sim)
     worker = sim.serving("a")
-    straight = sim.use_lease(worker, "g1")
+    leased = sim.use_lease(worker, "g1")
     sim.report_lease_use(worker, "g1")
     sim.engine_dies(worker)
-    assert sim.scheduler.models["a"].returning == {("g1", straight.number): old.number}
+    assert sim.scheduler.models["a"].returning == {("g1", leased.number): old.number}
 
 
 def test_an_engine_takes_its_leases_with_it(sim: Simulation) -> None:

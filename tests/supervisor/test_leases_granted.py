@@ -8,21 +8,21 @@ from protocol.messages.work import Cancel, SubmitRequest
 from supervisor.scheduler.scheduled_model import BURST_WINDOW_S
 from supervisor.scheduler.state import ModelTarget
 from tests.supervisor.effect_player import spec
-from tests.supervisor.lease_setup import lease_of, lend_slots, loaded
+from tests.supervisor.lease_setup import lease_of, lend_slots, load_by_request
 from tests.supervisor.simulation import Simulation
 
 
 def test_a_request_now_and_then_is_lent_nothing(sim: Simulation) -> None:
     for _ in range(3):
-        sim.finish(sim.ask("a"))
+        sim.finish(sim.submit("a"))
         sim.pass_time(2 * BURST_WINDOW_S)
     assert lease_of(sim) is None
 
 
 def test_the_slots_of_a_request_that_follows_closely_stay_with_its_gateway(sim: Simulation) -> None:
-    sim.finish(sim.ask("a"))
+    sim.finish(sim.submit("a"))
     assert lease_of(sim) is None
-    key = sim.ask("a")
+    key = sim.submit("a")
     found = lease_of(sim)
     assert found is not None
     assert (found.slots, found.runs) == (1, {key: 1})
@@ -33,8 +33,8 @@ def test_the_slots_of_a_request_that_follows_closely_stay_with_its_gateway(sim: 
 
 
 def test_a_lease_grows_with_what_its_gateway_has_under_way_at_once(sim: Simulation) -> None:
-    sim.finish(sim.ask("a"))
-    keys = [sim.ask("a", weight=weight) for weight in (1, 2, 1)]
+    sim.finish(sim.submit("a"))
+    keys = [sim.submit("a", weight=weight) for weight in (1, 2, 1)]
     found = lease_of(sim)
     assert found is not None
     assert found.runs == dict(zip(keys, (1, 2, 1), strict=True))
@@ -43,31 +43,31 @@ def test_a_lease_grows_with_what_its_gateway_has_under_way_at_once(sim: Simulati
 
 
 def test_one_slot_always_stays(sim: Simulation) -> None:
-    sim.finish(sim.ask("a"))
-    keys = [sim.ask("a") for _ in range(8)]
+    sim.finish(sim.submit("a"))
+    keys = [sim.submit("a") for _ in range(8)]
     found = lease_of(sim)
     assert found is not None
     assert found.slots == 7
     assert set(sim.scheduler.models["a"].grants) == {keys[7]}
     for key in keys:
         sim.finish(key)
-    sim.ask("a", "g2")
-    assert sim.scheduler.settled, "whoever asks need not wait for the lease's end"
+    sim.submit("a", "g2")
+    assert sim.scheduler.settled, "another gateway need not wait for the lease's end"
 
 
 def test_two_slots_are_never_lent() -> None:
     sim = Simulation(1, 2)
-    sim.finish(loaded(sim, "a"))
+    sim.finish(load_by_request(sim, "a"))
     for _ in range(5):
-        sim.finish(sim.ask("a"))
+        sim.finish(sim.submit("a"))
     assert lease_of(sim) is None
 
 
 def test_a_lease_is_good_for_another_endpoint_even_if_there_is_no_more_to_lend(sim: Simulation) -> None:
     found = lend_slots(sim, slots=7)
     for endpoint in ("completions", "embeddings"):
-        key = sim.ask("a", endpoint=endpoint)
-        assert key in sim.scheduler.models["a"].grants, "what it has may have room for the next one"
+        key = sim.submit("a", endpoint=endpoint)
+        assert key in sim.scheduler.models["a"].grants, "its slots may be free for the next one"
         sim.finish(key)
     assert found.slots == 7
     assert {endpoint for _, endpoint in found.names} == {"chat/completions", "completions", "embeddings"}
@@ -75,14 +75,14 @@ def test_a_lease_is_good_for_another_endpoint_even_if_there_is_no_more_to_lend(s
 
 def test_a_known_name_that_is_asked_for_needs_more(sim: Simulation) -> None:
     found = lend_slots(sim, slots=2)
-    sim.finish(sim.ask("a", endpoint="completions"))
+    sim.finish(sim.submit("a", endpoint="completions"))
     assert found.slots == 2
-    sim.finish(sim.ask("a", endpoint="completions"))
+    sim.finish(sim.submit("a", endpoint="completions"))
     assert found.slots == 3
 
 
 def test_what_was_tried_before_is_lent_nothing(sim: Simulation) -> None:
-    sim.finish(sim.ask("a"))
+    sim.finish(sim.submit("a"))
     key = RequestKey("g1", 903, 2)
     sim.live[key] = "a"
     sim.scheduler.request_submitted(
@@ -93,8 +93,8 @@ def test_what_was_tried_before_is_lent_nothing(sim: Simulation) -> None:
 
 
 def test_a_hang_up_before_the_lease_message_reaches_the_worker(sim: Simulation) -> None:
-    sim.finish(sim.ask("a"))
-    key = sim.ask("a")
+    sim.finish(sim.submit("a"))
+    key = sim.submit("a")
     sim.cancel(key)
     cancels = [each for each in sim.workers[sim.serving("a")].commands if isinstance(each, Cancel)]
     assert [each.number for each in cancels] == [key.number]
@@ -127,7 +127,7 @@ def test_what_is_known_to_run_counts_as_running(sim: Simulation) -> None:
 def test_what_a_worker_did_not_take_is_bound_by_the_queue() -> None:
     sim = Simulation(1, 8, queue_requests=1)
     for _ in range(2):
-        sim.ask("a")
+        sim.submit("a")
     key = RequestKey("g1", 903, 2)
     for new in (True, False):
         sim.live[key] = "a"

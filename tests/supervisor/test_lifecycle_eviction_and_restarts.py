@@ -50,73 +50,95 @@ def test_a_step_the_table_does_not_know_is_an_error(state: WorkerState, event: W
         next_state(state, event)
 
 
-def tenant(model: str, last_use: float = 0.0, *, busy: bool = False, **more: object) -> LoadedModel:
+def loaded_model(model: str, last_use: float = 0.0, *, busy: bool = False, **more: object) -> LoadedModel:
     return LoadedModel(model, str(more.pop("type", "llm")), last_use, busy, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("tenants", "budget", "memory", "verdict"),
+    ("loaded_models", "capacity", "memory", "verdict"),
     [
         ([], Capacity(1), 0, Fits()),
-        ([tenant("a")], Capacity(2), 0, Fits()),
-        ([tenant("a", type="embedding")], Capacity(1), 0, Fits()),
-        ([tenant("a")], Capacity(1), 0, Evict(["a"])),
-        ([tenant("a", 2.0), tenant("b", 1.0)], Capacity(2), 0, Evict(["b"])),
-        ([tenant("a", 2.0), tenant("b", 1.0, busy=True)], Capacity(2), 0, Evict(["a"])),
-        ([tenant("a", 2.0, busy=True), tenant("b", 1.0, busy=True)], Capacity(2), 0, Evict(["b"])),
-        ([tenant("a", 2.0, busy=True, draining=True), tenant("b", 1.0, busy=True)], Capacity(2), 0, Evict(["a"])),
-        ([tenant("a", pinned=True), tenant("b", 1.0)], Capacity(2), 0, Evict(["b"])),
-        ([tenant("b", pinned=True), tenant("a", pinned=True)], Capacity(2), 0, Blocked(["a", "b"])),
-        ([tenant("a", movable=False)], Capacity(1), 0, Wait()),
-        ([tenant("a", leaving=True)], Capacity(1), 0, Wait()),
-        ([tenant("a", pinned=True), tenant("b", movable=False)], Capacity(2), 0, Wait()),
-        ([tenant("a", memory=50)], Capacity(4, 10), 40, Evict(["a"])),
-        ([tenant("a", 1.0, memory=50), tenant("b", 2.0, memory=50)], Capacity(4, 10), 40, Evict(["a"])),
-        ([tenant("a", memory=50, busy=True)], Capacity(4, 10), 40, Fits()),
-        ([tenant("a", memory=50, leaving=True)], Capacity(4, 10), 40, Wait()),
-        ([tenant("a", memory=50, type="embedding")], Capacity(4, 10), 40, Evict(["a"])),
-        ([tenant("a", memory=50, pinned=True)], Capacity(4, 10), 40, Fits()),
+        ([loaded_model("a")], Capacity(2), 0, Fits()),
+        ([loaded_model("a", type="embedding")], Capacity(1), 0, Fits()),
+        ([loaded_model("a")], Capacity(1), 0, Evict(["a"])),
+        ([loaded_model("a", 2.0), loaded_model("b", 1.0)], Capacity(2), 0, Evict(["b"])),
+        ([loaded_model("a", 2.0), loaded_model("b", 1.0, busy=True)], Capacity(2), 0, Evict(["a"])),
+        ([loaded_model("a", 2.0, busy=True), loaded_model("b", 1.0, busy=True)], Capacity(2), 0, Evict(["b"])),
+        (
+            [loaded_model("a", 2.0, busy=True, draining=True), loaded_model("b", 1.0, busy=True)],
+            Capacity(2),
+            0,
+            Evict(["a"]),
+        ),
+        ([loaded_model("a", pinned=True), loaded_model("b", 1.0)], Capacity(2), 0, Evict(["b"])),
+        ([loaded_model("b", pinned=True), loaded_model("a", pinned=True)], Capacity(2), 0, Blocked(["a", "b"])),
+        ([loaded_model("a", movable=False)], Capacity(1), 0, Wait()),
+        ([loaded_model("a", leaving=True)], Capacity(1), 0, Wait()),
+        ([loaded_model("a", pinned=True), loaded_model("b", movable=False)], Capacity(2), 0, Wait()),
+        ([loaded_model("a", memory=50)], Capacity(4, 10), 40, Evict(["a"])),
+        ([loaded_model("a", 1.0, memory=50), loaded_model("b", 2.0, memory=50)], Capacity(4, 10), 40, Evict(["a"])),
+        ([loaded_model("a", memory=50, busy=True)], Capacity(4, 10), 40, Fits()),
+        ([loaded_model("a", memory=50, leaving=True)], Capacity(4, 10), 40, Wait()),
+        ([loaded_model("a", memory=50, type="embedding")], Capacity(4, 10), 40, Evict(["a"])),
+        ([loaded_model("a", memory=50, pinned=True)], Capacity(4, 10), 40, Fits()),
     ],
 )
-def test_eviction_order(tenants: list[LoadedModel], budget: Capacity, memory: int, verdict: Verdict) -> None:
-    assert decide_eviction(LoadRequest("x", "llm", memory), tenants, budget) == verdict
+def test_eviction_order(loaded_models: list[LoadedModel], capacity: Capacity, memory: int, verdict: Verdict) -> None:
+    assert decide_eviction(LoadRequest("x", "llm", memory), loaded_models, capacity) == verdict
 
 
 EXCLUSIVE, SHARED = NpuSharing.EXCLUSIVE, NpuSharing.PER_TYPE
 
 
 @pytest.mark.parametrize(
-    ("npu", "tenants", "budget", "verdict"),
+    ("npu", "loaded_models", "capacity", "verdict"),
     [
-        # what is not on the NPU, and a wish that is not for it
-        (EXCLUSIVE, [tenant("a", type="image")], Capacity(4), Fits()),
-        ("", [tenant("a", npu=EXCLUSIVE)], Capacity(4), Fits()),
+        # models that are not on the NPU, and a request that is not for it
+        (EXCLUSIVE, [loaded_model("a", type="image")], Capacity(4), Fits()),
+        ("", [loaded_model("a", npu=EXCLUSIVE)], Capacity(4), Fits()),
         # alone means alone, whatever the type
-        (EXCLUSIVE, [tenant("a", npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
-        (EXCLUSIVE, [tenant("a", type="image", npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
-        (EXCLUSIVE, [tenant("a", npu=SHARED), tenant("b", type="image", npu=SHARED)], Capacity(4), Evict(["a", "b"])),
-        (SHARED, [tenant("a", type="image", npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
-        # one of each type
-        (SHARED, [tenant("a", type="image", npu=SHARED)], Capacity(4), Fits()),
-        (SHARED, [tenant("a", npu=SHARED), tenant("b", type="image", npu=SHARED)], Capacity(4), Evict(["a"])),
-        # busy ones too, but nobody who is pinned or on the way
-        (EXCLUSIVE, [tenant("a", busy=True, npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
+        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
+        (EXCLUSIVE, [loaded_model("a", type="image", npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
         (
             EXCLUSIVE,
-            [tenant("a", npu=EXCLUSIVE, pinned=True), tenant("b", type="image", npu=SHARED)],
+            [loaded_model("a", npu=SHARED), loaded_model("b", type="image", npu=SHARED)],
+            Capacity(4),
+            Evict(["a", "b"]),
+        ),
+        (SHARED, [loaded_model("a", type="image", npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
+        # one of each type
+        (SHARED, [loaded_model("a", type="image", npu=SHARED)], Capacity(4), Fits()),
+        (
+            SHARED,
+            [loaded_model("a", npu=SHARED), loaded_model("b", type="image", npu=SHARED)],
+            Capacity(4),
+            Evict(["a"]),
+        ),
+        # busy ones too, but none that is pinned or being loaded
+        (EXCLUSIVE, [loaded_model("a", busy=True, npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
+        (
+            EXCLUSIVE,
+            [loaded_model("a", npu=EXCLUSIVE, pinned=True), loaded_model("b", type="image", npu=SHARED)],
             Capacity(4),
             Blocked(["a"]),
         ),
-        (EXCLUSIVE, [tenant("a", npu=EXCLUSIVE, movable=False)], Capacity(4), Wait()),
-        (EXCLUSIVE, [tenant("a", npu=EXCLUSIVE, leaving=True)], Capacity(4), Wait()),
-        (EXCLUSIVE, [tenant("a", npu=EXCLUSIVE, leaving=True, pinned=True)], Capacity(4), Wait()),
-        # whoever leaves the NPU leaves a place of its type, too
-        (EXCLUSIVE, [tenant("a", 2.0, npu=EXCLUSIVE), tenant("b", 1.0)], Capacity(2), Evict(["a"])),
-        (EXCLUSIVE, [tenant("a", 2.0, type="image", npu=EXCLUSIVE), tenant("b", 1.0)], Capacity(1), Evict(["a", "b"])),
+        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, movable=False)], Capacity(4), Wait()),
+        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, leaving=True)], Capacity(4), Wait()),
+        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, leaving=True, pinned=True)], Capacity(4), Wait()),
+        # a model evicted from the NPU counts among its type, too
+        (EXCLUSIVE, [loaded_model("a", 2.0, npu=EXCLUSIVE), loaded_model("b", 1.0)], Capacity(2), Evict(["a"])),
+        (
+            EXCLUSIVE,
+            [loaded_model("a", 2.0, type="image", npu=EXCLUSIVE), loaded_model("b", 1.0)],
+            Capacity(1),
+            Evict(["a", "b"]),
+        ),
     ],
 )
-def test_eviction_order_on_the_npu(npu: str, tenants: list[LoadedModel], budget: Capacity, verdict: Verdict) -> None:
-    assert decide_eviction(LoadRequest("x", "llm", 0, npu), tenants, budget) == verdict
+def test_eviction_order_on_the_npu(
+    npu: str, loaded_models: list[LoadedModel], capacity: Capacity, verdict: Verdict
+) -> None:
+    assert decide_eviction(LoadRequest("x", "llm", 0, npu), loaded_models, capacity) == verdict
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_life_from_absent_to_ready_and_back() -> None:
         ModelState.LOADING,
         ModelState.READY,
     ]
-    running = sim.ask("a")
+    running = sim.submit("a")
     sim.unload("a")
     assert state_of(sim) is ModelState.DRAINING
     sim.finish(running)
@@ -107,8 +107,8 @@ def test_a_life_from_absent_to_ready_and_back() -> None:
 
 def test_a_model_that_waits_for_room_is_checked() -> None:
     sim = loaded("a")
-    sim.ask("a")
-    sim.ask("b")
+    sim.submit("a")
+    sim.submit("b")
     sim.run_until_idle()
     assert (state_of(sim, "a"), state_of(sim, "b")) == (ModelState.DRAINING, ModelState.CHECKED)
 
@@ -130,7 +130,7 @@ def test_an_unload_ends_a_reload() -> None:
 
 def test_a_failed_load_backs_off_and_then_is_absent() -> None:
     sim = Simulation()
-    sim.ask("a")
+    sim.submit("a")
     while not sim.of_state(WorkerState.LOADING):
         assert sim.advance()
     sim.load_fails(sim.of_state(WorkerState.LOADING)[0])

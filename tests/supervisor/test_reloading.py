@@ -1,4 +1,4 @@
-"""A model that is loaded with other options: who hears what, and what it has in the end."""
+"""A model that is loaded again with other options: which calls are answered, and which options it ends up with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ B, C = {"ctx_size": 8192}, {"ctx_size": 16384}
 
 
 def until(sim: Simulation, *states: WorkerState) -> str:
-    """Let the workers go on until one is in one of these states; return it."""
+    """Advance until a worker is in one of these states; return it."""
     for _ in range(20):
         if found := sim.of_state(*states):
             return found[0]
@@ -24,7 +24,7 @@ def until(sim: Simulation, *states: WorkerState) -> str:
 
 
 def reloading(started: bool = True, **options: object) -> tuple[Simulation, str]:
-    """A world whose model is to be loaded with other options, up to where that fails; and its new worker."""
+    """A model that is to be loaded with other options, up to the point where that may fail; and its new worker."""
     sim = loaded("a", **options)
     sim.load("a", 701, options=B)
     return sim, until(sim, WorkerState.LOADING if started else WorkerState.CHECKING)
@@ -37,7 +37,7 @@ def refused(sim: Simulation, number: int) -> bool:
 @pytest.mark.parametrize("started", [True, False])
 def test_a_model_that_cannot_be_loaded_with_other_options_keeps_those_that_it_has(started: bool) -> None:
     sim, worker = reloading(started)
-    key = sim.ask("a")
+    key = sim.submit("a")
     sim.load_fails(worker)
     assert sim.refusals[RequestKey("g1", 701, 0)].code is Code.LOAD_FAILED
     assert key in sim.live
@@ -51,7 +51,7 @@ def test_only_once_is_it_tried_as_it_was() -> None:
     sim, worker = reloading()
     sim.load_fails(worker)
     worker = until(sim, WorkerState.LOADING)
-    key = sim.ask("a")
+    key = sim.submit("a")
     sim.load_fails(worker)
     assert sim.refusals[key].code is Code.LOAD_FAILED
 
@@ -123,12 +123,12 @@ def test_what_stood_back_is_not_loaded_as_it_once_was() -> None:
     sim = loaded("a")
     sim.load("a", 701, options=B)
     sim.scheduler.call_abandoned("g1", 701)
-    key = sim.ask("b")
+    key = sim.submit("b")
     sim.run_until_idle()
-    assert key in sim.order, "nobody waits for the other one any more"
+    assert key in sim.order, "nothing waits for the other one any more"
     sim.finish(key)
     sim.pass_time(3600)
-    key = sim.ask("a")
+    key = sim.submit("a")
     sim.load_fails(until(sim, WorkerState.LOADING))
     assert sim.refusals[key].code is Code.LOAD_FAILED
 
@@ -137,7 +137,7 @@ def test_an_engine_is_not_ended_again_for_options_that_were_just_refused() -> No
     sim, worker = reloading()
     sim.load_fails(worker)
     sim.load("a", 702, options=B, pin=True)
-    assert refused(sim, 702), "also while it is on its way back"
+    assert refused(sim, 702), "also while it is rolled back"
     sim.run_until_idle()
     serving = sim.serving("a")
     sim.pass_time(20)

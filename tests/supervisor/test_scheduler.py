@@ -1,4 +1,4 @@
-"""Histories of requests, loads and unloads for the scheduler: who runs, who waits, who must leave."""
+"""Histories of requests, loads and unloads for the scheduler: what runs, what waits, what is evicted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.supervisor.simulation import Simulation, loaded
 
 def test_a_request_for_an_unloaded_model_loads_it_and_runs() -> None:
     sim = Simulation()
-    key = sim.ask("a")
+    key = sim.submit("a")
     sim.run_until_idle()
     assert sim.order == [key]
     sim.finish(key)
@@ -25,7 +25,7 @@ def test_a_request_for_an_unloaded_model_loads_it_and_runs() -> None:
 
 def test_requests_beyond_the_slots_wait_in_order() -> None:
     sim = loaded("a")
-    keys = [sim.ask("a") for _ in range(5)]
+    keys = [sim.submit("a") for _ in range(5)]
     assert sim.order == keys[:2]
     sim.finish(keys[1])
     assert sim.order == keys[:3]
@@ -33,9 +33,9 @@ def test_requests_beyond_the_slots_wait_in_order() -> None:
 
 def test_a_heavy_request_is_not_overtaken() -> None:
     sim = loaded("a")
-    light = sim.ask("a")
-    heavy = sim.ask("a", weight=2)
-    behind = sim.ask("a")
+    light = sim.submit("a")
+    heavy = sim.submit("a", weight=2)
+    behind = sim.submit("a")
     assert sim.order == [light]
     sim.finish(light)
     assert sim.order == [light, heavy]
@@ -45,7 +45,7 @@ def test_a_heavy_request_is_not_overtaken() -> None:
 
 def test_an_idle_model_is_evicted_for_another() -> None:
     sim = loaded("a")
-    key = sim.ask("b")
+    key = sim.submit("b")
     sim.run_until_idle()
     assert sim.order == [key]
     assert sim.scheduler.models.get("a") is None
@@ -53,9 +53,9 @@ def test_an_idle_model_is_evicted_for_another() -> None:
 
 def test_a_busy_model_ends_its_stream_first_and_later_ones_wait_behind() -> None:
     sim = loaded("a")
-    stream = sim.ask("a")
-    for_b = sim.ask("b")
-    second = sim.ask("a")
+    stream = sim.submit("a")
+    for_b = sim.submit("b")
+    second = sim.submit("a")
     sim.run_until_idle()
     assert sim.order == [stream]
     assert sim.of_state(WorkerState.DRAINING) == [sim.serving("a")]
@@ -69,16 +69,16 @@ def test_a_busy_model_ends_its_stream_first_and_later_ones_wait_behind() -> None
 
 def test_the_second_waits_even_while_the_other_is_only_being_checked() -> None:
     sim = loaded("a")
-    stream = sim.ask("a")
-    sim.ask("b")
-    sim.ask("a")
+    stream = sim.submit("a")
+    sim.submit("b")
+    sim.submit("a")
     assert sim.order == [stream]
 
 
 def test_requests_queued_before_the_other_model_are_served_first() -> None:
     sim = loaded("a")
-    first = [sim.ask("a") for _ in range(4)]
-    other = sim.ask("b")
+    first = [sim.submit("a") for _ in range(4)]
+    other = sim.submit("b")
     sim.run_until_idle()
     for key in first:
         sim.finish(key)
@@ -88,10 +88,10 @@ def test_requests_queued_before_the_other_model_are_served_first() -> None:
 
 def test_a_load_answers_every_waiting_call() -> None:
     sim = loaded("a")
-    stream = sim.ask("a")
-    for_b = [sim.ask("b") for _ in range(2)]
-    again = sim.ask("a")
-    late = [sim.ask("b") for _ in range(2)]
+    stream = sim.submit("a")
+    for_b = [sim.submit("b") for _ in range(2)]
+    again = sim.submit("a")
+    late = [sim.submit("b") for _ in range(2)]
     sim.finish(stream)
     sim.run_until_idle()
     for key in [*for_b, *late]:
@@ -115,7 +115,7 @@ def test_pinned_models_stay_and_are_named() -> None:
     sim = Simulation()
     sim.load("a", 500, pinned=True)
     sim.run_until_idle()
-    key = sim.ask("b")
+    key = sim.submit("b")
     assert sim.refusals[key].code is Code.ALL_PINNED
     assert "a" in sim.refusals[key].message
     assert sim.of_state(WorkerState.READY)
@@ -124,8 +124,8 @@ def test_pinned_models_stay_and_are_named() -> None:
 def test_a_full_queue_refuses_with_an_estimate() -> None:
     sim = loaded("a", queue_requests=3)
     for _ in range(5):
-        sim.ask("a")
-    key = sim.ask("a")
+        sim.submit("a")
+    key = sim.submit("a")
     assert sim.refusals[key].code is Code.OVERLOADED
     assert sim.refusals[key].retry_after >= 1.0
 
@@ -135,25 +135,25 @@ def test_a_full_queue_refuses_with_an_estimate() -> None:
 def test_the_estimate_is_measured_service_time_times_those_ahead(seconds: float, most: int) -> None:
     sim = loaded("a", queue_requests=most)
     for _ in range(3):
-        key = sim.ask("a")
+        key = sim.submit("a")
         sim.pass_time(seconds)
         sim.finish(key)
     slots = sim.scheduler.models["a"].slots
-    ahead = [sim.ask("a") for _ in range(slots + most)]
-    command = sim.refusals[sim.ask("a")].retry_after
+    ahead = [sim.submit("a") for _ in range(slots + most)]
+    command = sim.refusals[sim.submit("a")].retry_after
     assert command == pytest.approx(seconds * len(ahead) / slots)
 
 
 def test_a_queue_full_of_bytes_refuses() -> None:
     sim = loaded("a", queue_bytes=100)
     for _ in range(3):
-        sim.ask("a", size=90)
-    assert sim.refusals[sim.ask("a", size=90)].code is Code.OVERLOADED
+        sim.submit("a", size=90)
+    assert sim.refusals[sim.submit("a", size=90)].code is Code.OVERLOADED
 
 
 def test_a_cancelled_grant_ends_with_idle_not_with_the_cancel() -> None:
     sim = loaded("a")
-    key = sim.ask("a")
+    key = sim.submit("a")
     sim.cancel(key)
     assert sim.scheduler.granted == 1
     sim.finish(key, Code.CANCELLED)
@@ -162,7 +162,7 @@ def test_a_cancelled_grant_ends_with_idle_not_with_the_cancel() -> None:
 
 def test_a_hang_up_removes_a_request_from_the_queue() -> None:
     sim = loaded("a")
-    keys = [sim.ask("a") for _ in range(3)]
+    keys = [sim.submit("a") for _ in range(3)]
     sim.cancel(keys[2])
     assert sim.scheduler.queued == 0
 
@@ -172,7 +172,7 @@ def test_load_is_idempotent_and_reloads_for_other_options() -> None:
     worker = sim.serving("a")
     sim.load("a", 700)
     assert ("g1", 700) in sim.reports
-    stream = sim.ask("a")
+    stream = sim.submit("a")
     sim.load("a", 701, options={"ctx_size": 8192})
     sim.run_until_idle()
     assert ("g1", 701) not in sim.reports
@@ -187,7 +187,7 @@ def test_load_is_idempotent_and_reloads_for_other_options() -> None:
 
 def test_unload_lets_the_stream_end_and_answers_when_it_is_gone() -> None:
     sim = loaded("a")
-    stream = sim.ask("a")
+    stream = sim.submit("a")
     assert sim.unload("a")
     sim.run_until_idle()
     assert ("g1", 901) not in sim.reports
@@ -200,7 +200,7 @@ def test_unload_lets_the_stream_end_and_answers_when_it_is_gone() -> None:
 @pytest.mark.parametrize("models", [1, 2])
 def test_unloading_while_loading_tells_who_waited(models: int) -> None:
     sim = Simulation(models)
-    key = sim.ask("a")
+    key = sim.submit("a")
     while not sim.of_state(WorkerState.LOADING):
         assert sim.advance()
     assert sim.unload("a")
@@ -209,8 +209,8 @@ def test_unloading_while_loading_tells_who_waited(models: int) -> None:
 
 def test_two_claimants_get_two_victims() -> None:
     sim = loaded("a", "b", models=2)
-    streams = [sim.ask("a"), sim.ask("b")]
-    wants = [sim.ask("c"), sim.ask("d")]
+    streams = [sim.submit("a"), sim.submit("b")]
+    wants = [sim.submit("c"), sim.submit("d")]
     sim.run_until_idle()
     assert len(sim.of_state(WorkerState.DRAINING)) == 2
     for stream in streams:
@@ -221,8 +221,8 @@ def test_two_claimants_get_two_victims() -> None:
 
 def test_a_drain_is_cancelled_when_capacity_becomes_free() -> None:
     sim = loaded("a", "b", models=2)
-    on_a, on_b = sim.ask("a"), sim.ask("b")
-    sim.ask("c")
+    on_a, on_b = sim.submit("a"), sim.submit("b")
+    sim.submit("c")
     assert sim.of_state(WorkerState.DRAINING) == [sim.serving("a")]
     sim.finish(on_b)
     sim.run_until_idle()
@@ -233,11 +233,11 @@ def test_a_drain_is_cancelled_when_capacity_becomes_free() -> None:
 
 def test_a_load_of_a_draining_model_is_answered_when_the_drain_is_called_off() -> None:
     sim = loaded("a")
-    sim.ask("a")
-    other = sim.ask("b")
+    sim.submit("a")
+    other = sim.submit("b")
     assert sim.of_state(WorkerState.DRAINING)
     sim.load("a", 700)
-    assert ("g1", 700) not in sim.reports, "it is on its way out"
+    assert ("g1", 700) not in sim.reports, "it is being drained"
     sim.cancel(other)
     sim.run_until_idle()
     assert sim.of_state(WorkerState.READY)
@@ -248,12 +248,12 @@ def test_a_load_of_a_draining_model_is_answered_when_the_drain_is_called_off() -
 
 def test_shutdown_refuses_queued_and_finishes_running_requests() -> None:
     sim = loaded("a")
-    running = [sim.ask("a"), sim.ask("a")]
-    waiting = sim.ask("a")
+    running = [sim.submit("a"), sim.submit("a")]
+    waiting = sim.submit("a")
     sim.scheduler.close()
     sim.settle()
     assert sim.refusals[waiting].code is Code.DRAINING
-    assert sim.refusals[sim.ask("a")].code is Code.DRAINING
+    assert sim.refusals[sim.submit("a")].code is Code.DRAINING
     for key in running:
         sim.finish(key)
     sim.run_until_idle()
@@ -264,7 +264,7 @@ def test_memory_evicts_idle_models_and_counts_what_they_give_back() -> None:
     sim = loaded("a", "b", models=3)
     for model in ("a", "b"):
         sim.scheduler.workers[sim.serving(model)].memory = 600
-    key = sim.ask("c")
+    key = sim.submit("c")
     sim.checked(sim.of_state(WorkerState.CHECKING)[0], need=500, available=100)
     sim.run_until_idle()
     assert key in sim.order
@@ -279,7 +279,7 @@ def test_specs_that_differ_only_in_bookkeeping_are_the_same_engine() -> None:
 
 def test_an_end_that_is_told_late_makes_its_model_not_the_one_used_last() -> None:
     sim = loaded("a", "b", models=2)
-    key = sim.ask("a")
+    key = sim.submit("a")
     sim.pass_time(1.0)
     sim.load("b", 801)
     sim.now += 0.008
@@ -294,7 +294,7 @@ def test_to_load_what_is_loaded_is_a_use_of_it() -> None:
     sim.pass_time(1.0)
     sim.load("a", 801)
     assert sim.scheduler.used() == ["a", "b"]
-    waiting = sim.ask("c")
+    waiting = sim.submit("c")
     sim.run_until_idle()
     assert waiting in sim.order
     assert sim.scheduler.models.get("b") is None
@@ -303,7 +303,7 @@ def test_to_load_what_is_loaded_is_a_use_of_it() -> None:
 def test_what_was_used_last_is_known_when_it_is_gone() -> None:
     sim = loaded("a", "b", models=2)
     sim.pass_time(1.0)
-    sim.finish(sim.ask("b"))
+    sim.finish(sim.submit("b"))
     sim.unload("b", 801)
     sim.run_until_idle()
     assert "b" not in sim.scheduler.models

@@ -1,4 +1,4 @@
-"""Histories of loads that fail, and of engines and workers that die: who is told, who waits, what is tried again."""
+"""Histories of loads that fail, and of engines and workers that die: what is refused, what waits, what is tried again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.supervisor.simulation import Simulation, loaded
 
 def test_a_failed_check_evicts_no_model() -> None:
     sim = loaded("a")
-    key = sim.ask("b")
+    key = sim.submit("b")
     sim.load_fails(sim.of_state(WorkerState.CHECKING)[0])
     assert sim.refusals[key].code is Code.LOAD_FAILED
     assert sim.scheduler.models["a"].process is not None
@@ -21,18 +21,18 @@ def test_a_failed_check_evicts_no_model() -> None:
 
 def test_a_failed_start_evicts_one_then_backs_off_and_displaces_nobody() -> None:
     sim = loaded("a", "c", models=2)
-    first = sim.ask("b")
+    first = sim.submit("b")
     while not sim.of_state(WorkerState.LOADING):
         assert sim.advance()
     sim.load_fails(sim.of_state(WorkerState.LOADING)[0])
     assert sim.refusals[first].retry_after == 1.0
     assert sim.scheduler.models["c"].process is not None
-    at_once = sim.ask("b")
+    at_once = sim.submit("b")
     assert sim.refusals[at_once].code is Code.BACKING_OFF
     sim.load("a", 600)
     sim.run_until_idle()
     sim.pass_time(5.0)
-    later = sim.ask("b")
+    later = sim.submit("b")
     sim.run_until_idle()
     assert sim.refusals[later].code is Code.BACKING_OFF
     assert sim.refusals[later].retry_after == pytest.approx(FORGIVEN_AFTER_PAUSES * BackoffPolicy().most - 5.0)
@@ -46,7 +46,7 @@ def test_pauses_double() -> None:
     sim = Simulation()
     pauses = []
     for _ in range(8):
-        sim.ask("a")
+        sim.submit("a")
         while not sim.of_state(WorkerState.LOADING):
             assert sim.advance()
         sim.load_fails(sim.of_state(WorkerState.LOADING)[0])
@@ -76,7 +76,7 @@ def test_a_worker_that_dies_is_replaced_without_a_request() -> None:
 @pytest.mark.parametrize("state", [WorkerState.CHECKING, WorkerState.LOADING])
 def test_a_worker_that_dies_while_loading_is_replaced_and_no_request_is_refused(state: WorkerState) -> None:
     sim = Simulation()
-    key = sim.ask("a")
+    key = sim.submit("a")
     for _ in range(8):
         while not sim.of_state(state):
             assert sim.advance()
@@ -88,7 +88,7 @@ def test_a_worker_that_dies_while_loading_is_replaced_and_no_request_is_refused(
 
 def test_workers_that_die_of_a_load_again_and_again_open_the_breaker() -> None:
     sim = Simulation()
-    key = sim.ask("a")
+    key = sim.submit("a")
     while sim.live:
         if not sim.of_state(WorkerState.CHECKING):
             assert sim.advance()
@@ -113,19 +113,19 @@ def test_the_breaker_opens_after_too_many_deaths() -> None:
     assert sim.of_state(WorkerState.READY)
     sim.engine_dies(sim.serving("a"))
     sim.run_until_idle()
-    key = sim.ask("a")
+    key = sim.submit("a")
     assert sim.refusals[key].code is Code.BREAKER_OPEN
     assert sim.refusals[key].retry_after == 60.0
     sim.pass_time(60.0)
-    key = sim.ask("a")
+    key = sim.submit("a")
     sim.run_until_idle()
     assert key in sim.order
 
 
 def test_suspects_run_alone_and_keep_their_queue_position() -> None:
     sim = loaded("a")
-    keys = [sim.ask("a"), sim.ask("a")]
-    waiting = sim.ask("a")
+    keys = [sim.submit("a"), sim.submit("a")]
+    waiting = sim.submit("a")
     sim.engine_dies(sim.serving("a"))
     retries = [sim.retry(key) for key in keys]
     sim.run_until_idle()
@@ -141,13 +141,13 @@ def test_workers_that_never_start_are_not_waited_for() -> None:
     for worker in list(sim.workers):
         sim.worker_dies(worker)
     sim.pass_time(1.0)
-    key = sim.ask("a")
+    key = sim.submit("a")
     for _ in range(2):
         for worker in list(sim.workers):
             sim.worker_dies(worker)
         sim.pass_time(2.0)
     assert sim.refusals[key].code is Code.LOAD_FAILED
     sim.pass_time(60.0)
-    key = sim.ask("a")
+    key = sim.submit("a")
     sim.run_until_idle()
     assert sim.order == [key]

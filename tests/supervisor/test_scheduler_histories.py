@@ -1,4 +1,4 @@
-"""Random histories for the scheduler: whatever happens in whatever order, the world's promises hold."""
+"""Random histories for the scheduler: the invariants hold whatever happens, in whatever order."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return self.sim.of_state(*states)
 
     @rule(model=MODELS, gateway=GATEWAYS, weight=st.integers(1, 3), suspect=st.booleans())
-    def ask(self, model: str, gateway: str, weight: int, suspect: bool) -> None:
-        self.sim.ask(model, gateway, weight=weight, suspect=suspect)
+    def submit(self, model: str, gateway: str, weight: int, suspect: bool) -> None:
+        self.sim.submit(model, gateway, weight=weight, suspect=suspect)
 
     @precondition(lambda self: self.sim.live)
     @rule(data=st.data())
@@ -45,8 +45,8 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running())
     @rule(data=st.data())
-    def cannot_stop(self, data: st.DataObject) -> None:
-        self.sim.cannot_stop(self.pick(data, self.running()))
+    def keep_running_abandoned(self, data: st.DataObject) -> None:
+        self.sim.keep_running_abandoned(self.pick(data, self.running()))
 
     def leases(self) -> list[object]:
         return [(name, gateway) for name, worker in self.sim.workers.items() for gateway in worker.leases]
@@ -124,7 +124,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.sim.pass_time(seconds)
 
     def teardown(self) -> None:
-        """Whatever happened: when the world turns benign, everybody gets an answer."""
+        """Whatever happened: once nothing fails any more, every request and call is answered."""
         if not hasattr(self, "sim"):
             return
         for _ in range(400):
@@ -144,50 +144,50 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 class LeaseMachine(SchedulerMachine):
-    """A house that is quiet again and again, so that it lends; and everything that can happen to leases."""
+    """Histories with many settled states, so that slots are lent; and everything that can happen to leases."""
 
     @initialize(models=st.integers(1, 2), slots=st.sampled_from([4, 8]))
     def open(self, models: int, slots: int) -> None:
         super().open(models, slots)
-        self.rush("g1", 2, 1, ended=True)
+        self.burst("g1", 2, 1, ended=True)
 
-    @rule(gateway=GATEWAYS, times=st.integers(2, 4), straight=st.integers(0, 4), ended=st.booleans())
-    def rush(self, gateway: str, times: int, straight: int, ended: bool) -> None:
-        """All is done, and a gateway asks again and again; then it asks no more."""
+    @rule(gateway=GATEWAYS, times=st.integers(2, 4), leased=st.integers(0, 4), ended=st.booleans())
+    def burst(self, gateway: str, times: int, leased: int, ended: bool) -> None:
+        """Everything has ended, then a gateway submits several requests in a row."""
         self.sim.pass_time(MAX_PAUSE_S)
         if not self.workers(WorkerState.READY):
-            self.sim.ask("a")
+            self.sim.submit("a")
         self.sim.run_until_idle()
         for key in self.running()[1:]:
             self.sim.finish(key)
         self.sim.run_until_idle()
         for worker in self.workers(WorkerState.READY)[:1]:
             model = self.sim.scheduler.workers[worker].model.name
-            asked = [self.sim.ask(model, gateway) for _ in range(times)]
-            for key in asked if ended else []:
+            submitted = [self.sim.submit(model, gateway) for _ in range(times)]
+            for key in submitted if ended else []:
                 if key in self.running():
                     self.sim.finish(key)
-            for _ in range(straight):
+            for _ in range(leased):
                 self.sim.use_lease(worker, gateway)
 
     @precondition(lambda self: self.leases())
     @rule(data=st.data(), times=st.integers(1, 2))
-    def cross(self, data: st.DataObject, times: int) -> None:
-        """A gateway asks while its lease is over and the house does not know it."""
+    def submit_after_lease_end(self, data: st.DataObject, times: int) -> None:
+        """A gateway submits requests while its lease is over and the scheduler does not know it."""
         worker, gateway = self.pick(data, self.leases())
         self.sim.end_lease_unreported(worker, gateway)
         for _ in range(times):
-            self.sim.ask(self.sim.scheduler.workers[worker].model.name, gateway)
+            self.sim.submit(self.sim.scheduler.workers[worker].model.name, gateway)
 
     @precondition(lambda self: self.workers(WorkerState.READY))
     @rule(gateway=GATEWAYS, times=st.integers(1, 3), ended=st.booleans())
-    def undelivered(self, gateway: str, times: int, ended: bool) -> None:
-        """A worker has not read yet what was lent when requests end, and more are asked for."""
+    def submit_before_delivery(self, gateway: str, times: int, ended: bool) -> None:
+        """Requests end, and more are submitted, before the worker has read what was lent."""
         worker = self.workers(WorkerState.READY)[0]
         self.sim.workers[worker].delivery_paused = True
         model = self.sim.scheduler.workers[worker].model.name
-        asked = [self.sim.ask(model, gateway) for _ in range(times)]
-        for key in asked if ended else []:
+        submitted = [self.sim.submit(model, gateway) for _ in range(times)]
+        for key in submitted if ended else []:
             if key in self.running():
                 self.sim.finish(key)
 

@@ -39,7 +39,7 @@ def test_a_worker_that_never_reports_is_killed_and_replaced() -> None:
 def test_a_load_does_not_wait_for_a_worker_that_never_reports() -> None:
     sim = Simulation()
     (silent,) = sim.of_state(SPAWNED)
-    key = sim.ask("a")
+    key = sim.submit("a")
     pass_seconds(sim, SLOW_START_S)
     other = next(worker for worker in sim.of_state(SPAWNED) if worker != silent)
     sim.hello(other)
@@ -59,7 +59,7 @@ def test_a_worker_that_reports_late_is_used() -> None:
 
 def test_workers_that_never_report_do_not_become_many() -> None:
     sim = Simulation()
-    sim.ask("a")
+    sim.submit("a")
     pass_seconds(sim, 120.0)
     assert len(sim.of_state(SPAWNED)) <= 5
 
@@ -67,7 +67,7 @@ def test_workers_that_never_report_do_not_become_many() -> None:
 def test_surplus_spares_stop_after_a_while() -> None:
     sim = Simulation()
     sim.run_until_idle()
-    keys = [sim.ask(f"m{number}") for number in range(12)]
+    keys = [sim.submit(f"m{number}") for number in range(12)]
     sim.run_until_idle()
     for key in keys:
         if key in sim.live:
@@ -92,7 +92,7 @@ def test_a_spare_that_is_needed_stays() -> None:
 
 def test_a_worker_of_another_version_is_named_with_the_cure_and_refuses_what_waits() -> None:
     sim = Simulation()
-    key = sim.ask("a")
+    key = sim.submit("a")
     (worker,) = sim.of_state(SPAWNED)
     sim.load("b", 700)
     sim.other_version(worker, VERSION + 1)
@@ -102,7 +102,7 @@ def test_a_worker_of_another_version_is_named_with_the_cure_and_refuses_what_wai
         assert "restart the server" in sim.refusals[refused].message
         assert f"protocol {VERSION + 1}, the running one {VERSION}" in sim.refusals[refused].message
     assert worker in sim.killed
-    at_once = sim.ask("a")
+    at_once = sim.submit("a")
     assert sim.refusals[at_once].code is Code.RESTART_NEEDED, "it does not wait for the next try"
     assert sim.scheduler.spawn_problem is not None
 
@@ -121,7 +121,7 @@ def test_models_that_are_loaded_are_served_while_another_version_is_installed() 
     sim = loaded("a")
     sim.worker_dies(sim.of_state(SPARE)[0])
     sim.other_version(sim.of_state(SPAWNED)[0], VERSION + 1)
-    key = sim.ask("a")
+    key = sim.submit("a")
     assert key in sim.order
 
 
@@ -136,7 +136,7 @@ def test_when_workers_report_again_all_is_well(load: bool) -> None:
     else:
         sim.pass_time(60.0)
     sim.run_until_idle()
-    key = sim.ask("a")
+    key = sim.submit("a")
     sim.run_until_idle()
     assert sim.scheduler.spawn_problem is None
     assert key in sim.order

@@ -13,7 +13,7 @@ from tests.supervisor.simulation import Simulation
 
 
 @pytest.fixture
-def pictures(monkeypatch: pytest.MonkeyPatch) -> Simulation:
+def restartable_sim(monkeypatch: pytest.MonkeyPatch) -> Simulation:
     """One model of one slot whose engine may be restarted, and that works for a client that is gone."""
 
     def restartable(name: str, **more: object) -> ModelSpec:
@@ -28,7 +28,7 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> Simulation:
     return sim
 
 
-def left(sim: Simulation) -> list[str]:
+def stopped_workers(sim: Simulation) -> list[str]:
     return [
         name
         for name, worker in sim.workers.items()
@@ -36,12 +36,12 @@ def left(sim: Simulation) -> list[str]:
     ]
 
 
-def test_it_is_started_again_and_serves_who_waits(pictures: Simulation) -> None:
-    sim = pictures
-    first, worker = sim.ask("a"), sim.serving("a")
-    second = sim.ask("a")
-    sim.cannot_stop(first)
-    assert left(sim) == [worker]
+def test_it_is_started_again_and_serves_who_waits(restartable_sim: Simulation) -> None:
+    sim = restartable_sim
+    first, worker = sim.submit("a"), sim.serving("a")
+    second = sim.submit("a")
+    sim.keep_running_abandoned(first)
+    assert stopped_workers(sim) == [worker]
     assert second not in sim.order
     sim.run_until_idle()
     assert sim.order == [first, second]
@@ -52,36 +52,36 @@ def test_it_is_started_again_and_serves_who_waits(pictures: Simulation) -> None:
     assert ("engine ended, the clients of its requests are gone", "it works on for clients that are gone") in notes
 
 
-def test_it_is_started_again_although_nobody_waits(pictures: Simulation) -> None:
-    sim = pictures
+def test_it_is_started_again_although_nobody_waits(restartable_sim: Simulation) -> None:
+    sim = restartable_sim
     worker = sim.serving("a")
-    sim.cannot_stop(sim.ask("a"))
+    sim.keep_running_abandoned(sim.submit("a"))
     sim.run_until_idle()
     assert sim.serving("a") != worker
     assert sim.of_state(WorkerState.READY) == [sim.serving("a")]
     assert not sim.scheduler.models["a"].grants
 
 
-def test_another_model_that_waits_for_its_place_gets_it(pictures: Simulation) -> None:
-    sim = pictures
-    first = sim.ask("a")
-    other = sim.ask("b")
-    sim.cannot_stop(first)
+def test_another_model_that_waits_for_its_place_gets_it(restartable_sim: Simulation) -> None:
+    sim = restartable_sim
+    first = sim.submit("a")
+    other = sim.submit("b")
+    sim.keep_running_abandoned(first)
     sim.run_until_idle()
     assert sim.order == [first, other]
 
 
-def test_an_unload_is_an_unload(pictures: Simulation) -> None:
-    sim = pictures
-    sim.cannot_stop(sim.ask("a"))
+def test_an_unload_is_an_unload(restartable_sim: Simulation) -> None:
+    sim = restartable_sim
+    sim.keep_running_abandoned(sim.submit("a"))
     assert sim.unload("a")
     sim.run_until_idle()
     assert not sim.of_state(WorkerState.READY)
 
 
-def test_one_that_stops_in_time_stays(pictures: Simulation) -> None:
-    sim = pictures
-    key = sim.ask("a")
+def test_one_that_stops_in_time_stays(restartable_sim: Simulation) -> None:
+    sim = restartable_sim
+    key = sim.submit("a")
     sim.cancel(key)
     sim.finish(key, "cancelled")
-    assert not left(sim)
+    assert not stopped_workers(sim)

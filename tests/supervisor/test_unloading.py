@@ -1,4 +1,4 @@
-"""Unloads: what they end, who is told, and that the model does not come back by itself."""
+"""Unloads: what they end, which calls are answered, and that the model does not come back by itself."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LOADER = RequestKey("g1", 700, 0)
 
 
 def until(sim: Simulation, state: WorkerState) -> str:
-    """Let the workers go on until one is in this state; return it."""
+    """Advance until a worker is in this state; return it."""
     while not (found := sim.of_state(state)):
         assert sim.advance()
     return found[0]
 
 
 def without_a_worker(model: str) -> Simulation:
-    """Nobody is there yet who could check it."""
+    """There is no worker yet that could check it."""
     sim = Simulation()
     sim.load(model, 700)
     assert sim.of_state(WorkerState.SPAWNED)
@@ -40,15 +40,15 @@ def checking(model: str) -> Simulation:
 
 
 def waiting_for_capacity(model: str) -> Simulation:
-    """It is checked, and waits for the end of what is in its place."""
+    """It is checked, and waits until another model has made room."""
     sim = loaded("other")
-    sim.ask("other")
+    sim.submit("other")
     sim.load(model, 700)
     until(sim, WorkerState.CHECKED)
     return sim
 
 
-def coming_down(model: str) -> Simulation:
+def downloading(model: str) -> Simulation:
     """It is being downloaded."""
     sim = Simulation()
     sim.scheduler.load_requested("g1", 700, ModelTarget(model, "llm", None), sim.now)
@@ -64,7 +64,7 @@ def starting(model: str) -> Simulation:
 
 
 def leaving_for_other_options(model: str) -> Simulation:
-    """Its former worker is on its way out."""
+    """Its former worker is being stopped."""
     sim = loaded(model)
     sim.load(model, 699, options={"ctx_size": 8192})
     until(sim, WorkerState.STOPPING)
@@ -72,13 +72,13 @@ def leaving_for_other_options(model: str) -> Simulation:
     return sim
 
 
-WAYS = [without_a_worker, checking, waiting_for_capacity, coming_down, starting, leaving_for_other_options]
+SITUATIONS = [without_a_worker, checking, waiting_for_capacity, downloading, starting, leaving_for_other_options]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_unload_ends_a_load_that_is_under_way(way: Callable[[str], Simulation]) -> None:
-    sim = way("a")
-    key = sim.ask("a")
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_an_unload_ends_a_load_that_is_under_way(situation: Callable[[str], Simulation]) -> None:
+    sim = situation("a")
+    key = sim.submit("a")
     assert sim.unload("a")
     assert {sim.refusals[LOADER].code, sim.refusals[key].code} == {Code.UNLOADED}
     assert sim.refusals[LOADER].model == "a"
@@ -92,11 +92,11 @@ def test_an_unload_ends_a_load_that_is_under_way(way: Callable[[str], Simulation
     assert not sim.unload("a", 902), "nothing is left of it"
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_it_is_loaded_again_for_who_asks_after_that(way: Callable[[str], Simulation]) -> None:
-    sim = way("a")
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_it_is_loaded_again_for_a_later_request(situation: Callable[[str], Simulation]) -> None:
+    sim = situation("a")
     assert sim.unload("a")
-    key = sim.ask("a")
+    key = sim.submit("a")
     for running in [running for worker in sim.workers.values() for running in worker.running]:
         sim.finish(running)
     sim.run_until_idle()
@@ -128,14 +128,14 @@ def test_options_of_before_do_not_survive_the_unload() -> None:
     sim.load("a", 700, options={"ctx_size": 8192})
     assert sim.of_state(WorkerState.CHECKING)
     assert sim.unload("a")
-    sim.ask("a")
+    sim.submit("a")
     sim.run_until_idle()
     assert sim.scheduler.models["a"].spec == spec("a")
 
 
 def test_an_unload_ends_a_load_with_other_options_before_it_has_begun() -> None:
     sim = loaded("a")
-    stream = sim.ask("a")
+    stream = sim.submit("a")
     sim.load("a", 700, options={"ctx_size": 8192})
     assert sim.unload("a")
     assert sim.refusals[LOADER].code is Code.UNLOADED
@@ -148,7 +148,7 @@ def test_an_unload_ends_a_load_with_other_options_before_it_has_begun() -> None:
 def test_a_check_that_nobody_waits_for_any_more_leaves_a_spare() -> None:
     sim = Simulation()
     until(sim, WorkerState.SPARE)
-    key = sim.ask("a")
+    key = sim.submit("a")
     until(sim, WorkerState.CHECKING)
     sim.cancel(key)
     sim.run_until_idle()
@@ -158,21 +158,21 @@ def test_a_check_that_nobody_waits_for_any_more_leaves_a_spare() -> None:
 
 
 def with_cancelled_request(**limits: object) -> Simulation:
-    """Its engine works, and does not stop although nobody wants that any more."""
+    """Its engine works on although the client is gone."""
     sim = loaded("a", **limits)
-    sim.cannot_stop(sim.ask("a"))
+    sim.keep_running_abandoned(sim.submit("a"))
     return sim
 
 
-def left(sim: Simulation, model: str = "a") -> bool:
-    """Whether the model's worker was told to leave."""
+def was_stopped(sim: Simulation, model: str = "a") -> bool:
+    """Whether the model's worker was told to stop."""
     return any(isinstance(command, Shutdown) for command in sim.workers[sim.serving(model)].commands)
 
 
 def test_an_unload_does_not_wait_for_cancelled_requests() -> None:
     sim = with_cancelled_request()
     assert sim.unload("a")
-    assert left(sim)
+    assert was_stopped(sim)
     assert [note.event for note in sim.notes][-1] == "engine ended, the clients of its requests are gone"
     sim.run_until_idle()
     assert sim.reports["g1", 901] == ["a"]
@@ -191,8 +191,8 @@ def test_an_engine_may_die_before_its_unload_arrives() -> None:
 
 def test_evictions_and_reloads_do_not_wait_for_cancelled_requests() -> None:
     sim = with_cancelled_request()
-    key = sim.ask("b")
-    assert not left(sim), "the other one is still to be checked"
+    key = sim.submit("b")
+    assert not was_stopped(sim), "the other one is still to be checked"
     sim.run_until_idle()
     assert sim.order[-1] == key
     sim = with_cancelled_request()
@@ -203,58 +203,58 @@ def test_evictions_and_reloads_do_not_wait_for_cancelled_requests() -> None:
 
 def test_an_unload_waits_for_requests_with_a_client() -> None:
     sim = loaded("a")
-    wanted, unwanted = sim.ask("a"), sim.ask("a")
-    sim.cannot_stop(unwanted)
+    wanted, unwanted = sim.submit("a"), sim.submit("a")
+    sim.keep_running_abandoned(unwanted)
     assert sim.unload("a")
-    assert not left(sim)
+    assert not was_stopped(sim)
     sim.finish(wanted)
-    assert left(sim)
+    assert was_stopped(sim)
 
 
 def test_what_does_not_stop_changes_nothing_while_the_model_stays() -> None:
     sim = with_cancelled_request()
     assert sim.scheduler.settled
-    beside, behind = sim.ask("a"), sim.ask("a")
+    beside, behind = sim.submit("a"), sim.submit("a")
     assert sim.order[-1] == beside, "its slot is in use, whatever for"
     sim.finish(sim.order[0])
     assert sim.order[-1] == behind
     assert sim.unload("a")
-    assert not left(sim)
+    assert not was_stopped(sim)
 
 
 def test_cancelled_requests_under_a_lease() -> None:
     sim = Simulation(1, 8)
-    first = sim.ask("a")
+    first = sim.submit("a")
     sim.run_until_idle()
     sim.finish(first)
-    sim.finish(sim.ask("a"))
+    sim.finish(sim.submit("a"))
     worker = sim.serving("a")
     key = sim.use_lease(worker, "g1")
     assert key is not None, "the supervisor has not heard of it"
-    sim.cannot_stop(key)
+    sim.keep_running_abandoned(key)
     assert sim.unload("a")
-    assert not left(sim), "its slots are lent"
+    assert not was_stopped(sim), "its slots are lent"
     assert sim.answer_recall()
-    assert left(sim)
+    assert was_stopped(sim)
 
 
 def draining_for_an_unload() -> Simulation:
     sim = loaded("a")
-    sim.ask("a")
+    sim.submit("a")
     assert sim.unload("a")
     return sim
 
 
 def draining_for_another() -> Simulation:
     sim = loaded("a")
-    sim.ask("a")
-    sim.ask("b")
+    sim.submit("a")
+    sim.submit("b")
     return sim
 
 
 def draining_for_the_end() -> Simulation:
     sim = loaded("a")
-    sim.ask("a")
+    sim.submit("a")
     sim.scheduler.close()
     sim.settle()
     return sim
@@ -262,7 +262,7 @@ def draining_for_the_end() -> Simulation:
 
 @pytest.mark.parametrize("gone", [Simulation.engine_dies, Simulation.worker_dies])
 @pytest.mark.parametrize(
-    ("way", "why"),
+    ("situation", "why"),
     [
         (draining_for_an_unload, "unload was asked for"),
         (draining_for_another, "it makes room"),
@@ -270,9 +270,9 @@ def draining_for_the_end() -> Simulation:
     ],
 )
 def test_an_engine_that_is_lost_while_it_is_to_leave_is_not_said_to_come_back(
-    way: Callable[[], Simulation], why: str, gone: Callable[[Simulation, str], object]
+    situation: Callable[[], Simulation], why: str, gone: Callable[[Simulation, str], object]
 ) -> None:
-    sim = way()
+    sim = situation()
     gone(sim, sim.serving("a"))
     command = [note for note in sim.notes if note.event.startswith("engine lost")]
     assert [(note.event, note.fields["why"]) for note in command] == [("engine lost, it was to leave", why)]
@@ -290,7 +290,7 @@ def test_an_engine_that_is_lost_while_it_serves_is_said_to_come_back_and_does() 
 def test_a_worker_lost_during_an_abandoned_check_is_not_announced_to_restart() -> None:
     sim = Simulation()
     until(sim, WorkerState.SPARE)
-    key = sim.ask("a")
+    key = sim.submit("a")
     sim.cancel(key)
     sim.worker_dies(sim.of_state(WorkerState.CHECKING)[0])
     assert [note.event for note in sim.notes][-1] == "engine lost, it is not needed"
