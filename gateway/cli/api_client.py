@@ -41,7 +41,7 @@ class ApiClient:
     """One lemonbus server."""
 
     def __init__(self, url: str, key: str = "") -> None:
-        """Speak to ``url``, with or without a version prefix such as ``/v1``; raises ``CommandError`` for a wrong one."""
+        """Connect to ``url``, with or without a version prefix such as ``/v1``; raises ``CommandError`` for a wrong one."""
         try:
             parts = urlsplit(url)
             _ = parts.port
@@ -138,7 +138,7 @@ def _lines(response: requests.Response) -> Iterator[bytes]:
 
 
 def _os_error_text(problem: BaseException | None) -> str:
-    """Return what the operating system said of a failure, empty if it said nothing."""
+    """Return the operating system's reason of a failure, empty if it gave none."""
     while problem is not None:
         if isinstance(problem, OSError) and problem.strerror:
             return str(problem.strerror)
@@ -157,7 +157,7 @@ def http_error(status: int, body: bytes, retry_after: str | None = None) -> Comm
         message += f"; try again in {retry_after} s"
     detail = last_lines(_error_facts(answer).get("detail"))
     if detail:
-        message += "\nThe engine's last words:\n" + detail
+        message += "\nThe engine's last output:\n" + detail
     return CommandError(message, FORBIDDEN if status in (401, 403) else FAILED)
 
 

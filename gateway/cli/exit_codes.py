@@ -1,4 +1,4 @@
-"""How a verb ends: the exit codes, and the errors that carry them."""
+"""How a command ends: the exit codes, and the error that carries one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Exit codes: 0 done; 1 the server refused or failed; 2 wrong usage or configurati
 
 
 class CommandError(Exception):
-    """Ends the verb with one line on stderr and an exit code."""
+    """Ends the command with a message on stderr and an exit code."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
-        """Say ``message`` and end with ``exit_code``."""
+        """Print ``message`` and end with ``exit_code``."""
         super().__init__(message)
         self.exit_code = exit_code

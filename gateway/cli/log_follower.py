@@ -1,4 +1,4 @@
-"""The server's log stream as a client reads it: one connection at a time, resumed where the last one ended."""
+"""Reads the server's log stream: one connection at a time, each resumed where the one before it ended."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Entry = dict[str, Any]
 
 
 class ConnectionLostError(Exception):
-    """The connection ended; what came so far is complete."""
+    """The connection ended between two messages."""
 
 
 class LogFollower:
-    """Entries of a server's log, each once."""
+    """Yields the entries of a server's log, each once."""
 
-    def __init__(self, server: ApiClient, filters: dict[str, str], note: Callable[[str], None]) -> None:
-        """Read what matches ``filters``; ``note`` is told about gaps and lost connections."""
+    def __init__(self, server: ApiClient, filters: dict[str, str], warn: Callable[[str], None]) -> None:
+        """Read the entries that match ``filters``; ``warn`` is called with a line for each gap and lost connection."""
         self._server = server
         self._filters = filters
-        self._note = note
+        self._warn = warn
         self._after: int | None = None
         self._boot = ""
 
@@ -43,8 +43,8 @@ class LogFollower:
         socket = self._subscribe()
         try:
             while True:
-                entries, whole = self._entries(self._receive(socket))
-                if whole:
+                entries, is_snapshot = self._entries(self._receive(socket))
+                if is_snapshot:
                     return entries
         finally:
             _close(socket)
@@ -52,7 +52,7 @@ class LogFollower:
     def follow(self, retry: threading.Event) -> Iterator[Entry]:
         """Yield the retained entries, then new ones as they come, across restarts of the server.
 
-        ``retry`` is waited on between attempts; setting it ends the waiting.
+        Between attempts to connect it waits for ``retry``; setting that event ends the pause.
         """
         socket = self._subscribe()
         while True:
@@ -60,31 +60,31 @@ class LogFollower:
                 while True:
                     yield from self._entries(self._receive(socket))[0]
             except ConnectionLostError:
-                self._note("the connection to the server is lost; waiting for it")
+                self._warn("the connection to the server is lost; waiting for it")
             finally:
                 _close(socket)
-            socket = self._again(retry)
+            socket = self._reconnect(retry)
 
-    def _again(self, retry: threading.Event) -> simple_websocket.Client:
+    def _reconnect(self, retry: threading.Event) -> simple_websocket.Client:
         pause = FIRST_RETRY_S
         while True:
             try:
                 return self._subscribe()
-            except CommandError as trouble:
-                if trouble.exit_code != UNREACHABLE:
+            except CommandError as problem:
+                if problem.exit_code != UNREACHABLE:
                     raise
             retry.wait(pause)
             pause = min(2 * pause, MAX_RETRY_S)
 
     def _subscribe(self) -> simple_websocket.Client:
-        self._ask()
+        self._probe()
         url = f"ws{self._server.url.removeprefix('http')}{_PATH}"
         try:
             socket = simple_websocket.Client.connect(
                 url,
                 headers=self._server.headers,
                 ping_interval=PING_INTERVAL_S,
-                # Not waited for at our end: it may sit in a read on a server that stopped.
+                # A daemon, because it may be blocked in a read from a stopped server when we exit.
                 thread_class=functools.partial(threading.Thread, daemon=True),
             )
             subscription = {"type": "logs.subscribe", "after_seq": self._after, **self._filters}
@@ -96,12 +96,12 @@ class LogFollower:
             raise CommandError(f"{self._server.url}: the connection broke off", UNREACHABLE) from problem
         return socket
 
-    def _ask(self) -> None:
-        """Ask without WebSocket first: that says why not where the library does not."""
+    def _probe(self) -> None:
+        """Request the path without WebSocket first: that gives the reason of a refusal, which the library hides."""
         try:
             self._server.call("GET", _PATH)
-        except CommandError as trouble:
-            if trouble.exit_code in (FORBIDDEN, UNREACHABLE):
+        except CommandError as problem:
+            if problem.exit_code in (FORBIDDEN, UNREACHABLE):
                 raise
 
     def _receive(self, socket: simple_websocket.Client) -> Any:
@@ -130,17 +130,17 @@ class LogFollower:
             return False
         self._after = entry["seq"]
         if entry.get("dropped"):
-            self._note(f"{entry['dropped']} lines were lost before the next one")
+            self._warn(f"{entry['dropped']} lines were lost before the next one")
         return True
 
 
 def _handshake_error(status: int, server: ApiClient) -> CommandError:
-    """Return what a refused handshake means: 503 is a server that starts or stops."""
+    """Return the error for a refused handshake; 503 means that the server starts or stops."""
     if status == 503:
         return CommandError(f"{server.url} is starting or stopping", UNREACHABLE)
     return http_error(status, b"")
 
 
 def _close(socket: simple_websocket.Client) -> None:
-    with contextlib.suppress(simple_websocket.ConnectionClosed, OSError):  # then it is closed, which is what was wanted
+    with contextlib.suppress(simple_websocket.ConnectionClosed, OSError):  # it is closed already
         socket.close()

@@ -1,4 +1,4 @@
-"""The command line ``lemonbus``: finds the verb, runs it, and turns what it raises into an exit code."""
+"""The command line ``lemonbus``: finds the command, runs it, and converts exceptions into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ COMMANDS: Final = {
 
 
 class CommandGroup(click.Group):
-    """A group whose verbs live in modules of their own, imported one at a time."""
+    """A group that imports the module of a command only when that command runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the verbs, in the order a newcomer needs them."""
+        """Return the names of the commands, in the order in which a newcomer needs them."""
         del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the verb's module."""
+        """Import the command's module."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -50,17 +50,17 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; say which one was probably meant."""
-        import difflib  # noqa: PLC0415 - only after a typing error
+        """Find the command; for an unknown one suggest the nearest name."""
+        import difflib  # noqa: PLC0415 - only after a mistyped command
 
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             close = difflib.get_close_matches(args[0], COMMANDS, 1)
             hint = f" Did you mean {close[0]}?" if close else " See lemonbus --help."
-            ctx.fail(f"There is no verb {args[0]!r}.{hint}")
+            ctx.fail(f"There is no command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the verbs without importing them."""
+        """List the commands without importing them."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -86,7 +86,7 @@ def cli(context: click.Context, url: str | None) -> None:
     The server's address is --url, LEMONBUS_URL, or what this machine's configuration says; the key is LEMONBUS_API_KEY.
     """
     if url and context.invoked_subcommand == "serve":
-        raise click.UsageError("serve starts a server and speaks to none: leave out --url.")
+        raise click.UsageError("serve starts a server and connects to none: leave out --url.")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -102,17 +102,17 @@ def main(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        _forget_output()
+        # The reader of our output has closed it.
+        _discard_output()
         return exit_codes.FAILED
     except OSError as problem:
-        _forget_output()
+        _discard_output()
         where = f"{problem.filename}: " if problem.filename else ""
         click.echo(f"lemonbus: {output.plain(f'{where}{problem.strerror or problem}')}", err=True)
         return exit_codes.FAILED
     return ended if isinstance(ended, int) else exit_codes.OK
 
 
-def _forget_output() -> None:
-    """Let Python not try at its own end to write what could not be written, and complain."""
+def _discard_output() -> None:
+    """Redirect standard output to nowhere: Python would try to write the rest at its end, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

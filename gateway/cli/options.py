@@ -1,4 +1,4 @@
-"""Options that verbs share: the server to speak to, and output for scripts."""
+"""Options that commands share: the server's address, and output for scripts."""
 
 from __future__ import annotations
 
@@ -68,4 +68,4 @@ def _model_names(context: click.Context, _parameter: click.Parameter, incomplete
         models = server.call("GET", "/v1/models?show_all=true", seconds=1.0)["data"]
         return [model["id"] for model in models if model["id"].startswith(incomplete)]
     except (CommandError, KeyError, TypeError):
-        return []  # whoever presses TAB wants names or nothing
+        return []  # a completion must not print an error

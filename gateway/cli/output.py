@@ -1,4 +1,4 @@
-"""What verbs print: tables, sizes, JSON, and text that came from elsewhere."""
+"""Output of the commands: tables, sizes, JSON, and text of models and logs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def is_terminal() -> bool:
-    """Return whether somebody looks at our output."""
+    """Return whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def plain(text: str) -> str:
-    """Return the text without control characters: what a model or a log says must not steer the terminal."""
+    """Return the text without control characters: text of models and logs must not control the terminal."""
     return _CONTROL.sub("", text)
 
 
@@ -40,7 +40,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], indent: str = "
 
 
 def size(number: float) -> str:
-    """Return bytes for people: ``98 MB``."""
+    """Return a number of bytes in words: ``98 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if number >= 10 or unit == "B" else f"{number:.1f} {unit}"
@@ -49,7 +49,7 @@ def size(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people: ``3 h 12 min``."""
+    """Return a number of seconds in words: ``3 h 12 min``."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"

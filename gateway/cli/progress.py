@@ -1,4 +1,4 @@
-"""What takes its time on the server, as the terminal shows it: bars for people, lines for logs and programs."""
+"""Progress of downloads and installations: bars on a terminal, lines in logs, JSON for programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ProgressDisplay(Protocol):
 
 
 def show_progress(server: ApiClient, path: str, body: dict[str, Any], as_json: bool, broken: str) -> None:
-    """Ask for something with ``stream``, and show how far it is; ``broken``: what to say if the stream breaks off."""
+    """Send a request with ``stream`` and show its progress; ``broken`` is the message for a stream that breaks."""
     with _progress(as_json) as show:
         for event, data in _events(server, path, {**body, "stream": True}):
             if event == "progress":
@@ -56,22 +56,22 @@ def _lines() -> Iterator[ProgressDisplay]:
 @contextmanager
 def _tenth_lines() -> Iterator[ProgressDisplay]:
     """For logs: a line for every tenth of a file."""
-    said: set[tuple[str, int]] = set()
+    shown: set[tuple[str, int]] = set()
 
     def show(event: dict[str, Any]) -> None:
         step = (str(event["file"]), int(event["percent"]) // 10)
-        if step not in said:
-            said.add(step)
-            place = f"{event['file_index']}/{event['total_files']}"
-            whole = output.size(event["bytes_total"])
-            click.echo(f"{output.plain(step[0])} ({place}) {event['percent']} % of {whole}", err=True)
+        if step not in shown:
+            shown.add(step)
+            position = f"{event['file_index']}/{event['total_files']}"
+            total = output.size(event["bytes_total"])
+            click.echo(f"{output.plain(step[0])} ({position}) {event['percent']} % of {total}", err=True)
 
     yield show
 
 
 @contextmanager
 def _bars() -> Iterator[ProgressDisplay]:
-    """For people: a bar for every file."""
+    """For a terminal: a bar for every file."""
     from rich import progress  # noqa: PLC0415 - slow to import
     from rich.console import Console  # noqa: PLC0415
 

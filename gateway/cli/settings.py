@@ -29,7 +29,7 @@ def config_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def setting_options() -> list[click.Option]:
-    """Return a flag for every setting that is no secret. What is not given is not passed as a flag."""
+    """Return a flag for every setting that is not secret. A flag that is not used has the value None or ()."""
     return [_option(field) for field in setting_fields().values() if field.name not in SECRET_SETTINGS]
 
 
@@ -52,7 +52,7 @@ def _option(field: SettingField) -> click.Option:
 
 
 def _shown(default: object) -> str | bool:
-    """Return a default as it would be typed; nothing if there is none."""
+    """Return a default as it would be typed; False if there is none."""
     if isinstance(default, float):
         return f"{default:g}"
     return (", ".join(default) if isinstance(default, list) else str(default)) or False
@@ -69,7 +69,7 @@ def _completer(choices: list[str]) -> Callable[[click.Context, click.Parameter, 
 
 
 def resolved(flags: dict[str, Any] | None = None, config: str = "") -> ResolvedSettings:
-    """Return the settings that these flags, the environment and the files make; wrong ones end with exit code 2."""
+    """Return the settings from these flags, the environment and the files; raises ``CommandError`` for wrong ones."""
     given = {
         name: ("true" if value else "false") if isinstance(value, bool) else list(value) if _many(value) else value
         for name, value in (flags or {}).items()
@@ -82,9 +82,9 @@ def resolved(flags: dict[str, Any] | None = None, config: str = "") -> ResolvedS
 
 
 def supervisor_environment(found: ResolvedSettings) -> dict[str, str]:
-    """Return the variables in which the supervisor gets the settings, and their origins and warnings for what it says.
+    """Return the environment variables that give the supervisor the settings, their origins and the warnings about them.
 
-    In the environment, not on a command line: the settings hold the key.
+    They are in the environment and not on a command line, because the settings hold the key.
     """
     origins = {name: str(origin) for name, origin in found.origins.items() if origin.kind != "default"}
     return {

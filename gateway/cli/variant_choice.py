@@ -1,4 +1,4 @@
-"""Which variant of a repository is pulled: a menu for people, the best known one for scripts."""
+"""Chooses the variant of a repository to download: a menu on a terminal, the best known one in scripts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
 
 VARIANTS_TIMEOUT_S: Final = 60.0
-"""Seconds for the server, which asks the hub, which may be busy."""
+"""The server asks the hub, which may be slow."""
 
 
 def choose_variant(server: ApiClient, checkpoint: str) -> str:
-    """Return the checkpoint with the variant that is wanted; one that has a variant is wanted as it is.
+    """Return the checkpoint with the chosen variant; a checkpoint that has one already is returned as it is.
 
-    Where nobody sits at the terminal the first variant is taken, and said.
+    Without a terminal the first variant is chosen, and named on stderr.
     """
     repo, colon, _ = checkpoint.removeprefix("hf:").partition(":")
     if colon:

@@ -11,7 +11,7 @@ class UnsupportedResource:
     """One such route."""
 
     def __init__(self, what: str, cure: str) -> None:
-        """Refuse ``what`` (with its verb); ``cure`` names an alternative, or what support would need."""
+        """Refuse ``what`` (a subject with its verb); ``cure`` names an alternative, or what support would need."""
         self._failure = Failure(Code.UNSUPPORTED, f"{what} not served here yet: {cure}")
 
     def on_post(self, _req: falcon.Request, _resp: falcon.Response) -> None:

@@ -1,4 +1,4 @@
-"""``lemonbus backends``: the programs that models run on."""
+"""``lemonbus backends``: lists, installs and removes the programs that models run on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _names(context: click.Context, _parameter: click.Parameter, incomplete: str)
         recipes = server.call("GET", "/v1/system-info", seconds=1.0)["recipes"]
         names = [f"{recipe}:{backend}" for recipe, about in recipes.items() for backend in about["backends"]]
     except (CommandError, KeyError, TypeError):
-        return []  # whoever presses TAB wants names or nothing
+        return []  # a completion must not print an error
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -38,7 +38,7 @@ _argument = click.argument("backend", metavar="RECIPE:BACKEND", callback=_checke
 def command(context: click.Context, server: ApiClient) -> None:
     """Show, install or remove the programs that models run on.
 
-    Without a further word: list them.
+    Without a further command it lists them.
     """
     if context.invoked_subcommand is None:
         context.invoke(show, as_json=False, server=server)
@@ -48,7 +48,7 @@ def command(context: click.Context, server: ApiClient) -> None:
 @json_option("the recipes of the server's system info")
 @server_option
 def show(as_json: bool, server: ApiClient) -> None:
-    """List all backends and what can be done about them."""
+    """List all backends, their states, and the actions that change them."""
     recipes = server.call("GET", "/v1/system-info")["recipes"]
     if as_json:
         output.print_json(recipes)
@@ -68,19 +68,19 @@ def show(as_json: bool, server: ApiClient) -> None:
             if name != "default" or name == about.get("default_backend")
         ],
     )
-    click.echo("\n* what the recipe runs on unless something else is asked for")
+    click.echo("\n* the recipe's default")
 
 
 @command.command()
 @_argument
-@click.option("--force", "-f", is_flag=True, help="Even if this machine has not what the backend computes on.")
+@click.option("--force", "-f", is_flag=True, help="Even if this machine has no device for the backend.")
 @json_option("every event as one line of JSON")
 @server_option
 def install(backend: str, force: bool, as_json: bool, server: ApiClient) -> None:
-    """Install or update a backend, and show how far it is.
+    """Install or update a backend, and show the progress.
 
-    An installation that is already running is joined; a download that broke off goes on where it was. Ctrl-C
-    leaves the installation to the server.
+    The command joins an installation that is already running; a download that broke off is continued. Ctrl-C ends the
+    command, and the server goes on.
     """
     recipe, _, name = backend.partition(":")
     broken = f"the installation of {backend} broke off; install it again to go on with it"

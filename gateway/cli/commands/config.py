@@ -1,4 +1,4 @@
-"""``lemonbus config``: every setting, its value and where that comes from."""
+"""``lemonbus config``: shows every setting, its value and the origin of that."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from protocol.config.resolver import masked
 def command(config: str, as_json: bool) -> None:
     """Show what `lemonbus serve` would run with, and where each value comes from. Keys are masked."""
     found = resolved(config=config)
-    # What recipes take is the supervisor's to know. It says itself what is wrong.
+    # Only the supervisor knows the options of recipes; it prints what is wrong with them itself.
     command = [sys.executable, "-m", "supervisor.runtime.startup"]
     code = os.spawnve(os.P_WAIT, sys.executable, command, {**os.environ, **supervisor_environment(found)})  # noqa: S606 - no shell
     if code:

@@ -1,4 +1,4 @@
-"""``lemonbus delete``: takes a model off this machine."""
+"""``lemonbus delete``: removes a model and its files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.cli.options import json_option, model_argument, server_option
 def command(model: str, yes: bool, as_json: bool, server: ApiClient) -> None:
     """Unload MODEL and remove its files, except those that another model uses.
 
-    A model that a user registered is forgotten too. On a terminal it asks first.
+    A model that a user registered is unregistered too. On a terminal the command asks first.
     """
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {output.plain(model)} and its files?", abort=True, err=True)
@@ -29,4 +29,4 @@ def command(model: str, yes: bool, as_json: bool, server: ApiClient) -> None:
         return
     click.echo(answer.get("message", f"Deleted model: {model}"))
     if answer.get("kept_for"):
-        click.echo(f"Files stay that {', '.join(answer['kept_for'])} uses.", err=True)
+        click.echo(f"Kept the files that {', '.join(answer['kept_for'])} uses.", err=True)

@@ -12,28 +12,28 @@ from gateway.cli.options import json_option, server_option
 
 
 @click.command()
-@click.option("--all", "-a", "show_all", is_flag=True, help="Also those that are not downloaded.")
-@click.option("--hidden", is_flag=True, help="Those that this machine cannot run, and why.")
+@click.option("--all", "-a", "show_all", is_flag=True, help="Also models that are not downloaded.")
+@click.option("--hidden", is_flag=True, help="Only models that this machine cannot run, with the reason.")
 @json_option("the server's answer")
 @server_option
 def command(show_all: bool, hidden: bool, as_json: bool, server: ApiClient) -> None:
     """List the models that are downloaded, or all that this machine can run."""
     answer = server.call("GET", "/v1/models?show_all=true")
-    concealed = answer.get("hidden", [])
+    unsupported = answer.get("hidden", [])
     if not show_all:
         answer["data"] = [model for model in answer["data"] if model["downloaded"]]
     if as_json:
         output.print_json(answer)
     elif hidden:
         output.table(
-            ("NAME", "SIZE", "RECIPE", "WHY"),
-            [(model["id"], _size(model), model["recipe"], model["reason"]) for model in concealed],
+            ("NAME", "SIZE", "RECIPE", "REASON"),
+            [(model["id"], _size(model), model["recipe"], model["reason"]) for model in unsupported],
         )
     else:
-        _show(answer["data"], concealed if show_all else [])
+        _show(answer["data"], unsupported if show_all else [])
 
 
-def _show(models: list[dict[str, Any]], concealed: list[dict[str, Any]]) -> None:
+def _show(models: list[dict[str, Any]], unsupported: list[dict[str, Any]]) -> None:
     if not models:
         click.echo("No model is downloaded yet; lemonbus list --all shows what can be pulled.", err=True)
         return
@@ -50,8 +50,8 @@ def _show(models: list[dict[str, Any]], concealed: list[dict[str, Any]]) -> None
             for model in models
         ],
     )
-    if concealed:
-        click.echo(f"{len(concealed)} more cannot be run here; lemonbus list --hidden says why.", err=True)
+    if unsupported:
+        click.echo(f"{len(unsupported)} more cannot be run here; lemonbus list --hidden shows the reasons.", err=True)
 
 
 def _size(model: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""``lemonbus load``: makes a model ready, with options."""
+"""``lemonbus load``: loads a model, with options."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def command(
     as_json: bool,
     server: ApiClient,
 ) -> None:
-    """Load MODEL, downloading it first if need be, and wait until it is ready.
+    """Load MODEL, downloading it first if necessary, and wait until it is ready.
 
-    A model that is loaded with the same options stays as it is; with others it is loaded again.
+    A model that is loaded with the same options stays loaded; with other options it is loaded again.
     """
     body: dict[str, Any] = {**options, "model_name": model}
     if ctx_size is not None:

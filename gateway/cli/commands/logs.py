@@ -1,4 +1,4 @@
-"""``lemonbus logs``: the lines of all processes, engines included, in one stream."""
+"""``lemonbus logs``: shows the log lines of all processes, engines included, in one stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIMMED: Final = ("Debug", "Trace")
 
 
 @click.command()
-@click.option("--follow", "-f", is_flag=True, help="Go on with new lines, also after a restart of the server.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new lines, also after a restart of the server.")
 @click.option("--model", default="", metavar="NAME", help="Only lines about this model.")
 @click.option("--request", "request_id", default="", metavar="ID", help="Only lines of this request (X-Request-ID).")
 @click.option(
@@ -53,17 +53,17 @@ def command(
             click.secho(output.plain(str(entry["line"])), fg=COLOURS.get(severity), dim=severity in DIMMED or None)
 
     given = {"model": model, "request_id": request_id, "level": level, "process": process}
-    feed = LogFollower(
+    follower = LogFollower(
         server,
         {key: value for key, value in given.items() if value},
         lambda text: click.echo(f"lemonbus: {text}", err=True),
     )
     try:
-        entries = feed.snapshot()
+        entries = follower.snapshot()
         for entry in entries if tail is None else entries[max(0, len(entries) - tail) :]:
             show(entry)
         if follow:
-            for entry in feed.follow(threading.Event()):
+            for entry in follower.follow(threading.Event()):
                 show(entry)
     except ConnectionLostError as problem:
         raise CommandError("the connection to the server broke off", UNREACHABLE) from problem

@@ -1,4 +1,4 @@
-"""``lemonbus params``: the sampling defaults that requests without values of their own are answered with."""
+"""``lemonbus params``: shows and sets the sampling defaults, for requests without values of their own."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def _words(context: click.Context, _parameter: click.Parameter, incomplete: str)
 def command(action: str, words: tuple[str, ...], as_json: bool, server: ApiClient) -> None:
     """Show, set or reset the sampling defaults of all models.
 
-    They hold for requests that do not say otherwise, and across restarts of the server.
+    They apply to requests without values of their own, and survive restarts of the server.
 
     \b
     lemonbus params                                   shows them
     lemonbus params set temperature=0.2 top_k=20      sets some
-    lemonbus params reset [temperature]               takes back one, or all
+    lemonbus params reset [temperature]               resets one, or all
     """  # noqa: D301 - the escape is click's mark for lines that stay as they are
     if action == "show":
         if words:
             raise click.UsageError("show takes no words; did you mean: lemonbus params set " + " ".join(words))
         answer = server.call("GET", PATH)
     else:
-        answer = server.call("POST", PATH, _values(words) if action == "set" else _nothing(words))
+        answer = server.call("POST", PATH, _values(words) if action == "set" else _nulls(words))
     if as_json:
         output.print_json(answer)
     else:
@@ -49,7 +49,7 @@ def command(action: str, words: tuple[str, ...], as_json: bool, server: ApiClien
 
 
 def _values(words: tuple[str, ...]) -> dict[str, Any]:
-    """Turn ``KEY=VALUE`` words into values; the server knows what they may be."""
+    """Return the values of ``KEY=VALUE`` words; the server checks them."""
     if not words:
         raise click.UsageError(f"Name what to set, as KEY=VALUE; there are: {', '.join(SAMPLING_PARAMS)}")
     values: dict[str, Any] = {}
@@ -64,23 +64,23 @@ def _values(words: tuple[str, ...]) -> dict[str, Any]:
     return values
 
 
-def _nothing(words: tuple[str, ...]) -> dict[str, None]:
+def _nulls(words: tuple[str, ...]) -> dict[str, None]:
     return dict.fromkeys((word.replace("-", "_") for word in words or SAMPLING_PARAMS), None)
 
 
 def _show(answer: dict[str, Any]) -> None:
-    known = answer.get("set", [])
+    changed = answer.get("set", [])
     output.table(
-        ("PARAMETER", "VALUE", "SET", "WHAT IT IS"),
+        ("PARAMETER", "VALUE", "SET", "MEANING"),
         [
             (
                 name,
                 json.dumps(value),
-                "yes" if name in known else "-",
+                "yes" if name in changed else "-",
                 SAMPLING_PARAMS[name].help if name in SAMPLING_PARAMS else "",
             )
             for name, value in answer["params"].items()
         ],
     )
     for recipe, names in answer.get("ignored", {}).items():
-        click.echo(f"\n{output.plain(recipe)} has no use for {', '.join(map(output.plain, names))}.")
+        click.echo(f"\n{output.plain(recipe)} ignores {', '.join(map(output.plain, names))}.")

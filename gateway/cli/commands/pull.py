@@ -1,4 +1,4 @@
-"""``lemonbus pull``: downloads a model, registers it if it is a new one, and shows how far it is."""
+"""``lemonbus pull``: downloads a model, registers a new one, and shows the progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.cli.variant_choice import choose_variant
 from protocol.models.recipes import DEFAULT_RECIPE
 
 _SWITCHES: Final = {"vision": "vision", "embeddings": "embedding", "reranking": "reranking"}
-"""Label → the switch of a pull request that gives it."""
+"""Label → the switch of a pull request that sets it."""
 
 
 @click.command()
@@ -23,7 +23,7 @@ _SWITCHES: Final = {"vision": "vision", "embeddings": "embedding", "reranking": 
 @click.option("--checkpoint", default="", help="Register MODEL as this: OWNER/REPO:VARIANT of a Hugging Face hub.")
 @click.option("--recipe", default="", help=f"What runs it. Without it {DEFAULT_RECIPE}.")
 @click.option("--mmproj", default="", help="The projector file of a vision model, in the same repository.")
-@click.option("--reasoning", is_flag=True, help="It thinks before it answers.")
+@click.option("--reasoning", is_flag=True, help="It reasons before it answers.")
 @click.option("--vision", is_flag=True, help="It understands pictures.")
 @click.option("--embedding", is_flag=True, help="It makes embeddings.")
 @click.option("--reranking", is_flag=True, help="It ranks documents.")
@@ -33,57 +33,56 @@ _SWITCHES: Final = {"vision": "vision", "embeddings": "embedding", "reranking": 
 def command(model: str, name: str, as_json: bool, server: ApiClient, **options: Any) -> None:
     """Download MODEL: a name of the catalogue, or OWNER/REPO of a Hugging Face hub.
 
-    OWNER/REPO shows what there is to choose from; OWNER/REPO:VARIANT is chosen already, and so is OWNER/REPO with a
-    --recipe other than llamacpp. Either is registered as user.REPO, or what --name says. With --checkpoint MODEL is
-    the new name.
+    OWNER/REPO shows a menu of its variants; OWNER/REPO:VARIANT, and OWNER/REPO with a --recipe other than llamacpp, need
+    no choice. The model is registered as user.REPO, or under --name. With --checkpoint, MODEL is the new name.
 
-    A download that is already running is joined; one that broke off goes on where it was. Ctrl-C leaves the
-    download to the server.
+    The command joins a download that is already running; one that broke off is continued. Ctrl-C ends the command, and
+    the server goes on.
     """
     registration = {key: value for key, value in options.items() if value}
     if "/" in model and not options["checkpoint"]:
-        known = _known(server, model)
+        known = _catalogue_name(server, model)
         if known:
             model = known
         elif options["recipe"] not in ("", DEFAULT_RECIPE):
-            # The hub is asked for GGUF variants; other recipes' files have none.
+            # Only GGUF repositories have variants.
             checkpoint = model.removeprefix("hf:")
-            model = named(name or checkpoint.partition(":")[0].rpartition("/")[2])
+            model = registered_name(name or checkpoint.partition(":")[0].rpartition("/")[2])
             registration["checkpoint"] = checkpoint
         else:
-            model, found = _of_hub(server, model, name)
+            model, found = _hub_registration(server, model, name)
             registration = {**found, **registration}
     elif name:
         raise click.UsageError("--name is for a model that is given as OWNER/REPO.")
     elif registration:
         registration = {"recipe": DEFAULT_RECIPE, **registration}
-        model = named(model)
+        model = registered_name(model)
     download(server, model, as_json, registration)
     if not as_json:
         click.echo(f"Installed model: {model}")
 
 
-def named(name: str) -> str:
-    """Return the name as it is registered."""
+def registered_name(name: str) -> str:
+    """Return the name under which a model is registered."""
     return name if name.startswith("user.") else f"user.{name}"
 
 
-def _known(server: ApiClient, checkpoint: str) -> str:
-    """Return the name of a model that the catalogue has under this checkpoint, empty if there is none."""
+def _catalogue_name(server: ApiClient, checkpoint: str) -> str:
+    """Return the name of the catalogue's model with this checkpoint, empty if there is none."""
     models = server.call("GET", "/v1/models?show_all=true")["data"]
     return next((str(entry["id"]) for entry in models if checkpoint in (entry["checkpoint"], entry["id"])), "")
 
 
-def _of_hub(server: ApiClient, checkpoint: str, name: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and the registration for a checkpoint of a hub; asks which variant is meant."""
+def _hub_registration(server: ApiClient, checkpoint: str, name: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the registration for a checkpoint of a hub, after a choice of the variant."""
     chosen = choose_variant(server, checkpoint).removeprefix("hf:")
     repository = chosen.partition(":")[0]
     try:
         about = server.call("GET", f"/v1/pull/variants?checkpoint={quote(repository, safe='/')}")
     except CommandError:
-        about = {}  # the download will say what is the matter
+        about = {}  # the download reports the problem
     registration = {"checkpoint": chosen, "recipe": about.get("recipe", DEFAULT_RECIPE)}
     registration |= {_SWITCHES[label]: True for label in about.get("suggested_labels", []) if label in _SWITCHES}
     if about.get("mmproj_files"):
         registration["mmproj"] = about["mmproj_files"][0]
-    return named(name or about.get("suggested_name") or repository.rpartition("/")[2]), registration
+    return registered_name(name or about.get("suggested_name") or repository.rpartition("/")[2]), registration

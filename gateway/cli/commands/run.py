@@ -1,4 +1,4 @@
-"""``lemonbus run``: a chat in the terminal, or one answer for a script."""
+"""``lemonbus run``: a chat on the terminal, or one answer for a script."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gateway.cli.downloads import ensure_downloaded
 from gateway.cli.exit_codes import CommandError
 from gateway.cli.options import json_option, model_argument, server_option
 
-GREETING = "Chat with {model}. Ctrl-C stops an answer, /clear begins anew, Ctrl-D or /bye leaves."
+GREETING = "Chat with {model}. Ctrl-C stops an answer, /clear begins a new chat, Ctrl-D or /bye ends."
 
 
 @click.command()
 @model_argument()
 @click.argument("prompt", required=False)
-@click.option("--system", default="", metavar="TEXT", help="What the model shall be.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
-@click.option("--temperature", type=click.FloatRange(min=0), help="0: always the likeliest word.")
+@click.option("--system", default="", metavar="TEXT", help="System prompt.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Length limit of an answer.")
+@click.option("--temperature", type=click.FloatRange(min=0), help="Randomness; 0: always the likeliest token.")
 @json_option("one JSON object with the whole answer")
 @server_option
 def command(
@@ -37,7 +37,7 @@ def command(
 ) -> None:
     """Ask MODEL the PROMPT and print the answer as it comes.
 
-    Without PROMPT, or with -, the prompt is read from standard input; on a terminal that makes a conversation.
+    Without PROMPT, or with -, the prompt is read from standard input; a terminal starts a conversation.
     """
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature}
     chat = ChatSession(server, model, {key: value for key, value in options.items() if value is not None}, system)
@@ -57,25 +57,25 @@ def command(
 
 
 def _answer(chat: ChatSession, question: str) -> None:
-    """Print an answer as it comes; thoughts, dimmed, only on a terminal."""
+    """Print an answer as it comes; reasoning is dimmed, and printed only on a terminal."""
     terminal = output.is_terminal()
-    thinking, begun = False, False
+    reasoning, begun = False, False
     try:
         with closing(chat.ask(question)) as pieces:
             for piece in pieces:
                 if piece.is_reasoning and not terminal:
                     continue
-                if thinking and not piece.is_reasoning:
+                if reasoning and not piece.is_reasoning:
                     click.echo("\n")
-                thinking, begun = piece.is_reasoning, True
+                reasoning, begun = piece.is_reasoning, True
                 text = output.plain(piece.text) if terminal else piece.text
-                click.echo(click.style(text, dim=True) if thinking else text, nl=False)
+                click.echo(click.style(text, dim=True) if reasoning else text, nl=False)
                 sys.stdout.flush()
     finally:
         if begun:
             click.echo()
     if chat.finish == "length":
-        click.echo("(The answer was cut at its longest length.)", err=True)
+        click.echo("(The answer was cut at its length limit.)", err=True)
 
 
 def _converse(chat: ChatSession, model: str) -> None:

@@ -1,4 +1,4 @@
-"""``lemonbus serve``: resolves the settings, then becomes the supervisor."""
+"""``lemonbus serve``: resolves the settings and executes the supervisor in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lemonbus status``: what the server is doing, at one glance."""
+"""``lemonbus status``: shows what the server is doing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def command(as_json: bool, server: ApiClient) -> None:
     ours = health.get("lemonbus") or {}
     _headline(server, health, ours)
     _models(ours.get("models") or [], {model["model_name"]: model for model in health["all_models_loaded"]})
-    _troubled(ours.get("troubled") or [])
+    _failed_models(ours.get("troubled") or [])
     if ours.get("processes"):
         shown = (f"{process['role']} {process['pid']}" for process in ours["processes"])
         click.echo(f"\nProcesses: supervisor {ours['pid']}, {', '.join(shown)}")
@@ -41,7 +41,7 @@ def _headline(server: ApiClient, health: dict[str, Any], ours: dict[str, Any]) -
 
 
 def _models(models: list[dict[str, Any]], documented: dict[str, dict[str, Any]]) -> None:
-    """Models with a worker, whatever their state; what the documents tell of them is about loaded ones only."""
+    """Print the models with a worker in any state; the documented fields are about loaded models only."""
     rows = {name: {"state": "ready", **facts} for name, facts in documented.items()}
     for model in models:
         rows[model["model_name"]] = {**documented.get(model["model_name"], {}), **model}
@@ -66,12 +66,12 @@ def _models(models: list[dict[str, Any]], documented: dict[str, dict[str, Any]])
     )
 
 
-def _troubled(models: list[dict[str, Any]]) -> None:
+def _failed_models(models: list[dict[str, Any]]) -> None:
     if not models:
         return
     click.echo()
     output.table(
-        ("IN TROUBLE", "FAILURES", "NEXT TRY", "REASON"),
+        ("FAILED MODEL", "FAILURES", "NEXT TRY", "REASON"),
         [
             (
                 model["model_name"],
@@ -85,4 +85,4 @@ def _troubled(models: list[dict[str, Any]]) -> None:
     for model in models:
         detail = last_lines(model.get("detail"))
         if detail:
-            click.echo(output.plain(f"\nLast words of {model['model_name']}'s engine:\n{detail}"))
+            click.echo(output.plain(f"\nLast output of {model['model_name']}'s engine:\n{detail}"))

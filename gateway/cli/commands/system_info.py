@@ -1,4 +1,4 @@
-"""``lemonbus system-info``: the machine, its devices, and what can be run on them."""
+"""``lemonbus system-info``: shows the machine, its devices, and the backends that run on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.cli.options import json_option, server_option
 
 
 @click.command()
-@click.option("--verbose", "-v", is_flag=True, help="Also Python packages, kernel, board and BIOS.")
+@click.option("--verbose", "-v", is_flag=True, help="Also Python packages, kernel, mainboard and BIOS.")
 @json_option("the server's answer")
 @server_option
 def command(verbose: bool, as_json: bool, server: ApiClient) -> None:
@@ -44,7 +44,7 @@ def _devices(devices: dict[str, Any]) -> None:
 
 
 def _about(device: dict[str, Any]) -> tuple[str, str, str]:
-    usable = "yes" if device["available"] else "no driver has it"
+    usable = "yes" if device["available"] else "no driver"
     return device.get("family") or "-", device.get("driver_version") or "-", usable
 
 
@@ -59,11 +59,11 @@ def _backends(recipes: dict[str, Any]) -> None:
         )
         for recipe, about in recipes.items()
         for name, backend in about["backends"].items()
-        if name != "default" or len(about["backends"]) == 1  # it is one of the others by another name
+        if name != "default" or len(about["backends"]) == 1  # an alias of one of the others
     ]
     if rows:
         click.echo()
-        output.table(("BACKEND", "STATE", "VERSION", "DEVICES", "WHAT TO DO"), rows)
+        output.table(("BACKEND", "STATE", "VERSION", "DEVICES", "NOTE"), rows)
 
 
 def _more(info: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``lemonbus unload``: frees a model's memory."""
+"""``lemonbus unload``: unloads one model, or all."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gateway.cli.options import json_option, model_argument, server_option
 
 @click.command()
 @model_argument(required=False)
-@click.option("--all", "-a", "everything", is_flag=True, help="Unload every model.")
+@click.option("--all", "-a", "all_models", is_flag=True, help="Unload every model.")
 @json_option("the server's answer")
 @server_option
-def command(model: str, everything: bool, as_json: bool, server: ApiClient) -> None:
+def command(model: str, all_models: bool, as_json: bool, server: ApiClient) -> None:
     """Unload MODEL once its running requests have ended, or all models with --all."""
-    if bool(model) == everything:
-        raise click.UsageError("Name a MODEL, or say --all.")
+    if bool(model) == all_models:
+        raise click.UsageError("Name a MODEL, or use --all.")
     answer = server.call("POST", "/v1/unload", {"model_name": model} if model else {}, seconds=None)
     if as_json:
         output.print_json(answer)

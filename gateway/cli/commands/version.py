@@ -1,4 +1,4 @@
-"""``lemonbus version``: the version of this program."""
+"""``lemonbus version``: shows the version of this program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terminal's verbs against a fake server, in this process or in a pseudo-terminal.
+"""The terminal's commands against a fake server, in this process or in a pseudo-terminal.
 
 No real server is started here.
 """

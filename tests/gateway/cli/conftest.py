@@ -1,4 +1,4 @@
-"""What the tests of the terminal share: nothing around them, a stand-in server, and a verb that runs in this process."""
+"""What the tests of the terminal share: nothing around them, a stand-in server, and a command that runs in this process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
 
 @pytest.fixture
 def lemonbus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ends:
-    """Run a verb in this process; return its exit code, output and complaints."""
+    """Run a command in this process; return its exit code, output and complaints."""
 
     def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))

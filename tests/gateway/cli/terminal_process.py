@@ -1,4 +1,4 @@
-"""A verb as a person has it: a process with a terminal of its own."""
+"""A command as a person has it: a process with a terminal of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAUNCH = Path(__file__).resolve().parents[3] / "deploy" / "launch"
 
 
 class TerminalProcess:
-    """A verb with a terminal of its own, and who types there."""
+    """A command with a terminal of its own, and who types there."""
 
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments

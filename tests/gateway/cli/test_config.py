@@ -1,4 +1,4 @@
-"""The verbs that ask no server: version, config and completion."""
+"""The commands that ask no server: version, config and completion."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_config_shows_values_origins_and_no_secret(
 def test_bad_configuration_ends_with_2(lemonbus: Ends, tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text("port = 'x'")
-    for verb in ("config", "serve"):
-        code, out, err = lemonbus(verb, "--config", str(file))
+    for command in ("config", "serve"):
+        code, out, err = lemonbus(command, "--config", str(file))
         assert (code, out) == (2, "")
         assert err == f"lemonbus: {file}:1: port: expected a whole number from 0 up to 65535, got 'x'\n"
 

@@ -54,7 +54,7 @@ def test_a_model_that_is_not_there_is_downloaded_first(server: FakeServer, lemon
 def test_a_failed_load_shows_the_engines_last_words(server: FakeServer, lemonbus: Ends) -> None:
     error = {"message": "it exited", "code": "load_failed", "request_id": "r", "detail": "one\nlibgomp.so.1: no such\n"}
     server.replies["POST", "/v1/load"] = Reply({"error": error}, 503)
-    expected = "lemonbus: it exited (load_failed, r)\nThe engine's last words:\n  one\n  libgomp.so.1: no such\n"
+    expected = "lemonbus: it exited (load_failed, r)\nThe engine's last output:\n  one\n  libgomp.so.1: no such\n"
     assert lemonbus("load", "A") == (1, "", expected)
 
 

@@ -59,13 +59,13 @@ def test_logs_refused(server: FakeServer, lemonbus: Ends) -> None:
     ("status", "code", "message"),
     [(401, "unauthorized", "this API key is not valid"), (403, "forbidden", "this Host may not read the logs")],
 )
-@pytest.mark.parametrize("verb", [("logs",), ("logs", "-f")])
+@pytest.mark.parametrize("command", [("logs",), ("logs", "-f")])
 def test_logs_says_why_it_may_not_read(
-    server: FakeServer, lemonbus: Ends, verb: tuple[str, ...], status: int, code: str, message: str
+    server: FakeServer, lemonbus: Ends, command: tuple[str, ...], status: int, code: str, message: str
 ) -> None:
     error = {"message": message, "code": code, "request_id": "req-1"}
     server.replies["GET", "/logs/stream"] = Reply({"status": "error", "message": message, "error": error}, status)
-    assert lemonbus(*verb) == (4, "", f"lemonbus: {message} ({code}, req-1)\n")
+    assert lemonbus(*command) == (4, "", f"lemonbus: {message} ({code}, req-1)\n")
 
 
 def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: FakeServer) -> None:

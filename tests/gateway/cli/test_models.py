@@ -38,7 +38,7 @@ def test_list_tells_how_many_are_hidden_and_why(server: FakeServer, lemonbus: En
     assert "\nB" not in out
     code, out, err = lemonbus("list", "--all")
     assert "2.5 GB" in out
-    assert "1 more cannot be run here; lemonbus list --hidden says why." in err
+    assert "1 more cannot be run here; lemonbus list --hidden shows the reasons." in err
     code, out, _ = lemonbus("list", "--hidden")
     assert "X-FLM" in out
     assert "Requires an AMD NPU" in out

@@ -29,7 +29,7 @@ def test_params_shows_them(words: list[str], server: FakeServer, capsys: pytest.
     assert lines[0][:3] == ["PARAMETER", "VALUE", "SET"]
     assert ["temperature", "0.8", "yes"] in [line[:3] for line in lines]
     assert ["do_sample", "true", "-"] in [line[:3] for line in lines]
-    assert " ".join(lines[-1]) == "llamacpp has no use for min_length."
+    assert " ".join(lines[-1]) == "llamacpp ignores min_length."
 
 
 @pytest.mark.parametrize(

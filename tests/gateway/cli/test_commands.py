@@ -1,4 +1,4 @@
-"""What all verbs of the terminal have in common: help, wrong usage, where the server is, and how they fail."""
+"""What all commands of the terminal have in common: help, wrong usage, where the server is, and how they fail."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tests.gateway.cli.terminal_process import LAUNCH
 from tests.gateway.fake_server import FakeServer, Reply
 
 
-@pytest.mark.parametrize("verb", COMMANDS)
-def test_every_verb_has_help(verb: str, lemonbus: Ends) -> None:
-    code, out, _ = lemonbus(verb, "--help")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_verb_has_help(command: str, lemonbus: Ends) -> None:
+    code, out, _ = lemonbus(command, "--help")
     assert code == 0
-    assert out.startswith(f"Usage: lemonbus {verb}")
+    assert out.startswith(f"Usage: lemonbus {command}")
 
 
 def test_help_lists_all_verbs_and_exit_codes(lemonbus: Ends) -> None:
     code, out, _ = lemonbus("--help")
     assert code == 0
-    assert all(verb in out for verb in COMMANDS)
+    assert all(command in out for command in COMMANDS)
     assert "3 the server cannot be reached" in out
 
 
@@ -37,8 +37,8 @@ def test_help_lists_all_verbs_and_exit_codes(lemonbus: Ends) -> None:
         (["sttus"], "Did you mean status?"),
         (["zzz"], "See lemonbus --help."),
         (["list", "--nope"], "No such option"),
-        (["unload"], "Name a MODEL, or say --all."),
-        (["unload", "A", "--all"], "Name a MODEL, or say --all."),
+        (["unload"], "Name a MODEL, or use --all."),
+        (["unload", "A", "--all"], "Name a MODEL, or use --all."),
         (["load", "A", "-o", "x"], "expected KEY=VALUE"),
         (["run", "A", " "], "The prompt is empty."),
         (["run", "A"], "The prompt is empty."),
@@ -56,9 +56,9 @@ def test_wrong_usage_ends_with_2(arguments: list[str], expected: str, server: Fa
     assert not server.asked
 
 
-@pytest.mark.parametrize("verb", ["load", "pull", "run"])
-def test_a_missing_model_is_wrong_usage(lemonbus: Ends, verb: str) -> None:
-    code, out, err = lemonbus(verb)
+@pytest.mark.parametrize("command", ["load", "pull", "run"])
+def test_a_missing_model_is_wrong_usage(lemonbus: Ends, command: str) -> None:
+    code, out, err = lemonbus(command)
     assert (code, out) == (2, "")
     assert "Missing argument 'MODEL'" in err
 
@@ -122,7 +122,7 @@ def test_the_address_goes_before_the_verb_or_behind_it(
 def test_only_serve_refuses_an_address(lemonbus: Ends) -> None:
     code, _, err = lemonbus("--url", "http://127.0.0.1:1", "serve")
     assert code == 2
-    assert "serve starts a server and speaks to none: leave out --url." in err
+    assert "serve starts a server and connects to none: leave out --url." in err
     assert lemonbus("--url", "http://127.0.0.1:1", "version")[0] == 0
 
 
@@ -142,18 +142,18 @@ def test_address_and_key_come_from_the_configuration(
 
 def test_a_key_that_no_header_can_carry(lemonbus: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEMONBUS_API_KEY", "sésame")
-    for verb in ("status", "logs"):
-        code, _, err = lemonbus(verb)
+    for command in ("status", "logs"):
+        code, _, err = lemonbus(command)
         assert code == 2
         assert "ASCII" in err
 
 
-@pytest.mark.parametrize("verb", ["status", "version", "--help"])
-def test_a_closed_output_ends_with_1_and_one_line(verb: str, server: FakeServer) -> None:
+@pytest.mark.parametrize("command", ["status", "version", "--help"])
+def test_a_closed_output_ends_with_1_and_one_line(command: str, server: FakeServer) -> None:
     server.replies["GET", "/v1/health"] = Reply({"status": "ok", "version": "1", "all_models_loaded": []})
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, LAUNCH, verb], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False
+            [sys.executable, LAUNCH, command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False
         )
     assert (done.returncode, done.stderr) == (1, "lemonbus: No space left on device\n")
 
