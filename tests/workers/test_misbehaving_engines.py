@@ -31,10 +31,15 @@ def limited(tmp_path: Path) -> Iterator[WorkerProcess]:
         yield one
 
 
+def started_engine(worker: WorkerProcess) -> processes.ProcessInfo | None:
+    """Return the worker's engine once it runs a program of its own: before that, the worker waits for it to do so."""
+    return next((each for each in processes.children(worker.process.pid) if each.mentions("--port")), None)
+
+
 def test_an_engine_that_is_stopped_while_it_loads_fails_its_load(tmp_path: Path) -> None:
     with running_worker(tmp_path, llama_server=program(tmp_path, "never_ready"), silence=0.5) as one:
         one.send(StartEngine(SPEC))
-        engine = wait_for(lambda: processes.children(one.process.pid), "the engine is started")[0].pid
+        engine = wait_for(lambda: started_engine(one), "the engine's program runs").pid
         os.kill(engine, signal.SIGSTOP)
         failed = one.expect(LoadFailed, 10)
         assert failed.started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -17,6 +18,7 @@ from workers.backends.generation_request import generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import log_lines, model_files
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
+from workers.backends.llamacpp.prompt_batch import prompt_batch_tokens
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
 from workers.engines.flags import FlagError
@@ -25,8 +27,6 @@ from workers.files import gguf
 
 _TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
 
-CPU_BATCH_TOKENS: Final = 64
-"""Prompt tokens at a time on a processor: a cancelled prefill frees its slot within half a second; costs 3 %."""
 ALL_LAYERS: Final = "99"
 """Layers that a device takes, more than any model has."""
 PROMPT_CACHE_MIB: Final = 256
@@ -118,7 +118,7 @@ class LlamaCppBackend(ProgramBackend):
         else:
             words += SAMPLING_FLAGS
             if not self._on_device:
-                words += ["-b", str(CPU_BATCH_TOKENS)]
+                words += ["-b", str(prompt_batch_tokens(self._model_bytes(), threads or len(os.sched_getaffinity(0))))]
             if spec.mmproj:
                 words += ["--mmproj", spec.mmproj]
         if arguments.value_of(self._words, arguments.CACHE_RAM) is None:
@@ -126,6 +126,13 @@ class LlamaCppBackend(ProgramBackend):
         if arguments.value_of(self._words, arguments.SLOT_SAVE_PATH) is None:
             words += ["--slot-save-path", f"{self.saved}/"]
         return words + self._words
+
+    def _model_bytes(self) -> int:
+        """Return the size of the model's files, 0 if they cannot be read: the check or the engine reports that."""
+        try:
+            return sum(path.stat().st_size for path in gguf.parts_of(Path(self.spec.path)))
+        except OSError:
+            return 0
 
     @property
     def saved(self) -> Path:

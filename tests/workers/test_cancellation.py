@@ -1,0 +1,138 @@
+"""How a worker finds out that its engine has stopped working on a cancelled request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from protocol.config.settings import Settings
+from protocol.ids import RequestKey
+from protocol.messages.work import Run
+from protocol.models.recipes import IdleCheck
+from protocol.runtime.loop import Loop
+from workers.backends.base import EngineRequest
+from workers.engine.readiness import BufferedResponse
+from workers.worker.attempt import Attempt
+from workers.worker.cancellation import (
+    MAX_POLL_INTERVAL_S,
+    MAX_UNREADABLE_S,
+    MIN_POLL_INTERVAL_S,
+    Cancellations,
+    next_poll_interval,
+)
+
+
+class FakeSession:
+    """An engine that answers each idle question as the test says, and its backend and connections."""
+
+    def __init__(self) -> None:
+        self.backend = self.pool = self
+        self.open = True
+        self.settings = Settings()
+        self.busy_status = 200
+        self.answer: tuple[int, bytes] = (200, b"0")
+        self.asked = 0
+        self.unusable = ""
+
+    def idle_check(self, _endpoint: str) -> str:
+        return IdleCheck.SLOTS
+
+    def busy(self) -> EngineRequest:
+        return EngineRequest("GET", "/slots")
+
+    def processing(self, body: bytes) -> int:
+        return int(body)
+
+    def send(self, _request: EngineRequest, handler: BufferedResponse) -> None:
+        self.asked += 1
+        handler.began(self.answer[0])
+        handler.data(self.answer[1])
+        handler.ended()
+
+    def end_unusable(self, reason: str) -> None:
+        self.unusable = reason
+
+
+class Fixture:
+    """One attempt that runs, and what stops it."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.loop = Loop(lambda: self.time)
+        self.session: Any = FakeSession()
+        self.stopped: list[str] = []
+        attempts: dict[RequestKey, Attempt] = {}
+        bus: Any = SimpleNamespace(send=lambda _message: None)
+        self.cancellations = Cancellations(
+            self.loop, bus, self.session, attempts, lambda _attempt, code: self.stopped.append(code)
+        )
+        owner: Any = SimpleNamespace(advanced=lambda *_: None)
+        self.attempt = Attempt(Run("g", 1, 1, "m", "chat/completions", "r"), b"", "e", "m", owner, self.loop.now)
+        self.attempt.start(EngineRequest("POST", "/v1/chat/completions", streamed=True))
+        self.attempt.began(200)
+        self.attempt.exchange = SimpleNamespace(connection=None, cancel=lambda: None)  # type: ignore[assignment]
+        attempts[self.attempt.key] = self.attempt
+
+    def wait(self, seconds: float) -> None:
+        end = self.time + seconds
+        while self.time < end:
+            self.time += MIN_POLL_INTERVAL_S
+            self.loop.run_once(0.0)
+
+
+@pytest.fixture
+def fixture() -> Iterator[Fixture]:
+    fixture = Fixture()
+    yield fixture
+    fixture.loop.close()
+
+
+def test_the_grant_ends_when_no_slot_is_busy(fixture: Fixture) -> None:
+    fixture.session.answer = (200, b"1")
+    fixture.cancellations.stop(fixture.attempt, "cancelled")
+    fixture.wait(1.0)
+    assert fixture.stopped == []
+    fixture.session.answer = (200, b"0")
+    fixture.wait(2 * MAX_POLL_INTERVAL_S)
+    assert fixture.stopped == ["cancelled"]
+
+
+def test_a_busy_engine_is_asked_less_and_less_often(fixture: Fixture) -> None:
+    fixture.session.answer = (200, b"1")
+    fixture.cancellations.stop(fixture.attempt, "cancelled")
+    fixture.wait(10.0)
+    assert fixture.session.asked < 100
+    assert not fixture.session.unusable, "it may be busy for as long as it needs"
+
+
+@pytest.mark.parametrize("answer", [(500, b"0"), (501, b""), (200, b"no number"), (0, b"")])
+def test_an_engine_that_does_not_tell_is_ended_in_time(fixture: Fixture, answer: tuple[int, bytes]) -> None:
+    fixture.session.answer = answer
+    fixture.cancellations.stop(fixture.attempt, "cancelled")
+    fixture.wait(MAX_UNREADABLE_S / 2)
+    assert not fixture.session.unusable
+    fixture.wait(MAX_UNREADABLE_S)
+    assert "/slots" in fixture.session.unusable
+    asked = fixture.session.asked
+    fixture.wait(1.0)
+    assert fixture.session.asked == asked, "it is asked no more"
+    assert fixture.stopped == [], "the engine's exit ends the grant"
+
+
+def test_a_few_unreadable_answers_are_forgiven(fixture: Fixture) -> None:
+    fixture.cancellations.stop(fixture.attempt, "cancelled")
+    for _ in range(4):
+        fixture.session.answer = (500, b"")
+        fixture.wait(MAX_UNREADABLE_S / 2)
+        fixture.session.answer = (200, b"1")
+        fixture.wait(2 * MAX_POLL_INTERVAL_S)
+    assert not fixture.session.unusable
+
+
+def test_the_interval_grows_with_the_time_waited() -> None:
+    assert next_poll_interval(0.0) == MIN_POLL_INTERVAL_S
+    assert next_poll_interval(1.0) == pytest.approx(0.1)
+    assert next_poll_interval(60.0) == MAX_POLL_INTERVAL_S

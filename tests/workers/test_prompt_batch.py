@@ -1,0 +1,42 @@
+"""The batch of prompt tokens: large where the processor is fast enough to cancel within a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.config.settings import Settings
+from protocol.models.recipes import ModelSpec
+from workers.backends.llamacpp.backend import LlamaCppBackend
+from workers.backends.llamacpp.prompt_batch import prompt_batch_tokens
+
+MB = 10**6
+
+
+@pytest.mark.parametrize(
+    ("model_bytes", "threads", "tokens"),
+    [
+        (98 * MB, 2, 256),
+        (98 * MB, 1, 128),
+        (98 * MB, 16, 512),
+        (1, 1, 512),
+        (1000 * MB, 2, 64),
+        (1000 * MB, 16, 128),
+        (40_000 * MB, 2, 64),
+        (98 * MB, 0, 128),
+        (0, 8, 64),
+    ],
+)
+def test_the_batch_fits_the_model_and_the_processor(model_bytes: int, threads: int, tokens: int) -> None:
+    assert prompt_batch_tokens(model_bytes, threads) == tokens
+
+
+@pytest.mark.parametrize(("size", "threads", "batch"), [(98 * MB, 2, "256"), (4000 * MB, 2, "64")])
+def test_the_engine_is_started_with_it(tmp_path: Path, size: int, threads: int, batch: str) -> None:
+    model = tmp_path / "m.gguf"
+    with model.open("wb") as file:
+        file.truncate(size)  # a sparse file
+    spec = ModelSpec("m", "m", "llamacpp", "cpu", "llm", str(model), options={"threads": threads})
+    command = LlamaCppBackend(spec, Settings(cache_dir=str(tmp_path))).command(1)
+    assert command[command.index("-b") + 1] == batch

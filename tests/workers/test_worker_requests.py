@@ -1,0 +1,96 @@
+"""A programming error of ours ends one request, with the traceback in the log, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+
+from protocol.config.settings import Settings
+from protocol.failures import Code
+from protocol.ids import topic
+from protocol.messages.events import Event, failure_of, unpack_batch
+from protocol.messages.peers import CheckModel, LoadFailed
+from protocol.messages.work import AttemptEnded, Run
+from protocol.models.recipes import ModelSpec
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from workers.backends import registry
+from workers.worker.control import WorkerController
+from workers.worker.requests import WorkerRequests
+
+
+class FakeBus:
+    """Keeps what the worker sends."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.events: list[Event] = []
+        self.on_subscription: Any = None
+        self.on_message: Any = None
+
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def publish(self, to: bytes, batch: bytes) -> bool:
+        self.events += unpack_batch(to + b"w." + batch, len(to))[1]
+        return True
+
+
+def failing_backend() -> Any:
+    def request(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    return SimpleNamespace(program="e", alias="m", slots=4, sampling={}, request=request)
+
+
+@pytest.fixture
+def worker() -> Iterator[tuple[Loop, Any, WorkerRequests]]:
+    loop, bus = Loop(), FakeBus()
+    context = ProcessContext(Path("/nowhere"), "boot", 1)
+    requests = WorkerRequests(loop, bus, context, Settings(), lambda: None)  # type: ignore[arg-type]
+    backend = failing_backend()
+    session: Any = SimpleNamespace(backend=backend, spec=SimpleNamespace(name="m"), pool=None, monitor=None)
+    requests.open(session, logs.get_logger())
+    bus.on_subscription(True, topic("g"))
+    yield loop, bus, requests
+    loop.close()
+
+
+def test_an_error_in_a_request_fails_that_request(worker: tuple[Loop, Any, WorkerRequests]) -> None:
+    loop, bus, requests = worker
+    with structlog.testing.capture_logs() as lines:
+        requests.run(Run("g", 1, 1, "m", "chat/completions", "req-1"), b"{}")
+        loop.run_once(0.0)
+    failure = failure_of(bus.events[-1])
+    assert failure.code == Code.INTERNAL
+    assert "a bug" not in failure.message
+    assert [message for message in bus.sent if isinstance(message, AttemptEnded)] == [
+        AttemptEnded("g", 1, 1, code=Code.INTERNAL)
+    ]
+    assert loop.errors == 1
+    (line,) = [line for line in lines if line["log_level"] == "error"]
+    assert line["request_id"] == "req-1"
+    assert isinstance(line["exc_info"], RuntimeError)
+    assert len(requests) == 0
+
+
+def test_an_error_in_a_load_fails_that_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_recipe: str) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(registry, "backend_class", broken)
+    loop, bus = Loop(), FakeBus()
+    context = ProcessContext(tmp_path, "boot", 1)
+    WorkerController(loop, bus, context, Settings(), "w1")  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="a bug"):
+        bus.on_message(CheckModel(ModelSpec("m", "m", "llamacpp", "cpu", "llm", "/x")), b"")
+    (failed,) = bus.sent
+    assert isinstance(failed, LoadFailed)
+    assert failed.failure.code == Code.INTERNAL
+    loop.close()

@@ -1,0 +1,29 @@
+"""How many prompt tokens llama-server computes at a time on a processor. Pure.
+
+llama-server looks for cancelled requests between two batches, and offers no hook to abort inside one: a batch is the
+time that a cancelled request still holds its slot.  A small batch costs speed: 3,000 tokens of a model with 135 million
+parameters are read on 2 threads at 0.78 of full speed with 64 tokens a batch, at 0.88 with 128, at 0.95 with 256.  So
+the batch is the largest one that an ordinary processor computes within a second.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MIN_BATCH_TOKENS: Final = 64
+MAX_BATCH_TOKENS: Final = 512
+"""llama-server computes no more at a time, however large its batch is."""
+TARGET_S: Final = 1.0
+BYTES_PER_THREAD_SECOND: Final = 15e9
+"""Tokens times bytes of the model that a thread computes in a second: a busy 2-core server needs 6.3 ms a token for 98 MB."""
+
+
+def prompt_batch_tokens(model_bytes: int, threads: int) -> int:
+    """Return the batch for a model of this size; the smallest one if the size is unknown (0)."""
+    if model_bytes <= 0:
+        return MIN_BATCH_TOKENS
+    within_target = TARGET_S * BYTES_PER_THREAD_SECOND * max(1, threads) / model_bytes
+    batch = MIN_BATCH_TOKENS
+    while batch < MAX_BATCH_TOKENS and 2 * batch <= within_target:
+        batch *= 2
+    return batch
