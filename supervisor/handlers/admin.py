@@ -86,7 +86,7 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
     return admin.RunningModel(
         spec=structs.replace(model.spec, pinned=model.pinned),
         worker=process.worker,
-        state=process.state.value,
+        state=model.state.value,
         worker_pid=supervisor.workers.pid(process.worker),
         last_use=math.floor((time.time() - unused_s) * 1000) / 1000,
         slots=facts.slots if facts else 0,

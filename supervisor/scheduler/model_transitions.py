@@ -99,6 +99,8 @@ def end_download(model: ScheduledModel, spec: ModelSpec | None) -> bool:
         model.transition(ModelEvent.DOWNLOAD_ENDED)
     if spec is not None and model.process is None:
         model.spec = spec
+        # Its files are here: a load that was given up meanwhile has not failed.
+        model.provisional = model.provisional and model.demanded
     return waited
 
 

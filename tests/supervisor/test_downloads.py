@@ -51,7 +51,7 @@ def test_after_a_failed_download_the_next_backs_off_with_retry_after() -> None:
         sim.pass_time(pause / 2)
 
 
-def test_what_was_downloaded_after_all_is_used_at_once() -> None:
+def test_a_model_that_was_downloaded_after_all_is_used_at_once() -> None:
     sim = Simulation()
     ask(sim, 7001)
     fail(sim, UNREACHABLE)
@@ -62,7 +62,7 @@ def test_what_was_downloaded_after_all_is_used_at_once() -> None:
 
 
 @pytest.mark.parametrize("code", [Code.OFFLINE, Code.OVERLOADED, Code.UNLOADED])
-def test_what_is_no_fault_of_the_download_delays_nothing(code: Code) -> None:
+def test_a_refused_download_delays_nothing(code: Code) -> None:
     sim = Simulation()
     ask(sim, 7001)
     fail(sim, Failure(code, "no", model="a"))

@@ -61,13 +61,13 @@ def test_a_failed_start_leaves_nothing_of_a_model_that_was_not_known(started: bo
     assert sim.forgotten == ["nobody/nothing"]
 
 
-def test_a_load_that_was_given_up_leaves_nothing_of_a_model_that_was_not_known() -> None:
+def test_a_model_stays_known_that_was_downloaded_for_a_load_that_was_given_up() -> None:
     sim = Simulation()
     start_load(sim, "nobody/nothing", provisional=True)
     sim.scheduler.call_abandoned("g1", 700)
     end_download(sim, "nobody/nothing")
     assert not sim.scheduler.models
-    assert sim.forgotten == ["nobody/nothing"]
+    assert sim.forgotten == []
 
 
 def test_a_model_that_was_loaded_once_stays_known() -> None:

@@ -10,7 +10,7 @@ from tests.supervisor.lease_setup import lease_of, lend_slots, load_by_request
 from tests.supervisor.simulation import Simulation
 
 
-def test_what_ended_before_its_worker_heard_of_its_lease_is_not_running(sim: Simulation) -> None:
+def test_an_attempt_that_ended_before_its_lease_message_arrived_is_not_running(sim: Simulation) -> None:
     sim.finish(sim.submit("a"))
     key = sim.submit("a")
     worker = sim.serving("a")
@@ -19,7 +19,7 @@ def test_what_ended_before_its_worker_heard_of_its_lease_is_not_running(sim: Sim
     assert sim.scheduler.leased_attempt_ended(worker, key, 0.0, sim.now, under=False) is None, "as a read's end"
 
 
-def test_what_came_too_late_for_a_lease_keeps_its_slots(sim: Simulation) -> None:
+def test_an_attempt_that_came_too_late_for_a_lease_keeps_its_slots(sim: Simulation) -> None:
     old = lend_slots(sim)
     worker = sim.serving("a")
     sim.end_lease_unreported(worker, "g1")
@@ -47,7 +47,7 @@ def test_waiting_requests_get_unused_leased_slots(sim: Simulation) -> None:
     assert lease_of(sim, "g2") is None
 
 
-def test_what_runs_under_a_lease_keeps_its_slots_when_the_lease_ends(sim: Simulation) -> None:
+def test_leased_attempts_keep_their_slots_when_the_lease_ends(sim: Simulation) -> None:
     lend_slots(sim)
     worker = sim.serving("a")
     leased = [sim.use_lease(worker, "g1") for _ in range(4)]
@@ -72,7 +72,7 @@ def recalled(sim: Simulation) -> None:
     assert not sim.scheduler.models["a"].leases
 
 
-def test_nothing_is_lent_again_for_a_moment_and_for_longer_each_time(sim: Simulation) -> None:
+def test_the_pause_after_a_recall_doubles(sim: Simulation) -> None:
     pause = RECALL_PAUSE_S
     for _ in range(8):
         recalled(sim)
@@ -85,7 +85,7 @@ def test_nothing_is_lent_again_for_a_moment_and_for_longer_each_time(sim: Simula
     lend_slots(sim)
 
 
-def test_after_a_calm_while_the_pause_is_short_again(sim: Simulation) -> None:
+def test_the_pause_is_short_again_after_a_quiet_time(sim: Simulation) -> None:
     for _ in range(4):
         recalled(sim)
         sim.pass_time(MAX_PAUSE_S)
@@ -121,7 +121,7 @@ def test_a_gateway_that_is_gone_keeps_nothing(sim: Simulation) -> None:
     assert sim.scheduler.granted == 0
 
 
-def test_what_is_said_of_a_lease_that_is_over_changes_nothing(sim: Simulation) -> None:
+def test_messages_about_an_ended_lease_change_nothing(sim: Simulation) -> None:
     old = lend_slots(sim)
     worker = sim.serving("a")
     sim.end_lease(worker, "g1")
@@ -142,7 +142,7 @@ def test_a_request_under_a_lease_keeps_its_queue_position_when_its_engine_dies(s
     assert sim.scheduler.models["a"].returning == {("g1", leased.number): old.number}
 
 
-def test_an_engine_takes_its_leases_with_it(sim: Simulation) -> None:
+def test_leases_end_with_their_engine(sim: Simulation) -> None:
     lend_slots(sim)
     worker = sim.serving("a")
     sim.use_lease(worker, "g1")

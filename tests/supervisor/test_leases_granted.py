@@ -42,7 +42,7 @@ def test_a_lease_grows_with_what_its_gateway_has_under_way_at_once(sim: Simulati
     assert sim.scheduler.running == 4
 
 
-def test_one_slot_always_stays(sim: Simulation) -> None:
+def test_one_slot_is_never_lent(sim: Simulation) -> None:
     sim.finish(sim.submit("a"))
     keys = [sim.submit("a") for _ in range(8)]
     found = lease_of(sim)
@@ -81,7 +81,7 @@ def test_a_known_name_that_is_asked_for_needs_more(sim: Simulation) -> None:
     assert found.slots == 3
 
 
-def test_what_was_tried_before_is_lent_nothing(sim: Simulation) -> None:
+def test_a_retry_is_lent_nothing(sim: Simulation) -> None:
     sim.finish(sim.submit("a"))
     key = RequestKey("g1", 903, 2)
     sim.live[key] = "a"
@@ -113,7 +113,7 @@ def test_a_request_without_a_name_is_lent_nothing(sim: Simulation) -> None:
     assert lease_of(sim) is None
 
 
-def test_what_is_known_to_run_counts_as_running(sim: Simulation) -> None:
+def test_reported_attempts_count_as_running(sim: Simulation) -> None:
     lend_slots(sim)
     worker = sim.serving("a")
     key = sim.use_lease(worker, "g1")
@@ -124,7 +124,7 @@ def test_what_is_known_to_run_counts_as_running(sim: Simulation) -> None:
     assert sim.scheduler.running == 0
 
 
-def test_what_a_worker_did_not_take_is_bound_by_the_queue() -> None:
+def test_requests_that_a_worker_refused_are_bound_by_the_queue() -> None:
     sim = Simulation(1, 8, queue_requests=1)
     for _ in range(2):
         sim.submit("a")

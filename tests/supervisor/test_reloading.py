@@ -35,7 +35,7 @@ def refused(sim: Simulation, number: int) -> bool:
 
 
 @pytest.mark.parametrize("started", [True, False])
-def test_a_model_that_cannot_be_loaded_with_other_options_keeps_those_that_it_has(started: bool) -> None:
+def test_a_model_that_cannot_be_loaded_with_other_options_keeps_its_own(started: bool) -> None:
     sim, worker = reloading(started)
     key = sim.submit("a")
     sim.load_fails(worker)
@@ -47,7 +47,7 @@ def test_a_model_that_cannot_be_loaded_with_other_options_keeps_those_that_it_ha
     assert not sim.scheduler.models["a"].backoff.failure
 
 
-def test_only_once_is_it_tried_as_it_was() -> None:
+def test_the_former_options_are_tried_only_once() -> None:
     sim, worker = reloading()
     sim.load_fails(worker)
     worker = until(sim, WorkerState.LOADING)
@@ -56,7 +56,7 @@ def test_only_once_is_it_tried_as_it_was() -> None:
     assert sim.refusals[key].code is Code.LOAD_FAILED
 
 
-def test_only_who_asked_for_what_failed_is_refused() -> None:
+def test_only_loads_of_the_failed_options_are_refused() -> None:
     sim, worker = reloading()
     sim.load("a", 702)
     sim.load("a", 703, plain=True)
@@ -67,7 +67,7 @@ def test_only_who_asked_for_what_failed_is_refused() -> None:
     assert {("g1", 702), ("g1", 703)} <= set(sim.reports)
 
 
-def test_options_that_wait_are_tried_when_those_before_them_have_failed() -> None:
+def test_pending_options_are_tried_when_those_before_them_have_failed() -> None:
     sim, worker = reloading()
     sim.load("a", 702, options=C)
     sim.load_fails(worker)
@@ -81,7 +81,7 @@ def test_options_that_wait_are_tried_when_those_before_them_have_failed() -> Non
     assert sim.of_state(WorkerState.READY)
 
 
-def test_who_has_got_what_was_asked_for_is_told_so_whatever_comes_then() -> None:
+def test_a_load_is_answered_when_it_is_ready_although_another_reload_follows() -> None:
     sim, worker = reloading()
     sim.load("a", 702, options=C)
     sim.ready(worker)
@@ -92,7 +92,7 @@ def test_who_has_got_what_was_asked_for_is_told_so_whatever_comes_then() -> None
     assert sim.scheduler.models["a"].spec == spec("a", options=B)
 
 
-def test_a_pin_that_came_with_refused_options_is_none() -> None:
+def test_a_pin_ends_with_its_refused_options() -> None:
     sim = loaded("a")
     sim.load("a", 701, options=B, pin=True)
     worker = until(sim, WorkerState.LOADING)
@@ -103,7 +103,7 @@ def test_a_pin_that_came_with_refused_options_is_none() -> None:
 
 
 @pytest.mark.parametrize("state", [WorkerState.LOADING, WorkerState.CHECKING, WorkerState.CHECKED, None])
-def test_what_is_unloaded_while_it_is_loaded_again_does_not_come_back(state: WorkerState | None) -> None:
+def test_a_model_unloaded_during_a_reload_does_not_come_back(state: WorkerState | None) -> None:
     sim, worker = reloading(started=state is not WorkerState.CHECKING)
     if state is None:
         sim.load_fails(worker)
@@ -119,7 +119,7 @@ def test_what_is_unloaded_while_it_is_loaded_again_does_not_come_back(state: Wor
     assert not sim.scheduler.models.get("a") or not sim.scheduler.models["a"].keep_loaded
 
 
-def test_what_stood_back_is_not_loaded_as_it_once_was() -> None:
+def test_a_reload_that_gave_way_to_another_model_does_not_roll_back_later() -> None:
     sim = loaded("a")
     sim.load("a", 701, options=B)
     sim.scheduler.call_abandoned("g1", 701)
@@ -155,7 +155,7 @@ def test_an_engine_is_not_ended_again_for_options_that_were_just_refused() -> No
 
 
 @pytest.mark.parametrize("options", [B, C])
-def test_other_options_and_those_of_a_model_that_was_unloaded_are_tried(options: dict[str, int]) -> None:
+def test_other_options_are_tried_at_once_and_refused_ones_after_an_unload(options: dict[str, int]) -> None:
     sim, worker = reloading()
     sim.load_fails(worker)
     sim.run_until_idle()

@@ -86,7 +86,7 @@ def test_requests_queued_before_the_other_model_are_served_first() -> None:
     assert sim.order == [*first, other]
 
 
-def test_a_load_answers_every_waiting_call() -> None:
+def test_a_load_serves_all_waiting_requests() -> None:
     sim = loaded("a")
     stream = sim.submit("a")
     for_b = [sim.submit("b") for _ in range(2)]
@@ -101,7 +101,7 @@ def test_a_load_answers_every_waiting_call() -> None:
     assert sim.order == [stream, *for_b, *late, again]
 
 
-def test_a_read_that_was_returned_is_told_so() -> None:
+def test_a_returned_read_is_refused() -> None:
     sim = loaded("a")
     key = RequestKey("g1", 700, 1)
     sim.scheduler.state_read(key, SubmitRequest(700, 1, "a", "slots", "label", 0), b"", sim.scheduler.models["a"])
@@ -198,7 +198,7 @@ def test_unload_lets_the_stream_end_and_answers_when_it_is_gone() -> None:
 
 
 @pytest.mark.parametrize("models", [1, 2])
-def test_unloading_while_loading_tells_who_waited(models: int) -> None:
+def test_unloading_while_loading_refuses_what_waits(models: int) -> None:
     sim = Simulation(models)
     key = sim.submit("a")
     while not sim.of_state(WorkerState.LOADING):
@@ -207,7 +207,7 @@ def test_unloading_while_loading_tells_who_waited(models: int) -> None:
     assert sim.refusals[key].code is Code.UNLOADED
 
 
-def test_two_claimants_get_two_victims() -> None:
+def test_two_waiting_models_evict_two_others() -> None:
     sim = loaded("a", "b", models=2)
     streams = [sim.submit("a"), sim.submit("b")]
     wants = [sim.submit("c"), sim.submit("d")]
@@ -277,7 +277,7 @@ def test_specs_that_differ_only_in_bookkeeping_are_the_same_engine() -> None:
     assert needs_new_engine(spec("a"), spec("a", options={"ctx_size": 1}))
 
 
-def test_an_end_that_is_told_late_makes_its_model_not_the_one_used_last() -> None:
+def test_an_end_that_is_reported_late_is_no_later_use() -> None:
     sim = loaded("a", "b", models=2)
     key = sim.submit("a")
     sim.pass_time(1.0)
@@ -289,7 +289,7 @@ def test_an_end_that_is_told_late_makes_its_model_not_the_one_used_last() -> Non
     assert latest.name == "b"
 
 
-def test_to_load_what_is_loaded_is_a_use_of_it() -> None:
+def test_a_load_of_a_loaded_model_counts_as_a_use() -> None:
     sim = loaded("a", "b", models=2)
     sim.pass_time(1.0)
     sim.load("a", 801)
@@ -300,7 +300,7 @@ def test_to_load_what_is_loaded_is_a_use_of_it() -> None:
     assert sim.scheduler.models.get("b") is None
 
 
-def test_what_was_used_last_is_known_when_it_is_gone() -> None:
+def test_the_last_use_is_remembered_after_an_unload() -> None:
     sim = loaded("a", "b", models=2)
     sim.pass_time(1.0)
     sim.finish(sim.submit("b"))

@@ -19,7 +19,7 @@ def test_a_failed_check_evicts_no_model() -> None:
     assert sim.scheduler.models["a"].process.state is WorkerState.READY
 
 
-def test_a_failed_start_evicts_one_then_backs_off_and_displaces_nobody() -> None:
+def test_a_failed_start_evicts_one_then_backs_off_and_displaces_no_model() -> None:
     sim = loaded("a", "c", models=2)
     first = sim.submit("b")
     while not sim.of_state(WorkerState.LOADING):

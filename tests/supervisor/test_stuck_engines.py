@@ -36,7 +36,7 @@ def stopped_workers(sim: Simulation) -> list[str]:
     ]
 
 
-def test_it_is_started_again_and_serves_who_waits(restartable_sim: Simulation) -> None:
+def test_it_is_started_again_and_serves_what_waits(restartable_sim: Simulation) -> None:
     sim = restartable_sim
     first, worker = sim.submit("a"), sim.serving("a")
     second = sim.submit("a")
@@ -52,7 +52,7 @@ def test_it_is_started_again_and_serves_who_waits(restartable_sim: Simulation) -
     assert ("engine ended, the clients of its requests are gone", "it works on for clients that are gone") in notes
 
 
-def test_it_is_started_again_although_nobody_waits(restartable_sim: Simulation) -> None:
+def test_it_is_started_again_although_nothing_waits(restartable_sim: Simulation) -> None:
     sim = restartable_sim
     worker = sim.serving("a")
     sim.keep_running_abandoned(sim.submit("a"))
@@ -62,7 +62,7 @@ def test_it_is_started_again_although_nobody_waits(restartable_sim: Simulation) 
     assert not sim.scheduler.models["a"].grants
 
 
-def test_another_model_that_waits_for_its_place_gets_it(restartable_sim: Simulation) -> None:
+def test_another_model_that_waits_is_loaded_instead(restartable_sim: Simulation) -> None:
     sim = restartable_sim
     first = sim.submit("a")
     other = sim.submit("b")
@@ -79,7 +79,7 @@ def test_an_unload_is_an_unload(restartable_sim: Simulation) -> None:
     assert not sim.of_state(WorkerState.READY)
 
 
-def test_one_that_stops_in_time_stays(restartable_sim: Simulation) -> None:
+def test_an_engine_that_stops_in_time_stays(restartable_sim: Simulation) -> None:
     sim = restartable_sim
     key = sim.submit("a")
     sim.cancel(key)

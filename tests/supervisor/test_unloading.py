@@ -63,7 +63,7 @@ def starting(model: str) -> Simulation:
     return sim
 
 
-def leaving_for_other_options(model: str) -> Simulation:
+def reloading(model: str) -> Simulation:
     """Its former worker is being stopped."""
     sim = loaded(model)
     sim.load(model, 699, options={"ctx_size": 8192})
@@ -72,7 +72,7 @@ def leaving_for_other_options(model: str) -> Simulation:
     return sim
 
 
-SITUATIONS = [without_a_worker, checking, waiting_for_capacity, downloading, starting, leaving_for_other_options]
+SITUATIONS = [without_a_worker, checking, waiting_for_capacity, downloading, starting, reloading]
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -103,7 +103,7 @@ def test_it_is_loaded_again_for_a_later_request(situation: Callable[[str], Simul
     assert key in sim.order
 
 
-def test_what_is_only_being_checked_is_unloaded_at_once() -> None:
+def test_a_model_that_is_only_being_checked_is_unloaded_at_once() -> None:
     sim = checking("a")
     worker = sim.of_state(WorkerState.CHECKING)[0]
     assert sim.unload("a")
@@ -122,7 +122,7 @@ def test_a_worker_that_has_checked_a_model_is_a_spare_again() -> None:
     assert worker in sim.of_state(WorkerState.SPARE)
 
 
-def test_options_of_before_do_not_survive_the_unload() -> None:
+def test_options_of_a_load_do_not_survive_the_unload() -> None:
     sim = Simulation()
     until(sim, WorkerState.SPARE)
     sim.load("a", 700, options={"ctx_size": 8192})
@@ -145,7 +145,7 @@ def test_an_unload_ends_a_load_with_other_options_before_it_has_begun() -> None:
     assert "a" not in sim.scheduler.models
 
 
-def test_a_check_that_nobody_waits_for_any_more_leaves_a_spare() -> None:
+def test_the_worker_of_an_abandoned_check_becomes_a_spare() -> None:
     sim = Simulation()
     until(sim, WorkerState.SPARE)
     key = sim.submit("a")
@@ -211,7 +211,7 @@ def test_an_unload_waits_for_requests_with_a_client() -> None:
     assert was_stopped(sim)
 
 
-def test_what_does_not_stop_changes_nothing_while_the_model_stays() -> None:
+def test_an_abandoned_attempt_keeps_its_slot_while_the_model_stays() -> None:
     sim = with_cancelled_request()
     assert sim.scheduler.settled
     beside, behind = sim.submit("a"), sim.submit("a")
@@ -252,7 +252,7 @@ def draining_for_another() -> Simulation:
     return sim
 
 
-def draining_for_the_end() -> Simulation:
+def draining_for_shutdown() -> Simulation:
     sim = loaded("a")
     sim.submit("a")
     sim.scheduler.close()
@@ -266,10 +266,10 @@ def draining_for_the_end() -> Simulation:
     [
         (draining_for_an_unload, "unload was asked for"),
         (draining_for_another, "it makes room"),
-        (draining_for_the_end, "the server stops"),
+        (draining_for_shutdown, "the server stops"),
     ],
 )
-def test_an_engine_that_is_lost_while_it_is_to_leave_is_not_said_to_come_back(
+def test_an_engine_lost_while_draining_is_not_announced_to_restart(
     situation: Callable[[], Simulation], why: str, gone: Callable[[Simulation, str], object]
 ) -> None:
     sim = situation()
@@ -278,7 +278,7 @@ def test_an_engine_that_is_lost_while_it_is_to_leave_is_not_said_to_come_back(
     assert [(note.event, note.fields["why"]) for note in command] == [("engine lost, it was to leave", why)]
 
 
-def test_an_engine_that_is_lost_while_it_serves_is_said_to_come_back_and_does() -> None:
+def test_an_engine_lost_while_ready_is_announced_to_restart_and_does() -> None:
     sim = loaded("a")
     sim.engine_dies(sim.serving("a"))
     assert [note.event for note in sim.notes][-1] == "engine lost, it is started again"

@@ -1,14 +1,10 @@
-"""Tables for the supervisor's pure policies: lifecycle, eviction, restarts, peers."""
+"""Tables for the eviction policy: which models are unloaded so that another one can be loaded."""
 
 from __future__ import annotations
 
 import pytest
 
-from protocol.failures import Code, Failure
-from protocol.messages.admin import Peer
 from protocol.models.recipes import NpuSharing
-from supervisor.runtime.peers import PeerRegistry
-from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.eviction import (
     Blocked,
     Capacity,
@@ -20,34 +16,7 @@ from supervisor.scheduler.eviction import (
     Wait,
     decide_eviction,
 )
-from supervisor.scheduler.worker_lifecycle import (
-    TRANSITIONS,
-    IllegalTransitionError,
-    WorkerEvent,
-    WorkerState,
-    next_state,
-)
 from workers.backends.registry import DESCRIPTORS
-
-
-def test_every_state_is_in_the_table_and_every_living_one_can_end() -> None:
-    assert set(TRANSITIONS) == set(WorkerState)
-    for state in WorkerState:
-        if state is not WorkerState.GONE:
-            assert next_state(state, WorkerEvent.GONE) is WorkerState.GONE
-
-
-@pytest.mark.parametrize(
-    ("state", "event"),
-    [
-        (WorkerState.READY, WorkerEvent.HELLO),
-        (WorkerState.GONE, WorkerEvent.GONE),
-        (WorkerState.SPARE, WorkerEvent.READY),
-    ],
-)
-def test_a_step_the_table_does_not_know_is_an_error(state: WorkerState, event: WorkerEvent) -> None:
-    with pytest.raises(IllegalTransitionError):
-        next_state(state, event)
 
 
 def loaded_model(model: str, last_use: float = 0.0, *, busy: bool = False, **more: object) -> LoadedModel:
@@ -156,43 +125,3 @@ def test_how_recipes_hold_the_npu(recipe: str, backend: str, npu: str) -> None:
     found = DESCRIPTORS[recipe].backend(backend)
     assert found is not None
     assert found.npu == npu
-
-
-DEATH = Failure(Code.BACKEND_DIED, "SIGKILL", model="a")
-
-
-def test_deaths_older_than_the_window_are_forgotten() -> None:
-    backoff = Backoff(BackoffPolicy(deaths=3, window=10.0))
-    assert all(backoff.died(DEATH, at * 5.0) for at in range(20))
-
-
-def test_the_breaker_names_its_reason_and_how_long() -> None:
-    backoff = Backoff(BackoffPolicy(deaths=1))
-    assert backoff.died(DEATH, 0.0)
-    assert not backoff.died(DEATH, 1.0)
-    refusal = backoff.refusal("a", 11.0)
-    assert refusal.code is Code.BREAKER_OPEN
-    assert refusal.retry_after == 50.0
-    assert "SIGKILL" in refusal.message
-
-
-def test_a_failed_model_is_suspect_for_a_while_or_until_it_loads() -> None:
-    backoff = Backoff(BackoffPolicy())
-    backoff.load_failed(DEATH, 0.0)
-    assert backoff.suspect(599.0)
-    assert not backoff.suspect(600.0)
-    backoff.ready()
-    assert not backoff.suspect(1.0)
-
-
-def test_silence_is_noticed_but_not_after_an_absence_of_our_own() -> None:
-    peers = PeerRegistry(10.0)
-    peers.silent(0.0)
-    peers.add(Peer("worker", "w1", 1), 0.0)
-    peers.add(Peer("worker", "w2", 2), 0.0)
-    for second in range(1, 11):
-        peers.message_received("w1", second)
-        assert peers.silent(second) == []
-    assert [peer.id for peer in peers.silent(10.5)] == ["w2"]
-    assert peers.silent(100.0) == []
-    assert not peers.message_received("w9", 100.0)

@@ -1,0 +1,32 @@
+"""Pauses after failed loads, and the breaker that opens after too many deaths."""
+
+from __future__ import annotations
+
+from protocol.failures import Code, Failure
+from supervisor.scheduler.backoff import Backoff, BackoffPolicy
+
+DEATH = Failure(Code.BACKEND_DIED, "SIGKILL", model="a")
+
+
+def test_deaths_older_than_the_window_are_forgotten() -> None:
+    backoff = Backoff(BackoffPolicy(deaths=3, window=10.0))
+    assert all(backoff.died(DEATH, at * 5.0) for at in range(20))
+
+
+def test_the_breaker_names_its_reason_and_how_long() -> None:
+    backoff = Backoff(BackoffPolicy(deaths=1))
+    assert backoff.died(DEATH, 0.0)
+    assert not backoff.died(DEATH, 1.0)
+    refusal = backoff.refusal("a", 11.0)
+    assert refusal.code is Code.BREAKER_OPEN
+    assert refusal.retry_after == 50.0
+    assert "SIGKILL" in refusal.message
+
+
+def test_a_failed_model_is_suspect_for_a_while_or_until_it_loads() -> None:
+    backoff = Backoff(BackoffPolicy())
+    backoff.load_failed(DEATH, 0.0)
+    assert backoff.suspect(599.0)
+    assert not backoff.suspect(600.0)
+    backoff.ready()
+    assert not backoff.suspect(1.0)
