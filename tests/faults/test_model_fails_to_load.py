@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program
 from tests.support import processes
+from tests.support.http_client import chat_body
 from tests.support.http_exchange import HttpExchange
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
@@ -131,6 +132,9 @@ def test_backoff_grows_and_says_so(start_server: StartServer, tmp_path: Path) ->
     first = server.client.chat(CHAT)
     refused(first, "load_failed")
     assert "exited with code 3" in first.error["message"]
+    assert "libggml.so: cannot open" in first.error["detail"], "an administrator sees the engine's last output"
+    page = server.client.start("POST", "/v1/chat/completions", chat_body(CHAT), {"Origin": "http://evil.example"})
+    assert "libggml" not in page.finish().body.decode(), "a web page does not"
     second = server.client.chat(CHAT)
     refused(second, "backing_off")
     wait_for(lambda: server.client.chat(CHAT).error["code"] == "load_failed", "it is tried again after the pause")

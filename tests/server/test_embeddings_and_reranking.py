@@ -39,10 +39,9 @@ def test_tokens_and_base64(shared_server: LemonbusServer) -> None:
     assert isinstance(coded.json()["data"][0]["embedding"], str)
 
 
-@pytest.mark.parametrize("route", ["/v1/reranking", "/v1/rerank", "/api/v1/reranking", "/v0/rerank", "/api/v0/rerank"])
-def test_reranking_keeps_the_order(shared_server: LemonbusServer, route: str) -> None:
+def test_reranking_keeps_the_order(shared_server: LemonbusServer) -> None:
     body = {"model": RERANK, "query": "cat", "documents": DOCUMENTS}
-    answer = shared_server.client.post(route, body)
+    answer = shared_server.client.post("/v1/reranking", body)
     assert answer.status == 200, answer
     found = answer.json()
     assert found["model"] == RERANK
@@ -55,19 +54,12 @@ def test_reranking_keeps_the_order(shared_server: LemonbusServer, route: str) ->
 @pytest.mark.parametrize(
     ("route", "body"),
     [
-        ("/v1/embeddings", {"model": EMBED}),
-        ("/v1/embeddings", {"model": EMBED, "input": {}}),
-        ("/v1/embeddings", {"model": EMBED, "input": "a", "encoding_format": "hex"}),
-        ("/v1/rerank", {"model": RERANK, "query": "cat"}),
-        ("/v1/rerank", {"model": RERANK, "documents": DOCUMENTS}),
-        ("/v1/rerank", {"model": RERANK, "query": 3, "documents": DOCUMENTS}),
-        ("/v1/rerank", {"model": RERANK, "query": "cat", "documents": "dog"}),
         ("/v1/embeddings", {"model": "extra.tiny-chat", "input": "a"}),
         ("/v1/rerank", {"model": EMBED, "query": "cat", "documents": DOCUMENTS}),
         ("/v1/chat/completions", {"model": EMBED, "messages": [{"role": "user", "content": "hi"}]}),
     ],
 )
-def test_what_cannot_be(shared_server: LemonbusServer, route: str, body: dict[str, object]) -> None:
+def test_a_model_of_another_type_is_refused(shared_server: LemonbusServer, route: str, body: dict[str, object]) -> None:
     answer = shared_server.client.post(route, body)
     assert answer.status in (400, 501), answer
     assert answer.error["message"]

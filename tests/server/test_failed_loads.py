@@ -33,3 +33,17 @@ def test_a_model_that_was_not_known_is_not_known_after_its_load_failed(
     similar = server.client.chat("nobody/nothing-GUF")
     assert NEW not in similar.error["message"]
     assert server.state()["troubled"] == []
+
+
+def test_an_empty_file_is_reported_and_nothing_is_downloaded_for_it(shared_server: LemonbusServer) -> None:
+    (shared_server.models / "hollow.gguf").touch()
+    try:
+        load = shared_server.client.post("/v1/load", {"model_name": "extra.hollow"})
+        pull = shared_server.client.post("/v1/pull", {"model_name": "extra.hollow"})
+        for answer in (load, pull, shared_server.client.chat("extra.hollow")):
+            assert (answer.status, answer.error["code"]) == (503, "load_failed")
+            assert answer.error["message"].startswith("extra.hollow cannot be loaded: its file is empty; put")
+            assert str(shared_server.models) not in answer.error["message"]
+        assert not any(line["event"] == "download started" for line in shared_server.lines)
+    finally:
+        (shared_server.models / "hollow.gguf").unlink()
