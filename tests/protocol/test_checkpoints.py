@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from protocol.failures import LemonbusError
 from protocol.models import checkpoints
-from protocol.models.checkpoints import GENAI_CONFIG, HubCheckpoint, WheelCheckpoint
+from protocol.models.checkpoints import GENAI_CONFIG, HubCheckpoint, TagCheckpoint, WheelCheckpoint
+from tests.support.accepted_share import accepted_share
 
 SHARDS = ["Q4_K_M/big-00001-of-00002.gguf", "Q4_K_M/big-00002-of-00002.gguf"]
 QWEN = ["Qwen-Q4_0.gguf", "Qwen-Q4_K_M.gguf", "Qwen-UD-Q4_K_M.gguf", "Qwen-Q8_0.gguf", "mmproj-F16.gguf", "README.md"]
@@ -62,15 +63,24 @@ def test_what_is_no_checkpoint_is_the_callers_error(checkpoint: str) -> None:
     raised.value.failure.message.encode()
 
 
-@given(st.text())
-def test_any_text_is_a_checkpoint_or_an_error(text: str) -> None:
+WRITTEN = st.from_regex(
+    r"(hf:|wheel:|flm:)?[a-z.]{1,9}[/:=]{1,2}[a-z0-9.]{1,9}(:[a-zA-Z0-9_./*]{1,20}|#[a-z./]{1,20})?", fullmatch=True
+)
+
+
+@accepted_share(0.1, examples=300, text=st.text() | WRITTEN)
+def test_any_text_is_a_checkpoint_or_an_error(text: str) -> bool:
     try:
         place = checkpoints.parse(text)
     except LemonbusError:
-        return
-    assert isinstance(place, (HubCheckpoint, WheelCheckpoint))
+        return False
+    assert isinstance(place, (HubCheckpoint, WheelCheckpoint, TagCheckpoint))
     if isinstance(place, WheelCheckpoint):
         assert str(place.file("/cache")).startswith("/cache/models/")
+    if isinstance(place, TagCheckpoint):
+        assert str(place.mark("/cache")).startswith("/cache/models/")
+        assert ".." not in place.mark("/cache").parts
+    return True
 
 
 @pytest.mark.parametrize(

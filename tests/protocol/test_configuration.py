@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.config.fields import SECRET_SETTINGS, setting_fields
@@ -26,6 +25,7 @@ from protocol.config.resolver import (
 )
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
+from tests.support.accepted_share import accepted_share
 
 PATH = "/etc/lemonbus/lemonbus.toml"
 
@@ -241,37 +241,56 @@ values = st.one_of(
 )
 
 
-@given(st.sampled_from(sorted(setting_fields())), st.text(max_size=30))
-def test_any_text_in_a_variable_is_a_value_or_a_complaint(name: str, text: str) -> None:
+@accepted_share(
+    0.1,
+    name=st.sampled_from(sorted(setting_fields())),
+    text=st.text(max_size=30) | st.from_regex(r"[a-z0-9]{1,5}", fullmatch=True),
+)
+def test_any_text_in_a_variable_is_a_value_or_a_complaint(name: str, text: str) -> bool:
     variable = setting_fields()[name].variable
     try:
         found = resolved(environment={variable: text})
     except LemonbusError as problem:
         assert variable in str(problem)  # noqa: PT017 - either outcome is right
-    else:
-        assert msgspec.json.decode(msgspec.json.encode(found.settings), type=Settings) == found.settings
+        return False
+    assert msgspec.json.decode(msgspec.json.encode(found.settings), type=Settings) == found.settings
+    return True
 
 
-@given(st.dictionaries(st.sampled_from(sorted(setting_fields())), values, max_size=4))
-def test_what_resolves_survives_the_way_to_the_children(table: dict[str, Any]) -> None:
+DEFAULTS = st.lists(st.sampled_from(["port", "slots", "pin", "offline", "grace", "host"]), min_size=1).map(
+    lambda names: {name: getattr(Settings(), name) for name in names}
+)
+
+
+@accepted_share(
+    0.05, examples=200, table=st.dictionaries(st.sampled_from(sorted(setting_fields())), values, max_size=3) | DEFAULTS
+)
+def test_what_resolves_survives_the_way_to_the_children(table: dict[str, Any]) -> bool:
     text = "\n".join(f"{name} = {_toml(value)}" for name, value in table.items())
     try:
         found = resolved(text=text or "#")
     except LemonbusError as problem:
         assert str(problem).startswith(PATH)  # noqa: PT017
-    else:
-        assert {name for name, origin in found.origins.items() if origin.kind == "file"} == set(table)
-        assert msgspec.json.decode(msgspec.json.encode(found.settings), type=Settings) == found.settings
+        return False
+    assert {name for name, origin in found.origins.items() if origin.kind == "file"} == set(table)
+    assert msgspec.json.decode(msgspec.json.encode(found.settings), type=Settings) == found.settings
+    return bool(table)
 
 
-@given(st.text(max_size=80))
-def test_any_text_as_a_file_is_settings_or_a_complaint(text: str) -> None:
+LINES = st.lists(
+    st.sampled_from(["port = 1", "slots = 2", "pin = []", "# pin", "offline = true", "port =", "x = 1"]), max_size=3
+)
+
+
+@accepted_share(0.1, text=st.text(max_size=80) | LINES.map("\n".join))
+def test_any_text_as_a_file_is_settings_or_a_complaint(text: str) -> bool:
     try:
         resolved(text=text)
     except LemonbusError as problem:
         assert str(problem).startswith(PATH)  # noqa: PT017
-    else:
-        assert set(tomllib.loads(text)) <= set(setting_fields())
+        return False
+    assert set(tomllib.loads(text)) <= set(setting_fields())
+    return True
 
 
 def _toml(value: Any) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.config.settings import Settings
@@ -19,6 +18,7 @@ from protocol.models.installations import InstallationRecord
 from protocol.models.recipes import ModelSpec
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
+from tests.support.accepted_share import accepted_share
 from workers.backends.registry import ARGUMENT_CHECKS
 from workers.backends.whispercpp.backend import WhisperCppBackend
 from workers.engines.flags import FlagError
@@ -80,10 +80,16 @@ def test_our_server_is_strict_before_it_is_started(args: str, problem: str) -> N
         made(backend="system", whispercpp_args=args)  # what another program takes is its own business
 
 
-@given(st.lists(st.one_of(st.sampled_from(sorted(FLAGS)), st.text(max_size=8)), max_size=6))
-def test_any_command_line_is_read_or_refused(words: list[str]) -> None:
-    with contextlib.suppress(FlagError):
-        parse_command_line(words)
+SWITCHES = st.sampled_from(sorted(name for name, flag in FLAGS.items() if flag.read is None))
+WORDS = st.sampled_from(sorted(FLAGS)) | st.sampled_from(["1", "0.5"]) | st.text(max_size=4)
+
+
+@accepted_share(0.1, words=st.lists(SWITCHES, min_size=1, max_size=3) | st.lists(WORDS, max_size=3))
+def test_any_command_line_is_read_or_refused(words: list[str]) -> bool:
+    try:
+        return bool(parse_command_line(words))
+    except FlagError:
+        return False
 
 
 @pytest.mark.parametrize(
