@@ -1,4 +1,4 @@
-"""The calls of :mod:`protocol.messages.admin`, one function each: what a gateway asks beside inference."""
+"""The calls of :mod:`protocol.messages.admin` about models, health, figures and logs, one function each."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _with_loaded_state(supervisor: Supervisor, entry: admin.ModelEntry) -> admin
 
 
 def abandon_call(supervisor: Supervisor, peer: str, call: admin.AbandonCall, _payload: bytes) -> None:
-    """A caller hung up."""
+    """Forget a call whose client hung up."""
     supervisor.scheduler.call_abandoned(peer, call.number)
     supervisor.downloads.forget(peer, call.number)
     supervisor.logbook.forget(peer, call.number)
 
 
 def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payload: bytes) -> None:
-    """Answer with the whole house at this moment."""
+    """Answer with the state of the whole server."""
     now = supervisor.loop.now()
     scheduler = supervisor.scheduler
     report = admin.HealthReport(

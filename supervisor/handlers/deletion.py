@@ -1,7 +1,8 @@
-"""Delete: end the download, unload the model, forget it, and remove the files that nobody else uses.
+"""Delete: end the download, unload the model, forget it, and remove the files that no other model uses.
 
-A job process removes the files, because a disk may take its time.  From the first step to the last nobody can have
-the model (``Models.leaving``).
+A job process removes the files, because a disk may be slow.  From the first step to the last no request can use the
+model (``ModelRegistry.deleting``).  Whatever a step raises, the deletion ends, is answered, and the rest of the model
+can be used again.
 """
 
 from __future__ import annotations
@@ -28,34 +29,36 @@ log = logs.get_logger()
 
 
 class DeletionPlan(NamedTuple):
-    """What has to go, and who else uses what stays."""
+    """What is to be removed, and which models use the files that are kept."""
 
     order: StartRemoval
     kept_for: list[str]
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether there is nothing to remove."""
         return not (self.order.files or self.order.repositories or self.order.tag)
 
 
 def plan_deletion(entry: CatalogueEntry, others: list[CatalogueEntry], cache_dir: str, busy: set[str]) -> DeletionPlan:
-    """Return what only this entry uses; ``busy``: repositories that something is downloaded from."""
-    mine = files.owned_files(entry, cache_dir)
-    theirs = {
+    """Return the files that only this entry uses; ``busy``: folders of repositories with a download under way."""
+    own = files.owned_files(entry, cache_dir)
+    used = {
         other.name: found for other in _sharing_source(entry, others) if (found := files.owned_files(other, cache_dir))
     }
-    theirs |= {other.name: {_real(Path(other.path))} for other in others if other.path}
-    kept = {name for name, found in theirs.items() if found & mine or found & {_real(path) for path in mine}}
-    needed = {path for name in kept for path in theirs[name]}
-    gone = sorted(str(path) for path in mine if path not in needed and _real(path) not in needed)
-    models = [parse(source.checkpoint) for source in entry.sources]
-    repositories = {str(hub_cache() / place.folder) for place in models if isinstance(place, HubCheckpoint)}
-    # Path's own is_dir raises where nobody may look.
+    used |= {other.name: {_real(Path(other.path))} for other in others if other.path}
+    kept = {name for name, found in used.items() if found & own or found & {_real(path) for path in own}}
+    needed = {path for name in kept for path in used[name]}
+    removed = sorted(str(path) for path in own if path not in needed and _real(path) not in needed)
+    parsed = [parse(source.checkpoint) for source in entry.sources]
+    repositories = {
+        str(hub_cache() / checkpoint.folder) for checkpoint in parsed if isinstance(checkpoint, HubCheckpoint)
+    }
+    # Path's own is_dir raises where permission is missing.
     repositories = {path for path in repositories if os.path.isdir(path) and Path(path).name not in busy}  # noqa: PTH112
-    tags = [f"{place.scheme}:{place.tag}" for place in models if isinstance(place, TagCheckpoint)]
-    tag = tags[0] if tags and gone else ""
-    return DeletionPlan(StartRemoval(entry.name, gone, sorted(repositories), tag), sorted(kept))
+    tags = [f"{each.scheme}:{each.tag}" for each in parsed if isinstance(each, TagCheckpoint)]
+    tag = tags[0] if tags and removed else ""
+    return DeletionPlan(StartRemoval(entry.name, removed, sorted(repositories), tag), sorted(kept))
 
 
 def _real(path: Path) -> Path:
@@ -63,21 +66,23 @@ def _real(path: Path) -> Path:
 
 
 def _sharing_source(entry: CatalogueEntry, others: list[CatalogueEntry]) -> list[CatalogueEntry]:
-    """Return the entries whose files may be the same: those of the same repositories or places."""
-    models = {_repository(source.checkpoint) for source in entry.sources}
-    return [other for other in others if any(_repository(source.checkpoint) in models for source in other.sources)]
+    """Return the entries whose files may be the same: those of the same repository or checkpoint."""
+    repositories = {_repository(source.checkpoint) for source in entry.sources}
+    return [
+        other for other in others if any(_repository(source.checkpoint) in repositories for source in other.sources)
+    ]
 
 
 def _repository(checkpoint: str) -> str:
-    place = parse(checkpoint)
-    return place.repo if isinstance(place, HubCheckpoint) else checkpoint
+    parsed = parse(checkpoint)
+    return parsed.repo if isinstance(parsed, HubCheckpoint) else checkpoint
 
 
 class Deletions:
     """The deletions under way."""
 
     def __init__(self) -> None:
-        """Nothing is being deleted."""
+        """No deletion is under way."""
         self._by_job: dict[str, _Deletion] = {}
 
     def handlers(self) -> dict[type, Handler]:
@@ -87,9 +92,9 @@ class Deletions:
     def _delete(self, supervisor: Supervisor, peer: str, call: DeleteModel, _payload: bytes) -> None:
         download = supervisor.downloads.running_for(call.model)
         entry = download.pending if download and download.pending else supervisor.models.resolve(call.model)
-        supervisor.models.check_stays(entry.name)
+        supervisor.models.check_not_deleting(entry.name)
         if entry.path:
-            reason = f"model {entry.name} is a file of the extra models directory: whoever put it there takes it away"
+            reason = f"model {entry.name} is a file of the extra models directory: remove the file there"
             raise invalid(reason, "model_name")
         if not self._known(supervisor, entry):
             raise Failure(Code.MODEL_NOT_FOUND, f"model {entry.name} is not downloaded", model=entry.name).raised()
@@ -101,11 +106,11 @@ class Deletions:
             unload()
 
     def _known(self, supervisor: Supervisor, entry: CatalogueEntry) -> bool:
-        """Return whether there is anything of it: a download, an entry of a user's, a worker, or a file."""
+        """Return whether anything of it can be deleted: a download, a registration, a worker, or a file."""
         if supervisor.downloads.running_for(entry.name) or supervisor.models.registered(entry.name):
             return True
-        place = supervisor.scheduler.models.get(entry.name)
-        if place is not None and place.process is not None:
+        model = supervisor.scheduler.models.get(entry.name)
+        if model is not None and model.process is not None:
             return True
         wanted = plan_deletion(entry, [], supervisor.settings.cache_dir, set()).order
         return bool(wanted.files or any(_has_partial_download(Path(each)) for each in wanted.repositories))
@@ -167,8 +172,8 @@ class Deletions:
             log.error("not deleted", model=name, reason=failure.message, detail=failure.detail)
         else:
             log.info("deleted", model=name, files=deletion.files, kept_for=deletion.kept_for)
-        told = failure or Deleted(name, deletion.files, deletion.kept_for)
-        jobs.reply(supervisor, deletion.peer, deletion.number, told, when_written=True)
+        result = failure or Deleted(name, deletion.files, deletion.kept_for)
+        jobs.reply(supervisor, deletion.peer, deletion.number, result, when_written=True)
 
 
 class _Deletion:
@@ -183,12 +188,12 @@ class _Deletion:
 
 def _hub_folders(supervisor: Supervisor, model: str) -> list[str]:
     download = supervisor.downloads.running_for(model)
-    models = [parse(source.checkpoint) for source in download.sources] if download else []
-    return [place.folder for place in models if isinstance(place, HubCheckpoint)]
+    parsed = [parse(source.checkpoint) for source in download.sources] if download else []
+    return [checkpoint.folder for checkpoint in parsed if isinstance(checkpoint, HubCheckpoint)]
 
 
 def _has_partial_download(repository: Path) -> bool:
-    """Return whether a download of this repository broke off."""
+    """Return whether the cache has an incomplete download of this repository."""
     try:
         return any(path.name.endswith(".incomplete") for path in (repository / "blobs").iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""Downloads: a job process a model, and whoever waits for it."""
+"""Downloads: one job process for each model, and the calls that wait for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from supervisor.runtime.supervisor import Handler, Supervisor
 
 MODULE: Final = "workers.jobs.pull"
 MAX_DOWNLOADS: Final = 8
-"""At once: each is a process, and they share one line."""
+"""Downloads at a time: each is a process, and they share one network connection."""
 
 log = logs.get_logger()
 
@@ -56,7 +56,7 @@ def fetch(
 
 
 def join(supervisor: Supervisor, model: str, waiter: DownloadWaiter | None) -> RunningDownload | None:
-    """Wait for a running download, and hear at once how far it is; return None if there is none."""
+    """Let a call wait for a running download and send it the last progress; return None if there is none."""
     download = supervisor.downloads.join(model, waiter)
     if download is not None and download.last is not None and waiter is not None and waiter.progress:
         supervisor.bus.send(waiter.peer, structs.replace(download.last, number=waiter.number))
@@ -64,7 +64,7 @@ def join(supervisor: Supervisor, model: str, waiter: DownloadWaiter | None) -> R
 
 
 def fetch_for_scheduler(supervisor: Supervisor, model: str) -> None:
-    """Download what requests wait for; a refusal is told to them."""
+    """Download a model that requests wait for; they get the failure if that is refused."""
     try:
         fetch(supervisor, model)
     except LemonbusError as problem:
@@ -73,7 +73,7 @@ def fetch_for_scheduler(supervisor: Supervisor, model: str) -> None:
 
 
 def progress(supervisor: Supervisor, job: str, message: Progress, _payload: bytes) -> None:
-    """A job has got further: tell who wants to know."""
+    """Pass the progress of a job on to the calls that want it."""
     download = supervisor.downloads.of_job(job)
     if download is not None:
         last = download.last
@@ -86,7 +86,7 @@ def progress(supervisor: Supervisor, job: str, message: Progress, _payload: byte
 
 
 def result(supervisor: Supervisor, job: str, message: Pulled | PullFailed, _payload: bytes) -> None:
-    """A job says how it ended; its process's end makes it count."""
+    """Keep the result of a job until its process has ended."""
     jobs.dismiss(supervisor, job)
     download = supervisor.downloads.of_job(job)
     if download is not None:
@@ -94,7 +94,7 @@ def result(supervisor: Supervisor, job: str, message: Pulled | PullFailed, _payl
 
 
 def cancel(supervisor: Supervisor, model: str, why: Failure, then: Callable[[], None]) -> bool:
-    """End a download, tell ``why`` to all who wait for it, then go on; return False if there is none."""
+    """End a download, refuse the waiting calls with ``why``, then call ``then``; return False if there is none."""
     download = supervisor.downloads.running_for(model)
     if download is None or download.child is None:
         return False
@@ -138,7 +138,7 @@ def _report_outcome(supervisor: Supervisor, download: RunningDownload, outcome: 
 
 
 def _load_downloaded(supervisor: Supervisor, model: str, outcome: Pulled | Failure) -> None:
-    """Load what was downloaded, if somebody waits for that."""
+    """Load what was downloaded, if a request waits for it."""
     options = supervisor.scheduler.requested_options(model)
     spec = None
     if model in supervisor.scheduler.models and isinstance(outcome, Pulled):

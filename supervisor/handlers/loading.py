@@ -1,4 +1,4 @@
-"""Load and unload: what a request comes to, and when it is answered."""
+"""Load and unload: what a call asks for, and when it is answered."""
 
 from __future__ import annotations
 
@@ -18,38 +18,35 @@ from workers.backends.registry import DESCRIPTORS, backend_class
 
 
 def load_model(supervisor: Supervisor, peer: str, call: LoadModel, _payload: bytes) -> None:
-    """Load a model, fetching it first if need be; answered when it is ready.
+    """Load a model, after its download if necessary; answered when it is ready.
 
-    Options that are to be saved are saved then: what a model could not be loaded with must not be in the way
-    of every later load.
+    Options that are to be saved are saved when the model is ready with them: options that it cannot be loaded with
+    must not break every later load.
     """
     known = supervisor.models.find(call.model) is not None
     entry = _requested_entry(supervisor, call)
     name = entry.name
     try:
         target, options = _load_target(supervisor, entry, call)
-    except LemonbusError:
+    except Exception:
         if not known:
             supervisor.models.forget_adopted(name)
         raise
+    number = call.number
     if call.save_options:
-        peer, number = (
-            "",
-            supervisor.internal_calls.begin(partial(_save_options, supervisor, peer, call.number, name, options)),
-        )
-    else:
-        number = call.number
+        on_result = partial(_save_options, supervisor, peer, number, name, options)
+        peer, number = "", supervisor.internal_calls.begin(on_result)
     supervisor.scheduler.load_requested(peer, number, target._replace(provisional=not known), supervisor.loop.now())
 
 
 def _load_target(
     supervisor: Supervisor, entry: CatalogueEntry, call: LoadModel
 ) -> tuple[ModelTarget, dict[str, OptionValue]]:
-    """Return what is to be loaded, and the options that the call names; raises what is wrong with them."""
+    """Return the model to load and the options of the call; raises what is wrong with them."""
     options = supervisor.models.options.check(entry.name, call.options)
-    options |= device_option(supervisor.models.descriptor(entry.name), call.device, options)
+    options |= device_option(supervisor.models.descriptor(entry), call.device, options)
     backend_class(entry.recipe)
-    target = resolve_target(supervisor, entry.name, options, afresh=call.save_options)
+    target = resolve_target(supervisor, entry, options, ignore_saved=call.save_options)
     if target.spec is not None:
         supervisor.models.precheck(target.spec)
     whatever = not options and not call.save_options
@@ -57,7 +54,7 @@ def _load_target(
 
 
 def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:
-    """Return the model that is meant; a checkpoint that nobody registered gets an entry of its own name."""
+    """Return the model of a load; a checkpoint that is not registered gets an entry of its own name."""
     if call.recipe and call.recipe not in DESCRIPTORS:
         reason = f"there is no recipe {printable(call.recipe)}; there are: {', '.join(DESCRIPTORS)}"
         raise invalid(reason, "recipe")
@@ -69,7 +66,7 @@ def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:
 
 
 def guess_recipe(checkpoint: str, device: str) -> str:
-    """Return the recipe for an unregistered checkpoint, as far as its name tells."""
+    """Return the recipe for an unregistered checkpoint, as far as its name shows it."""
     hinted = [each for each in DESCRIPTORS.values() if each.name_hint and each.name_hint in checkpoint.lower()]
     for word in (device.lower(), HYBRID):
         for descriptor in hinted:
@@ -92,14 +89,14 @@ def device_option(descriptor: RecipeDescriptor, device: str, options: dict[str, 
         raise invalid(f"recipe {descriptor.recipe} does not run on {device}", "device")
     on_cpu = Device.CPU in descriptor.backends[0].devices
     if (Device.CPU in wanted and on_cpu) or descriptor.option(option) is None:
-        return {}  # where everything runs unless it was set up otherwise
+        return {}  # the default backend runs there
     return {option: fitting[0].name}
 
 
 def _save_options(
     supervisor: Supervisor, peer: str, number: int, name: str, options: dict[str, OptionValue], result: object
 ) -> None:
-    """The model is ready with the options that are to be saved, or could not be loaded with them."""
+    """Save the options if the model is ready with them, then answer the call."""
     failure = result if isinstance(result, Failure) else None
     if failure is None:
         try:
@@ -115,10 +112,10 @@ def _save_options(
 
 
 def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload: bytes) -> None:
-    """Unload one model, or all; answered when they are gone."""
+    """Unload one model, or all; answered when they are unloaded."""
     if call.model:
         known = supervisor.models.find(call.model)
-        name = known.name if known else call.model  # one whose files were taken away may still be loaded
+        name = known.name if known else call.model  # a model whose files were removed may still be loaded
         if not supervisor.scheduler.unload_requested(peer, call.number, name):
             if known is None:
                 raise Failure(Code.MODEL_NOT_FOUND, f"Model not found: {call.model}", model=call.model).raised()

@@ -1,4 +1,4 @@
-"""Messages of the peers about themselves: who comes, what a worker found out, who is gone."""
+"""Messages of the peers about themselves: Hello, results of checks and loads, lost engines; and ends of gateways."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ log = logs.get_logger()
 
 
 def hello(supervisor: Supervisor, peer: str, message: Hello, _payload: bytes) -> None:
-    """Somebody is there."""
+    """Register a peer, and send it what it needs to begin."""
     expected = message.role != "worker" or peer in supervisor.scheduler.workers
     if message.boot != supervisor.process_context.boot or not expected:
-        supervisor.bus.send(peer, Shutdown(0.0, "this house does not know you"))
+        supervisor.bus.send(peer, Shutdown(0.0, "this server did not start this process"))
         return
     supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
     supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid()))
@@ -64,11 +64,11 @@ def _gateway_gone(supervisor: Supervisor, peer: str) -> None:
 
 
 def pong(_supervisor: Supervisor, _peer: str, _message: Pong, _payload: bytes) -> None:
-    """It turns: that it was heard is all."""
+    """Nothing to do: every message of a peer counts as a sign of life."""
 
 
 def checked(supervisor: Supervisor, peer: str, message: ModelChecked, _payload: bytes) -> None:
-    """A worker finds nothing against a model."""
+    """A worker can load a model."""
     supervisor.scheduler.model_checked(peer, message.need, message.available)
 
 
@@ -78,7 +78,7 @@ def ready(supervisor: Supervisor, peer: str, message: EngineReady, _payload: byt
 
 
 def load_failed(supervisor: Supervisor, peer: str, message: LoadFailed, _payload: bytes) -> None:
-    """A check or a start did not succeed."""
+    """A check or a start of an engine failed."""
     supervisor.scheduler.load_failed(peer, message.failure, supervisor.loop.now())
 
 

@@ -1,7 +1,7 @@
-"""Pull, also of a model that nobody knows yet: it is registered once its files are there.
+"""Pull, also of a model that is not registered yet: it is registered when its files are there.
 
-Nothing is written before the download has succeeded, so nothing is ever half registered; until then the model's
-entry is with its download, and a second pull of the same joins that.
+Nothing is written before the download has succeeded, so no model is ever half registered.  Until then the download has
+the entry, and a second pull of the same model joins the download.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def _register(supervisor: Supervisor, waiter: DownloadWaiter, entry: CatalogueEn
             model=entry.name,
             param="model_name",
         ).raised()
-    supervisor.models.check_stays(entry.name)
+    supervisor.models.check_not_deleting(entry.name)
     found = files.locate(entry, supervisor.settings.cache_dir)
     present = [found.path, found.mmproj] if found else []
     downloads.fetch(supervisor, entry.name, waiter, pending=entry, present=[path for path in present if path])
 
 
 def _same_files(known: CatalogueEntry, entry: CatalogueEntry) -> bool:
-    """Return whether an entry may stand for the other: labels may be set anew, files may not change."""
+    """Return whether an entry may replace the other: labels may change, files may not."""
     before = [known.checkpoint.removeprefix("hf:"), known.recipe, {source.mmproj for source in known.sources} - {""}]
     now = [entry.checkpoint.removeprefix("hf:"), entry.recipe, {source.mmproj for source in entry.sources} - {""}]
     return before == now

@@ -1,4 +1,4 @@
-"""Messages about inference: which model a request means, and what becomes of it."""
+"""Messages about inference requests: which model a request means, and its submission, end and cancellation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workers.backends.registry import DESCRIPTORS, backend_class
 MAX_STATS: Final = 256
 """Models whose last request's figures are kept."""
 MAX_NAMES: Final = 1024
-"""Names of running models that are remembered without looking them up again."""
+"""Names of running models that are remembered, so that they are not looked up again."""
 
 
 def resolve_target(
@@ -29,20 +29,29 @@ def resolve_target(
     model: str | CatalogueEntry,
     options: Mapping[str, OptionValue] | None = None,
     *,
-    afresh: bool = False,
+    ignore_saved: bool = False,
 ) -> ModelTarget:
-    """Return what a model's name comes to; raises ``model_not_found``, and what is wrong with the options.
+    """Return the model that a name means, as the scheduler needs it.
 
-    Of a model that is not here it also raises what would keep it from running when it has come.
+    Raises ``model_not_found`` and what is wrong with the options; for a model that is not downloaded also what would keep
+    it from running after its download.
 
-    ``afresh``: see :meth:`supervisor.models.registry.ModelRegistry.spec`.
+    ``ignore_saved``: see :meth:`supervisor.models.registry.ModelRegistry.spec`.
     """
     entry = supervisor.models.resolve(model) if isinstance(model, str) else model
     scheduled = supervisor.scheduler.models.get(entry.name)
-    if scheduled and (scheduled.process or scheduled.keep_loaded) and scheduled.spec and not options and not afresh:
+    if (
+        scheduled
+        and (scheduled.process or scheduled.keep_loaded)
+        and scheduled.spec
+        and not options
+        and not ignore_saved
+    ):
         return ModelTarget(entry.name, scheduled.type, scheduled.spec)
     found = supervisor.models.located(entry)
-    spec = supervisor.models.spec(entry, options or {}, afresh=afresh, found=found or files.expected_files(entry))
+    spec = supervisor.models.spec(
+        entry, options or {}, ignore_saved=ignore_saved, found=found or files.expected_files(entry)
+    )
     if found is None:
         supervisor.models.precheck(spec)
         return ModelTarget(entry.name, entry.type.value, None)
@@ -50,20 +59,20 @@ def resolve_target(
 
 
 def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: bytes) -> None:
-    """A gateway wants something run."""
+    """Submit a gateway's request to the scheduler."""
     key = RequestKey(peer, message.number, message.attempt)
     now = supervisor.loop.now()
     try:
         if message.endpoint == "slots":
             supervisor.scheduler.state_read(key, message, payload, _model_for_slots(supervisor, message.model))
         else:
-            supervisor.scheduler.request_submitted(key, message, payload, _target(supervisor, message), now)
+            supervisor.scheduler.request_submitted(key, message, payload, _request_target(supervisor, message), now)
     except LemonbusError as problem:
         supervisor.scheduler.refuse(key, problem.failure)
 
 
-def _target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
-    """Return what a request is for; the name of a model that runs is not looked up on the disk."""
+def _request_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
+    """Return the model of a request; the name of a running model is not looked up on the disk."""
     if not message.model:
         return _last_used_target(supervisor, message.endpoint)
     scheduled = supervisor.scheduler.models.get(supervisor.running_names.get(message.model, ""))
@@ -73,7 +82,7 @@ def _target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
     else:
         known = model = supervisor.models.resolve(message.model)
         if model.recipe in DESCRIPTORS:
-            backend_class(model.recipe)  # before anything is downloaded that cannot be run
+            backend_class(model.recipe)  # raises if this machine cannot run it, before it is downloaded
         target = resolve_target(supervisor, model)
         if len(supervisor.running_names) >= MAX_NAMES:
             supervisor.running_names.clear()
@@ -87,7 +96,7 @@ def _target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
 
 
 def _last_used_target(supervisor: Supervisor, endpoint: str) -> ModelTarget:
-    """Return the model used last that serves an endpoint, whether it is still loaded or not."""
+    """Return the model that was used last and serves an endpoint, loaded or not."""
     for name in supervisor.scheduler.used():
         entry = supervisor.models.find(name)
         if entry is not None and supervisor.models.serves(entry, endpoint):
@@ -110,8 +119,8 @@ def _model_for_slots(supervisor: Supervisor, model: str) -> ScheduledModel:
     return scheduled
 
 
-def idle(supervisor: Supervisor, peer: str, message: AttemptEnded, _payload: bytes) -> None:
-    """An engine has stopped working on an attempt."""
+def attempt_ended(supervisor: Supervisor, peer: str, message: AttemptEnded, _payload: bytes) -> None:
+    """Free the slots of an attempt that its engine does not work on any more."""
     key = RequestKey(message.gateway, message.number, message.attempt)
     now = supervisor.loop.now()
     seconds = message.outcome.total_s if message.lease and message.outcome else 0.0
@@ -132,37 +141,37 @@ def remember_stats(supervisor: Supervisor, stats: StatsReport) -> None:
         del by_model[next(iter(by_model))]
 
 
-def idles(supervisor: Supervisor, peer: str, message: AttemptsEnded, payload: bytes) -> None:
-    """An engine has stopped working on several."""
+def attempts_ended(supervisor: Supervisor, peer: str, message: AttemptsEnded, payload: bytes) -> None:
+    """Free the slots of several attempts."""
     for end in message.ends:
-        idle(supervisor, peer, end, payload)
+        attempt_ended(supervisor, peer, end, payload)
 
 
-def unwanted(supervisor: Supervisor, peer: str, message: AttemptAbandoned, _payload: bytes) -> None:
-    """An engine works on what nobody wants any more."""
+def attempt_abandoned(supervisor: Supervisor, peer: str, message: AttemptAbandoned, _payload: bytes) -> None:
+    """Note that an engine still works on an attempt whose client has gone."""
     supervisor.scheduler.attempt_abandoned(peer, RequestKey(message.gateway, message.number, message.attempt))
 
 
 def cancel(supervisor: Supervisor, peer: str, message: Cancel, _payload: bytes) -> None:
-    """A gateway's client is gone."""
+    """Cancel an attempt whose client has gone."""
     supervisor.scheduler.request_cancelled(RequestKey(peer, message.number, message.attempt), message.reason)
 
 
 def lease_used(supervisor: Supervisor, peer: str, message: LeaseUsed, _payload: bytes) -> None:
-    """Something runs under a lease."""
+    """Note the attempts that run under a lease."""
     supervisor.scheduler.lease_used(peer, message.gateway, message.lease, message.runs)
 
 
 def lease_ended(supervisor: Supervisor, peer: str, message: LeaseEnded, _payload: bytes) -> None:
-    """Slots that were lent are back."""
+    """Take back the slots of a lease."""
     supervisor.scheduler.lease_ended(peer, message.gateway, message.lease, message.runs, supervisor.loop.now())
 
 
 HANDLERS: Final[dict[type, Handler]] = {
     SubmitRequest: submit,
-    AttemptEnded: idle,
-    AttemptsEnded: idles,
-    AttemptAbandoned: unwanted,
+    AttemptEnded: attempt_ended,
+    AttemptsEnded: attempts_ended,
+    AttemptAbandoned: attempt_abandoned,
     Cancel: cancel,
     LeaseUsed: lease_used,
     LeaseEnded: lease_ended,

@@ -1,6 +1,6 @@
-"""The sampling defaults: kept in ``params.json``, answered, and told to every worker when they change.
+"""The sampling defaults: stored in ``params.json``, and sent to every worker when they change.
 
-Only what was set is kept and told: a server where nothing was set does nothing for any request.
+Only defaults that were set are stored and sent: where none are set, no request costs anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logs.get_logger()
 
 
 class SamplingDefaultsStore:
-    """What was set, and the messages about it."""
+    """The defaults that are set, and the messages about them."""
 
     def __init__(self, path: Path, report: Callable[[str], None], finish: FinishWrite = finish_write) -> None:
         """Read the file. A broken file is moved aside, a wrong value in it is left out; ``report`` gets a line for each.
@@ -41,7 +41,7 @@ class SamplingDefaultsStore:
         """
         self._file = StateFile(path, finish)
         self.values: dict[str, SamplingValue] = {}
-        """What was set."""
+        """Parameter → value, of those that are set."""
         try:
             items = self._file.read()
         except ValueError as problem:
@@ -57,7 +57,7 @@ class SamplingDefaultsStore:
                 report(f"{FILE}: {printable(name)} is left out: {problem}")
 
     def change(self, change: dict[str, SamplingValue | None]) -> bool:
-        """Take over a change and keep it; return whether anything is different now.
+        """Apply and store a change; return whether anything is different now.
 
         Raises ``invalid_request``, and ``internal_error`` if the file cannot be written: then nothing changes.
         """
@@ -67,13 +67,13 @@ class SamplingDefaultsStore:
         try:
             self._file.replace(values)
         except OSError as problem:
-            reason = f"the parameters could not be kept: {problem.strerror}"
+            reason = f"the parameters could not be stored: {problem.strerror}"
             raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
         self.values = values
         return True
 
     def report(self) -> ParamsReport:
-        """Return all six, which of them were set, and which of those a recipe has no use for."""
+        """Return all six, which of them are set, and which of those a recipe does not use."""
         ignored = {
             recipe: names
             for recipe, descriptor in DESCRIPTORS.items()
@@ -81,7 +81,7 @@ class SamplingDefaultsStore:
         }
         return ParamsReport(effective_params(self.values), list(self.values), ignored)
 
-    # messages
+    # Messages
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of the messages about sampling defaults."""

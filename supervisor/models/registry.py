@@ -1,13 +1,13 @@
-"""All models that can be named here: built-in, registered by users, found in the extra models directory.
+"""All models that can be named: built-in, registered by users, found in the extra models directory.
 
-The supervisor's loop asks; nothing is answered from memory that the disk could know better, and every look at
-the disk is a few ``stat`` calls.
+The supervisor's loop asks, so a lookup must be short: it checks with a few ``stat`` calls whether the files on the disk
+were changed, and reads only those that were.  A handler resolves a name once and passes the entry on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,27 +15,27 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.admin import ModelEntry, OptionValue
 from protocol.models import checkpoints
-from protocol.models.recipes import DEFAULT_RECIPE, BackendDescriptor, ModelSpec, RecipeDescriptor
-from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
+from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, RecipeDescriptor
 from supervisor.models import catalogue, compatibility, files, names, options, user_models
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.extra_models import ExtraModels
 from supervisor.models.files import ModelFiles
+from supervisor.models.model_entries import ModelEntries, choose_backend
 from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_models import UserModels
 from workers.backends.registry import DESCRIPTORS, backend_class
 
 MAX_ADOPTED: Final = 256
-"""Checkpoints that have an entry without being registered; the oldest gives way."""
+"""Unregistered checkpoints that may have an entry; the oldest is forgotten first."""
 _SLOW_REFRESH_S: Final = 0.005
 _REFRESH_PAUSE: Final = 20
-"""After a look at the disk that was slow, none follows for so many times as long."""
+"""After a slow check of the disk, none follows for so many times as long."""
 MAX_REPORTED: Final = 1000
-"""Problems that are remembered, so that each is told once."""
+"""Problems that are remembered, so that each is logged once."""
 
 
 class ModelRegistry:
-    """Names in, entries and specs out."""
+    """Resolves names to entries, and entries to specs."""
 
     def __init__(self, settings: Settings, finish: FinishWrite = finish_write) -> None:
         """Read all three kinds once, so that what is wrong is known at the start (``problems``).
@@ -46,10 +46,10 @@ class ModelRegistry:
         self._built_in = catalogue.built_in()
         self._user = UserModels(Path(settings.state_dir) / user_models.FILE, finish)
         self.machine = compatibility.default_capacity()
-        """What decides which models are shown as runnable."""
+        """The devices and memory that decide which models are listed as runnable."""
         self.deleting: set[str] = set()
-        """Models that are being deleted: nobody may have them."""
-        self._implicit: dict[str, CatalogueEntry] = {}
+        """Models that are being deleted: no request may use them."""
+        self._adopted: dict[str, CatalogueEntry] = {}
         self._extra = ExtraModels(settings.extra_models_dir)
         self._file_directories = options.file_directories(settings)
         self.options = options.ModelOptions(
@@ -59,22 +59,22 @@ class ModelRegistry:
         self._all: dict[str, CatalogueEntry] = {}
         self._by_checkpoint: dict[str, CatalogueEntry] = {}
         self._similar: names.SimilarNames | None = None
-        """Made when the first unknown name is asked for after a change."""
+        """Made for the first unknown name after a change."""
         self._next_refresh = 0.0
         self._reported: set[str] = set()
-        self._devices: dict[tuple[str, frozenset[str]], str] = {}
+        self._entries = ModelEntries(settings)
         self.problems: list[str] = []
         """Lines for the log: what is wrong in a file or directory, once each. The reader empties the list."""
         self._index()
         self._refresh(starting=True)
 
-    # what is there
+    # The disk
 
     def _refresh(self, starting: bool = False) -> None:
-        """Read again what was changed on the disk, if that was not looked at a moment ago.
+        """Read the files that were changed on the disk, unless that was just checked and took long.
 
-        A look is a few ``stat`` calls, one for every folder of the extra models directory.  Where that takes long
-        (thousands of folders, a slow disk), at most a twentieth of the loop's time is spent on it.
+        A check is a few ``stat`` calls, one for every folder of the extra models directory.  Where it takes long
+        (thousands of folders, a slow disk), at most a twentieth of the loop's time is spent on checks.
         """
         began = time.monotonic()
         if began < self._next_refresh:
@@ -95,7 +95,7 @@ class ModelRegistry:
         self._collect()
 
     def _index(self) -> None:
-        self._all = {**self._built_in, **self._user.entries, **self._extra.entries, **self._implicit}
+        self._all = {**self._built_in, **self._user.entries, **self._extra.entries, **self._adopted}
         self._by_checkpoint = names.checkpoints_of(self._all)
         self._similar = None
 
@@ -111,7 +111,7 @@ class ModelRegistry:
             self._report(found)
             found.clear()
 
-    # names
+    # Names
 
     def find(self, name: str) -> CatalogueEntry | None:
         """Return the entry a name means, or None."""
@@ -128,18 +128,18 @@ class ModelRegistry:
             if self._similar is None:
                 self._similar = names.SimilarNames(self._all)
             raise names.not_found(name, self._similar).raised()
-        self.check_stays(found.name)
+        self.check_not_deleting(found.name)
         return found
 
-    def check_stays(self, name: str) -> None:
+    def check_not_deleting(self, name: str) -> None:
         """Raise ``conflict`` if a model is being deleted."""
         if name in self.deleting:
             raise Failure(Code.CONFLICT, f"model {name} is being deleted", model=name).raised()
 
     def resolve_or_adopt(self, name: str, recipe: str = DEFAULT_RECIPE) -> CatalogueEntry:
-        """Return the entry a name means; a checkpoint that nobody registered gets one of its own name.
+        """Return the entry a name means; a checkpoint that is not registered gets an entry of its own name.
 
-        Such an entry is forgotten at the end of the house.
+        Such an entry is forgotten when the server ends, or when the model's first load fails.
         """
         known = self.find(name)
         if known or "/" not in name:
@@ -149,28 +149,32 @@ class ModelRegistry:
             adopted = catalogue.entry(checkpoint, {"checkpoint": checkpoint, "recipe": recipe})
         except ValueError as problem:
             raise invalid(str(problem), "model") from None
-        while len(self._implicit) >= MAX_ADOPTED:
-            del self._implicit[next(iter(self._implicit))]
-        self._implicit[checkpoint] = adopted
-        self._index()
+        while len(self._adopted) >= MAX_ADOPTED:
+            self.forget_adopted(next(iter(self._adopted)))
+        self._adopted[checkpoint] = self._all[checkpoint] = adopted
+        self._by_checkpoint.setdefault(checkpoint, adopted)
         return adopted
 
     def forget_adopted(self, name: str) -> None:
         """Forget the entry of a checkpoint that was never registered, if there is one."""
-        if self._implicit.pop(name, None) is not None:
-            self._index()
+        adopted = self._adopted.pop(name, None)
+        if adopted is not None and self._all.get(name) is adopted:
+            del self._all[name]
+            if self._by_checkpoint.get(name) is adopted:
+                del self._by_checkpoint[name]
+            self._similar = None
 
-    # registration
+    # Registration
 
     def registered(self, name: str) -> CatalogueEntry | None:
         """Return the entry that a user registered under exactly this name, None if there is none.
 
-        Raises ``conflict`` if ``user_models.json`` has one that makes no sense: it is its writer's to correct.
+        Raises ``conflict`` if ``user_models.json`` has an entry of this name that is not understood.
         """
         self._refresh()
         found = self._user.entries.get(name)
         if found is None and self._user.has(name):
-            reason = f"{user_models.FILE} has an entry {name} that cannot be read: correct it, or take it out"
+            reason = f"{user_models.FILE} has an entry {name} that cannot be read: correct it, or remove it"
             raise Failure(Code.CONFLICT, reason, model=name).raised()
         return found
 
@@ -180,65 +184,37 @@ class ModelRegistry:
         self._index()
 
     def forget(self, entry: CatalogueEntry) -> None:
-        """Take an entry of a user's out of ``user_models.json``, or a checkpoint's that nobody registered out of mind.
+        """Remove an entry from ``user_models.json`` together with its saved options, or an adopted one from memory.
 
-        What was saved for it goes too. Raises ``internal_error`` if the file cannot be written.
+        Raises ``internal_error`` if the file cannot be written.
         """
         if entry.name in self._user.entries:
             self.options.drop(entry.name)
             self._user.drop(entry.name)
-        self._implicit.pop(entry.name, None)
+        self._adopted.pop(entry.name, None)
         self._index()
 
     def others(self, entry: CatalogueEntry) -> list[CatalogueEntry]:
-        """Return every other entry: their files are not this one's to take away."""
+        """Return every other entry: files that they use are not deleted with this one."""
         self._refresh()
         return [other for other in self._all.values() if other.name != entry.name]
 
-    # what the APIs show
+    # Listing
 
     def entries(self, show_all: bool) -> list[ModelEntry]:
         """Return the downloaded models, or with ``show_all`` every model, in the order of the catalogues."""
         self._refresh()
-        shown = [self._shown(entry) for entry in self._all.values()]
+        shown = [self._entries.listed(entry, self.machine) for entry in self._all.values()]
         return [entry for entry in shown if show_all or entry.downloaded]
 
     def entry(self, model: str | CatalogueEntry) -> ModelEntry:
         """Return one model as the APIs show it; raises ``model_not_found``."""
-        return self._shown(self._entry(model))
+        return self._entries.listed(self._entry(model), self.machine)
 
-    def _shown(self, entry: CatalogueEntry) -> ModelEntry:
-        found = files.locate(entry, self._settings.cache_dir)
-        return ModelEntry(
-            id=entry.name,
-            created=found.modified if found else entry.registered,
-            checkpoint=entry.checkpoint,
-            recipe=entry.recipe,
-            type=entry.type.value,
-            downloaded=found is not None,
-            device=self._device(entry.recipe),
-            dtype=_dtype(entry, found),
-            labels=entry.labels,
-            size=round(found.size / 1e9, 4) if found and found.size else entry.size,
-            suggested=entry.suggested,
-            aliases=entry.aliases,
-            unsupported_reason=compatibility.incompatibility(entry, self.machine),
-        )
-
-    def _device(self, recipe: str) -> str:
-        """Return what models of a recipe run on here unless somebody says otherwise."""
-        key = recipe, self.machine.devices
-        if key not in self._devices:
-            descriptor = DESCRIPTORS.get(recipe)
-            chosen = options.defaults(descriptor, self._settings) if descriptor else {}
-            backend = _backend(descriptor, chosen, self.machine.devices) if descriptor else None
-            self._devices[key] = backend.device if backend else "cpu"
-        return self._devices[key]
-
-    # loading and downloading
+    # Loading and downloading
 
     def _entry(self, model: str | CatalogueEntry) -> CatalogueEntry:
-        """Return the entry itself, or the one that a name means: an entry that is at hand is not looked up again."""
+        """Return the entry itself, or the one that a name means: an entry is not looked up again."""
         return self.resolve(model) if isinstance(model, str) else model
 
     def located(self, model: str | CatalogueEntry) -> ModelFiles | None:
@@ -260,14 +236,14 @@ class ModelRegistry:
         model: str | CatalogueEntry,
         asked: Mapping[str, OptionValue],
         *,
-        afresh: bool = False,
+        ignore_saved: bool = False,
         found: ModelFiles | None = None,
     ) -> ModelSpec:
         """Return what a worker needs to load a model with the options that were asked for.
 
-        ``afresh``: as if nothing was saved for it, because what was is about to be replaced.  ``found``: its files,
-        as :meth:`located` has them, or what is expected of those that are still to be fetched; else they are looked
-        for.
+        ``ignore_saved``: without the options that are saved for it, because they are about to be replaced.
+        ``found``: its files as :meth:`located` returns them, or what is expected of files that are still to be
+        fetched; without it they are looked for.
         Raises ``model_not_found``, ``invalid_request`` for an option, ``unsupported_operation`` for the recipe,
         and ``not_loaded`` if the files are looked for and not there.
         """
@@ -276,14 +252,14 @@ class ModelRegistry:
         chosen = {
             **options.defaults(descriptor, self._settings),
             **{key: value for key, value in entry.options.items() if descriptor.option(key)},
-            **({} if afresh else self.options.of(entry.name)),
+            **({} if ignore_saved else self.options.of(entry.name)),
             **options.check(descriptor, asked, self._file_directories),
         }
         self._collect()
         found = found or files.locate(entry, self._settings.cache_dir)
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
-        backend = _backend(descriptor, chosen, self.machine.devices)
+        backend = choose_backend(descriptor, chosen, self.machine.devices)
         return ModelSpec(
             name=entry.name,
             checkpoint=entry.checkpoint,
@@ -302,7 +278,7 @@ class ModelRegistry:
         )
 
     def precheck(self, spec: ModelSpec) -> None:
-        """Raise what is wrong with the options or the backend, before a model that runs is ended or files are fetched."""
+        """Raise what is wrong with the options or the backend, before a running model is stopped or files are fetched."""
         backend_class(spec.recipe)(spec, self._settings).check()
 
     def _is(self, entry: CatalogueEntry, name: str) -> bool:
@@ -310,7 +286,7 @@ class ModelRegistry:
         return found is not None and found.name == entry.name
 
     def _descriptor_by_name(self, name: str) -> RecipeDescriptor:
-        """Return the recipe of a registered model, without a look at the disk; raises like :meth:`descriptor`."""
+        """Return the recipe of a registered model, without checking the disk; raises like :meth:`descriptor`."""
         return self.descriptor(self._all.get(name) or name)
 
     def descriptor(self, model: str | CatalogueEntry) -> RecipeDescriptor:
@@ -324,24 +300,3 @@ class ModelRegistry:
                 model=entry.name,
             ).raised()
         return descriptor
-
-
-def _dtype(entry: CatalogueEntry, found: ModelFiles | None) -> str:
-    """Return the type of a model's weights, as its file's name tells, or else its checkpoint."""
-    return (checkpoints.dtype(found.path.rpartition("/")[2]) if found else "") or checkpoints.dtype(entry.checkpoint)
-
-
-def _backend(descriptor: RecipeDescriptor, chosen: options.Options, devices: Collection[str] = ()) -> BackendDescriptor:
-    """Return the backend that was chosen, else the first that a machine with these devices could run, else the first."""
-    wanted = str(chosen.get(f"{descriptor.recipe}_backend", ""))
-    if wanted in ("", DEFAULT_BACKEND):
-        return next(
-            (each for each in descriptor.backends if not missing_requirement(each, devices)), descriptor.backends[0]
-        )
-    found = descriptor.backend(wanted)
-    if found is None:
-        known = ", ".join(backend.name for backend in descriptor.backends)
-        raise invalid(
-            f"{descriptor.recipe}_backend must be one of {known}, not {wanted!r}", f"{descriptor.recipe}_backend"
-        )
-    return found

@@ -1,0 +1,81 @@
+"""Models as the APIs list them: an entry of the catalogues with what the disk and this machine add to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from protocol.config.settings import Settings
+from protocol.failures import invalid
+from protocol.messages.admin import ModelEntry
+from protocol.models import checkpoints
+from protocol.models.recipes import BackendDescriptor, RecipeDescriptor
+from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
+from supervisor.models import compatibility, files, options
+from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.compatibility import MachineCapacity
+from supervisor.models.files import ModelFiles
+from workers.backends.registry import DESCRIPTORS
+
+
+class ModelEntries:
+    """Makes the listed form of models."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Know the settings; files are looked for at each call."""
+        self._settings = settings
+        self._devices: dict[tuple[str, frozenset[str]], str] = {}
+
+    def listed(self, entry: CatalogueEntry, machine: MachineCapacity) -> ModelEntry:
+        """Return a model as the APIs show it."""
+        found = files.locate(entry, self._settings.cache_dir)
+        return ModelEntry(
+            id=entry.name,
+            created=found.modified if found else entry.registered,
+            checkpoint=entry.checkpoint,
+            recipe=entry.recipe,
+            type=entry.type.value,
+            downloaded=found is not None,
+            device=self._device(entry.recipe, machine),
+            dtype=_dtype(entry, found),
+            labels=entry.labels,
+            size=round(found.size / 1e9, 4) if found and found.size else entry.size,
+            suggested=entry.suggested,
+            aliases=entry.aliases,
+            unsupported_reason=compatibility.incompatibility(entry, machine),
+        )
+
+    def _device(self, recipe: str, machine: MachineCapacity) -> str:
+        """Return the device that models of a recipe run on here unless a load names another one."""
+        key = recipe, machine.devices
+        if key not in self._devices:
+            descriptor = DESCRIPTORS.get(recipe)
+            chosen = options.defaults(descriptor, self._settings) if descriptor else {}
+            backend = choose_backend(descriptor, chosen, machine.devices) if descriptor else None
+            self._devices[key] = backend.device if backend else "cpu"
+        return self._devices[key]
+
+
+def _dtype(entry: CatalogueEntry, found: ModelFiles | None) -> str:
+    """Return the type of a model's weights, as its file's name tells, or else its checkpoint."""
+    return (checkpoints.dtype(found.path.rpartition("/")[2]) if found else "") or checkpoints.dtype(entry.checkpoint)
+
+
+def choose_backend(
+    descriptor: RecipeDescriptor, chosen: options.Options, devices: Collection[str] = ()
+) -> BackendDescriptor:
+    """Return the backend that the options name, else the first that a machine with these devices can run, else the first.
+
+    Raises ``invalid_request`` if the recipe has no backend of that name.
+    """
+    wanted = str(chosen.get(f"{descriptor.recipe}_backend", ""))
+    if wanted in ("", DEFAULT_BACKEND):
+        return next(
+            (each for each in descriptor.backends if not missing_requirement(each, devices)), descriptor.backends[0]
+        )
+    found = descriptor.backend(wanted)
+    if found is None:
+        known = ", ".join(backend.name for backend in descriptor.backends)
+        raise invalid(
+            f"{descriptor.recipe}_backend must be one of {known}, not {wanted!r}", f"{descriptor.recipe}_backend"
+        )
+    return found
