@@ -53,7 +53,7 @@ def test_one_message_for_each_gateway_and_iteration() -> None:
 
 def test_a_slow_reader_is_ended_alone_and_bounded() -> None:
     gateway = FakeGateway()
-    outbox = EventOutbox(gateway, most_bytes=100)
+    outbox = EventOutbox(gateway, max_bytes=100)
     outbox.opened(A1)
     outbox.opened(A2)
     outbox.delta(A2, b"small", 1)
@@ -89,7 +89,7 @@ def test_a_full_gateway_delays_no_other() -> None:
 
 def test_one_event_may_be_large() -> None:
     gateway = FakeGateway()
-    outbox = EventOutbox(gateway, most_bytes=100)
+    outbox = EventOutbox(gateway, max_bytes=100)
     outbox.opened(A1)
     outbox.delta(A1, b"x" * 1000, 1)
     assert outbox.flush()

@@ -200,7 +200,7 @@ CHAT = b"".join(
 
 def through(data: bytes, pieces: list[int], usage: bool = False) -> tuple[list[Any], int, SseFilter]:
     """What a client is sent of flm's bytes, cut into such pieces."""
-    chunks, stream = ChunkTranslator(chat=True, model=TAG), SseFilter(usage, progress=False, ours=TAG, theirs="M")
+    chunks, stream = ChunkTranslator(chat=True, model=TAG), SseFilter(usage, progress=False, alias=TAG, model="M")
     shown, tokens, rest = b"", 0, data
     for size in [*pieces, len(data)]:
         got = stream.feed(chunks.feed(rest[:size]))

@@ -35,7 +35,7 @@ def test_whole_files_are_whole(name: str) -> None:
         (HEAD + struct.pack("<3i", 1, 2**30, 0), "vocabulary"),
         (HEAD + struct.pack("<4i", 0, 99, 1, 0), "tensors makes no sense"),
         (HEAD + struct.pack("<8i", 0, 4, 1, 0, *[2**24 - 1] * 4), "truncated: .* bytes are missing"),
-        (HEAD + bytes(4) + (struct.pack("<4i", 1, 1, 0, 1) + b"xdata") * 51, "tensors too many"),
+        (HEAD + bytes(4) + (struct.pack("<4i", 1, 1, 0, 1) + b"xdata") * 51, "too many tensors"),
     ],
 )
 def test_files_that_are_none(tmp_path: Path, data: bytes, why: str) -> None:

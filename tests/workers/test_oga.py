@@ -135,6 +135,7 @@ def test_an_installation_is_shared_by_the_family(recipe: str, tmp_path: Path, mo
     assert environment == {
         "PYTHONPATH": f"/house{os.pathsep}{folder / installations.SITE_FOLDER}",
         "HOME": "/h",
+        "OGA_API_KEY": backend.key,
         "GOMP_SPINCOUNT": "300",
     }
     props = b'{"total_slots":1,"default_generation_settings":{"n_ctx":64},"build_info":"onnxruntime-genai 9"}'
@@ -197,7 +198,7 @@ def test_a_whole_folder(tmp_path: Path) -> None:
         (b'{"model":{"decoder":{"filename":"/etc/passwd"}}}', "outside of its folder"),
         (b'{"model":{"decoder":{"pipeline":[{"a":{"filename":"../x.onnx"}}]}}}', "outside of its folder"),
         (b'{"model":{"decoder":{"filename":"empty.onnx"}}}', "empty.onnx is empty"),
-        (b'{"model":{"decoder":{"filename":"text.onnx"}}}', "no ONNX file"),
+        (b'{"model":{"decoder":{"filename":"text.onnx"}}}', "not an ONNX file"),
     ],
 )
 def test_folders_that_are_no_model(tmp_path: Path, config: bytes, answer_text: str) -> None:
@@ -255,7 +256,7 @@ def test_a_file_of_very_many_very_small_fields_is_not_believed(tmp_path: Path, m
     )
     onnx.check(path)
     monkeypatch.setattr(onnx, "_MOST_FIELDS", 50)
-    with pytest.raises(BrokenError, match="no ONNX file"):
+    with pytest.raises(BrokenError, match="not an ONNX file"):
         onnx.check(path)
 
 

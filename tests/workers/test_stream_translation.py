@@ -76,7 +76,7 @@ def test_progress_shows_life() -> None:
 
 
 def test_the_model_is_what_the_client_called_it() -> None:
-    stream = SseFilter(usage=False, progress=False, ours="ours", theirs='the "large" one')
+    stream = SseFilter(usage=False, progress=False, alias="ours", model='the "large" one')
     out, _, _ = fed(stream, ROLE + ONE + TRICK + FINISH + USAGE, 100_000)
     for event in out.split(b"\n\n")[:-1]:
         assert json.loads(event[6:])["model"] == 'the "large" one'

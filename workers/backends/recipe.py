@@ -31,9 +31,9 @@ class FileHead:
         self.data = data
 
     @cached_property
-    def gguf(self) -> gguf.Head | None:
+    def gguf(self) -> gguf.PartialHeader | None:
         """The beginning of a GGUF file, None for others."""
-        return gguf.head(self.data[:_GGUF_HEAD_BYTES]) if self.name.endswith(".gguf") else None
+        return gguf.read_partial(self.data[:_GGUF_HEAD_BYTES]) if self.name.endswith(".gguf") else None
 
     @cached_property
     def tensors(self) -> tuple[str, ...]:

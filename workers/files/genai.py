@@ -1,4 +1,4 @@
-"""What a folder of ONNX Runtime GenAI says of its model: which files it needs, and how long its context is."""
+"""Reads the description of a model of ONNX Runtime GenAI: which files it needs, and how long its context is."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from workers.files.errors import BrokenError
 
 _MAX_DEPTH: Final = 8
 _MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of a description; most have two thousand."""
+"""Most descriptions have two thousand bytes."""
 
 
 class GenaiFolder(NamedTuple):
-    """A model that is there."""
+    """A model whose files are complete."""
 
     size: int
     """Bytes of all its files."""
     context: int
-    """Tokens it was made for, 0 if it does not say."""
+    """Tokens that it was made for, 0 if it does not say."""
 
 
 def read(folder: Path) -> GenaiFolder:
-    """Look at a model's files; raises :class:`BrokenError`, or OSError if one cannot be read."""
+    """Check a model's files; raises :class:`BrokenError`, or OSError if one cannot be read."""
     if not folder.is_dir():
         folder.stat()
         raise BrokenError(f"it is not a folder with {GENAI_CONFIG}")
@@ -52,25 +52,25 @@ def _model(folder: Path) -> dict[str, Any]:
             data = file.read(_MAX_CONFIG_BYTES + 1)
         if len(data) > _MAX_CONFIG_BYTES:
             raise BrokenError(f"its {GENAI_CONFIG} is too large")
-        said = msgspec.json.decode(data, type=dict[str, Any])
+        config = msgspec.json.decode(data, type=dict[str, Any])
     except FileNotFoundError:
         raise BrokenError(f"its {GENAI_CONFIG} is missing") from None
     except DECODE_ERRORS:
         raise BrokenError(f"its {GENAI_CONFIG} is broken") from None
-    model = said.get("model")
+    model = config.get("model")
     if not isinstance(model, dict):
         raise BrokenError(f"its {GENAI_CONFIG} describes no model")
     return model
 
 
-def _files(said: Any, depth: int) -> Iterator[str]:
-    """Yield every file that a description names: of a decoder, of a pipeline's stages, of encoders."""
+def _files(node: Any, depth: int) -> Iterator[str]:
+    """Yield every file that a description names: of decoders, pipeline stages and encoders."""
     if depth > _MAX_DEPTH:
         return
-    for value in said.values() if isinstance(said, dict) else said if isinstance(said, list) else ():
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         yield from _files(value, depth + 1)
-    if isinstance(said, dict) and isinstance(said.get("filename"), str) and said["filename"]:
-        yield said["filename"]
+    if isinstance(node, dict) and isinstance(node.get("filename"), str) and node["filename"]:
+        yield node["filename"]
 
 
 def _check(path: Path, name: str) -> None:
@@ -84,11 +84,13 @@ def _check(path: Path, name: str) -> None:
 
 
 def _size(folder: Path) -> int:
-    return sum(_bytes(Path(place) / name) for place, _, names in os.walk(folder, followlinks=False) for name in names)
+    return sum(
+        _bytes(Path(directory) / name) for directory, _, names in os.walk(folder, followlinks=False) for name in names
+    )
 
 
 def _bytes(path: Path) -> int:
-    """Return the size of a file; 0 for a link to nowhere, which nobody named."""
+    """Return the size of a file; 0 for a broken link, which the description does not name."""
     try:
         return path.stat().st_size
     except OSError:

@@ -1,6 +1,6 @@
-"""Reads as much of a whisper model in ggml's own file format as it takes to know that it is whole. Pure but for the file.
+"""Checks that a whisper model in ggml's own file format is whole. Only the file is read.
 
-Header, mel filters, vocabulary, then each tensor's head with its data behind it, to the end of the file.
+The format: header, mel filters, vocabulary, then each tensor's header with its data after it, to the end of the file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from workers.files.gguf import BLOCKS
 
 _EACH_SIZE: Final = 2**24
 _MAX_LAYERS: Final = 256
-"""On either side; the largest model has 32."""
+"""Layers of the encoder, and of the decoder; the largest model has 32."""
 _FREQUENCIES: Final = 201
-"""Of each mel filter: whisper.cpp takes it for granted that these belong to its windows of 400 samples."""
+"""Frequencies of each mel filter: whisper.cpp assumes without a check that they fit its windows of 400 samples."""
 _MAX_MELS: Final = 2**12
 _MAX_WORDS: Final = 2**20
 _MAX_NAME_BYTES: Final = 256
@@ -27,7 +27,7 @@ _DIMENSIONS: Final = range(1, 5)
 
 
 class _GgmlHeader(NamedTuple):
-    """What a file begins with, after its magic; the last two belong to its mel filters."""
+    """The first numbers of a file, after its magic; the last two describe its mel filters."""
 
     words: int
     audio_context: int
@@ -45,7 +45,7 @@ class _GgmlHeader(NamedTuple):
 
 
 _ENGLISH_WORDS: Final = 51_864
-"""Words that models of English alone have: all others have one more, and one for each further language."""
+"""Vocabulary of models that know only English: all others have one word more, and one for each further language."""
 _FIRST_LANGUAGES: Final = 99
 
 
@@ -59,7 +59,7 @@ def languages(path: Path) -> int:
 
 
 def check(path: Path) -> None:
-    """Raise :class:`~workers.files.errors.BrokenError` for a file that is none or not whole, OSError if it cannot be read."""
+    """Raise :class:`~workers.files.errors.BrokenError` for a file that is not such a model or not whole, OSError if it cannot be read."""
     with path.open("rb") as file:
         magic = file.read(len(GGML_MAGIC))
         if magic == gguf.MAGIC:
@@ -73,13 +73,13 @@ def check(path: Path) -> None:
         _skip_words(file)
         wanted = 11 + 15 * header.audio_layers + 24 * header.text_layers
         found = _skip_tensors(file, path.stat().st_size, wanted)
-    # None at all is how whisper.cpp's own tests write a model whose weights are zero.
+    # whisper.cpp's own tests use files without any tensor as models whose weights are zero.
     if found and found < wanted:
         raise BrokenError(f"it is truncated: {wanted - found} tensors are missing")
 
 
 def _is_plausible(header: _GgmlHeader) -> bool:
-    """Return whether whisper.cpp can compute with these; with some that it cannot, it ends its process."""
+    """Return whether whisper.cpp can compute with these numbers; some others end its process."""
     return (
         all(0 <= size < _EACH_SIZE for size in header)
         and min(header._replace(kind=1)) > 0
@@ -110,13 +110,13 @@ def _skip_words(file: BinaryIO) -> None:
 
 
 def _skip_tensors(file: BinaryIO, end: int, most: int) -> int:
-    """Return how many there are up to the ``end`` of the file; raises :class:`BrokenError` for more than ``most``."""
+    """Return how many tensors there are up to the ``end`` of the file; raises :class:`BrokenError` for more than ``most``."""
     found = 0
-    while (place := file.tell()) != end:
-        if place > end:
-            raise BrokenError(f"it is truncated: {place - end} bytes are missing")
+    while (position := file.tell()) != end:
+        if position > end:
+            raise BrokenError(f"it is truncated: {position - end} bytes are missing")
         if found == most:
-            raise BrokenError("it has tensors too many")
+            raise BrokenError("it has too many tensors")
         dimensions, length, kind = _numbers(file, 3)
         if dimensions not in _DIMENSIONS or not 0 < length <= _MAX_NAME_BYTES or kind not in BLOCKS:
             raise BrokenError("one of its tensors makes no sense")
@@ -126,7 +126,7 @@ def _skip_tensors(file: BinaryIO, end: int, most: int) -> int:
         elements, size = BLOCKS[kind]
         data = length + math.prod(shape) // elements * size
         if data > end:
-            raise BrokenError(f"it is truncated: {place + data - end} bytes are missing")
+            raise BrokenError(f"it is truncated: {position + data - end} bytes are missing")
         file.seek(data, 1)
         found += 1
     return found

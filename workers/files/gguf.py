@@ -1,4 +1,4 @@
-"""Reads as much of a GGUF file as it takes to know that it is whole: header, keys, tensor list. Pure but for the file."""
+"""Reads the header of a GGUF file (keys and tensor list), and checks that the file is whole. Only the file is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workers.files.errors import BrokenError
 
 MAGIC: Final = b"GGUF"
 MAX_ITEMS: Final = 4_000_000
-"""Strings and tensors looked at: a vocabulary has some 100,000; a file that claims more is not believed."""
+"""Strings and tensors that are read: a vocabulary has some 100,000; a file that claims more than this is broken."""
 MAX_DIMENSIONS: Final = 8
 _PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _STRING, _ARRAY = 8, 9
@@ -27,19 +27,19 @@ BLOCKS: Final = {
     22: (256, 82), 23: (256, 136), 29: (256, 56), 34: (256, 54), 35: (256, 66), 39: (32, 17),
 }
 # fmt: on
-"""Tensor type → elements and bytes of a block. An unknown type is only asked where it begins."""
+"""Tensor type → elements and bytes of a block. Of an unknown type only the start is checked."""
 
 
 class GgufHeader(NamedTuple):
-    """What the check needs of a file."""
+    """What a whole header tells."""
 
     architecture: str
     context_length: int
     """Tokens the model was trained for, 0 if the file does not say."""
 
 
-class Head(NamedTuple):
-    """What the beginning of a file tells. Nothing in it says that the file is whole."""
+class PartialHeader(NamedTuple):
+    """What the first bytes of a file tell. The file need not be whole."""
 
     architecture: str = ""
     name: str = ""
@@ -47,7 +47,7 @@ class Head(NamedTuple):
     pooling: int | None = None
     """``ARCHITECTURE.pooling_type`` in llama.cpp's numbers, None if the file does not say."""
     tensors: tuple[str, ...] = ()
-    """Names of tensors, as far as the given bytes reach."""
+    """Names of tensors, as far as the bytes reach."""
 
 
 def parts_of(path: Path) -> list[Path]:
@@ -71,40 +71,40 @@ def read(path: Path) -> GgufHeader:
                 raise BrokenError("it is truncated inside its header") from None
 
 
-def head(data: bytes) -> Head:
-    """Read what the first bytes of a file tell, however few they are; an empty head if they are no GGUF file's."""
-    return _GgufReader(data).head() if data.startswith(MAGIC) else Head()
+def read_partial(data: bytes) -> PartialHeader:
+    """Read what the first bytes of a file tell, however few they are; an empty header if it is not a GGUF file."""
+    return _GgufReader(data).partial_header() if data.startswith(MAGIC) else PartialHeader()
 
 
 class _GgufReader:
     def __init__(self, data: mmap.mmap | bytes) -> None:
         self._data = data
-        self._at = 4
-        self._left = MAX_ITEMS
+        self._position = 4
+        self._items_left = MAX_ITEMS
 
     def _number(self, form: str) -> int:
-        (value,) = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
+        (value,) = struct.unpack_from(form, self._data, self._position)
+        self._position += struct.calcsize(form)
         return int(value)
 
-    def _spend(self, items: int) -> None:
-        self._left -= items
-        if self._left < 0:
+    def _count_items(self, items: int) -> None:
+        self._items_left -= items
+        if self._items_left < 0:
             raise BrokenError("its header makes no sense")
 
     def _string(self) -> bytes:
         length = self._number("<Q")
-        if length > len(self._data) - self._at:
+        if length > len(self._data) - self._position:
             raise BrokenError("it is truncated inside its header")
-        self._at += length
-        return self._data[self._at - length : self._at]
+        self._position += length
+        return self._data[self._position - length : self._position]
 
     def _skip_strings(self, count: int) -> None:
-        self._spend(count)
-        at, data, read_length = self._at, self._data, struct.Struct("<Q").unpack_from
+        self._count_items(count)
+        at, data, read_length = self._position, self._data, struct.Struct("<Q").unpack_from
         for _ in range(count):
             at += 8 + read_length(data, at)[0]
-        self._at = at
+        self._position = at
 
     def _skip(self, kind: int) -> None:
         if kind == _STRING:
@@ -114,20 +114,20 @@ class _GgufReader:
             if inner == _STRING:
                 self._skip_strings(count)
             elif inner == _ARRAY:
-                self._spend(count)
+                self._count_items(count)
                 for _ in range(count):
                     self._skip(_ARRAY)
             else:
-                self._at += self._size(inner) * count
+                self._position += self._size(inner) * count
         else:
-            self._at += self._size(kind)
+            self._position += self._size(kind)
 
     def _size(self, kind: int) -> int:
         if kind not in _SIZES:
             raise BrokenError(f"its header has a value of the unknown type {kind}")
         return _SIZES[kind]
 
-    def head(self) -> Head:
+    def partial_header(self) -> PartialHeader:
         """Read keys and tensor names until the bytes end or make no sense."""
         found: dict[bytes, str | int] = {}
         names: list[str] = []
@@ -145,20 +145,20 @@ class _GgufReader:
             for _ in range(tensors):
                 names.append(self._string().decode("utf-8", "replace"))
                 dimensions = self._number("<I")
-                self._at += 8 * dimensions + 12
+                self._position += 8 * dimensions + 12
         except (BrokenError, struct.error, IndexError, OverflowError, RecursionError):
             pass
         architecture, name = (str(found.get(key, "")) for key in (b"general.architecture", b"general.name"))
         pooling = found.get(b"pooling_type")
-        return Head(architecture, name, int(pooling) if pooling is not None else None, tuple(names))
+        return PartialHeader(architecture, name, int(pooling) if pooling is not None else None, tuple(names))
 
     def header(self) -> GgufHeader:
         version = self._number("<I")
         if version not in (2, 3):
             raise BrokenError(f"its GGUF version {version} is not supported")
         tensors, keys = self._number("<Q"), self._number("<Q")
-        self._spend(tensors)
-        self._spend(keys)
+        self._count_items(tensors)
+        self._count_items(keys)
         architecture, context, alignment = "", 0, 32
         for _ in range(keys):
             key, kind = self._string(), self._number("<I")
@@ -187,7 +187,7 @@ class _GgufReader:
             kind, offset = self._number("<I"), self._number("<Q")
             block, size = BLOCKS.get(kind, (1, 0))
             end = max(end, offset + elements // block * size)
-        start = -(-self._at // alignment) * alignment
+        start = -(-self._position // alignment) * alignment
         missing = start + end - len(self._data)
         if tensors and missing > 0:
             raise BrokenError(f"it is truncated: {missing} bytes are missing")

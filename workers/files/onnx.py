@@ -1,6 +1,6 @@
-"""Reads as much of an ONNX file as it takes to know that it is whole, and that the data beside it are. Pure but for the files.
+"""Checks that an ONNX file is whole, and the data files that it names. Only the files are read.
 
-An ONNX file is a protobuf message; of its graph's weights only those are looked at that lie in other files.
+An ONNX file is a protobuf message; of its graph's weights, only those in other files are checked.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from workers.files.errors import BrokenError
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MOST_FIELDS: Final = 400_000
-"""Fields looked at: a large model has some ten thousand; a file with more is not believed."""
+"""Fields that are read: a large model has some ten thousand; a file with more than this is broken."""
 _GRAPH: Final = 7
-"""Of a model."""
+"""Field of a model."""
 _INITIALIZER: Final = 5
-"""Of a graph."""
+"""Field of a graph."""
 _EXTERNAL_DATA: Final = 13
-"""Of a tensor: entries of a key (1) and a value (2)."""
+"""Field of a tensor: an entry with a key (1) and a value (2)."""
 
 
 class _Field(NamedTuple):
     number: int
     start: int
     end: int
-    """Of its bytes; both 0 for a number."""
+    """Start and end of its bytes; both 0 for a number."""
 
 
 def check(path: Path) -> None:
-    """Look whether a model is whole; raises :class:`BrokenError`, or OSError if a file cannot be read."""
+    """Check that a model is whole; raises :class:`BrokenError`, or OSError if a file cannot be read."""
     if not path.stat().st_size:
         raise BrokenError(f"{path.name} is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -39,12 +39,12 @@ def check(path: Path) -> None:
         try:
             graphs = reader.graphs()
         except (IndexError, UnicodeDecodeError, ValueError):
-            raise BrokenError(f"{path.name} is truncated, or no ONNX file") from None
+            raise BrokenError(f"{path.name} is truncated, or not an ONNX file") from None
         if not graphs:
-            raise BrokenError(f"{path.name} is no ONNX file")
+            raise BrokenError(f"{path.name} is not an ONNX file")
     for name, size in reader.needed.items():
         if "\0" in name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise BrokenError(f"{path.name} wants data from outside of its folder")
+            raise BrokenError(f"{path.name} names data outside of its folder")
         missing = size - (path.parent / name).stat().st_size
         if missing > 0:
             raise BrokenError(f"{name} is truncated: {missing} bytes are missing")
@@ -53,28 +53,28 @@ def check(path: Path) -> None:
 class _OnnxReader:
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
-        self._left = _MOST_FIELDS
+        self._fields_left = _MOST_FIELDS
         self.needed: dict[str, int] = {}
-        """How long the files must be that the weights lie in."""
+        """Data file → the bytes that it must have."""
 
     def graphs(self) -> int:
-        """Return how many graphs there are, and note what they need; raises ValueError or IndexError where it is none."""
+        """Return how many graphs there are, and note the data files; raises ValueError or IndexError for another format."""
         found = 0
         for field in self._fields(0, len(self._data)):
             if field.number == _GRAPH and field.end:
                 found += 1
-                self._beside(field)
+                self._note_data_files(field)
         return found
 
-    def _beside(self, graph: _Field) -> None:
+    def _note_data_files(self, graph: _Field) -> None:
         for tensor in self._fields(graph.start, graph.end):
             if tensor.number != _INITIALIZER:
                 continue
             fields = self._fields(tensor.start, tensor.end)
-            said = dict(self._entry(each) for each in fields if each.number == _EXTERNAL_DATA)
-            if "location" in said:
-                end = int(said.get("offset", "0")) + int(said.get("length", "0"))
-                self.needed[said["location"]] = max(end, self.needed.get(said["location"], 0))
+            entries = dict(self._entry(each) for each in fields if each.number == _EXTERNAL_DATA)
+            if "location" in entries:
+                end = int(entries.get("offset", "0")) + int(entries.get("length", "0"))
+                self.needed[entries["location"]] = max(end, self.needed.get(entries["location"], 0))
 
     def _entry(self, field: _Field) -> tuple[str, str]:
         found = {
@@ -83,9 +83,9 @@ class _OnnxReader:
         return found.get(1, ""), found.get(2, "")
 
     def _fields(self, at: int, end: int) -> Iterator[_Field]:
-        """Yield the fields of a message; raises ValueError or IndexError where it is none."""
+        """Yield the fields of a message; raises ValueError or IndexError for another format."""
         while at < end:
-            self._left -= 1
+            self._fields_left -= 1
             key, at = _varint(self._data, at)
             kind, start = key & 7, 0
             if kind == _VARINT:
@@ -97,7 +97,7 @@ class _OnnxReader:
                 at += 8 if kind == _FIXED64 else 4
             else:
                 raise ValueError(kind)
-            if at > end or not key >> 3 or self._left < 0:
+            if at > end or not key >> 3 or self._fields_left < 0:
                 raise ValueError(at)
             yield _Field(key >> 3, start, at if start else 0)
 

@@ -1,4 +1,4 @@
-"""Reads as much of a safetensors file as it takes to know that it is whole: its header. Pure but for the file."""
+"""Reads the header of a safetensors file, and checks that the file is whole. Only the file is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from workers.files.errors import BrokenError
 
 MAX_HEADER_BYTES: Final = 25_000_000
-"""A quarter of the format's own bound: 100,000 tensors, which take a second to read."""
+"""A quarter of the format's own limit: 100,000 tensors, which take a second to read."""
 
 
 class _Tensor(msgspec.Struct):
@@ -27,7 +27,7 @@ _NAME: Final = re.compile(rb'"([^"\\]{1,255})" *: *\{ *"(?:dtype|shape|data_offs
 
 
 def tensor_names(data: bytes) -> list[str]:
-    """Return the tensor names in the first bytes of a file, as far as these reach; nothing if it is another kind of file."""
+    """Return the tensor names in the first bytes of a file, as far as they reach; none for another kind of file."""
     if len(data) < 9 or int.from_bytes(data[:8], "little") > MAX_HEADER_BYTES or data[8:9] != b"{":
         return []
     return [name.decode("utf-8", "replace") for name in _NAME.findall(data[8:])]

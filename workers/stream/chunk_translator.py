@@ -1,8 +1,7 @@
-"""The stream of an engine that speaks OpenAI's language in its own way, written as llama-server writes it. Pure.
+"""Translates the stream of an engine that deviates from OpenAI's format into the form that llama-server writes. Pure.
 
-Every chunk is decoded, so this is for engines whose tokens are few and dear.  What differs is put right: the order
-of the fields, a role in every delta, text in the chunk that ends the answer, usage inside that chunk, an end that
-was none.
+Every chunk is decoded, so this is for engines that generate few tokens a second.  Corrected are the order of the fields,
+a role in every delta, text in the chunk that ends the response, usage inside that chunk, and ends that report a failure.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _FAILED: Final = {"cancel": "was cancelled", "error": "failed"}
 _MS_PER_S: Final = 1000.0
 
 
-class _ForeignChoice(msgspec.Struct):
+class _EngineChoice(msgspec.Struct):
     index: int = 0
     delta: dict[str, Any] | None = None
     text: str | None = None
@@ -27,15 +26,15 @@ class _ForeignChoice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _ForeignChunk(msgspec.Struct):
+class _EngineChunk(msgspec.Struct):
     id: str = ""
     created: int = 0
     system_fingerprint: str = ""
-    choices: list[_ForeignChoice] = []
+    choices: list[_EngineChoice] = []
     usage: dict[str, Any] | None = None
 
 
-_chunk = msgspec.json.Decoder(_ForeignChunk).decode
+_chunk = msgspec.json.Decoder(_EngineChunk).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -43,19 +42,19 @@ class ChunkTranslator:
     """Translates one stream."""
 
     def __init__(self, chat: bool, model: str) -> None:
-        """Of a chat, or of a text completion; ``model`` is what the engine calls it."""
+        """Translate a chat, or a text completion; ``model`` is what the engine calls the model."""
         self._chat, self._model = chat, model
         self._rest = b""
-        self._begun = self._no_stream = False
+        self._role_sent = self._is_error_body = False
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the engine's; return the events that they complete. Raises ValueError for a broken one.
+        """Take bytes of the engine; return the events that they complete. Raises ValueError for a broken one.
 
-        What is no stream, because the engine answers with an error, is returned as it is.
+        A body that is not a stream, because the engine answers with an error, is returned unchanged.
         """
         data = self._rest + data
-        self._no_stream = self._no_stream or data.lstrip()[:1] == b"{"
-        if self._no_stream:
+        self._is_error_body = self._is_error_body or data.lstrip()[:1] == b"{"
+        if self._is_error_body:
             self._rest = b""
             return data
         *events, self._rest = data.split(_END)
@@ -70,44 +69,42 @@ class ChunkTranslator:
         if payload == b"[DONE]" or payload.startswith(b'{"error"'):
             return b"data: " + payload + _END
         chunk = _chunk(payload)
-        said = b"".join(self._choice(chunk, choice) for choice in chunk.choices)
-        return said + (self._usage(chunk, chunk.usage) if chunk.usage else b"")
+        events = b"".join(self._choice(chunk, choice) for choice in chunk.choices)
+        return events + (self._usage(chunk, chunk.usage) if chunk.usage else b"")
 
-    def _choice(self, chunk: _ForeignChunk, choice: _ForeignChoice) -> bytes:
+    def _choice(self, chunk: _EngineChunk, choice: _EngineChoice) -> bytes:
         if choice.finish_reason in _FAILED:
             message = f"the generation {_FAILED[choice.finish_reason]}"
             error = {"error": {"message": message, "type": "server_error", "code": 500}}
             return b"data: " + _encode(error) + _END
-        said = b""
+        events = b""
         if not self._chat:
             text = choice.text or ""
             if text or choice.finish_reason:
                 body = {"text": text, "index": choice.index, "logprobs": choice.logprobs}
-                said = self._written(chunk, [{**body, "finish_reason": choice.finish_reason}])
-            return said
-        if not self._begun:
-            self._begun = True
-            said = self._delta(chunk, choice.index, {"role": "assistant", "content": None})
+                events = self._write(chunk, [{**body, "finish_reason": choice.finish_reason}])
+            return events
+        if not self._role_sent:
+            self._role_sent = True
+            events = self._delta(chunk, choice.index, {"role": "assistant", "content": None})
         delta = {name: value for name, value in (choice.delta or {}).items() if name != "role" and value}
         if delta:
-            said += self._delta(chunk, choice.index, delta)
+            events += self._delta(chunk, choice.index, delta)
         if choice.finish_reason:
-            said += self._delta(chunk, choice.index, {}, choice.finish_reason)
-        return said
+            events += self._delta(chunk, choice.index, {}, choice.finish_reason)
+        return events
 
-    def _delta(self, chunk: _ForeignChunk, index: int, delta: dict[str, Any], finish: str | None = None) -> bytes:
-        return self._written(chunk, [{"finish_reason": finish, "index": index, "delta": delta}])
+    def _delta(self, chunk: _EngineChunk, index: int, delta: dict[str, Any], finish: str | None = None) -> bytes:
+        return self._write(chunk, [{"finish_reason": finish, "index": index, "delta": delta}])
 
-    def _usage(self, chunk: _ForeignChunk, usage: dict[str, Any]) -> bytes:
+    def _usage(self, chunk: _EngineChunk, usage: dict[str, Any]) -> bytes:
         more: dict[str, Any] = {"usage": usage}
-        # In this order: the timings are looked for at the end.
+        # The filter searches for the timings at the end.
         if timings := _timings(usage):
             more["timings"] = timings
-        return self._written(chunk, [], more)
+        return self._write(chunk, [], more)
 
-    def _written(
-        self, chunk: _ForeignChunk, choices: list[dict[str, Any]], more: dict[str, Any] | None = None
-    ) -> bytes:
+    def _write(self, chunk: _EngineChunk, choices: list[dict[str, Any]], more: dict[str, Any] | None = None) -> bytes:
         fields: dict[str, Any] = {"choices": choices, "created": chunk.created, "id": chunk.id, "model": self._model}
         if chunk.system_fingerprint:
             fields["system_fingerprint"] = chunk.system_fingerprint
@@ -119,15 +116,17 @@ def _timings(usage: dict[str, Any]) -> dict[str, float] | None:
     """Return an engine's durations in ``usage`` under llama-server's names; None where it has none."""
     seconds = [usage.get(name) for name in ("prefill_duration_ttft", "decoding_duration")]
     tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-    prompt, decode, read, said = (float(each) if isinstance(each, int | float) else 0.0 for each in (*seconds, *tokens))
+    prompt, decode, prompt_tokens, output_tokens = (
+        float(each) if isinstance(each, int | float) else 0.0 for each in (*seconds, *tokens)
+    )
     if not prompt and not decode:
         return None
     return {
         "cache_n": 0,
-        "prompt_n": int(read),
+        "prompt_n": int(prompt_tokens),
         "prompt_ms": prompt * _MS_PER_S,
-        "prompt_per_second": read / prompt if prompt else 0.0,
-        "predicted_n": int(said),
+        "prompt_per_second": prompt_tokens / prompt if prompt else 0.0,
+        "predicted_n": int(output_tokens),
         "predicted_ms": decode * _MS_PER_S,
-        "predicted_per_second": said / decode if decode else 0.0,
+        "predicted_per_second": output_tokens / decode if decode else 0.0,
     }

@@ -1,8 +1,13 @@
-"""What is to be told to the gateways: collected during a turn, sent as one message a gateway at its end. Pure.
+"""Collects the events of one loop iteration, and sends one message to each gateway. Pure.
 
-A gateway that does not read fills its queue: then its events stay here, deltas melt into one, and the flush is
-tried again.  An attempt that has more than its share here is ended, it alone.  Numbers are given when a batch
-really leaves, so that a gap means loss and nothing else.
+A gateway that does not read fills its queue: then its events stay here, deltas are merged into one, and the flush is
+tried again.
+
+Invariants:
+
+* Sequence numbers are assigned when a batch really leaves, so a gap means loss and nothing else.
+* An attempt has at most one end, and nothing follows it.
+* An attempt that keeps more than ``max_bytes`` here is ended; no other attempt is affected.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ Publish = Callable[[bytes, bytes], bool]
 
 
 class _PendingEvents:
-    """What one attempt still has to say."""
+    """The events of one attempt that have not left."""
 
     __slots__ = ("alive", "count", "end", "parts", "size")
 
@@ -49,22 +54,22 @@ class _PendingEvents:
 class EventOutbox:
     """The outgoing events of all attempts."""
 
-    def __init__(self, publish: Publish, most_bytes: int = MAX_PENDING_BYTES) -> None:
-        """Send through ``publish``, which says whether the message was taken."""
+    def __init__(self, publish: Publish, max_bytes: int = MAX_PENDING_BYTES) -> None:
+        """Send with ``publish``, which returns whether the queue took the message."""
         self._publish = publish
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._pending: dict[str, dict[RequestKey, _PendingEvents]] = {}
         self._numbers: dict[RequestKey, int] = {}
         self.stalled: set[str] = set()
-        """Gateways whose queue is full: left alone until the owner, a moment later, empties this set."""
+        """Gateways whose queue is full: not tried again until the owner, a moment later, empties this set."""
         self.overflowed: list[RequestKey] = []
-        """Attempts whose reader is too slow: told so, and to be ended by the owner, who empties this list."""
+        """Attempts whose client reads too slowly. Their failure is in the outbox; the owner ends them and empties this list."""
 
     def opened(self, key: RequestKey) -> None:
-        """Number the attempt's events from 0."""
+        """Begin an attempt: its events are numbered from 0."""
         self._numbers[key] = 0
 
-    def _of(self, key: RequestKey) -> _PendingEvents | None:
+    def _pending_of(self, key: RequestKey) -> _PendingEvents | None:
         if key not in self._numbers:
             return None
         pending = self._pending.setdefault(key.gateway, {}).setdefault(key, _PendingEvents())
@@ -72,11 +77,11 @@ class EventOutbox:
 
     def delta(self, key: RequestKey, data: bytes, count: int) -> None:
         """Add output of the engine."""
-        pending = self._of(key)
+        pending = self._pending_of(key)
         if pending is None:
             return
-        # One event may be larger than any share: it is the second one that nobody fetches which is too much.
-        if pending.size and pending.size + len(data) > self._most_bytes:
+        # One event may be larger than the limit; a second one that the gateway does not read is too much.
+        if pending.size and pending.size + len(data) > self._max_bytes:
             pending.parts.clear()
             pending.size = pending.count = 0
             failure = Failure(Code.CLIENT_TOO_SLOW, "the client did not read its answer fast enough")
@@ -88,25 +93,25 @@ class EventOutbox:
         pending.count += count
 
     def alive(self, key: RequestKey) -> None:
-        """Tell that the engine makes progress without output."""
-        pending = self._of(key)
+        """Report that the engine makes progress without output."""
+        pending = self._pending_of(key)
         if pending is not None:
             pending.alive = True
 
     def done(self, key: RequestKey, outcome: Outcome) -> None:
         """End the attempt: its generation is complete."""
-        pending = self._of(key)
+        pending = self._pending_of(key)
         if pending is not None:
             pending.end = (EventKind.DONE, msgspec.msgpack.encode(outcome))
 
     def failed(self, key: RequestKey, failure: Failure) -> None:
         """End the attempt otherwise."""
-        pending = self._of(key)
+        pending = self._pending_of(key)
         if pending is not None:
             pending.end = (EventKind.FAILED, msgspec.msgpack.encode(failure))
 
     def dropped(self, key: RequestKey) -> None:
-        """Nobody wants to hear of the attempt any more."""
+        """Forget an attempt: its client is gone."""
         self._numbers.pop(key, None)
         of_gateway = self._pending.get(key.gateway)
         if of_gateway is not None:
@@ -115,13 +120,13 @@ class EventOutbox:
                 del self._pending[key.gateway]
 
     def gateway_left(self, gateway: str) -> None:
-        """Nobody is there to hear anything of a whole gateway."""
+        """Forget all attempts of a gateway that is gone."""
         self.stalled.discard(gateway)
         for key in self._pending.pop(gateway, {}):
             self._numbers.pop(key, None)
 
     def flush(self) -> bool:
-        """Send what there is, but not to the stalled; return whether nothing is left."""
+        """Send all events, except to stalled gateways; return whether nothing is left."""
         for gateway in list(self._pending):
             if gateway not in self.stalled:
                 self._flush(gateway, self._pending[gateway])
@@ -132,8 +137,8 @@ class EventOutbox:
         for key, pending in attempts.items():
             first = self._numbers[key]
             events += [
-                Event(key.number, key.attempt, first + place, kind, count, data)
-                for place, (kind, count, data) in enumerate(pending.drafts())
+                Event(key.number, key.attempt, first + offset, kind, count, data)
+                for offset, (kind, count, data) in enumerate(pending.drafts())
             ]
         if events and not self._publish(topic(gateway), pack_batch(events)):
             self.stalled.add(gateway)

@@ -1,8 +1,9 @@
-"""The answer to a request that is not streamed, put together from the chunks of a stream. Pure.
+"""Assembles the response to a request that is not streamed from the chunks of a stream. Pure.
 
-Field by field what the engine itself would have answered: its usage and timings are those of the first choice,
-a message without text has an empty one, and log probabilities are copied as they are.  One difference is the
-engine's: cut off right after ``<think>``, its stream shows nothing, its whole answer shows the tag.
+Invariant: the result equals what the engine itself would have answered, field by field.  Usage and timings are those of
+the first choice; a message without text has an empty text; log probabilities are copied as they are.  One difference
+remains: if the generation is cut off right after ``<think>``, the engine's whole response shows the tag, and its stream
+shows nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _AssembledChoice:
-    """One choice as far as it has come."""
+    """What has arrived of one choice."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -109,12 +110,12 @@ class ResponseAssembler:
             self._last = self._choices.setdefault(choice.index, _AssembledChoice())
             self._last.add(choice)
         if self._last is not None:
-            # A usage chunk names no choice: it follows the finish chunk that it belongs to.
+            # A usage chunk names no choice: it belongs to the finish chunk before it.
             self._last.usage = msgspec.Raw(bytes(chunk.usage)) if bytes(chunk.usage) else self._last.usage
             self._last.timings = msgspec.Raw(bytes(chunk.timings)) if bytes(chunk.timings) else self._last.timings
 
     def answer(self) -> bytes:
-        """Return the whole answer as JSON."""
+        """Return the whole response as JSON."""
         body: dict[str, Any] = {
             "choices": [whole.answer(index, self._chat) for index, whole in sorted(self._choices.items())]
         }

@@ -1,11 +1,15 @@
-"""An engine's server-sent events on their way to a client: whole events in, whole events out, by bytes. Pure.
+"""Filters an engine's server-sent events for a client: whole events in, whole events out. Pure.
 
-The worker asks for more than its client did (progress and usage); that is taken out here.  What remains is what
-llama-server would have sent without being asked for it: then its finish chunk carries the timings, which now
-come in the usage chunk after it, so that the finish chunk is held until they can be put in.
+The worker asks the engine for more than its client did (progress and usage); that is removed here.  The rest is what
+llama-server would have sent without being asked for it: then its finish chunk carries the timings.  They now arrive in
+the usage chunk after it, so the finish chunk is held until they can be inserted.
 
-No token is parsed as JSON.  Looking for a key by its bytes is sound, because inside a JSON string every quote
-has a backslash before it.
+Invariants:
+
+* Only whole events are passed on, and all of them in their order.
+* ``finished`` is true only if the engine sent its end marker.
+* No token is parsed as JSON.  Searching for a key by its bytes is sound, because inside a JSON string every quote has a
+  backslash before it.
 """
 
 from __future__ import annotations
@@ -29,12 +33,12 @@ _USAGE: Final = b'"usage":{'
 
 
 class FilteredEvents(NamedTuple):
-    """What one piece of an engine's answer came to."""
+    """What one piece of an engine's response is worth to the client."""
 
     data: bytes
     tokens: int
     alive: bool
-    """The engine showed life without output."""
+    """The engine showed progress without output."""
 
 
 class ChoiceUsage(msgspec.Struct):
@@ -45,7 +49,7 @@ class ChoiceUsage(msgspec.Struct):
 
 
 class EngineTimings(msgspec.Struct):
-    """How the engine itself timed one choice."""
+    """The times of one choice, measured by the engine."""
 
     cache_n: int = 0
     prompt_ms: float = 0.0
@@ -53,29 +57,29 @@ class EngineTimings(msgspec.Struct):
 
 
 class ChoiceSummary(msgspec.Struct):
-    """What the engine says about a choice at its end."""
+    """What the engine reports at the end of a choice."""
 
     usage: ChoiceUsage | None = None
     timings: EngineTimings | None = None
 
 
-_tail = msgspec.json.Decoder(ChoiceSummary).decode
+_decode_summary = msgspec.json.Decoder(ChoiceSummary).decode
 
 
 class SseFilter:
-    """Cleans one stream."""
+    """Filters one stream."""
 
-    def __init__(self, usage: bool, progress: bool, ours: str = "", theirs: str = "") -> None:
-        """Keep usage chunks and progress events if asked; write ``theirs`` where the engine names the model ``ours``."""
+    def __init__(self, usage: bool, progress: bool, alias: str = "", model: str = "") -> None:
+        """Keep usage chunks and progress events if asked; write ``model`` where the engine calls the model ``alias``."""
         self._usage, self._progress = usage, progress
-        self._old = b'"model":' + msgspec.json.encode(ours)
-        self._new = b'"model":' + msgspec.json.encode(theirs)
+        self._old = b'"model":' + msgspec.json.encode(alias)
+        self._new = b'"model":' + msgspec.json.encode(model)
         self.rest = b""
-        """What came behind the last whole event."""
+        """What has arrived after the last whole event."""
         self._held: list[bytes] = []
         self._summaries: list[bytes] = []
         self.finished = False
-        """The end marker came."""
+        """The end marker has arrived."""
         self.error: bytes | None = None
         """The engine's error, as JSON, if it sent one in the stream."""
 
@@ -95,24 +99,24 @@ class SseFilter:
         count = block.count(_CHOICE)
         if count == block.count(_END) and _PROGRESS not in block and _FINISH not in block:
             return FilteredEvents(self._renamed(block), count - block.count(_ROLE), alive=False)
-        return self._slowly(block)
+        return self._filter_each(block)
 
     def _renamed(self, block: bytes) -> bytes:
         return block if self._old == self._new else block.replace(self._old, self._new)
 
-    def _slowly(self, block: bytes) -> FilteredEvents:
+    def _filter_each(self, block: bytes) -> FilteredEvents:
         out: list[bytes] = []
         tokens, alive = 0, False
         for piece in block.split(_END):
             event = piece.strip(b"\n")
             if event:
-                shown, token, sign = self._event(event + _END)
-                out += shown
+                kept, token, shows_life = self._filter_event(event + _END)
+                out += kept
                 tokens += token
-                alive = alive or sign
+                alive = alive or shows_life
         return FilteredEvents(self._renamed(b"".join(out)), tokens, alive)
 
-    def _event(self, event: bytes) -> tuple[list[bytes], int, bool]:
+    def _filter_event(self, event: bytes) -> tuple[list[bytes], int, bool]:
         if not event.startswith(b"data:"):
             if event.startswith(b"error:"):
                 self.error = event[6:].strip()
@@ -120,7 +124,7 @@ class SseFilter:
         payload = event[5:].strip()
         if payload == b"[DONE]":
             self.finished = True
-            return self._released(), 0, False
+            return self._release_held(), 0, False
         if payload == b"null":
             # llama-server begins the stream of several prompts with it, unless progress is asked for.
             return [], 0, True
@@ -139,10 +143,10 @@ class SseFilter:
         self._summaries.append(payload)
         if self._usage:
             return [event], 0, False
-        place = event.rfind(_TIMINGS)
-        if place >= 0 and self._held and _TIMINGS not in self._held[-1]:
-            self._held[-1] = self._held[-1].rstrip()[:-1] + event[place:]
-        return self._released(), 0, False
+        start = event.rfind(_TIMINGS)
+        if start >= 0 and self._held and _TIMINGS not in self._held[-1]:
+            self._held[-1] = self._held[-1].rstrip()[:-1] + event[start:]
+        return self._release_held(), 0, False
 
     def _finish_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
         if _USAGE in event:
@@ -152,19 +156,19 @@ class SseFilter:
             return [], 0, False
         return [event], 0, False
 
-    def _released(self) -> list[bytes]:
+    def _release_held(self) -> list[bytes]:
         held, self._held = self._held, []
         return held
 
     def summaries(self) -> list[ChoiceSummary]:
-        """Return what the engine said at the end of each choice."""
+        """Return what the engine reported at the end of each choice."""
         return summaries_of(self._summaries)
 
 
 def summaries_of(payloads: list[bytes]) -> list[ChoiceSummary]:
-    """Read the counts out of JSON objects; what does not have them is left out."""
+    """Read the counts in JSON objects; an object without them is left out."""
     found = []
     for payload in payloads:
         with contextlib.suppress(*DECODE_ERRORS):
-            found.append(_tail(payload))
+            found.append(_decode_summary(payload))
     return found

@@ -22,7 +22,7 @@ class TranscriptEvents:
     """Writes the events of one transcript, segment by segment."""
 
     def __init__(self) -> None:
-        """Nothing is written yet."""
+        """Start without segments."""
         self._text = ""
         self._tokens = 0
 
@@ -47,14 +47,14 @@ class TranscriptEvents:
 
 
 def all_events(transcript: Transcript) -> bytes:
-    """Return all events of a transcript that came whole; one without segments is one delta."""
+    """Return all events of a transcript that came whole; a transcript without segments is one delta."""
     events = TranscriptEvents()
     segments = transcript.segments or [TranscriptSegment(text=transcript.text)]
     return b"".join(events.segment(segment) for segment in segments) + events.end()
 
 
 def streamed(convert: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """Return what writes an engine's whole answer as events; ``convert`` makes a :class:`Transcript` of it."""
+    """Return a function that writes an engine's whole response as events; ``convert`` makes a :class:`Transcript` of it."""
     return lambda answer: all_events(_transcript(convert(answer)))
 
 
@@ -67,12 +67,12 @@ class SegmentStreamTranslator:
     """Translates the stream of our whisper-server, which has one segment in each event."""
 
     def __init__(self) -> None:
-        """Begin with the beginning of an answer."""
+        """Start at the beginning of a response."""
         self._events = TranscriptEvents()
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the engine's; return the events that they complete. Raises ValueError for a broken one."""
+        """Take bytes of the engine; return the events that they complete. Raises ValueError for a broken one."""
         *events, self._rest = (self._rest + data).split(_END)
         if len(self._rest) > MAX_EVENT_BYTES:
             raise ValueError("the engine sent an event without an end")
