@@ -1,4 +1,4 @@
-"""``python -m gateway``: the HTTP front, started by the supervisor."""
+"""``python -m gateway``: the gateway, started by the supervisor."""
 
 from gateway.server.gunicorn_master import main
 

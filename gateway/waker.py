@@ -1,4 +1,4 @@
-"""Wakes one greenlet from the hub, at once and without a turn of the loop in between."""
+"""Wakes one greenlet from the hub at once, in the same iteration of the event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHECK_INTERVAL_S: Final = 0.25
 
 
 class _Timeouts:
-    """Wakes those who waited too long. One timer for all of them: a timer for each wait costs as much as the wait."""
+    """Wakes the greenlets whose wait takes too long, by one timer: a timer for each wait costs as much as the wait."""
 
     def __init__(self) -> None:
         self._ends: dict[Waiter[bool], float] = {}
@@ -22,12 +22,12 @@ class _Timeouts:
         self._ends[waiter] = time.monotonic() + seconds
         if self._timer is None:
             self._timer = gevent.get_hub().loop.timer(_CHECK_INTERVAL_S, _CHECK_INTERVAL_S)
-            self._timer.start(self._look)
+            self._timer.start(self._wake_late)
 
     def end(self, waiter: Waiter[bool]) -> None:
         self._ends.pop(waiter, None)
 
-    def _look(self) -> None:
+    def _wake_late(self) -> None:
         if not self._ends:
             self._timer.stop()
             self._timer.close()
@@ -43,16 +43,16 @@ _timeouts = _Timeouts()
 
 
 class GreenletWaker:
-    """One greenlet waits, a callback of the hub rings. A ring that nobody waits for is not kept."""
+    """Lets one greenlet wait until a callback of the hub wakes it. A wake without a waiting greenlet has no effect."""
 
     __slots__ = ("_waiter",)
 
     def __init__(self) -> None:
-        """Start with nobody waiting."""
+        """Start without a waiting greenlet."""
         self._waiter: Waiter[bool] | None = None
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for a ring; return False if ``seconds`` passed without one (noticed within a quarter more)."""
+        """Wait to be woken; return False after ``seconds`` (up to a quarter of a second later)."""
         waiter = self._waiter = Waiter(gevent.get_hub())
         if seconds is not None:
             _timeouts.begin(waiter, seconds)
@@ -64,7 +64,7 @@ class GreenletWaker:
                 _timeouts.end(waiter)
 
     def wake(self, woken: bool = True) -> None:
-        """Wake the one that waits, in vain if not ``rung``. Call it in a callback of the hub only."""
+        """Wake the waiting greenlet: its ``wait`` returns ``woken``. Call it in a callback of the hub only."""
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None

@@ -1,4 +1,4 @@
-"""Calls to the supervisor beside inference: one report, or messages until the client has had enough."""
+"""Calls to the supervisor beside inference: one report, or messages until the client leaves."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from protocol.failures import Code, Failure
 from protocol.messages.admin import AbandonCall, CallResult, LogBatch, Progress
 
 BuildMessage = Callable[[int], msgspec.Struct]
-"""Makes the call's message with the number that the house gives it: ``lambda n: LoadModel(n, "name")``."""
+"""Makes the call's message with the number that the session gives it: ``lambda n: LoadModel(n, "name")``."""
 
 MAX_WAITING_MESSAGES = 1000
 """Messages that may wait for a follower that does not read."""
 
 
 class CallSession(Protocol):
-    """What a call needs of the house."""
+    """What a call needs of the session."""
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
-        """Send to the supervisor, if there is one that reads."""
+        """Send to the supervisor; does nothing if it is gone or does not read."""
 
     def end_call(self, number: int) -> None:
-        """Deliver nothing to this number any more."""
+        """Deliver no more messages to this call."""
 
 
 class SupervisorCall:
-    """What comes back under one number. A context manager; leaving it sends ``AbandonCall`` if the call still runs.
+    """The messages that come back under one number. A context manager; leaving it sends ``AbandonCall`` if the call still runs.
 
     Iterate: each item is :class:`Progress`, :class:`LogBatch`, or :class:`CallResult` whose report is then in
     :attr:`report` (still packed).  After the answer the iteration ends, unless the call was made ``endless``
@@ -41,12 +41,12 @@ class SupervisorCall:
     """
 
     def __init__(self, session: CallSession, number: int, env: dict[str, Any], endless: bool) -> None:
-        """Wait for what comes under ``number``."""
+        """Collect the messages of ``number``."""
         self.number = number
         self.label = request_context(env).label
         """The request id."""
         self.report = b""
-        """The payload of the answer, once it is there: ``protocol.wire.envelope.unpack_payload(report, cls)``."""
+        """The payload of the answer, once it has arrived: ``protocol.wire.envelope.unpack_payload(report, cls)``."""
         self._session = session
         self.endless = endless
         self._arrived: deque[CallResult | Progress | LogBatch] = deque()
@@ -55,11 +55,11 @@ class SupervisorCall:
         self._open = True
         self._waker = GreenletWaker()
         self.on_failure: Callable[[], None] | None = None
-        """Called once, in the hub, when it fails: for whoever may be stuck elsewhere."""
+        """Called once, in the hub, when the call fails: the greenlet may be blocked elsewhere than in :meth:`next`."""
         self._watch = HangUpWatch(env, self._hung_up)
 
     def deliver(self, message: CallResult | Progress | LogBatch, payload: bytes) -> None:
-        """Take what arrived (in the hub)."""
+        """Take a message (in the hub)."""
         if isinstance(message, CallResult):
             self._answered = True
             self.report = payload
@@ -70,7 +70,7 @@ class SupervisorCall:
         self._waker.wake()
 
     def fail(self, failure: Failure) -> None:
-        """End it (in the hub)."""
+        """Fail the call (in the hub)."""
         if self._failure is None:
             self._failure = failure
             if self.on_failure is not None:
@@ -100,7 +100,7 @@ class SupervisorCall:
                 return
 
     def stop_watching(self) -> None:
-        """Leave the connection to the caller, who reads it now (WebSocket) and notices a hang-up so."""
+        """Stop watching the connection: the caller reads it now (WebSocket), and notices a hang-up itself."""
         self._watch.close()
 
     def stop(self) -> None:
@@ -108,7 +108,7 @@ class SupervisorCall:
         gevent.get_hub().loop.run_callback(self._hung_up)
 
     def close(self) -> None:
-        """End it; idempotent."""
+        """End the call. Idempotent."""
         if not self._open:
             return
         self._open = False

@@ -1,7 +1,7 @@
-"""The gateway's picture of the house: what runs for whom, and whether anybody may come in.
+"""The gateway's session with the supervisor: its running requests and calls, and whether new ones are admitted.
 
-Resources get it in their constructor.  What they use: :attr:`SupervisorSession.settings`, :meth:`SupervisorSession.call`,
-:meth:`SupervisorSession.follow`, and for inference ``answers.whole`` and ``answers.stream``.
+Resources get it in their constructor.  They use :attr:`SupervisorSession.settings`, :meth:`SupervisorSession.call` and
+:meth:`SupervisorSession.start_call`; for inference, :mod:`gateway.requests.inference`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
-from gevent.event import Event as Happened
+from gevent.event import Event as GreenletEvent
 
 from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.worker_subscriptions import EventSocket, WorkerSubscriptions
@@ -30,26 +30,26 @@ __all__ = ["ADMISSION_FAILURES", "AdmissionState", "SupervisorSession"]
 
 R = TypeVar("R")
 _FIRST_LEASE_KIND: Final = int(EventKind.LEASE_ISSUED)
-"""Events of this kind and above are no part of any answer."""
+"""Events of this kind and above are about leases, and no part of an answer."""
 
 
 class SessionSockets(EventSocket, WorkerSockets, Protocol):
-    """The sockets, as far as the house uses them (``bus.py``)."""
+    """The sockets, as far as the session uses them (``sockets.py``)."""
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send to the supervisor; raises ``LemonbusError`` if its outbox is full."""
 
 
 class SupervisorSession:
-    """What this gateway knows. All state changes happen in callbacks of gevent's hub."""
+    """The state of this gateway. It changes in callbacks of gevent's hub only."""
 
     def __init__(self, gateway: str, settings: Settings, spool: Spool) -> None:
-        """Start with no supervisor."""
+        """Start without a supervisor."""
         self.id = gateway
         self.settings = settings
         self.spool = spool
         self.state = AdmissionState.STARTING
-        self.welcomed = Happened()
+        self.welcomed = GreenletEvent()
         self.inbox_bytes = settings.inbox_bytes
         self._numbers = itertools.count(1)
         self._exchanges: dict[int, RequestExchange] = {}
@@ -58,9 +58,9 @@ class SupervisorSession:
         self._handlers: dict[type, Callable[[Any, bytes], None]] = {
             work.Granted: self._granted,
             work.Refused: self._refused,
-            admin.CallResult: self._report,
-            admin.Progress: self._report,
-            admin.LogBatch: self._report,
+            admin.CallResult: self._deliver_to_call,
+            admin.Progress: self._deliver_to_call,
+            admin.LogBatch: self._deliver_to_call,
             peers.WorkerUp: self._worker_up,
             peers.WorkerGone: self._worker_gone,
             peers.Welcome: self._welcome,
@@ -69,12 +69,12 @@ class SupervisorSession:
             peers.Shutdown: self._draining,
         }
         self.errors = 0
-        """Errors of ours while messages were handled: logged, and answered 500."""
+        """Exceptions in message handlers so far; each was logged, and its requests were answered 500."""
         self.on_leave: Callable[[float], None] | None = None
         """Called once when this process has to end, with the seconds that are left."""
 
     def open(self, sockets: SessionSockets) -> None:
-        """Take the sockets into use."""
+        """Use ``sockets`` from now on."""
         self.sockets = sockets
         self._subscriptions = WorkerSubscriptions(sockets, self._fail_exchanges_of)
         self._leased_dispatcher = LeasedDispatcher(self.id, sockets)
@@ -82,14 +82,14 @@ class SupervisorSession:
     # For resources
 
     def admit(self) -> None:
-        """Raise the failure that says why nobody may come in, unless somebody may."""
+        """Raise the failure that says why new requests are not admitted, unless they are."""
         if self.state is not AdmissionState.OPEN:
             raise ADMISSION_FAILURES[self.state].raised()
 
     def call(self, env: dict[str, Any], build: BuildMessage, cls: type[R]) -> R:
-        """Call the supervisor and wait for its report: ``house.call(req.env, lambda n: GetModel(n, x), ModelEntry)``.
+        """Call the supervisor and wait for its report: ``call(req.env, lambda n: GetModel(n, x), ModelEntry)``.
 
-        Raises ``LemonbusError`` if it refuses, and when the client hangs up meanwhile (the supervisor is told).
+        Raises ``LemonbusError`` if it refuses, and when the client hangs up meanwhile (then the call is abandoned).
         """
         with self.start_call(env, build) as call:
             for message in call:
@@ -110,15 +110,15 @@ class SupervisorSession:
             raise
         return call
 
-    # For answers.py
+    # For inference.py
 
     def start_exchange(self, request: InferenceRequest) -> RequestExchange:
-        """Send a question; raises ``LemonbusError`` if nobody may come in, or its body has no room."""
+        """Send an inference request; raises ``LemonbusError`` if none is admitted, or if the spool has no space for its body."""
         self.admit()
         exchange = RequestExchange(self, request, next(self._numbers))
         if logs.trace_enabled():
-            asked = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}
-            logs.get_logger().trace("question", **asked, body=request.body.decode("utf-8", "replace"))
+            fields = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}
+            logs.get_logger().trace("inference request", **fields, body=request.body.decode("utf-8", "replace"))
         self._exchanges[exchange.number] = exchange
         try:
             if len(request.body) > self.settings.spool_over:
@@ -131,7 +131,7 @@ class SupervisorSession:
         return exchange
 
     def release(self, exchange: RequestExchange) -> None:
-        """Forget the exchange and its spool file. Idempotent."""
+        """Forget the exchange, and remove its spool file. Idempotent."""
         self._exchanges.pop(exchange.number, None)
         if exchange.spool:
             name, exchange.spool = exchange.spool, ""
@@ -139,7 +139,7 @@ class SupervisorSession:
 
     # For exchanges and calls
 
-    def ask(self, exchange: RequestExchange, suspect: bool) -> None:
+    def submit(self, exchange: RequestExchange, suspect: bool) -> None:
         """Send the present attempt."""
         request = exchange.request
         if exchange.attempt == 1 and self._leased_dispatcher.send(exchange):
@@ -164,32 +164,30 @@ class SupervisorSession:
         )
 
     def cancel(self, exchange: RequestExchange, reason: str) -> None:
-        """Tell whoever runs it that nobody wants the present attempt."""
+        """Cancel the present attempt where it runs: at its worker, or through the supervisor."""
         message = work.Cancel(self.id, exchange.number, exchange.attempt, reason)
         if not self._leased_dispatcher.cancel(exchange, message):
             self.send(message)
 
     def forget(self, exchange: RequestExchange) -> None:
-        """Deliver nothing to it any more."""
+        """Deliver no more events to it."""
         self._exchanges.pop(exchange.number, None)
 
     def may_retry(self) -> bool:
-        """Return whether there is a supervisor to ask."""
+        """Return whether there is a supervisor to send another attempt to."""
         return self.state is not AdmissionState.LOST
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
-        """Send to the supervisor, if there is one that reads; never raises."""
+        """Send to the supervisor, if it is there; a message that it does not take is logged. Never raises."""
         if self.state is AdmissionState.LOST:
             return
         try:
             self.sockets.send(message, payload)
         except LemonbusError as problem:
-            logs.get_logger().error(
-                "could not be sent", message=type(message).__name__, problem=problem.failure.message
-            )
+            logs.get_logger().error("message not sent", message=type(message).__name__, problem=problem.failure.message)
 
     def end_call(self, number: int) -> None:
-        """Deliver nothing to this call any more."""
+        """Deliver no more messages to this call."""
         self._calls.pop(number, None)
 
     # From the bus, in the hub
@@ -222,7 +220,7 @@ class SupervisorSession:
         if call is not None:
             call.fail(message.failure)
 
-    def _report(self, message: admin.CallResult | admin.Progress | admin.LogBatch, payload: bytes) -> None:
+    def _deliver_to_call(self, message: admin.CallResult | admin.Progress | admin.LogBatch, payload: bytes) -> None:
         call = self._calls.get(message.number)
         if call is not None:
             call.deliver(message, payload)
@@ -242,7 +240,7 @@ class SupervisorSession:
         self._subscriptions.up(message.worker, message.endpoint)
 
     def _worker_gone(self, message: peers.WorkerGone, _: bytes) -> None:
-        self._leased_dispatcher.gone(message.worker)
+        self._leased_dispatcher.remove_worker(message.worker)
         self._subscriptions.gone(message)
 
     def on_events(self, batch: list[Event], worker: str) -> None:
@@ -254,7 +252,7 @@ class SupervisorSession:
             exchange = self._exchanges.get(event.number)
             try:
                 if event.kind >= _FIRST_LEASE_KIND:
-                    self._leased_dispatcher.take(event, worker, exchange)
+                    self._leased_dispatcher.take_event(event, worker, exchange)
                 elif exchange is not None:
                     exchange.take_event(event, worker)
                     self._touched[event.number] = exchange
@@ -262,7 +260,7 @@ class SupervisorSession:
                 self._on_error(problem, [event.number])
 
     def _on_error(self, problem: Exception, numbers: list[int]) -> None:
-        """Log and count an error of ours; its requests are answered 500."""
+        """Log and count an exception in a message handler; the requests that it is about are answered 500."""
         self.errors += 1
         for number in numbers:
             waiting = self._exchanges.get(number) or self._calls.get(number)
@@ -273,23 +271,23 @@ class SupervisorSession:
                 waiting.fail(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"))
 
     def notify_exchanges(self) -> None:
-        """Ring for everybody who got events."""
+        """Wake the requests that got events."""
         if self._touched:
             touched, self._touched = self._touched, {}
             for exchange in touched.values():
                 exchange.wake_if_ready()
 
     def on_disconnected(self, endpoint: str) -> None:
-        """Take note that a worker's connection ended; everything from it was read."""
+        """Settle a worker whose connection ended, after everything from it was read."""
         self._subscriptions.disconnected(endpoint)
 
     def _fail_exchanges_of(self, worker: str, failure: Failure) -> None:
-        self._leased_dispatcher.gone(worker)
+        self._leased_dispatcher.remove_worker(worker)
         for exchange in list(self._exchanges.values()):
             if exchange.worker == worker:
                 exchange.fail(failure)
 
-    # The end
+    # Shutdown
 
     def _leave(self, state: AdmissionState, grace: float) -> None:
         if self.state in (AdmissionState.DRAINING, AdmissionState.LOST):
@@ -302,7 +300,7 @@ class SupervisorSession:
             self.on_leave(grace)
 
     def lose_supervisor(self) -> None:
-        """End what was not granted; what runs may go on for the grace."""
+        """Fail the requests that no worker has; those that run may go on for the grace."""
         if self.state is AdmissionState.LOST:
             return
         self.state = AdmissionState.LOST
@@ -317,7 +315,7 @@ class SupervisorSession:
             self.on_leave(self.settings.grace)
 
     def end_everything(self) -> None:
-        """Tell everybody who still waits: the grace is over."""
+        """Fail all requests and calls that still run: the grace is over."""
         code = Code.SUPERVISOR_LOST if self.state is AdmissionState.LOST else Code.DRAINING
         failure = Failure(code, "the server stopped", retry_after=5)
         for exchange in list(self._exchanges.values()):

@@ -1,7 +1,7 @@
 """The gateway's sockets: control (DEALER), events (SUB) and logs (PUSH), read from gevent's loop.
 
-Plain ZeroMQ sockets, not the green ones: a socket's file descriptor only signals edges, so a watcher drains it
-until there is nothing, every send looks whether it swallowed an edge, and a watchdog looks twice a second.
+Plain ZeroMQ sockets, not gevent's: a socket's file descriptor only signals edges.  So a watcher reads until nothing is
+left, every send checks afterwards whether there is something to read, and a timer reads all sockets twice a second.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from protocol.wire import endpoints, envelope, frames
 
 _READ: Final = 1
 MAX_OUTBOX_MESSAGES: Final = 10_000
-"""Control messages that may wait for a supervisor that does not read."""
+"""Control messages that wait for a supervisor that does not read."""
 EVENTS_HIGH_WATER: Final = 100_000
-"""Event messages that may wait for us; one is a turn of a worker's loop."""
-WATCHDOG_INTERVAL_S: Final = 0.5
+"""Event messages that wait to be read; a worker sends one in each iteration of its loop."""
+READ_ALL_INTERVAL_S: Final = 0.5
 RECORDS_DELAY_S: Final = 0.02
 RECORDS_PER_MESSAGE: Final = 256
 """Log records in one message."""
@@ -46,13 +46,13 @@ class GatewayBus:
         self._session = session
         self._process_context = process_context
         self._worker_sockets: dict[str, zmq.Socket[bytes]] = {}
-        """To the workers that lent us slots."""
+        """The sockets to the workers of which this gateway has leases."""
         self._log = logs.get_logger()
         self._outbox: deque[bytes] = deque()
         self._connected: dict[str, bool] = {}
         self._scheduled: set[Callable[[], None]] = set()
         self._closed = False
-        """What the loop still had to call comes to nothing then."""
+        """Callbacks that the loop still calls do nothing then."""
         self._watchers: list[Any] = []
         self._context = zmq.Context()
         self._logs = self._socket(zmq.PUSH)
@@ -65,7 +65,7 @@ class GatewayBus:
         self._request_log_buffer = RequestLogBuffer()
         self._events = self._socket(zmq.SUB)
         self._events.rcvhwm = EVENTS_HIGH_WATER
-        # A worker that comes back does so under another name; a slow reconnect only costs the dead ones.
+        # A worker that is started again has another name, so a slow reconnect only concerns dead workers.
         self._events.reconnect_ivl = 100
         topic = ids.topic(session.id)
         self._topic_length = len(topic)
@@ -79,11 +79,11 @@ class GatewayBus:
         self.control_file = endpoints.socket_file(endpoints.bus(process_context.runtime))
         """The file of the supervisor's socket."""
         session.open(self)
-        self._watch(self._control, self._control_turn)
-        self._watch(self._events, self._event_turn)
-        self._watch(self._monitor, self._monitor_turn)
-        self._timer = gevent.get_hub().loop.timer(WATCHDOG_INTERVAL_S, WATCHDOG_INTERVAL_S)
-        self._timer.start(self._watchdog)
+        self._watch(self._control, self._read_control)
+        self._watch(self._events, self._read_events)
+        self._watch(self._monitor, self._read_monitor)
+        self._timer = gevent.get_hub().loop.timer(READ_ALL_INTERVAL_S, READ_ALL_INTERVAL_S)
+        self._timer.start(self._read_all)
         self.send(Hello("gateway", session.id, os.getpid(), process_context.boot))
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
@@ -91,9 +91,9 @@ class GatewayBus:
         socket.linger = 0
         return socket
 
-    def _watch(self, socket: zmq.Socket[bytes], turn: Callable[[], None]) -> None:
+    def _watch(self, socket: zmq.Socket[bytes], read: Callable[[], None]) -> None:
         watcher = gevent.get_hub().loop.io(socket.getsockopt(zmq.FD), _READ)
-        watcher.start(turn)
+        watcher.start(read)
         self._watchers.append(watcher)
 
     # Sending
@@ -105,16 +105,16 @@ class GatewayBus:
             if len(self._outbox) >= MAX_OUTBOX_MESSAGES:
                 raise Failure(Code.OVERLOADED, "the supervisor does not keep up", retry_after=1).raised()
             self._outbox.append(frame)
-        self._look(self._control, self._control_turn)
+        self._read_soon(self._control, self._read_control)
 
-    def _look(self, socket: zmq.Socket[bytes], turn: Callable[[], None]) -> None:
-        """After anything that may have swallowed the edge of a socket: read it soon if there is something."""
-        if turn not in self._scheduled and frames.readable(socket):
-            self._scheduled.add(turn)
-            gevent.get_hub().loop.run_callback(turn)
+    def _read_soon(self, socket: zmq.Socket[bytes], read: Callable[[], None]) -> None:
+        """Read a socket soon if there is something in it: call this after all that may have consumed its edge."""
+        if read not in self._scheduled and frames.readable(socket):
+            self._scheduled.add(read)
+            gevent.get_hub().loop.run_callback(read)
 
     def _send_record(self, record: bytes) -> bool:
-        """Keep it for a moment: a message of its own for each line wakes three threads and another process."""
+        """Keep a log record for a moment: a message for each line would wake three threads and another process."""
         if len(self._records) >= MAX_OUTBOX_MESSAGES:
             return False
         self._records.append(record)
@@ -123,7 +123,7 @@ class GatewayBus:
         return True
 
     def _send_records_soon(self) -> None:
-        # A fresh one each time: a one-shot timer of libev that is started again fires at once.
+        # A new timer each time: a one-shot timer of libev that is started again fires at once.
         self._record_timer = gevent.get_hub().loop.timer(RECORDS_DELAY_S)
         self._record_timer.start(self._send_records, update=True)
 
@@ -143,47 +143,47 @@ class GatewayBus:
         return True
 
     def run(self, worker: str, message: msgspec.Struct, payload: bytes = b"") -> bool:
-        """Send to a worker that lent us slots; return False if it cannot take it now."""
-        line = self._worker_sockets.get(worker)
-        return line is not None and frames.send(line, envelope.encode(message, payload))
+        """Send to a worker under a lease; return False if it cannot take the message now."""
+        socket = self._worker_sockets.get(worker)
+        return socket is not None and frames.send(socket, envelope.encode(message, payload))
 
-    def lent(self, worker: str) -> None:
-        """Connect to a worker that takes requests from us."""
+    def open_worker(self, worker: str) -> None:
+        """Connect to a worker that issued a lease."""
         if worker not in self._worker_sockets:
-            line = self._worker_sockets[worker] = self._socket(zmq.PUSH)
-            line.sndhwm = MAX_OUTBOX_MESSAGES
-            line.connect(endpoints.runs(self._process_context.runtime, self._process_context.boot, worker))
+            socket = self._worker_sockets[worker] = self._socket(zmq.PUSH)
+            socket.sndhwm = MAX_OUTBOX_MESSAGES
+            socket.connect(endpoints.runs(self._process_context.runtime, self._process_context.boot, worker))
 
     # Reading
 
-    def _control_turn(self) -> None:
+    def _read_control(self) -> None:
         if self._closed:
             return
-        self._scheduled.discard(self._control_turn)
+        self._scheduled.discard(self._read_control)
         self._drain_control()
         while self._outbox and frames.send(self._control, self._outbox[0]):
             self._outbox.popleft()
-        # The flush may have swallowed the edge of what came meanwhile.
-        self._look(self._control, self._control_turn)
+        # Sending may have consumed the edge of what arrived meanwhile.
+        self._read_soon(self._control, self._read_control)
         self._session.notify_exchanges()
 
-    def _event_turn(self) -> None:
+    def _read_events(self) -> None:
         if self._closed:
             return
-        self._scheduled.discard(self._event_turn)
+        self._scheduled.discard(self._read_events)
         self.drain_events()
         self._session.notify_exchanges()
 
-    def _monitor_turn(self) -> None:
+    def _read_monitor(self) -> None:
         if self._closed:
             return
         self._drain_monitor()
         self._session.notify_exchanges()
 
-    def _watchdog(self) -> None:
-        self._control_turn()
-        self._event_turn()
-        self._monitor_turn()
+    def _read_all(self) -> None:
+        self._read_control()
+        self._read_events()
+        self._read_monitor()
 
     def _drain_control(self) -> None:
         for frame in frames.receive_each(self._control):
@@ -195,12 +195,12 @@ class GatewayBus:
             self._session.on_message(message, payload)
 
     def drain_events(self) -> None:
-        """Deliver every event that is already here."""
+        """Deliver the events that have arrived."""
         for frame in frames.receive_each(self._events):
             try:
                 worker, batch = unpack_batch(frame, self._topic_length)
             except ValueError as problem:
-                self._log.warning("malformed events", problem=str(problem))
+                self._log.warning("malformed events from a worker", problem=str(problem))
                 continue
             self._session.on_events(batch, worker)
 
@@ -219,30 +219,30 @@ class GatewayBus:
     # Workers
 
     def connect(self, endpoint: str) -> None:
-        """Read this worker's events."""
+        """Subscribe to the events of the worker at ``endpoint``."""
         if endpoint not in self._connected:
             self._connected[endpoint] = True
             self._events.connect(endpoint)
-            self._look(self._events, self._event_turn)
+            self._read_soon(self._events, self._read_events)
 
     def disconnect(self, worker: str, endpoint: str) -> None:
-        """Read a worker's events no more, and send it nothing."""
-        line = self._worker_sockets.pop(worker, None)
-        if line is not None:
-            line.close()
+        """Unsubscribe from a worker's events, and close the socket to it."""
+        socket = self._worker_sockets.pop(worker, None)
+        if socket is not None:
+            socket.close()
         if self._connected.pop(endpoint, None) is not None:
             try:
                 self._events.disconnect(endpoint)
             except zmq.ZMQError as problem:
-                self._log.debug("was not connected", endpoint=endpoint, problem=str(problem))
-            self._look(self._events, self._event_turn)
+                self._log.debug("the event socket was not connected", endpoint=endpoint, problem=str(problem))
+            self._read_soon(self._events, self._read_events)
 
     def ended(self, endpoint: str) -> bool:
         """Return whether the connection to ``endpoint`` has ended."""
         return not self._connected.get(endpoint, False)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close all sockets."""
         self._closed = True
         self._request_log_buffer.close()
         logs.set_sink(None)

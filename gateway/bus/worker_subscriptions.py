@@ -1,7 +1,7 @@
-"""Which workers this gateway reads, and when one that is gone can be settled.
+"""The workers that this gateway is subscribed to, and when a worker that is gone is settled.
 
-What a worker still sent counts: it is settled only when its connection has ended, behind which nothing more
-can be read, or after a short wait for that.
+Events that a worker sent before its end count: it is settled when its connection has ended and was read to the end, or
+after a short wait for that.
 """
 
 from __future__ import annotations
@@ -21,56 +21,56 @@ class EventSocket(Protocol):
     """The event socket, as far as this uses it."""
 
     def connect(self, endpoint: str) -> None:
-        """Read this worker's events."""
+        """Subscribe to the events of the worker at ``endpoint``."""
 
     def disconnect(self, worker: str, endpoint: str) -> None:
-        """Read them no more, and send it nothing."""
+        """Unsubscribe from a worker's events, and close the socket to it."""
 
     def ended(self, endpoint: str) -> bool:
         """Return whether the connection to ``endpoint`` has ended."""
 
     def drain_events(self) -> None:
-        """Deliver every event that is already here."""
+        """Deliver the events that have arrived."""
 
 
 class WorkerSubscriptions:
     """The workers by name. Used in the hub only."""
 
     def __init__(self, events: EventSocket, settle: Callable[[str, Failure], None]) -> None:
-        """Call ``settle(worker, failure)`` when nothing more will come from a worker."""
+        """Call ``settle(worker, failure)`` when no more events of a worker will arrive."""
         self._events = events
         self._settle = settle
         self._endpoints: dict[str, str] = {}
-        self._going: dict[str, WorkerGone] = {}
+        self._ending: dict[str, WorkerGone] = {}
         self.orphaned = False
-        """Nobody tells us any more which workers are gone: the end of a connection has to do."""
+        """Whether the supervisor is gone: then the end of a connection is the end of its worker."""
 
     def up(self, worker: str, endpoint: str) -> None:
-        """Begin to read a worker."""
+        """Subscribe to a worker."""
         self._endpoints[worker] = endpoint
         self._events.connect(endpoint)
 
     def gone(self, message: WorkerGone) -> None:
-        """Settle a worker as soon as nothing more can come from it."""
+        """Settle a worker as soon as none of its events can arrive any more."""
         if message.worker not in self._endpoints or self._events.ended(message.endpoint):
             self._finish(message)
             return
-        self._going[message.worker] = message
+        self._ending[message.worker] = message
         timer = gevent.get_hub().loop.timer(DISCONNECT_TIMEOUT_S)
 
         def waited() -> None:
             timer.close()
-            if self._going.pop(message.worker, None) is not None:
+            if self._ending.pop(message.worker, None) is not None:
                 self._finish(message)
 
         timer.start(waited)
 
     def disconnected(self, endpoint: str) -> None:
-        """Take note that the connection to ``endpoint`` ended, after everything from it was read."""
-        for worker, its in list(self._endpoints.items()):
-            if its != endpoint:
+        """Settle the worker at ``endpoint``, whose connection ended and was read to the end, if it is known to be gone."""
+        for worker, known in list(self._endpoints.items()):
+            if known != endpoint:
                 continue
-            message = self._going.pop(worker, None)
+            message = self._ending.pop(worker, None)
             if message is None and self.orphaned:
                 message = WorkerGone(worker, endpoint, Failure(Code.WORKER_GONE, "the worker process ended"))
             if message is not None:

@@ -24,7 +24,7 @@ MAX_LINE_BYTES: Final = 8190
 """Bytes of the request line, and of each header."""
 MAX_HEADERS: Final = 100
 _ANY_PATH: Final = re.compile(rb"[^\s/]+ (/[^\s?]*)")
-_REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([^ \r\n]+) HTTP/1\.([01])\r\n")
+_REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([!-~]+) HTTP/1\.([01])\r\n")
 _TARGET: Final = re.compile(rb"(?:[Hh][Tt][Tt][Pp][Ss]?://[^/?#]+)?(/[^?#]*)?(?:\?([^#]*))?|\*")
 _HOST: Final = re.compile(
     r"(?:\[[0-9A-Za-z.:%_~-]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?",

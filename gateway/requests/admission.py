@@ -1,4 +1,4 @@
-"""Whether requests may come in, and what they hear if not."""
+"""Whether new requests are admitted, and the failures that they get if not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocol.failures import Code, Failure
 
 
 class AdmissionState(enum.Enum):
-    """Whether requests may come in."""
+    """Whether new requests are admitted."""
 
     STARTING = "starting"
     OPEN = "ok"

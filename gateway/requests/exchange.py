@@ -1,6 +1,6 @@
-"""One request's life on the bus: its attempts, where they run, how they end. Lives in the hub's callbacks.
+"""One inference request on the bus: its attempts, where they run, how they end. Changes in the hub's callbacks only.
 
-The blocking side, for the dialects, is in ``answers.py``.
+``inference.py`` is the blocking side, for the API families.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CANCEL_IN_ENGINE = frozenset(
 
 
 class InferenceRequest(msgspec.Struct, frozen=True):
-    """An inference request as a dialect hands it to the house.
+    """An inference request as an API family makes it.
 
     ``body`` is an OpenAI request of ``endpoint`` (``protocol.messages.work.SubmitRequest`` names them), with ``model`` in it as
     the client wrote it.  ``weight``: slots it uses; 0 for reads.  ``label``: the request id.
@@ -43,25 +43,25 @@ class InferenceRequest(msgspec.Struct, frozen=True):
 
 
 class ExchangeDispatcher(Protocol):
-    """What an exchange needs of the house."""
+    """What an exchange needs of the session."""
 
     inbox_bytes: int
 
-    def ask(self, exchange: RequestExchange, suspect: bool) -> None:
-        """Send the attempt; raises ``LemonbusError`` if that is impossible now."""
+    def submit(self, exchange: RequestExchange, suspect: bool) -> None:
+        """Send the present attempt; raises ``LemonbusError`` if that is impossible now."""
 
     def cancel(self, exchange: RequestExchange, reason: str) -> None:
-        """Tell the house that nobody wants the present attempt any more."""
+        """Cancel the present attempt where it runs."""
 
     def forget(self, exchange: RequestExchange) -> None:
-        """Deliver nothing to it any more."""
+        """Deliver no more events to it."""
 
     def may_retry(self) -> bool:
-        """Return whether somebody is there to ask again."""
+        """Return whether there is a supervisor to send another attempt to."""
 
 
 class RequestExchange:
-    """A question and what came of it."""
+    """An inference request and what came of it."""
 
     __slots__ = (
         "_dispatcher",
@@ -90,19 +90,19 @@ class RequestExchange:
         self._returns = 0
         self._suspect = False
         self.admitted = False
-        """Whether the supervisor was ever asked."""
+        """Whether an attempt was sent to the supervisor: it counts a request once."""
         self.worker = ""
         """The worker the present attempt was granted to; empty while it waits."""
         self.model = request.model
-        """What the client called it; after the grant: the registered name."""
+        """The name that the client gave; after the grant, the registered name."""
         self.lease: GatewayLease | None = None
-        """What the present attempt runs under, if anything."""
+        """The lease that the present attempt runs under, if any."""
         self.spool = ""
         self.inbox = Inbox(1, dispatcher.inbox_bytes)
         self.failure: Failure | None = None
         self.waker = GreenletWaker()
         self.cut: Callable[[], None] | None = None
-        """Breaks the client's connection: the only way to reach a greenlet that is stuck in a write."""
+        """Breaks the client's connection: the only way to end a write that is blocked."""
 
     @property
     def label(self) -> str:
@@ -111,35 +111,35 @@ class RequestExchange:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What it cost, once it really ended."""
+        """What the generation cost, once it ended."""
         return self.inbox.outcome
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will arrive."""
+        """Whether no more events will arrive."""
         return self.failure is not None or self.inbox.outcome is not None
 
     def begin(self) -> None:
         """Send the first attempt."""
-        self._dispatcher.ask(self, suspect=False)
+        self._dispatcher.submit(self, suspect=False)
 
     def granted(self, worker: str, model: str, attempt: int) -> None:
-        """Remember where the present attempt runs."""
+        """Record where the present attempt runs."""
         if attempt == self.attempt:
             self.worker, self.model = worker, model
 
     def returned(self) -> None:
-        """The worker could not be reached: it runs nowhere yet."""
+        """Undo a grant whose worker could not be reached."""
         self._return_lease()
         self.worker, self.model = "", self.request.model
 
     def refused(self, failure: Failure, attempt: int) -> None:
-        """End here: the supervisor will not have it."""
+        """Fail: the supervisor refused the attempt."""
         if attempt == self.attempt:
             self.fail(failure)
 
     def take_event(self, event: Event, worker: str) -> None:
-        """Put an event of ``worker`` where it belongs; the caller rings when its batch is through."""
+        """Take an event of ``worker``; the caller calls :meth:`wake_if_ready` after the whole batch."""
         if event.attempt == self.attempt:
             self.worker = worker
         failure = self.inbox.put(event)
@@ -151,12 +151,12 @@ class RequestExchange:
             self._dispatcher.forget(self)
 
     def wake_if_ready(self) -> None:
-        """Wake the one that waits, if there is something for it (in the hub)."""
+        """Wake the waiting greenlet if there is something for it (in the hub)."""
         if not self.inbox.empty or self.over:
             self.waker.wake()
 
     def fail(self, failure: Failure) -> None:
-        """End the present attempt with a failure, and tell the one that waits."""
+        """End the present attempt with a failure, and wake the waiting greenlet."""
         self._end(failure)
         self.waker.wake()
 
@@ -174,13 +174,13 @@ class RequestExchange:
             self.worker = ""
             self.inbox = Inbox(self.attempt, self._dispatcher.inbox_bytes)
             try:
-                self._dispatcher.ask(self, suspect=self._suspect)
+                self._dispatcher.submit(self, suspect=self._suspect)
             except LemonbusError as problem:
                 failure = problem.failure
             else:
-                why = {"code": failure.code.value, "reason": failure.message, "suspect": decision.suspect}
-                say = logs.get_logger().debug if failure.code is Code.RETURNED else logs.get_logger().warning
-                say("asked again", request_id=self.request.label, model=self.model, **why)
+                fields = {"code": failure.code.value, "reason": failure.message, "suspect": decision.suspect}
+                log = logs.get_logger().debug if failure.code is Code.RETURNED else logs.get_logger().warning
+                log("asked again", request_id=self.request.label, model=self.model, **fields)
                 return
         if failure.code is Code.RETURNED and not self._dispatcher.may_retry():
             failure = ADMISSION_FAILURES[AdmissionState.LOST]
@@ -195,7 +195,7 @@ class RequestExchange:
             self.lease = None
 
     def abandon(self, reason: Code) -> None:
-        """Leave it, whatever state it is in: stops the engine if it still works on it."""
+        """Give the request up in any state; cancels it if the engine still works on it."""
         if not self.over:
             self._dispatcher.cancel(self, reason)
             self._return_lease()

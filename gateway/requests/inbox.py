@@ -1,4 +1,4 @@
-"""What arrived for one attempt and was not written yet: ordered, gapless, bounded. Pure."""
+"""The part of an answer that arrived and was not yet written to the client: ordered, gapless, bounded. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Inbox:
         """Start empty; ``limit`` bounds the bytes that wait."""
         self.attempt = attempt
         self.outcome: Outcome | None = None
-        """Set once DONE arrived: what waits is all there is."""
+        """Set once DONE arrived: after what waits there is nothing more."""
         self.taken = False
-        """Whether bytes were handed on: the attempt can no longer be repeated unseen."""
+        """Whether bytes were taken: the client may have seen them, so the attempt cannot be repeated."""
         self.tokens = 0
-        """Tokens in what was handed on."""
+        """Tokens in the bytes that were taken."""
         self._limit = limit
         self._expected = 0
         self._pieces: list[bytes] = []
@@ -28,9 +28,9 @@ class Inbox:
         self._waiting_tokens = 0
 
     def put(self, event: Event) -> Failure | None:
-        """Take an event in; return the failure that ends the attempt, if this one does.
+        """Add an event; return the failure that ends the attempt, if this one does.
 
-        Events of other attempts, after the end, and seen before change nothing.  A gap in the numbers is
+        Events of other attempts, after the end, and received before change nothing.  A gap in the numbers is
         ``events_lost``; more than the limit is ``client_too_slow``.
         """
         if event.attempt != self.attempt or self.outcome is not None or event.seq < self._expected:
@@ -59,7 +59,7 @@ class Inbox:
         return None
 
     def take(self) -> bytes:
-        """Hand on everything that waits, as one piece; empty if nothing does."""
+        """Return everything that waits as one piece, and remove it; empty if nothing waits."""
         if not self._pieces:
             return b""
         piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)

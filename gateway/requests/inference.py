@@ -1,7 +1,7 @@
-"""The blocking side of a request, for the dialects: a whole answer, or a stream of pieces.
+"""The blocking side of an inference request, for the API families: a whole answer, or a stream of pieces.
 
 Both watch the client's connection while they wait: one that hangs up stops its generation at once.  Every
-failure arrives as :class:`~protocol.failures.LemonbusError`; let it pass, ``faults.py`` answers it.
+failure arrives as :class:`~protocol.failures.LemonbusError`; do not catch it, ``error_responses.py`` answers it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WholeAnswer(NamedTuple):
 
 
 def complete(session: SupervisorSession, env: Environ, request: InferenceRequest) -> WholeAnswer:
-    """Ask, wait for the end, return the answer. ``env`` is ``req.env``; ``question.stream`` must be false.
+    """Run the request and return its answer. ``env`` is ``req.env``; ``request.stream`` must be false.
 
     Raises ``LemonbusError`` for everything else that can come of it.
     """
@@ -42,11 +42,11 @@ def complete(session: SupervisorSession, env: Environ, request: InferenceRequest
 
 
 def stream(session: SupervisorSession, env: Environ, request: InferenceRequest) -> AnswerStream:
-    """Ask, and return once the first piece is there, or after ``settings.header_silence`` without one.
+    """Run the request, and return once the first piece is there, or after ``settings.header_silence`` without one.
 
     A failure before that raises ``LemonbusError``, so that it gets its own HTTP status.  Put the result into
-    ``resp.stream`` (wrapped by the dialect); whoever iterates must call :meth:`AnswerStream.close` at the end, as
-    gunicorn does with ``resp.stream``.
+    ``resp.stream`` (wrapped by the API family); the caller must call :meth:`AnswerStream.close` at the end, as
+    the server does with ``resp.stream``.
     """
     answer = AnswerStream(session, env, request)
     try:
@@ -58,16 +58,16 @@ def stream(session: SupervisorSession, env: Environ, request: InferenceRequest) 
 
 
 class AnswerStream:
-    """Iterate: each item is one or more whole server-sent events, as OpenAI's dialect writes them, coalesced.
+    """Iterate: each item is one or more whole server-sent events, in OpenAI's form, coalesced.
 
-    An empty item means that ``settings.header_silence`` seconds passed in silence: write your dialect's ping.
+    An empty item means that ``settings.header_silence`` seconds passed in silence: write a ping.
     The iteration ends normally only if the generation really did (then write the end marker).  Otherwise it
     raises ``LemonbusError`` whose failure has ``model`` and ``tokens_sent``: write the in-band error.  After
-    ``Code.CANCELLED`` or ``Code.CLIENT_TOO_SLOW`` nobody is there to write to: let it pass.
+    ``Code.CANCELLED`` or ``Code.CLIENT_TOO_SLOW`` there is no client to write to: do not catch it.
     """
 
     def __init__(self, session: SupervisorSession, env: Environ, request: InferenceRequest) -> None:
-        """Send the question."""
+        """Send the request."""
         self._session = session
         self._first = b""
         self._exchange: RequestExchange = session.start_exchange(request)
@@ -76,17 +76,17 @@ class AnswerStream:
 
     @property
     def model(self) -> str:
-        """The registered name of the model, once granted; before that what the client called it."""
+        """The registered name of the model, once granted; before that, the name that the client gave."""
         return self._exchange.model
 
     @property
     def tokens(self) -> int:
-        """How many tokens were handed on so far."""
+        """Tokens that the iteration returned so far."""
         return self._exchange.inbox.tokens
 
     @property
     def finished(self) -> bool:
-        """Whether the generation ended and all of it was handed on: the iteration has nothing more."""
+        """Whether the generation ended and all of it was returned: the iteration has nothing more."""
         return self._exchange.outcome is not None and self._exchange.inbox.empty
 
     @property

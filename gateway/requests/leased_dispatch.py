@@ -1,4 +1,4 @@
-"""The straight way to a worker: requests under a lease, which nobody is asked about."""
+"""Sends requests under a lease directly to their worker, without the supervisor."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from protocol.wire import envelope
 
 
 class WorkerSockets(Protocol):
-    """The sockets to the workers, as far as this uses them (``bus.py``)."""
+    """The sockets to the workers, as far as the dispatcher uses them (``gateway/bus/sockets.py``)."""
 
     def run(self, worker: str, message: msgspec.Struct, payload: bytes = b"") -> bool:
-        """Send to a worker itself; return False if that cannot be now."""
+        """Send to a worker; return False if it cannot take the message now."""
 
-    def lent(self, worker: str) -> None:
-        """A worker takes requests from us: get ready to send."""
+    def open_worker(self, worker: str) -> None:
+        """Connect to a worker that issued a lease."""
 
 
 class LeasedDispatcher:
-    """What was lent to this gateway, put to use. In the hub only."""
+    """Uses the leases of this gateway. Called in the hub only."""
 
     def __init__(self, gateway: str, workers: WorkerSockets) -> None:
-        """Nothing is lent yet."""
+        """Start without leases."""
         self._gateway, self._workers = gateway, workers
         self._leases = GatewayLeases()
 
     def send(self, exchange: RequestExchange) -> bool:
-        """Send an attempt to a worker, if slots are lent to us for it; return whether it is on its way."""
+        """Send an attempt to a worker of which this gateway has a free slot; return whether it was sent."""
         request = exchange.request
         lease = self._leases.take(request.model, request.endpoint, request.weight)
         if lease is None:
@@ -59,25 +59,25 @@ class LeasedDispatcher:
         return False
 
     def cancel(self, exchange: RequestExchange, message: Cancel) -> bool:
-        """Tell the worker of an attempt that went this way that nobody wants it; return whether it did."""
+        """Cancel an attempt that was sent directly, at its worker; return whether that was done."""
         return exchange.lease is not None and self._workers.run(exchange.worker, message)
 
-    def take(self, event: Event, worker: str, exchange: RequestExchange | None) -> None:
-        """Take note of what a worker lends, or lends no more; raises ``MalformedError``.
+    def take_event(self, event: Event, worker: str, exchange: RequestExchange | None) -> None:
+        """Add or end the lease of an event; raises ``MalformedError``.
 
         ``exchange``: the event's, which runs under the lease from now on.
         """
         if event.kind == EventKind.LEASE_ISSUED:
             offer: LeaseTerms = envelope.unpack_payload(event.data, LeaseTerms)
-            self._workers.lent(worker)
-            lease = self._leases.lent(worker, offer)
+            self._workers.open_worker(worker)
+            lease = self._leases.add(worker, offer)
             if exchange is not None and exchange.attempt == event.attempt and exchange.lease is None:
                 lease.busy += exchange.request.weight
                 exchange.lease = lease
                 exchange.granted(worker, offer.model, event.attempt)
         elif event.kind == EventKind.LEASE_ENDED:
-            self._leases.over(worker, event.count)
+            self._leases.end(worker, event.count)
 
-    def gone(self, worker: str) -> None:
-        """Use nothing of a worker any more."""
-        self._leases.gone(worker)
+    def remove_worker(self, worker: str) -> None:
+        """Forget the leases of a worker that is gone."""
+        self._leases.remove_worker(worker)

@@ -1,4 +1,4 @@
-"""What to do when an attempt ends without an answer: try once more, or tell the client. Pure."""
+"""Decides whether a failed attempt is repeated, or its failure is answered to the client. Pure."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from protocol.failures import RETRIABLE, Code
 
 MAX_ATTEMPTS: Final = 2
 MAX_RETURNS: Final = 8
-"""Attempts that no worker took up do not count, up to this many."""
+"""Attempts that no worker began do not count, up to this many."""
 _MAY_BE_CAUSED_BY_REQUEST: Final = frozenset(
     {Code.BACKEND_DIED, Code.HUNG, Code.CONNECTION_LOST, Code.OUT_OF_MEMORY, Code.WORKER_GONE}
 )
-"""Ends that the request itself may have caused: the next attempt runs alone."""
+"""Failures that the request itself may have caused: the next attempt runs alone."""
 
 
 class Retry(NamedTuple):
-    """Ask again; ``suspect``: the request was in an engine when that died."""
+    """Try again; ``suspect``: the request was in an engine when that died."""
 
     suspect: bool
 
 
 class GiveUp(NamedTuple):
-    """The client hears of it."""
+    """Answer the failure to the client."""
 
 
 def decide_retry(code: Code, written: bool, attempt: int, returns: int = 0) -> Retry | GiveUp:
-    """Decide after attempt number ``attempt`` ended with ``code``; ``written``: bytes of it were handed on.
+    """Decide after attempt number ``attempt`` ended with ``code``; ``written``: bytes of its answer were taken.
 
     ``returns``: how many of those before it were returned.
     """

@@ -1,4 +1,4 @@
-"""Bodies that are too large for the bus: files of the private runtime directory, bounded in total."""
+"""Request bodies that are too large for the bus, as files of the runtime directory with a common limit."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _STEP: Final = 1024 * 1024
 
 
 class Spool:
-    """The spool files of this gateway. They are gone when their request is."""
+    """The spool files of this gateway; each is removed when its request ends."""
 
     def __init__(self, folder: Path, gateway: str, limit: int) -> None:
-        """Keep files in ``folder``; at most ``limit`` bytes of all gateways together lie there."""
+        """Keep files in ``folder``, which has at most ``limit`` bytes of all gateways together."""
         self._folder = folder
         self._gateway = gateway
         self._limit = limit
         self._count = 0
 
     def keep(self, body: bytes) -> str:
-        """Write a body down; return the file's name inside the spool. Raises ``spool_full``."""
+        """Write a body to a file, and return its name in the spool. Raises ``spool_full``."""
         if self._used() + len(body) > self._limit:
             raise Failure(Code.SPOOL_FULL, "too many large requests wait; try again", retry_after=5).raised()
         self._count += 1
@@ -58,6 +58,6 @@ class Spool:
         (self._folder / name).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what is left of this gateway."""
+        """Remove all files of this gateway."""
         for entry in self._folder.glob(f"{self._gateway}-*"):
             entry.unlink(missing_ok=True)

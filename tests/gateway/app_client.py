@@ -83,7 +83,7 @@ class FakeBus:
         """Nothing is lent here."""
         return False
 
-    def lent(self, worker: str) -> None:
+    def open_worker(self, worker: str) -> None:
         """Nothing is lent here."""
 
     def ended(self, endpoint: str) -> bool:

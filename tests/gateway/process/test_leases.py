@@ -26,8 +26,8 @@ def offer(number: int, slots: int, name: str = "tiny") -> LeaseTerms:
 def test_slots_are_counted() -> None:
     leases = GatewayLeases()
     assert leases.take("tiny", "chat/completions", 1) is None
-    leases.lent("w1", offer(5, 2))
-    leases.lent("w1", offer(5, 2, "alias"))
+    leases.add("w1", offer(5, 2))
+    leases.add("w1", offer(5, 2, "alias"))
     one = leases.take("tiny", "chat/completions", 1)
     assert one is not None
     assert leases.take("alias", "chat/completions", 1) is one
@@ -40,16 +40,16 @@ def test_slots_are_counted() -> None:
 
 def test_a_lease_ends_with_its_message_or_its_worker() -> None:
     leases = GatewayLeases()
-    leases.lent("w1", offer(5, 2))
-    leases.over("w1", 4)
-    leases.over("w2", 5)
+    leases.add("w1", offer(5, 2))
+    leases.end("w1", 4)
+    leases.end("w2", 5)
     assert leases.take("tiny", "chat/completions", 1)
-    leases.over("w1", 5)
+    leases.end("w1", 5)
     assert leases.take("tiny", "chat/completions", 1) is None
-    leases.lent("w1", offer(6, 2))
-    leases.gone("w2")
+    leases.add("w1", offer(6, 2))
+    leases.remove_worker("w2")
     assert leases.take("tiny", "chat/completions", 1)
-    leases.gone("w1")
+    leases.remove_worker("w1")
     assert leases.take("tiny", "chat/completions", 1) is None
 
 
