@@ -74,7 +74,7 @@ class ModelPreload:
         if isinstance(result, Loaded):
             self._greet(result.model)
         elif isinstance(result, Failure):
-            log.error("cannot load at start", model=name, reason=result.message)
+            log.error("cannot load at start", model=name, reason=result.message, detail=result.detail)
 
     def _greet(self, model: str) -> None:
         url = self._supervisor.settings.base_url

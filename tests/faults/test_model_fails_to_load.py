@@ -127,10 +127,21 @@ def test_a_running_model_survives_options_that_its_engine_refuses(start_server: 
 
 def test_backoff_grows_and_says_so(start_server: StartServer, tmp_path: Path) -> None:
     server = start_server(
-        "tiny-chat", llamacpp_backend="system", llama_server=program(tmp_path, "exits_at_once"), backoff_first=1
+        "tiny-chat",
+        llamacpp_backend="system",
+        llama_server=program(tmp_path, "exits_at_once"),
+        backoff_first=1,
+        load=[CHAT],
     )
-    first = server.client.chat(CHAT)
-    refused(first, "load_failed")
+    event = "cannot load at start"
+    (failed,) = wait_for(lambda: [line for line in server.lines if line["event"] == event], "it is in the log")
+    assert "libggml.so: cannot open" in failed["detail"], "with the engine's last words"
+
+    def refused_by_the_engine() -> HttpExchange | None:
+        answer = server.client.chat(CHAT)
+        return answer if answer.error["code"] == "load_failed" else None
+
+    first = wait_for(refused_by_the_engine, "a request has it tried after the pause")
     assert "exited with code 3" in first.error["message"]
     assert "libggml.so: cannot open" in first.error["detail"], "an administrator sees the engine's last output"
     page = server.client.start("POST", "/v1/chat/completions", chat_body(CHAT), {"Origin": "http://evil.example"})
