@@ -22,35 +22,54 @@ README = re.compile(r"^    sudo apt-get install (.+)$", re.MULTILINE)
 
 def main() -> int:
     """Run what was asked; return the exit status of the first command that failed, or 0."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bare", description="Run the README's commands on a bare Debian."
-    )
-    parser.add_argument("--suite", default="bookworm", help="the Debian to make; another one has another Python")
-    parser.add_argument("--serve", action="store_true", help="run make serve, and have a chat answered")
-    parser.add_argument("--test", metavar="ARGUMENTS", help="run make test, with more arguments: JOBS=2 TESTS='…'")
-    parser.add_argument("--unit", action="store_true", help="run the systemd unit under a systemd of its own")
-    asked = parser.parse_args()
+    asked = arguments()
     missing = root.missing()
     if missing:
         print(f"bare: not run: {missing}", flush=True)
         return 0
     packages = packages_of((ROOT / "README.md").read_text())
-    with tempfile.TemporaryDirectory(prefix="lemonbus-bare-", dir="/tmp") as folder:
-        print(f"bare: a {asked.suite} with {' '.join(packages)}", flush=True)
-        machine = root.Root(Path(folder) / "root", pipconfig.of_host(), ROOT)
-        if problem := machine.make(asked.suite, packages):
-            print(f"bare: not run: {problem}", flush=True)
-            return 0
-        code = server.check(machine) if asked.serve else 0
-        if asked.test is not None and not code:
-            code = machine.run(f"make test {asked.test}")
-        if asked.unit and not code:
-            problem = container.missing()
-            if problem:
-                print(f"bare: the systemd unit was not run: {problem}", flush=True)
-            else:
-                code = unit.check(machine)
-        return code
+    for suite in asked.suites or ["bookworm"]:
+        with tempfile.TemporaryDirectory(prefix="lemonbus-bare-", dir="/tmp") as folder:
+            print(f"bare: a {suite} with {' '.join(packages)}", flush=True)
+            machine = root.Root(Path(folder) / "root", pipconfig.of_host(), ROOT)
+            problem = machine.make(suite, packages)
+            if not problem and suite != (asked.suites or [suite])[-1] and machine.run("make .venv/.test"):
+                problem = "its Python has no wheels of something"
+            if not problem:
+                return run(machine, asked)
+            print(f"bare: {suite}: not run: {problem}", flush=True)
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    """Return what was asked for on the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bare", description="Run the README's commands on a bare Debian."
+    )
+    parser.add_argument(
+        "--suite",
+        dest="suites",
+        action="append",
+        help="the Debian to make; if several: the first whose Python has wheels of everything",
+    )
+    parser.add_argument("--serve", action="store_true", help="run make serve, and have a chat answered")
+    parser.add_argument("--test", metavar="ARGUMENTS", help="run make test, with more arguments: JOBS=2 TESTS='…'")
+    parser.add_argument("--unit", action="store_true", help="run the systemd unit under a systemd of its own")
+    return parser.parse_args()
+
+
+def run(machine: root.Root, asked: argparse.Namespace) -> int:
+    """Run in the root what was asked for; return the exit status of the first that failed, or 0."""
+    code = server.check(machine) if asked.serve else 0
+    if asked.test is not None and not code:
+        code = machine.run(f"make test {asked.test}")
+    if asked.unit and not code:
+        problem = container.missing()
+        if problem:
+            print(f"bare: the systemd unit was not run: {problem}", flush=True)
+        else:
+            code = unit.check(machine)
+    return code
 
 
 def packages_of(readme: str) -> list[str]:
