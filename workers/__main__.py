@@ -33,7 +33,7 @@ def main() -> int:
     logs.set_sink(None)
     bus.close(controller.supervisor_lives)
     loop.close()
-    return 0
+    return controller.exit_code
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A real llama-server of ours in front of a tiny model, without a worker: what answers are compared with."""
+"""Our llama-server with a tiny model, without a worker: tests compare its responses with those of the worker."""
 
 from __future__ import annotations
 

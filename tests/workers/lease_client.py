@@ -1,4 +1,4 @@
-"""The straight way to a worker: what its gateway sends under a lease."""
+"""A gateway that sends requests to a worker itself, under a lease."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from protocol.wire import endpoints, envelope
 from tests.workers.worker_process import WorkerProcess
 
 
-def lend_message(number: int, slots: int, gateway: str = "g1", first: int = 0, weight: int = 1) -> IssueLease:
-    """What the supervisor says when it lends; a request that is not there any more has ended before."""
+def issue_lease(number: int, slots: int, gateway: str = "g1", first: int = 0, weight: int = 1) -> IssueLease:
+    """Return the supervisor's message; without ``first`` it names a request that has ended."""
     return IssueLease(gateway, number, slots, "asked-for", "chat/completions", "m", first or 77, 1, weight)
 
 
 class LeaseClient:
-    """A gateway's socket to the worker of a stand."""
+    """A gateway's socket to a worker."""
 
     def __init__(self, worker: WorkerProcess) -> None:
         self.worker = worker
@@ -33,23 +33,23 @@ class LeaseClient:
     def __exit__(self, *_: object) -> None:
         self.socket.close(0)
 
-    def lend(self, number: int, slots: int, first: int = 0, weight: int = 1) -> LeaseTerms:
-        """Lend slots, and return what the gateway is told of it; ``first``: the request that uses some of them."""
-        self.worker.send(lend_message(number, slots, self.worker.gateway, first, weight))
+    def issue(self, number: int, slots: int, first: int = 0, weight: int = 1) -> LeaseTerms:
+        """Issue a lease and return the terms that the gateway receives; ``first``: the request that uses some of its slots."""
+        self.worker.send(issue_lease(number, slots, self.worker.gateway, first, weight))
         event = self.until(EventKind.LEASE_ISSUED)
         assert (event.number, event.attempt) == ((first, 1) if first else (0, 0))
-        offer: LeaseTerms = envelope.unpack_payload(event.data, LeaseTerms)
-        return offer
+        terms: LeaseTerms = envelope.unpack_payload(event.data, LeaseTerms)
+        return terms
 
-    def lend_refused(self, number: int, first: int = 0) -> LeaseEnded:
-        """Lend what cannot be lent now."""
-        self.worker.send(lend_message(number, 2, self.worker.gateway, first))
+    def issue_refused(self, number: int, first: int = 0) -> LeaseEnded:
+        """Issue a lease that ends at once; return the message of its end."""
+        self.worker.send(issue_lease(number, 2, self.worker.gateway, first))
         ended = self.worker.expect(LeaseEnded)
         assert ended.lease == number
         return ended
 
     def until(self, kind: EventKind, number: int | None = None) -> Event:
-        """Return the next event about leases of this kind, or about this lease; those before it are forgotten."""
+        """Return the next event of this kind, or about this lease; discard those before it."""
 
         def found() -> Event | None:
             while self.worker.leases:

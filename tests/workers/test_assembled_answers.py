@@ -79,7 +79,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tupl
 
 
 def assembled(direct: DirectEngine, backend: LlamaCppBackend, endpoint: str, body: dict[str, Any], pieces: int) -> Any:
-    # Long enough to be asked for as a stream, whatever it wants.
+    # Long enough that the worker requests a stream.
     long = {**body, "metadata": {"padding": "x" * SHORT_BODY_BYTES}}
     request = backend.request(endpoint, "", json.dumps(long).encode(), stream=False)
     status, answer = direct.post(request.path, request.body)
@@ -96,7 +96,7 @@ def assembled(direct: DirectEngine, backend: LlamaCppBackend, endpoint: str, bod
 
 
 def comparable(answer: Any) -> Any:
-    """What differs between two runs is only checked for its kind."""
+    """Replace what differs between two runs by its type."""
     for name, kind in (("id", str), ("created", int)):
         answer[name] = kind.__name__ if isinstance(answer[name], kind) else answer[name]
     answer["timings"] = sorted(answer["timings"])
@@ -114,13 +114,15 @@ def test_equals_the_engines_own(
     engines: dict[str, tuple[DirectEngine, LlamaCppBackend]], model: str, endpoint: str, body: dict[str, Any]
 ) -> None:
     direct, backend = engines[model]
-    direct.post(f"/v1/{endpoint}", json.dumps(body).encode())  # both of the next find the same prompt cache
+    direct.post(
+        f"/v1/{endpoint}", json.dumps(body).encode()
+    )  # so that both of the next requests find the same prompt cache
     status, answer = direct.post(f"/v1/{endpoint}", json.dumps(body).encode())
     assert status == 200, answer
     whole = json.loads(answer)
-    ours = assembled(direct, backend, endpoint, body, 333)
-    assert list(ours) == list(whole)
-    assert comparable(ours) == comparable(whole)
+    result = assembled(direct, backend, endpoint, body, 333)
+    assert list(result) == list(whole)
+    assert comparable(result) == comparable(whole)
 
 
 def test_saved_caches_are_private(tmp_path: Path) -> None:

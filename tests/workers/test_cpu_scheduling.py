@@ -1,4 +1,4 @@
-"""How engines share the processors with the rest of the house: sched(7), read off real threads."""
+"""The scheduling policy of engines and workers (sched(7)), read from real threads."""
 
 from __future__ import annotations
 

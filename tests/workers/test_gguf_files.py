@@ -1,4 +1,4 @@
-"""What is read of a GGUF file: whole, cut off, or something else."""
+"""GGUF files: whole, truncated, or of another format."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_whole_files_are_whole(name: str, tmp_path: Path) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(noise=st.binary(max_size=200), place=st.integers(0, 400))
-def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, noise: bytes, place: int) -> None:
+@given(noise=st.binary(max_size=200), offset=st.integers(0, 400))
+def test_a_damaged_file_is_refused(tmp_path_factory: pytest.TempPathFactory, noise: bytes, offset: int) -> None:
     path = tmp_path_factory.mktemp("broken") / "x.gguf"
     data = bytearray((tiny_models() / "models" / "tiny-chat.gguf").read_bytes()[:4096])
-    data[4 + place : 4 + place + len(noise)] = noise
+    data[4 + offset : 4 + offset + len(noise)] = noise
     path.write_bytes(data)
     with pytest.raises(BrokenError):
         gguf.read(path)

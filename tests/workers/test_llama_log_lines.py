@@ -1,4 +1,4 @@
-"""What llama.cpp prints: its level, what a client wrote in it, and whose line it is."""
+"""The lines that llama.cpp prints: their level, what a client wrote in them, and which request they belong to."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_last_lines_of_an_engine_are_logged(line: bytes) -> None:
     assert parse_line(line, asked=True) == ("info", line.decode())
 
 
-def test_a_line_without_a_level_may_be_a_clients_as_soon_as_there_was_one() -> None:
+def test_after_the_first_request_a_line_without_a_level_may_be_a_clients_text() -> None:
     assert parse_line(b"root ::= mine \xff", asked=False) == ("info", "root ::= mine \ufffd")
     assert parse_line(b"root ::= mine", asked=True) == ("trace", "root ::= mine")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from workers.stream.sse_filter import SseFilter, summaries_of
 
-HEAD = ',"created":1,"id":"x","model":"ours","system_fingerprint":"b","object":"chat.completion.chunk"'
+HEAD = ',"created":1,"id":"x","model":"alias","system_fingerprint":"b","object":"chat.completion.chunk"'
 TIMINGS = ',"timings":{"cache_n":3,"predicted_ms":2.5}'
 
 
@@ -19,7 +19,7 @@ def chat(delta: str, finish: str = "null", more: str = "") -> bytes:
 
 def text(content: str, finish: str = "null", more: str = "") -> bytes:
     choice = f'{{"text":"{content}","index":0,"logprobs":null,"finish_reason":{finish}}}'
-    return f'data: {{"choices":[{choice}],"model":"ours"{more}}}\n\n'.encode()
+    return f'data: {{"choices":[{choice}],"model":"alias"{more}}}\n\n'.encode()
 
 
 ROLE = chat('{"role":"assistant","content":null}')
@@ -34,7 +34,7 @@ TEXT_FINISH = text("", '"length"', COUNTS + TIMINGS)
 TRICK = chat('{"content":"\\"usage\\":{ \\"choices\\":[] [DONE] \\"prompt_progress\\":{ \\"model\\":\\"ours\\""}')
 
 
-def fed(stream: SseFilter, data: bytes, size: int) -> tuple[bytes, int, bool]:
+def feed_in_pieces(stream: SseFilter, data: bytes, size: int) -> tuple[bytes, int, bool]:
     out, tokens, alive = b"", 0, False
     for start in range(0, len(data), size):
         got = stream.feed(data[start : start + size])
@@ -44,25 +44,25 @@ def fed(stream: SseFilter, data: bytes, size: int) -> tuple[bytes, int, bool]:
 
 CASES: list[tuple[str, dict[str, Any], list[bytes], list[bytes], int]] = [
     ("passes through", {}, [ROLE, ONE, TWO], [ROLE, ONE, TWO], 2),
-    ("progress goes", {}, [PROGRESS, PROGRESS, ROLE, ONE], [ROLE, ONE], 1),
-    ("progress stays if asked", {"progress": True}, [PROGRESS, ROLE, ONE], [PROGRESS, ROLE, ONE], 1),
+    ("progress is removed", {}, [PROGRESS, PROGRESS, ROLE, ONE], [ROLE, ONE], 1),
+    ("progress stays if requested", {"progress": True}, [PROGRESS, ROLE, ONE], [PROGRESS, ROLE, ONE], 1),
     ("timings move into the finish", {}, [ONE, FINISH, USAGE, END], [ONE, FINISH_TIMED], 1),
-    ("usage stays if asked", {"usage": True}, [ONE, FINISH, USAGE, END], [ONE, FINISH, USAGE], 1),
+    ("usage stays if requested", {"usage": True}, [ONE, FINISH, USAGE, END], [ONE, FINISH, USAGE], 1),
     ("a finish without usage after it", {}, [ONE, FINISH, END], [ONE, FINISH], 1),
     ("two choices", {}, [FINISH, USAGE, ONE, FINISH, USAGE, END], [FINISH_TIMED, ONE, FINISH_TIMED], 1),
     ("completions carry their own usage", {}, [text("a"), TEXT_FINISH, END], [text("a"), TEXT_FINISH], 1),
-    ("what the model says is no key", {}, [TRICK, ONE], [TRICK, ONE], 2),
-    ("comments go", {}, [b": ping\n\n", ONE, b":\n\n", TWO], [ONE, TWO], 2),
+    ("text of the model is not taken for a key", {}, [TRICK, ONE], [TRICK, ONE], 2),
+    ("comments are removed", {}, [b": ping\n\n", ONE, b":\n\n", TWO], [ONE, TWO], 2),
 ]
 
 
-@pytest.mark.parametrize(("_name", "asked", "sent", "passed", "tokens"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(("_name", "options", "sent", "passed", "tokens"), CASES, ids=[case[0] for case in CASES])
 @pytest.mark.parametrize("size", [1, 7, 100, 100_000])
 def test_what_is_passed_on(
-    _name: str, asked: dict[str, bool], sent: list[bytes], passed: list[bytes], tokens: int, size: int
+    _name: str, options: dict[str, bool], sent: list[bytes], passed: list[bytes], tokens: int, size: int
 ) -> None:
-    stream = SseFilter(asked.get("usage", False), asked.get("progress", False))
-    out, count, _ = fed(stream, b"".join(sent), size)
+    stream = SseFilter(options.get("usage", False), options.get("progress", False))
+    out, count, _ = feed_in_pieces(stream, b"".join(sent), size)
     assert out == b"".join(passed)
     assert count == tokens
     assert stream.finished == (END in sent)
@@ -75,9 +75,9 @@ def test_progress_shows_life() -> None:
     assert not stream.feed(ONE).alive
 
 
-def test_the_model_is_what_the_client_called_it() -> None:
-    stream = SseFilter(usage=False, progress=False, alias="ours", model='the "large" one')
-    out, _, _ = fed(stream, ROLE + ONE + TRICK + FINISH + USAGE, 100_000)
+def test_the_model_has_the_name_that_the_client_used() -> None:
+    stream = SseFilter(usage=False, progress=False, alias="alias", model='the "large" one')
+    out, _, _ = feed_in_pieces(stream, ROLE + ONE + TRICK + FINISH + USAGE, 100_000)
     for event in out.split(b"\n\n")[:-1]:
         assert json.loads(event[6:])["model"] == 'the "large" one'
     assert b'\\"model\\":\\"ours\\"' in out
@@ -96,11 +96,11 @@ def test_an_error_in_the_stream(event: bytes) -> None:
 
 def test_counts() -> None:
     stream = SseFilter(usage=False, progress=False)
-    fed(stream, ONE + FINISH + USAGE + END, 50)
-    (tail,) = stream.summaries()
-    assert tail.usage is not None
-    assert tail.timings is not None
-    assert (tail.usage.prompt_tokens, tail.usage.completion_tokens, tail.timings.cache_n) == (7, 2, 3)
+    feed_in_pieces(stream, ONE + FINISH + USAGE + END, 50)
+    (summary,) = stream.summaries()
+    assert summary.usage is not None
+    assert summary.timings is not None
+    assert (summary.usage.prompt_tokens, summary.usage.completion_tokens, summary.timings.cache_n) == (7, 2, 3)
     assert (
         summaries_of(
             [b"nonsense", b'{"usage":7}', b'{"usage":{"completion_tokens":"\xff"}}', b'{"a":' + b"[" * 100_000]
@@ -112,7 +112,7 @@ def test_counts() -> None:
 @given(st.lists(st.sampled_from([ROLE, ONE, TWO, PROGRESS, TRICK, FINISH, USAGE]), max_size=30), st.data())
 def test_cuts_make_no_difference(events: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(events) + END
-    expected = fed(SseFilter(usage=False, progress=False), whole, len(whole))[:2]
+    expected = feed_in_pieces(SseFilter(usage=False, progress=False), whole, len(whole))[:2]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=20)))
     stream = SseFilter(usage=False, progress=False)
     out, tokens = b"", 0

@@ -1,4 +1,4 @@
-"""The clock of a generation: a time for each token, whatever the engine showed of them and said of itself."""
+"""The timing of a generation: a time for each token, whatever the engine shows and reports."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ PROMPT = EngineSpan(2.0, 0.0)
 @pytest.mark.parametrize(
     ("pieces", "output", "end", "engine", "first", "decode", "times"),
     [
-        # The first token's time is what went by after the prompt was processed.
+        # The first token's time begins when the prompt was processed.
         ([(1, 12.25), (1, 12.75), (1, 13.75)], 3, 13.75, PROMPT, 2.25, 1.75, [0.25, 0.5, 1.0]),
-        # Several in one piece came at once.
+        # The tokens of one piece share its time.
         ([(1, 12.25), (2, 13.25)], 3, 13.25, PROMPT, 2.25, 1.25, [0.25, 0.5, 0.5]),
         ([(2, 12.25), (1, 13.25)], 3, 13.25, PROMPT, 2.25, 1.25, [0.25, 0.0, 1.0]),
-        # The end of the answer is a token that shows nothing.
+        # The token that ends the response shows nothing.
         ([(1, 12.25), (1, 12.75)], 3, 13.0, PROMPT, 2.25, 1.0, [0.25, 0.5, 0.25]),
         # More pieces than tokens.
         ([(1, 12.25), (1, 12.75), (1, 13.75)], 2, 13.75, PROMPT, 2.25, 1.75, [0.25, 1.5]),
-        # An engine that is silent about itself: the first took as long as the others.
+        # An engine that reports no times: the first token took as long as the others.
         ([(1, 12.0), (1, 12.5), (1, 13.5)], 3, 13.5, None, 2.0, 2.25, [0.75, 0.5, 1.0]),
         # An engine whose clock differs from ours.
         ([(1, 12.0), (1, 12.5)], 2, 12.5, EngineSpan(2.5, 1.0), 2.0, 0.5, [0.0, 0.5]),

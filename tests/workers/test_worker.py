@@ -100,7 +100,7 @@ def test_slots(chat: WorkerProcess) -> None:
         ("tiny-rerank", "reranking", "rerank", {"query": "a", "documents": ["b", "c"]}),
     ],
 )
-def test_readers(spare: WorkerProcess, model: str, kind: str, endpoint: str, body: Any) -> None:
+def test_embeddings_and_rankings(spare: WorkerProcess, model: str, kind: str, endpoint: str, body: Any) -> None:
     spare.load(spec_of(model, kind))
     spare.subscribe()
     spare.run(1, endpoint, body)
@@ -127,7 +127,7 @@ def test_a_cancelled_request_is_idle_when_its_slot_is(loop: WorkerProcess, strea
     assert 1 not in loop.received or loop.received[1].end is None
 
 
-def test_cancelling_one_leaves_its_neighbour_alone(loop: WorkerProcess) -> None:
+def test_cancelling_one_request_leaves_another_alone(loop: WorkerProcess) -> None:
     loop.run(1, "chat/completions", ENDLESS, stream=True)
     loop.run(2, "chat/completions", {**CHAT, "max_tokens": 600}, stream=True)
     loop.begun(1)
@@ -149,7 +149,7 @@ def test_a_gateway_that_leaves_cancels(loop: WorkerProcess) -> None:
 def test_nothing_is_published_before_the_subscription(spare: WorkerProcess) -> None:
     spare.load(spec_of("tiny-chat"))
     spare.run(1, "chat/completions", CHAT, stream=True)
-    spare.turn(0.3)
+    spare.receive(0.3)
     spare.subscribe()
     assert spare.ended(1).text == CHAT_TEXT
 
@@ -161,7 +161,7 @@ def test_a_request_without_a_subscriber_is_returned(tmp_path: Path) -> None:
         assert one.expect(AttemptEnded).code == Code.RETURNED
 
 
-def test_what_can_be_told_before_starting(spare: WorkerProcess, tmp_path: Path) -> None:
+def test_what_a_check_finds_without_an_engine(spare: WorkerProcess, tmp_path: Path) -> None:
     good = spec_of("tiny-chat")
     spare.send(CheckModel(good))
     report = spare.expect(ModelChecked)
@@ -194,7 +194,7 @@ def test_a_load_that_only_starting_can_refuse(spare: WorkerProcess) -> None:
 
 
 def test_a_llama_server_of_the_users_own(tmp_path: Path) -> None:
-    """It inherits no PYTHONPATH, gets its aliases' slots, and dies with its worker although it knows nothing of it."""
+    """It inherits no PYTHONPATH, gets the slots of its arguments, and dies with its worker without any code for that."""
     program = tmp_path / "my-llama-server"
     program.write_text(
         f'#!/bin/sh\n[ -z "$PYTHONPATH" ] || exit 9\nPYTHONPATH={ROOT} exec {sys.executable} -m workers.engines.llama_server "$@"\n'

@@ -1,4 +1,4 @@
-"""Ends of a real worker, of its engine and of its supervisor: what is told, what is survived, and that nothing stays."""
+"""Ends of a real worker, of its engine and of its supervisor: what is reported, what goes on, and that no process is left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from protocol.failures import Code
-from protocol.messages.peers import EngineDied, Shutdown
+from protocol.messages.peers import EngineDied, Ping, Pong, Shutdown
 from protocol.messages.work import AttemptAbandoned, AttemptEnded
 from tests.support.processes import alive
 from tests.support.waiting import wait_for
@@ -28,7 +28,7 @@ def stopped_in_mid_stream(worker: WorkerProcess) -> int:
     return ready.engine_pid
 
 
-def test_ends_that_travel_together_are_told_before_what_comes_later(spare: WorkerProcess) -> None:
+def test_ends_that_are_sent_together_arrive_before_later_messages(spare: WorkerProcess) -> None:
     spare.load(spec_of("tiny-loop", ctx_size=100_000, slots=16))
     spare.subscribe()
     spare.run(1, "chat/completions", ENDLESS, stream=True)
@@ -42,14 +42,14 @@ def test_ends_that_travel_together_are_told_before_what_comes_later(spare: Worke
     reported: list[object] = []
     spare.until(
         lambda: reported.extend(spare.messages) or spare.messages.clear() or EngineDied in map(type, reported),
-        "it is told",
+        "the death is reported",
     )
     ends = [message.number for message in reported if isinstance(message, AttemptEnded)]
     assert sorted(ends) == list(brief)
     assert isinstance(reported[-1], EngineDied)
 
 
-def test_the_engines_death_is_told_and_survived(loop: WorkerProcess) -> None:
+def test_the_engines_death_is_reported_and_another_engine_can_start(loop: WorkerProcess) -> None:
     for number in (1, 2):
         loop.run(number, "chat/completions", ENDLESS, stream=True)
     loop.begun(1)
@@ -74,7 +74,7 @@ def test_a_hung_engine_is_killed(tmp_path: Path) -> None:
         assert not alive(engine)
 
 
-def test_an_engine_that_does_not_stop_is_told_of_and_left_with_it(tmp_path: Path) -> None:
+def test_an_engine_that_does_not_stop_is_reported_and_ended_with_the_worker(tmp_path: Path) -> None:
     with running_worker(tmp_path, grace=0.2) as one:
         engine = stopped_in_mid_stream(one)
         one.cancel(1)
@@ -87,7 +87,7 @@ def test_an_engine_that_does_not_stop_is_told_of_and_left_with_it(tmp_path: Path
         assert not alive(engine)
 
 
-def test_an_engine_that_stops_is_not_told_of(tmp_path: Path) -> None:
+def test_an_engine_that_stops_is_not_reported(tmp_path: Path) -> None:
     with running_worker(tmp_path, grace=0.5) as one:
         one.load(spec_of("tiny-loop", ctx_size=100_000))
         one.subscribe()
@@ -141,3 +141,16 @@ def test_a_dead_supervisor_and_the_end_of_the_grace(tmp_path: Path) -> None:
         controller.kill()
         assert one.ended(1).failure.code == Code.SUPERVISOR_LOST
         assert one.process.wait(5) == 0
+
+
+def test_a_worker_that_the_supervisor_does_not_welcome_ends(tmp_path: Path) -> None:
+    with running_worker(tmp_path, welcome=False, peer_silence=0.3) as one:
+        assert one.process.wait(10) == 1
+
+
+def test_a_welcomed_worker_stays(tmp_path: Path) -> None:
+    with running_worker(tmp_path, peer_silence=0.3) as one:
+        started = time.monotonic()
+        one.until(lambda: time.monotonic() > started + 1.0, "three times the limit has passed")
+        one.send(Ping(1))
+        assert one.expect(Pong).number == 1

@@ -1,4 +1,4 @@
-"""A stand-in for the supervisor and one gateway, over real ZeroMQ, around one real worker process."""
+"""A real worker process, and a test that plays its supervisor and one gateway over real ZeroMQ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protocol import ids
 from protocol.config import settings as configuration
 from protocol.failures import Failure
 from protocol.messages.events import Event, EventKind, failure_of, outcome_of, unpack_batch
-from protocol.messages.peers import EngineReady, Hello, Shutdown, StartEngine
+from protocol.messages.peers import EngineReady, Hello, Shutdown, StartEngine, Welcome
 from protocol.messages.work import AttemptsEnded, Cancel, Run
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.process_context import ProcessContext
@@ -34,7 +34,7 @@ ENDLESS = {**CHAT, "max_tokens": 100_000}
 
 @dataclass
 class ReceivedEvents:
-    """What the gateway heard of one attempt."""
+    """The events of one attempt that the gateway received."""
 
     events: list[Event] = field(default_factory=list)
 
@@ -44,7 +44,7 @@ class ReceivedEvents:
 
     @property
     def text(self) -> str:
-        """What a streamed chat said."""
+        """The text of a streamed chat."""
         chunks = [json.loads(event[6:]) for event in self.data.split(b"\n\n") if event]
         return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
 
@@ -66,9 +66,9 @@ class ReceivedEvents:
 
 
 class WorkerProcess:
-    """One worker and its world."""
+    """One worker, and the sockets of its supervisor and of one gateway."""
 
-    def __init__(self, home: Path, boot_pid: int, **settings: Any) -> None:
+    def __init__(self, home: Path, supervisor_pid: int, **settings: Any) -> None:
         self.runtime = endpoints.RuntimeDirectory(home / "rt")
         self.boot = ids.boot_id()
         chosen = {"threads": 1, "log_format": "json", "log_level": "warning", **settings}
@@ -81,11 +81,11 @@ class WorkerProcess:
         self.router.bind(endpoints.bus(self.runtime.path))
         self.name = ids.peer_id("worker")
         self.gateway = ids.peer_id("gateway")
-        self.process_context = ProcessContext(self.runtime.path, self.boot, boot_pid)
+        self.process_context = ProcessContext(self.runtime.path, self.boot, supervisor_pid)
         self.messages: list[Any] = []
         self.received: dict[int, ReceivedEvents] = {}
         self.leases: list[Event] = []
-        """What the gateway heard of leases."""
+        """Events about leases that the gateway received."""
         self.ready = EngineReady(0, 0, 0, "", 0.0)
         self.sub: zmq.Socket[bytes] | None = None
         self.process = subprocess.Popen(
@@ -100,8 +100,8 @@ class WorkerProcess:
             start_new_session=True,
         )
 
-    def turn(self, seconds: float = 0.02) -> None:
-        """Take in what came."""
+    def receive(self, seconds: float = 0.02) -> None:
+        """Receive what arrives within ``seconds``."""
         poller = zmq.Poller()
         sockets = [self.router, *([self.sub] if self.sub else [])]
         for one in sockets:
@@ -123,17 +123,17 @@ class WorkerProcess:
                 received.events.append(event)
 
     def until(self, condition: Callable[[], T | None], what: str, deadline: float = 2 * DEADLINE) -> T:
-        """Turn until the condition is true."""
+        """Receive until the condition is true."""
         end = time.monotonic() + deadline
         while True:
             value = condition()
             if value:
                 return value
-            assert time.monotonic() < end, f"not within {deadline} s: {what}; said: {self.messages[-5:]}"
-            self.turn()
+            assert time.monotonic() < end, f"not within {deadline} s: {what}; received: {self.messages[-5:]}"
+            self.receive()
 
     def expect(self, kind: type[T], deadline: float = 2 * DEADLINE) -> T:
-        """Return the next message of a kind; those before it are forgotten."""
+        """Return the next message of a kind; discard those before it."""
 
         def found() -> T | None:
             while self.messages:
@@ -165,13 +165,13 @@ class WorkerProcess:
         self.send(Cancel(self.gateway, number, 1, "cancelled"))
 
     def ended(self, number: int) -> ReceivedEvents:
-        """Return what was heard of a request once it has ended."""
+        """Return the events of a request once it has ended."""
         received = self.received.setdefault(number, ReceivedEvents())
         self.until(lambda: received.end, f"request {number} ends")
         return received
 
     def begun(self, number: int) -> ReceivedEvents:
-        """Return what was heard of a request once something was."""
+        """Return the events of a request once there is output."""
         received = self.received.setdefault(number, ReceivedEvents())
         self.until(lambda: received.data, f"request {number} begins")
         return received
@@ -189,11 +189,15 @@ class WorkerProcess:
 
 
 @contextmanager
-def running_worker(home: Path, boot_pid: int | None = None, **settings: Any) -> Iterator[WorkerProcess]:
-    one = WorkerProcess(home, boot_pid or os.getpid(), **settings)
+def running_worker(
+    home: Path, supervisor_pid: int | None = None, *, welcome: bool = True, **settings: Any
+) -> Iterator[WorkerProcess]:
+    one = WorkerProcess(home, supervisor_pid or os.getpid(), **settings)
     try:
         hello = one.expect(Hello)
         assert (hello.role, hello.id, hello.pid, hello.boot) == ("worker", one.name, one.process.pid, one.boot)
+        if welcome:
+            one.send(Welcome(one.boot, os.getpid()))
         yield one
     finally:
         one.close()

@@ -6,6 +6,8 @@ Invariants:
 * There is a session exactly while an engine's process exists.
 * Each `CheckModel` is answered with `ModelChecked` or `LoadFailed`, each `StartEngine` with `EngineReady` or
   `LoadFailed`, also when code of ours raises.
+* A worker that the supervisor does not welcome within ``peer_silence`` ends: one of the two runs other code, or their
+  sockets are gone, and no message would ever arrive.
 * The process ends only when no request is left or the grace is over, and not before its engine.
 """
 
@@ -29,6 +31,7 @@ from protocol.messages.peers import (
     SamplingDefaults,
     Shutdown,
     StartEngine,
+    Welcome,
 )
 from protocol.messages.work import Cancel, Run
 from protocol.models.recipes import ModelSpec
@@ -59,6 +62,8 @@ class WorkerController:
         self._checked: tuple[ModelSpec, int] | None = None
         """The model that was checked last, and the context that it was trained for."""
         self._grace_timer: Timer | None = None
+        self._welcome_timer: Timer | None = None
+        self.exit_code = 0
         self.supervisor_lives = True
         bus.on_message = self._handle
 
@@ -66,9 +71,21 @@ class WorkerController:
         """Say hello, and watch the supervisor."""
         self._bus.send(Hello("worker", self._name, pid, self._context.boot))
         self._loop.on_death(self._context.supervisor, self._supervisor_died)
+        self._welcome_timer = self._loop.call_later(self._settings.peer_silence, self._not_welcomed)
+
+    def _welcomed(self) -> None:
+        if self._welcome_timer is not None:
+            self._welcome_timer.cancel()
+
+    def _not_welcomed(self) -> None:
+        self._log.error("the supervisor does not answer this worker, which ends", seconds=self._settings.peer_silence)
+        self.exit_code = 1
+        self._leave(0.0, Failure(Code.SUPERVISOR_LOST, "the supervisor does not answer"))
 
     def _handle(self, message: Any, payload: bytes) -> None:
         match message:
+            case Welcome():
+                self._welcomed()
             case Run():
                 self._requests.run(message, payload)
             case IssueLease():
