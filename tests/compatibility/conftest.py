@@ -1,4 +1,4 @@
-"""What tests of the documents share: servers, what those ask on loopback, and that a test finds them as they were at their start."""
+"""Fixtures for tests of the documented requests: servers and their fake hubs, reset before each test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def module_hub_server(
 
 @pytest.fixture
 def hub_server(module_hub_server: HubServer) -> HubServer:
-    """The same, with nothing registered, downloaded or loaded, and a hub without faults."""
+    """The module's server with nothing registered, downloaded or loaded, and a hub without faults."""
     module_hub_server.reset()
     return module_hub_server
 

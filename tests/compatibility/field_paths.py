@@ -15,7 +15,7 @@ def missing(body: Any, paths: Iterable[str]) -> list[str]:
 
 
 def values(body: Any, path: str) -> list[Any]:
-    """Return what is at a path, or a mark for each place where nothing is."""
+    """Return the values at a path, and a marker for each one that is missing."""
     found = [body]
     for step in re.findall(r"[^.\[\]]+|\[\]", path):
         if step == "[]":

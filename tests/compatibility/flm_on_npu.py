@@ -1,4 +1,4 @@
-"""A house with flm: how it is opened, its models loaded and asked, and the process of their engine."""
+"""A server with flm: starting it, loading and using its models, and the process of their engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EMBED, SPEECH = "embed-gemma-300m-FLM", "whisper-v3-turbo-FLM"
 
 @contextmanager
 def npu_server(start_module_server: StartServer, folder: Path) -> Iterator[tuple[LemonbusServer, Path]]:
-    """A server on the documents' laptop, and the folder of its flm; nothing odd may have been done to that."""
+    """A server on the documents' laptop, and the folder of its flm, which the test must not have changed."""
     home = flm.installed(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", driver_tools.path(folder / "bin"))
@@ -55,7 +55,7 @@ def granted(server: LemonbusServer) -> int:
 def transcribe(server: LemonbusServer, **fields: str) -> HttpExchange:
     form = {"model": SPEECH, **fields}.items()
     body = form_data.encode(
-        [*(FormPart(name, text.encode()) for name, text in form), FormPart("file", b"what I said", "a.wav")]
+        [*(FormPart(name, text.encode()) for name, text in form), FormPart("file", b"the words", "a.wav")]
     )
     kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
     return server.client.post("/v1/audio/transcriptions", body, Content_Type=kind)

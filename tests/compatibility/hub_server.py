@@ -1,4 +1,4 @@
-"""A server whose models come from a hub on loopback that has what pull, delete and models ask for."""
+"""A server and a hub on loopback with the repositories for tests of pull, delete and models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server whose models come from a hub on loopback: what the documents' examples need of the world."""
+"""A hub on loopback with the repositories of the documents' examples."""
 
 from __future__ import annotations
 

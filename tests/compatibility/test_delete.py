@@ -1,4 +1,4 @@
-"""POST /v1/delete: it unloads first, and removes what nobody else uses."""
+"""POST /v1/delete: it unloads the model, and removes the files that no other model uses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 OURS = {"model_name": "user.Ours", "checkpoint": "shop/Ours-GGUF:Q4_K_M", "recipe": "llamacpp"}
-"""A checkpoint that is in no catalogue: nobody else uses its files."""
+"""A checkpoint that is in no catalogue: no other model uses its files."""
 NAME = str(OURS["model_name"])
 QWEN = "Qwen3-0.6B-GGUF"
 
@@ -54,7 +54,7 @@ def test_a_loaded_model_is_unloaded_first(server: LemonbusServer) -> None:
     assert status == 200, body
     assert server.model_state(QWEN) == ""
     assert QWEN not in ids(server)
-    assert server.client.chat(QWEN, max_tokens=2).status == 200, "whoever wants it again gets it again"
+    assert server.client.chat(QWEN, max_tokens=2).status == 200, "a request downloads it again"
 
 
 def test_running_requests_end_first_and_new_ones_are_refused(server: LemonbusServer) -> None:
@@ -62,7 +62,7 @@ def test_running_requests_end_first_and_new_ones_are_refused(server: LemonbusSer
     assert pull(server, **body)[0] == 200
     running = server.client.start_chat("user.Loop", stream=True, max_tokens=400).until(lambda each: each.events)
     deleting = server.client.start("POST", "/v1/delete", {"model_name": "user.Loop"})
-    wait_for(lambda: server.client.chat("user.Loop", max_tokens=1).status in {404, 409}, "nobody gets it any more")
+    wait_for(lambda: server.client.chat("user.Loop", max_tokens=1).status in {404, 409}, "no request gets it any more")
     assert running.finish().done
     assert deleting.finish().status == 200
     assert server.client.chat("user.Loop", max_tokens=1).status == 404
@@ -133,7 +133,7 @@ def test_a_running_download_is_ended(server: LemonbusServer, hub: Hub, folder: P
     assert server.state()["downloads"] == []
     reported = [(line["level"], line["event"]) for line in server.lines if line.get("model") == "user.Big"]
     assert ("info", "download stopped") in reported
-    assert ("error", "download failed") not in reported, "who deletes it wanted that"
+    assert ("error", "download failed") not in reported, "the delete caused it"
 
 
 def test_what_broke_off_can_be_deleted(tmp_path: Path, start_server: StartServer) -> None:

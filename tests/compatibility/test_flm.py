@@ -57,7 +57,7 @@ def test_pull_tells_flms_own_progress(module_npu_server: tuple[LemonbusServer, P
     assert MODEL in ids(server)
     entries = server.client.get("/v1/models?show_all=true").json()["data"]
     size = next(entry["size"] for entry in entries if entry["id"] == MODEL)
-    assert size == pytest.approx(1.2358, abs=0.001), "what flm says of it"
+    assert size == pytest.approx(1.2358, abs=0.001), "the size in flm's list"
 
 
 def test_system_info_has_what_flm_finds_wrong(server: LemonbusServer, home: Path) -> None:
@@ -74,7 +74,7 @@ def test_system_info_has_what_flm_finds_wrong(server: LemonbusServer, home: Path
         report = server.client.get("/v1/system-info").json()
         return str(report["recipes"]["flm"]["backends"]["npu"]["state"])
 
-    wait_for(lambda: state() == "installed", "it is told that the firmware was brought up to date", 20)
+    wait_for(lambda: state() == "installed", "the state follows the update of the firmware", 20)
 
 
 def test_a_model_is_loaded_and_health_has_it(server: LemonbusServer) -> None:
@@ -255,8 +255,8 @@ def test_embeddings_are_a_process_of_their_own(server: LemonbusServer) -> None:
 
 
 def test_so_are_transcriptions(server: LemonbusServer) -> None:
-    assert transcribe(server).json()["text"] == "what I said"
-    assert transcribe(server, response_format="text").body == b"what I said\n"
+    assert transcribe(server).json()["text"] == "the words"
+    assert transcribe(server, response_format="text").body == b"the words\n"
     timed = transcribe(server, response_format="srt")
     assert (timed.status, timed.error["param"]) == (501, "response_format")
     engine = engine_of(server, SPEECH)
@@ -284,7 +284,7 @@ def test_an_npu_used_by_another_program_is_waited_for(server: LemonbusServer, ho
     assert int(answer.headers["retry-after"]) >= 1
     other.hang_up()
     flm.set_behaviour(home)
-    assert server.client.post("/v1/unload", {}).status == 200, "who comes next may wait"
+    assert server.client.post("/v1/unload", {}).status == 200, "the next test may start"
 
 
 def test_the_flags_that_are_ours(server: LemonbusServer) -> None:
@@ -303,6 +303,6 @@ def test_the_npu_has_one_model_of_each_type(server: LemonbusServer) -> None:
     assert before >= {MODEL, EMBED, "extra.tiny-chat"}
     assert load(server, other).status == 200
     loaded = {each["model_name"] for each in server.health()["all_models_loaded"]}
-    assert loaded == {*before, other} - {MODEL}, "it made room on the NPU, and nobody else did"
+    assert loaded == {*before, other} - {MODEL}, "it was unloaded from the NPU, and no other model was"
     answers = run_concurrently(4, lambda number: server.client.chat((MODEL, other)[number % 2]).status)
     assert answers == [200] * 4

@@ -1,4 +1,4 @@
-"""``GET health`` as documents 000, 001 and 002 show it, and ``/live``: the truth about a real house."""
+"""``GET health`` as documents 000, 001 and 002 show it, and ``/live``, of a real server."""
 
 from __future__ import annotations
 

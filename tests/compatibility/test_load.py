@@ -39,7 +39,7 @@ def load(server: LemonbusServer, body: dict[str, Any], prefix: str = "/v1") -> t
 
 
 def options_of(server: LemonbusServer, model: str) -> dict[str, Any]:
-    """What health says the model was loaded with."""
+    """Return the options of the model in health."""
     found = [each for each in server.health()["all_models_loaded"] if each["model_name"] == model]
     return dict(found[0]["recipe_options"])
 
@@ -60,8 +60,8 @@ def test_basic_load_installs_the_model_first(server: LemonbusServer, hub: Hub, p
     assert server.health()["model_loaded"] == QWEN
 
 
-def test_to_load_what_is_loaded_is_a_use_of_it(server: LemonbusServer) -> None:
-    """What was asked for last is the last to be evicted, and the one that is meant where no model is named."""
+def test_loading_a_loaded_model_is_a_use_of_it(server: LemonbusServer) -> None:
+    """A load counts as a use: the model is the last to be evicted, and the default of requests without a model."""
     for model in (QWEN, CHAT, QWEN):
         assert load(server, {"model_name": model})[0] == 200
         assert server.health()["model_loaded"] == model
@@ -77,7 +77,7 @@ def test_basic_load_of_an_onnx_model(server: LemonbusServer, prefix: str) -> Non
     assert server.client.chat(CPU).text == GENAI_TEXT
 
 
-def test_an_npu_that_is_not_there(server: LemonbusServer) -> None:
+def test_a_missing_npu(server: LemonbusServer) -> None:
     status, body = load(server, {"model_name": HYBRID, "device": "npu"})
     assert (status, body["error"]["code"]) == (503, "load_failed"), body
     assert "ryzenai-server was not found" in body["message"]
@@ -138,7 +138,7 @@ def test_options_outlive_the_death_of_the_worker(server: LemonbusServer) -> None
     assert options_of(server, CHAT)["ctx_size"] == 768
 
 
-def test_requests_under_way_end_before_it_is_loaded_again(server: LemonbusServer) -> None:
+def test_running_requests_end_before_a_model_is_loaded_again(server: LemonbusServer) -> None:
     assert load(server, {"model_name": LOOP, "ctx_size": 1024})[0] == 200
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=600)
     stream.until(lambda seen: seen.events)
@@ -194,7 +194,7 @@ def test_forbidden_flags_are_named(server: LemonbusServer, model: str, option: s
         ({"recipe": "nonsense"}, "recipe"),
     ],
 )
-def test_what_an_option_may_be(server: LemonbusServer, options: dict[str, Any], param: str) -> None:
+def test_wrong_options(server: LemonbusServer, options: dict[str, Any], param: str) -> None:
     before = saved(server)
     status, body = load(server, {"model_name": CHAT, "save_options": True, **options})
     assert (status, body["error"]["type"], body["error"]["param"]) == (400, "invalid_request", param)
@@ -211,7 +211,7 @@ def test_what_an_option_may_be(server: LemonbusServer, options: dict[str, Any], 
         ({"ctx_size": 1}, "ctx_size"),
     ],
 )
-def test_what_an_option_of_pictures_may_be(server: LemonbusServer, options: dict[str, Any], param: str) -> None:
+def test_wrong_options_of_image_models(server: LemonbusServer, options: dict[str, Any], param: str) -> None:
     status, body = load(server, {"model_name": "sd-turbo", **options})
     assert (status, body["error"]["param"]) == (400, param)
 
@@ -229,7 +229,7 @@ def test_model_name_missing(server: LemonbusServer) -> None:
     assert body["error"]["param"] == "model_name"
 
 
-def test_options_that_a_model_could_not_be_loaded_with_are_not_saved(server: LemonbusServer) -> None:
+def test_options_of_a_failed_load_are_not_saved(server: LemonbusServer) -> None:
     status, body = load(server, {"model_name": BROKEN, "ctx_size": 512, "save_options": True})
     assert status >= 400
     assert body["status"] == "error"

@@ -1,4 +1,4 @@
-"""Routes of the documents that nothing here serves: each says what would."""
+"""Routes that are not supported: 501 with an alternative."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.server import LemonbusServer
         ("realtime", "audio/transcriptions"),
     ],
 )
-def test_routes_that_nothing_serves_say_what_would(
+def test_unsupported_routes_name_an_alternative(
     shared_server: LemonbusServer, prefix: str, route: str, word: str
 ) -> None:
     answer = shared_server.client.post(f"{prefix}/{route}", {"prompt": "a cat"})
@@ -27,7 +27,7 @@ def test_routes_that_nothing_serves_say_what_would(
     assert shared_server.client.get(f"{prefix}/{route}").status == (501 if route == "realtime" else 405)
 
 
-def test_live_audio_says_so_without_a_version(shared_server: LemonbusServer) -> None:
+def test_live_audio_without_a_version_prefix(shared_server: LemonbusServer) -> None:
     assert shared_server.client.get("/realtime").error["code"] == "unsupported_operation"
 
 

@@ -59,7 +59,7 @@ def test_the_token_that_ends_an_answer_has_a_time_too(server: LemonbusServer) ->
         assert found["output_tokens"] == len(found["decode_token_times"]) == 21
 
 
-def test_a_brief_answer_that_was_asked_for_whole_has_times(server: LemonbusServer) -> None:
+def test_a_short_whole_answer_has_times(server: LemonbusServer) -> None:
     found = after(server, LOOP, max_tokens=5)
     assert found["output_tokens"] == len(found["decode_token_times"]) == 5
     assert found["time_to_first_token"] > 0
@@ -74,7 +74,7 @@ def test_a_cached_prompt_is_not_processed_again(server: LemonbusServer) -> None:
     assert 0 < again["input_tokens"] < 100
 
 
-def test_the_last_request_is_told_or_the_last_of_a_model(server: LemonbusServer) -> None:
+def test_the_last_request_or_the_last_of_a_model(server: LemonbusServer) -> None:
     assert after(server, LOOP, max_tokens=33)["model"] == LOOP
     assert after(server, CHAT)["model"] == CHAT
     assert stats(server)["model"] == CHAT
@@ -89,7 +89,7 @@ def test_an_embedding_generates_nothing(server: LemonbusServer) -> None:
     assert (found["output_tokens"], found["decode_token_times"], found["tokens_per_second"]) == (0, [], 0.0)
 
 
-def test_before_the_first_request_nothing_is_told() -> None:
+def test_before_the_first_request() -> None:
     found = stats_body(StatsReport())
     assert missing(found, DOCUMENTED) == []
     assert (found["output_tokens"], found["decode_token_times"], found["model"]) == (0, [], None)

@@ -79,7 +79,7 @@ def test_the_values_are_this_machines(shared_server: LemonbusServer) -> None:
     assert platform.release() in body["OS Version"]
 
 
-def test_recipes_are_told_by_the_documents_rules(shared_server: LemonbusServer) -> None:
+def test_recipes_follow_the_documents_rules(shared_server: LemonbusServer) -> None:
     for recipe, about in info(shared_server)["recipes"].items():
         states = [backend["state"] for backend in about["backends"].values()]
         assert set(states) <= STATES, recipe
@@ -122,7 +122,7 @@ def test_verbose_adds_python_packages_and_more(shared_server: LemonbusServer) ->
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where stand-ins for the makers' tools are; there are no other tools."""
+    """A folder for fakes of the makers' tools; it is the whole PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", driver_tools.path(folder))
@@ -131,7 +131,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def start_on_machine(start_server: StartServer, tmp_path: Path, programs: Path) -> Any:
-    """Starts a server on a machine of files, with stand-ins for the makers' tools."""
+    """Starts a server on a fake machine (files), with fakes of the makers' tools."""
 
     def start(machine: Any, **variables: str) -> LemonbusServer:
         for name, value in variables.items():
@@ -179,13 +179,13 @@ def test_the_documents_own_laptop(laptop_server: LemonbusServer) -> None:
     assert body["recipes"]["llamacpp"]["backends"]["cpu"]["devices"] == ["cpu"]
 
 
-def test_the_mode_of_an_npu_is_what_its_tool_says(programs: Path, tmp_path: Path) -> None:
+def test_the_mode_of_an_npu_comes_from_its_tool(programs: Path, tmp_path: Path) -> None:
     driver_tools.put(programs, "xrt-smi", driver_tools.XRT)
     known = merge_probe(read_machine_from(laptop(tmp_path / "machine").root), probe())
     assert info_body(SystemInfo(known, {}), verbose=False)["devices"]["npu"]["power_mode"] == "Performance"
 
 
-def test_a_workstation_by_the_word_of_its_makers_tools_which_are_run_once(
+def test_a_workstations_devices_come_from_its_makers_tools_which_run_once(
     start_on_machine: Any, programs: Path
 ) -> None:
     server = start_on_machine(workstation, nvidia_smi=driver_tools.NVIDIA, rocm_smi=driver_tools.ROCM_JSON)
@@ -212,7 +212,7 @@ def test_without_tools_nothing_is_started_for_it(laptop_server: LemonbusServer) 
     assert not [each for each in server.process_tree() if each.pid not in before and each.runs("workers.jobs.probe")]
 
 
-def test_a_job_that_is_killed_costs_only_what_it_would_have_said(start_on_machine: Any, tmp_path: Path) -> None:
+def test_a_killed_job_costs_only_its_own_facts(start_on_machine: Any, tmp_path: Path) -> None:
     server = start_on_machine(workstation)
     hangs = tmp_path / "hangs"
     os.mkfifo(hangs)
@@ -220,7 +220,7 @@ def test_a_job_that_is_killed_costs_only_what_it_would_have_said(start_on_machin
     asked = server.client.start("GET", "/v1/system-info?verbose=true")
     wait_for(lambda: driver_tools.runs(tmp_path / "bin", "rocm-smi") == 1, "the tool hangs")
     began = time.monotonic()
-    assert server.health()["status"] == "ok", "nobody else waits"
+    assert server.health()["status"] == "ok", "no other request waits"
     assert time.monotonic() - began < 2.0
     (job,) = [each for each in server.process_tree() if each.runs("workers.jobs.probe")]
     os.kill(job.pid, signal.SIGKILL)

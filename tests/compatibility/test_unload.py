@@ -1,4 +1,4 @@
-"""POST /v1/unload: one, all, none, and the document's words for what is not loaded."""
+"""POST /v1/unload: one model, all models, and models that are not loaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load_both(server: LemonbusServer) -> None:
     assert loaded(server) == {CHAT, LOOP}
 
 
-def test_one(server: LemonbusServer) -> None:
+def test_one_model(server: LemonbusServer) -> None:
     load_both(server)
     answer = server.client.post("/v1/unload", {"model_name": CHAT})
     assert answer.status == 200
@@ -50,7 +50,7 @@ def test_all_without_body_and_content_type_also_when_nothing_is_loaded(server: L
     ("model", "code"),
     [("Qwen3-0.6B-GGUF", "not_loaded"), ("No-Such-Model", "model_not_found"), ("owner/repo:Q4", "model_not_found")],
 )
-def test_what_is_not_loaded_known_or_not(server: LemonbusServer, model: str, code: str) -> None:
+def test_a_model_that_is_not_loaded(server: LemonbusServer, model: str, code: str) -> None:
     answer = server.client.post("/v1/unload", {"model_name": model})
     body = answer.json()
     assert answer.status == 404
@@ -80,20 +80,20 @@ def test_running_requests_end_first(server: LemonbusServer) -> None:
     assert loaded(server) == {CHAT}
 
 
-def test_a_load_that_is_under_way_ends(start_server: StartServer) -> None:
+def test_unload_ends_a_load_that_runs(start_server: StartServer) -> None:
     server = start_server("tiny-chat", "tiny-loop", max_loaded_models=1, load=[LOOP])
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=2000)
     stream.until(lambda seen: seen.events)
     load = server.client.start("POST", "/v1/load", {"model_name": CHAT})
     request = server.client.start_chat(CHAT)
-    wait_for(lambda: server.state()["queued"] == 1 and server.model_state(LOOP) == "draining", "both wait for a place")
+    wait_for(lambda: server.state()["queued"] == 1 and server.model_state(LOOP) == "draining", "both wait")
 
     answer = server.client.post("/v1/unload", {"model_name": CHAT})
     assert answer.status == 200
     assert answer.json().items() >= SUCCESS.items()
     for refused in (load.finish(), request.finish()):
         assert (refused.status, refused.error["code"]) == (503, "unloaded")
-    assert server.model_state(LOOP) == "ready", "nobody wants its place any more"
+    assert server.model_state(LOOP) == "ready", "no request needs its memory any more"
     stream.hang_up()
     assert server.client.chat(LOOP, max_tokens=2).status == 200
     assert server.engine_now(CHAT) is None

@@ -156,7 +156,7 @@ def test_at_most_four_repositories_at_once(server: LemonbusServer) -> None:
     assert set(statuses) <= {404, 503}
     assert statuses.count(404) >= 4
     assert all(answer.headers["retry-after"] for answer in answers if answer.status == 503)
-    wait_for(lambda: variants(server, "acme/nothing").status == 200, "there is room again")
+    wait_for(lambda: variants(server, "acme/nothing").status == 200, "another request is accepted")
 
 
 def test_an_offline_server_asks_no_hub(start_server: StartServer, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""An application on a house without sockets: calls and questions are answered by a test's functions."""
+"""The gateway's application without sockets: a test sets the answers of supervisor and engines."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class FakeBus:
         """Nothing to disconnect."""
 
     def run(self, worker: str, message: msgspec.Struct, payload: bytes = b"") -> bool:
-        """Nothing is lent here."""
+        """There are no leases here."""
         return False
 
     def open_worker(self, worker: str) -> None:
@@ -108,7 +108,7 @@ class StreamedAnswer:
 
 
 class AppClient:
-    """The application, its client, and the line that answers."""
+    """The application, a client of it, and the fake bus that answers."""
 
     def __init__(self, folder: Path, dialects: Sequence[Dialect] = DIALECTS, **changes: Any) -> None:
         settings = msgspec.structs.replace(Settings(cache_dir=str(folder / "cache")), **changes)
@@ -120,7 +120,7 @@ class AppClient:
         self.client = falcon.testing.TestClient(create_app(self.session, dialects))
 
     def asked(self, cls: type) -> list[Any]:
-        """What was sent of this kind."""
+        """Return the messages of this class that were sent."""
         return [message for message in self.bus.sent if isinstance(message, cls)]
 
     def __call__(self, method: str, path: str, body: Any = None, **kwargs: Any) -> falcon.testing.Result:

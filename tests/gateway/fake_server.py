@@ -1,4 +1,4 @@
-"""A stand-in for the server that the terminal speaks to: canned answers by path, and what was asked of it."""
+"""A fake server for tests of the commands: canned responses by path, and a record of the requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reply:
 
 
 class FakeServer:
-    """The stand-in; ``asked`` holds (method, path, body, headers) of every request."""
+    """The fake server; ``asked`` has (method, path, body, headers) of every request."""
 
     def __init__(self) -> None:
         self.replies: dict[tuple[str, str], Reply | Callable[[Any], Reply]] = {}
@@ -82,7 +82,7 @@ class FakeServer:
 
 @contextmanager
 def running_fake_server() -> Iterator[FakeServer]:
-    """Run a stand-in on a free port."""
+    """Run a fake server on a free port."""
     fake_server = FakeServer()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What tests of pictures share: a server with a stand-in that draws, and the model as the document loads it."""
+"""Fixtures for tests of pictures: a server with a fake engine that draws, and the document's model, loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An image model in a house: pictures asked for, begun and sent, and the process that draws them."""
+"""Requests for pictures, and the engine process that draws them."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def send_form(server: LemonbusServer, parts: list[FormPart]) -> HttpExchange:
 
 
 def drawing(server: LemonbusServer) -> int:
-    """How often an engine has said that it draws."""
+    """Return how often an engine has reported that it draws."""
     return sum("generating image" in line.get("event", line.get("message", "")) for line in server.lines)

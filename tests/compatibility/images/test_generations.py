@@ -1,4 +1,4 @@
-"""Pictures through a real house: document 000's load of an image model, and OpenAI's ``images/generations``."""
+"""Pictures from a real server: document 000's load of an image model, and OpenAI's ``images/generations``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.waiting import stays, wait_for
 def test_the_documents_example(loaded: LemonbusServer) -> None:
     answer = loaded.client.post("/v1/load", DOCUMENTED)
     expected_fields = {"status": "success", "message": f"Loaded model: {ALIAS}", "model_name": MODEL}
-    assert answer.json().items() >= expected_fields.items(), "as it was asked for, and as it is registered"
+    assert answer.json().items() >= expected_fields.items(), "the request's options and the registered ones"
     health = loaded.health()
     (shown,) = [each for each in health["all_models_loaded"] if each["model_name"] == MODEL]
     assert (shown["type"], shown["device"], shown["recipe"]) == ("image", "cpu", "sd-cpp")
@@ -71,7 +71,7 @@ def test_files_that_cannot_be_loaded(loaded: LemonbusServer, model: str) -> None
     assert re.search(BROKEN[model][2], answer.error["message"])
     assert "/" not in answer.error["message"]
     if model != "user.Picky":
-        assert engine(loaded) == there, "nobody was put out for it"
+        assert engine(loaded) == there, "no model was unloaded for it"
 
 
 @pytest.mark.parametrize("args", ["--no-such-flag", "--listen-port 1", "--lora-model-dir /", "--vae /etc/passwd"])

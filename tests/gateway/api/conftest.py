@@ -1,4 +1,4 @@
-"""What the tests of the dialects share: the application, without a socket."""
+"""Fixtures for tests of the dialects: the application without a socket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.gateway.app_client import AppClient
 
 @pytest.fixture(autouse=True)
 def configured_logs() -> Iterator[None]:
-    """A gateway's logs are configured before it hears of any request, whatever ran in this process before."""
+    """Configure the logs as a gateway does before its first request, whatever test ran in this process before."""
     hook = sys.excepthook
     logs.configure("gateway", "warning", "json")
     yield

@@ -1,4 +1,4 @@
-"""The one error body, as all routes have it."""
+"""Checks of the default error body."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def is_error(result: Any, status: int, kind: str, param: str | None = None) -> dict[str, Any]:
-    """Whether the body is the one error body; returns it."""
+    """Check that the response has the default error body; return it."""
     body: dict[str, Any] = result.json
     assert result.status_code == status, body
     assert body["status"] == "error"

@@ -1,4 +1,4 @@
-"""What a supervisor reports: models, a load, a house."""
+"""Reports of a supervisor, for tests: models, a load, health."""
 
 from __future__ import annotations
 

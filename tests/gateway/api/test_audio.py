@@ -1,4 +1,4 @@
-"""Forms of ``audio/transcriptions``: what a client may send, and what goes on from it."""
+"""Forms of ``audio/transcriptions``: the fields of a client, and the form that the engine gets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def form(*fields: tuple[str, str]) -> list[FormPart]:
     return [FormPart(name, text.encode()) for name, text in fields] + [SOUND]
 
 
-def test_what_goes_to_the_engine() -> None:
+def test_the_form_that_the_engine_gets() -> None:
     fields = [("model", "m"), ("response_format", "srt"), ("language", "de-AT"), ("stream", "false"), ("prompt", "")]
     found = parse_form(form(*fields, ("beam_size", "3"), ("temperature", "0.5")), TRANSCRIPTIONS)
     assert (found.model, found.response_format, found.granularities) == ("m", "srt", [])
@@ -62,7 +62,7 @@ def test_granularities() -> None:
         (form(("response_format", "verbose_json"), ("timestamp_granularities", "day")), "timestamp_granularities"),
     ],
 )
-def test_what_is_wrong_is_named(parts: list[FormPart], param: str) -> None:
+def test_a_wrong_field_is_named(parts: list[FormPart], param: str) -> None:
     with pytest.raises(LemonbusError) as reported:
         parse_form(parts, TRANSCRIPTIONS)
     failure = reported.value.failure
@@ -73,13 +73,13 @@ def test_what_is_wrong_is_named(parts: list[FormPart], param: str) -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"), [("true", True), ("True", True), ("1", True), ("false", False), ("", False)]
 )
-def test_a_stream_is_asked_for(text: str, wanted: bool) -> None:
+def test_the_stream_field(text: str, wanted: bool) -> None:
     found = parse_form(form(("stream", text), ("response_format", "text")), TRANSCRIPTIONS)
     assert found.stream is wanted
     assert [part.name for part in found.parts] == ["file"]
 
 
-def test_translations_come_whole() -> None:
+def test_translations_are_not_streamed() -> None:
     with pytest.raises(LemonbusError) as reported:
         parse_form(form(("stream", "true")), TRANSLATIONS)
     assert reported.value.failure.param == "stream"

@@ -1,4 +1,4 @@
-"""health, stats and live: every field of the documents, and what is ours."""
+"""health, stats and live: every field of the documents, and the fields of our own."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def test_health_without_models(ask: AppClient) -> None:
     assert set(body["max_models"].values()) == {0}
 
 
-def test_the_websocket_port_is_the_one_that_was_found_if_none_was_chosen(tmp_path: Path) -> None:
+def test_the_websocket_port_without_a_configured_port_is_that_of_the_request(tmp_path: Path) -> None:
     ask = AppClient(tmp_path, port=0)
     ask.reports[admin.GetHealth] = HEALTH
     assert ask("GET", "/v1/health", port=8123).json["websocket_port"] == 8123
 
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
-def test_stats_tells_processed_and_all_prompt_tokens(ask: AppClient, prefix: str) -> None:
+def test_stats_counts_processed_and_all_prompt_tokens(ask: AppClient, prefix: str) -> None:
     times = array("f", [0.01, 0.02, 0.03, 0.04, 0.05]).tobytes()
     outcome = Outcome(137, 9, 5, 2.14, 0.25, 2.5, times)
     ask.reports[admin.GetStats] = admin.StatsReport("m", outcome)

@@ -1,4 +1,4 @@
-"""What is told beside an engine's pictures, and the seed that is chosen where none was given."""
+"""The size and seeds in an answer with pictures, and the seed that is chosen for a request without one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def answer(*pictures: bytes, **more: object) -> bytes:
     return json.dumps({"created": 1, "data": data, "output_format": "png", **more}).encode()
 
 
-def test_a_given_seed_is_left_alone() -> None:
+def test_a_given_seed_is_kept() -> None:
     body = b'{"prompt": "a",  "seed": 7}'
     assert with_seed(body, 7) == (body, 7)
     assert with_seed(body, 0) == (body, 0)
@@ -33,22 +33,22 @@ def test_a_seed_is_chosen(seed: int | None) -> None:
     assert json.loads(written) == {"prompt": "a", "seed": number, "other": [1]}
 
 
-def test_size_and_seeds_are_told() -> None:
+def test_an_answer_has_its_size_and_seeds() -> None:
     pictures = [png(104, 72), png(104, 72)]
-    said = json.loads(with_seeds_and_size(answer(*pictures), 7))
-    assert (said["size"], said["created"], said["output_format"]) == ("104x72", 1, "png")
-    assert [each["seed"] for each in said["data"]] == [7, 8]
-    assert [base64.b64decode(each["b64_json"]) for each in said["data"]] == pictures
+    written = json.loads(with_seeds_and_size(answer(*pictures), 7))
+    assert (written["size"], written["created"], written["output_format"]) == ("104x72", 1, "png")
+    assert [each["seed"] for each in written["data"]] == [7, 8]
+    assert [base64.b64decode(each["b64_json"]) for each in written["data"]] == pictures
 
 
 @pytest.mark.parametrize("picture", [b"", b"GIF89a", png(8, 8)[:10], bytes(100_000)])
-def test_a_size_that_is_not_known_is_not_told(picture: bytes) -> None:
-    said = json.loads(with_seeds_and_size(answer(picture), 1))
-    assert "size" not in said
-    assert said["data"][0]["seed"] == 1
+def test_an_unknown_size_is_left_out(picture: bytes) -> None:
+    written = json.loads(with_seeds_and_size(answer(picture), 1))
+    assert "size" not in written
+    assert written["data"][0]["seed"] == 1
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"data":1}', b'{"data":[1]}', b'{"data":[{"b64_json":"\xc3\xa9AAA"}]}'])
-def test_answers_that_make_no_sense(body: bytes) -> None:
+def test_malformed_answers_are_errors(body: bytes) -> None:
     with pytest.raises((ValueError, msgspec.DecodeError)):
         with_seeds_and_size(body, 1)

@@ -72,7 +72,7 @@ def test_results_come_in_the_order_of_the_documents(ask: AppClient, prefix: str,
     assert json.loads(ask.bus.bodies[0]) == RERANK
 
 
-def test_what_we_do_not_know_passes_through(ask: AppClient) -> None:
+def test_unknown_fields_pass_through(ask: AppClient) -> None:
     ask.answers["rerank"] = SCORES
     ask("POST", "/v1/rerank", {**RERANK, "top_n": 2})
     assert json.loads(ask.bus.bodies[0])["top_n"] == 2
@@ -103,7 +103,7 @@ def test_reranking_says_which_field_is_wrong(ask: AppClient, change: dict[str, A
     assert not ask.bus.sent
 
 
-def test_a_model_that_is_no_reranker_is_the_callers_mistake(ask: AppClient) -> None:
+def test_a_model_of_another_type_is_refused(ask: AppClient) -> None:
     ask.answers["rerank"] = Failure(Code.INVALID_REQUEST, "it does not serve rerank", param="model")
     refused(ask, ask("POST", "/v1/reranking", RERANK), "model")
 
@@ -111,7 +111,7 @@ def test_a_model_that_is_no_reranker_is_the_callers_mistake(ask: AppClient) -> N
 @pytest.mark.parametrize(
     "answer", [b"", b"[]", b'{"results": 5}', b'{"results": [1]}', b'{"results": [{"no": 1}]}', b"{}"]
 )
-def test_an_engine_that_talks_nonsense_is_an_error_of_the_backend(answer: bytes) -> None:
+def test_a_malformed_answer_of_the_engine_is_a_backend_error(answer: bytes) -> None:
     with pytest.raises(LemonbusError) as caught:
         in_input_order(answer)
     assert caught.value.failure.code == Code.BACKEND_ERROR
@@ -147,7 +147,7 @@ def test_without_a_llamacpp_model_there_are_no_slots(ask: AppClient) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b"[1]", b'{"error":1}'])
-def test_slots_that_cannot_be_read_are_an_error_of_the_backend(answer: bytes) -> None:
+def test_malformed_slots_are_a_backend_error(answer: bytes) -> None:
     with pytest.raises(LemonbusError) as caught:
         documented_slots(answer)
     assert caught.value.failure.code == Code.BACKEND_ERROR
@@ -192,7 +192,7 @@ def test_a_slot_is_erased_without_a_body(ask: AppClient, prefix: str) -> None:
         ("99999999999999999999?action=save", "id"),
     ],
 )
-def test_actions_and_ids_that_are_none(ask: AppClient, path: str, param: str) -> None:
+def test_wrong_actions_and_ids(ask: AppClient, path: str, param: str) -> None:
     refused(ask, ask("POST", f"/v1/slots/{path}", {"filename": "a.bin"}), param)
     assert not ask.bus.sent
 
@@ -231,7 +231,7 @@ def test_a_save_without_any_body_names_the_filename(ask: AppClient) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "my_conversation_cache.bin", "a.b.c", "mit Umlaut ä.bin", "a-b_c"])
-def test_plain_names_are_taken(name: str) -> None:
+def test_plain_names_are_accepted(name: str) -> None:
     assert check_filename(name) == name
 
 
@@ -246,21 +246,19 @@ def test_no_name_leads_out_of_a_directory(name: str) -> bool:
     return True
 
 
-def test_a_slot_that_is_not_there_is_404(ask: AppClient) -> None:
+def test_an_unknown_slot_is_404(ask: AppClient) -> None:
     ask.answers["slots"] = Failure(Code.NOT_FOUND, "tiny has no slot 9999", param="id")
     refused(ask, ask("POST", "/v1/slots/9999?action=save", {"filename": "a.bin"}), "id", 404, "not_found")
 
 
-def test_a_foreign_page_may_not_touch_slots(ask: AppClient) -> None:
+def test_a_foreign_page_may_not_change_slots(ask: AppClient) -> None:
     result = ask("POST", "/v1/slots/0?action=erase", headers={"Origin": "http://evil.example"})
     refused(ask, result, None, 403, "forbidden")
     assert not ask.bus.sent
 
 
 @pytest.mark.parametrize("level", LEVEL_RANK)
-def test_a_clients_words_are_in_the_log_at_trace_and_at_no_other_level(
-    ask: AppClient, records: list[dict[str, Any]], level: str
-) -> None:
+def test_client_text_is_logged_at_level_trace_only(ask: AppClient, records: list[dict[str, Any]], level: str) -> None:
     logs.configure("gateway", level, "json")
     ask.answers["rerank"] = SCORES
     ask("POST", "/v1/rerank", RERANK, headers={"X-Request-ID": "r1"})

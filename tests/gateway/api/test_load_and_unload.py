@@ -1,4 +1,4 @@
-"""load and unload: what all documents call it, and what is wrong with requests."""
+"""load and unload: the field names of all documents, and wrong requests."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_load_says_which_field_is_wrong(ask: AppClient, body: dict[str, Any], pa
     assert not ask.bus.sent
 
 
-def test_what_the_supervisor_says_of_an_option_reaches_the_client(ask: AppClient) -> None:
+def test_the_supervisors_error_about_an_option_reaches_the_client(ask: AppClient) -> None:
     ask.reports[admin.LoadModel] = Failure(Code.INVALID_REQUEST, "--port is ours to set", param="llamacpp_args")
     body = is_error(ask("POST", "/v1/load", {"model": "m", "llamacpp_args": "--port 1"}), 400, "invalid_request")
     assert "--port" in body["message"]
@@ -103,8 +103,8 @@ def test_only_the_preview_acts_on_get_and_none_on_head(ask: AppClient, prefix: s
         for result in results:
             is_error(result, 405, "invalid_request")
     before = len(ask.bus.sent)
-    for verb in ("load", "unload"):
-        assert ask("HEAD", f"{prefix}/{verb}?model=m").status_code == 405
+    for route in ("load", "unload"):
+        assert ask("HEAD", f"{prefix}/{route}?model=m").status_code == 405
     assert len(ask.bus.sent) == before
 
 
@@ -122,7 +122,7 @@ def test_unload_takes_one_model_or_all(ask: AppClient, prefix: str, body: Any, n
 @pytest.mark.parametrize(
     ("code", "message"), [(Code.NOT_LOADED, "Model not loaded"), (Code.MODEL_NOT_FOUND, "Model not found")]
 )
-def test_unloading_what_is_not_loaded_is_404_with_the_documents_body(ask: AppClient, code: Code, message: str) -> None:
+def test_unloading_a_model_that_is_not_loaded_is_404(ask: AppClient, code: Code, message: str) -> None:
     ask.reports[admin.UnloadModel] = Failure(code, "whatever the supervisor calls it")
     body = is_error(ask("POST", "/v1/unload", {"model_name": "Qwen3-0.6B-GGUF"}), 404, "not_found")
     assert body["message"] == f"{message}: Qwen3-0.6B-GGUF"
@@ -142,14 +142,14 @@ DEAD = Failure(Code.LOAD_FAILED, "the engine exited with code 127", model="m", d
         ({"Sec-Fetch-Site": "cross-site"}, False),
     ],
 )
-def test_an_engines_last_words_are_for_administrators(ask: AppClient, headers: dict[str, str], shown: bool) -> None:
+def test_an_engines_output_is_for_administrators(ask: AppClient, headers: dict[str, str], shown: bool) -> None:
     ask.answers["chat/completions"] = DEAD
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     error = is_error(ask("POST", "/v1/chat/completions", body, headers=headers), 503, "model_error")["error"]
     assert error.get("detail") == ("libgomp.so.1: cannot open" if shown else None)
 
 
-def test_who_is_elsewhere_is_no_administrator_without_a_key(ask: AppClient) -> None:
+def test_a_remote_client_without_a_key_is_no_administrator(ask: AppClient) -> None:
     ask.reports[admin.LoadModel] = DEAD
     refused = ask("POST", "/v1/load", {"model": "m"}, remote_addr="192.0.2.7")
     assert "detail" not in is_error(refused, 503, "model_error")["error"]
@@ -181,7 +181,7 @@ def test_a_malformed_unload_unloads_nothing(ask: AppClient, body: bytes) -> None
     assert not ask.bus.sent
 
 
-def test_a_supervisor_that_refuses_for_now_says_when_to_come_back(ask: AppClient) -> None:
+def test_a_temporary_refusal_has_retry_after(ask: AppClient) -> None:
     ask.reports[admin.LoadModel] = Failure(Code.BACKING_OFF, "it failed three times", model="m", retry_after=7.2)
     result = ask("POST", "/v1/load", {"model": "m"})
     is_error(result, 503, "model_error")

@@ -1,4 +1,4 @@
-"""The list of models and one of it: what the documents ask and show."""
+"""``models`` and ``models/{id}``: the documented requests and fields."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_show_all_adds_name_downloaded_and_size(ask: AppClient) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"), [("1", True), ("True", True), ("", True), ("false", False), ("0", False)]
 )
-def test_show_all_may_be_written_so(ask: AppClient, given: str, expected: bool) -> None:
+def test_values_of_show_all(ask: AppClient, given: str, expected: bool) -> None:
     ask.reports[admin.ListModels] = []
     assert ask("GET", f"/v1/models?show_all={given}").status_code == 200
     assert ask.asked(admin.ListModels)[0].show_all == expected
 
 
-def test_show_all_may_not_be_written_otherwise(ask: AppClient) -> None:
+def test_another_value_of_show_all_is_refused(ask: AppClient) -> None:
     is_error(ask("GET", "/v1/models?show_all=maybe"), 400, "invalid_request", "show_all")
 
 
@@ -69,7 +69,7 @@ def test_a_model_may_have_slashes_in_its_id(ask: AppClient, prefix: str) -> None
     assert {call.name for call in ask.asked(admin.GetModel)} == {"owner/repo:Q4_K_M"}
 
 
-def test_an_unknown_model_is_not_found_in_the_documents_words(ask: AppClient) -> None:
+def test_an_unknown_model_is_404_with_the_documented_message(ask: AppClient) -> None:
     ask.reports[admin.GetModel] = UNKNOWN
     body = is_error(ask("GET", "/api/v1/models/No-Such-Model"), 404, "not_found")
     assert body["error"]["message"] == "Model No-Such-Model has not been found"
@@ -87,8 +87,8 @@ def test_the_preview_also_lists_with_post(ask: AppClient, prefix: str) -> None:
         assert "GET" in result.headers["Allow"]
 
 
-@pytest.mark.parametrize("place", ["/etc", "/", "cache/../../elsewhere", "~root"])
-def test_cache_dir_is_only_one_of_ours(ask: AppClient, place: str) -> None:
-    is_error(ask("GET", "/v0/models", params={"cache_dir": place}), 400, "invalid_request", "cache_dir")
-    is_error(ask("POST", "/v0/load", {"model": "m", "cache_dir": place}), 400, "invalid_request", "cache_dir")
+@pytest.mark.parametrize("directory", ["/etc", "/", "cache/../../elsewhere", "~root"])
+def test_cache_dir_must_be_a_directory_of_this_server(ask: AppClient, directory: str) -> None:
+    is_error(ask("GET", "/v0/models", params={"cache_dir": directory}), 400, "invalid_request", "cache_dir")
+    is_error(ask("POST", "/v0/load", {"model": "m", "cache_dir": directory}), 400, "invalid_request", "cache_dir")
     assert not ask.bus.sent

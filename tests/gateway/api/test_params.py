@@ -35,7 +35,7 @@ def test_the_documents_example(ask: AppClient, prefix: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
-def test_get_shows_what_is_in_force(ask: AppClient, prefix: str) -> None:
+def test_get_shows_the_values_in_force(ask: AppClient, prefix: str) -> None:
     ask.reports[sampling.GetParams] = sampling.ParamsReport(
         effective_params({"min_length": 2}), ["min_length"], {"llamacpp": ["min_length"]}
     )
@@ -59,7 +59,7 @@ def test_get_shows_what_is_in_force(ask: AppClient, prefix: str) -> None:
         (b"{", None),
     ],
 )
-def test_what_is_wrong_is_named_and_not_sent(ask: AppClient, body: Any, param: str | None) -> None:
+def test_a_wrong_field_is_named_and_nothing_is_sent(ask: AppClient, body: Any, param: str | None) -> None:
     result = ask("POST", "/v1/params", body)
     assert (result.status_code, result.json["error"]["type"]) == (400, "invalid_request")
     assert result.json["status"] == "error"
@@ -67,18 +67,18 @@ def test_what_is_wrong_is_named_and_not_sent(ask: AppClient, body: Any, param: s
     assert not ask.bus.sent
 
 
-def test_null_takes_back_and_an_empty_body_changes_nothing(ask: AppClient) -> None:
+def test_null_resets_a_value_and_an_empty_body_changes_nothing(ask: AppClient) -> None:
     ask.reports[sampling.SetParams] = sampling.ParamsReport(effective_params({}), [])
     ask("POST", "/v1/params", {"top_k": None})
     ask("POST", "/v1/params")
     assert [call.values for call in ask.asked(sampling.SetParams)] == [{"top_k": None}, {}]
 
 
-def test_what_the_supervisor_refuses_reaches_the_client(ask: AppClient) -> None:
+def test_the_supervisors_refusal_reaches_the_client(ask: AppClient) -> None:
     ask.reports[sampling.SetParams] = Failure(Code.INVALID_REQUEST, "too long", param="min_length")
     assert ask("POST", "/v1/params", {"min_length": 5000}).json["error"]["param"] == "min_length"
 
 
-def test_a_page_from_elsewhere_may_not_set_them(ask: AppClient) -> None:
+def test_a_foreign_page_may_not_set_them(ask: AppClient) -> None:
     assert ask("POST", "/v1/params", SET, headers={"Origin": "http://evil.example"}).status_code == 403
     assert not ask.bus.sent

@@ -33,7 +33,7 @@ def events_of(text: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
-def test_pull_answers_when_the_model_is_there(ask: AppClient, prefix: str) -> None:
+def test_pull_answers_when_the_model_is_downloaded(ask: AppClient, prefix: str) -> None:
     ask.reports[model_files.PullModel] = model_files.Pulled("m", 2)
     result = ask("POST", f"{prefix}/pull", {"model_name": "m"})
     assert result.json == {"status": "success", "message": "Installed model: m", "model_name": "m"}
@@ -41,7 +41,7 @@ def test_pull_answers_when_the_model_is_there(ask: AppClient, prefix: str) -> No
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_pull_hands_a_registration_on(ask: AppClient, stream: bool) -> None:
+def test_pull_sends_a_registration_to_the_supervisor(ask: AppClient, stream: bool) -> None:
     ask.reports[model_files.PullModel] = model_files.Pulled("user.x")
     fields = {"checkpoint": "a/b:Q4", "recipe": "llamacpp", "mmproj": "m.gguf"}
     switches = {"embedding": True, "vision": True, "reasoning": False, "reranking": None}
@@ -52,7 +52,7 @@ def test_pull_hands_a_registration_on(ask: AppClient, stream: bool) -> None:
     assert call.registration == model_files.Registration("a/b:Q4", "llamacpp", "m.gguf", ["vision", "embeddings"])
 
 
-def test_delete_says_what_it_did(ask: AppClient) -> None:
+def test_delete_reports_what_it_removed(ask: AppClient) -> None:
     ask.reports[model_files.DeleteModel] = model_files.Deleted("m", 2, ["user.n"])
     body = ask("POST", "/v1/delete", {"model_name": "m"}).json
     assert body.items() >= {"status": "success", "message": "Deleted model: m", "model_name": "m"}.items()
@@ -72,12 +72,12 @@ def test_delete_says_what_it_did(ask: AppClient) -> None:
         ({"model_name": "user.x", "checkpoint": "a/b:Q4", "recipe": "llamacpp", "vision": 1}, 400, "invalid_request"),
     ],
 )
-def test_pull_says_what_it_does_not_take(ask: AppClient, body: dict[str, Any], status: int, kind: str) -> None:
+def test_pull_names_the_wrong_field(ask: AppClient, body: dict[str, Any], status: int, kind: str) -> None:
     is_error(ask("POST", "/v1/pull", body), status, kind)
     assert not ask.bus.sent
 
 
-def test_a_streamed_pull_has_the_documents_events(ask: AppClient) -> None:
+def test_a_streamed_pull_has_the_documented_events(ask: AppClient) -> None:
     ask.reports[model_files.PullModel] = SeveralMessages([progress(40), model_files.Pulled("m", 2)])
     result = ask("POST", "/v1/pull", {"model_name": "m", "stream": True})
     assert result.headers["Content-Type"].startswith("text/event-stream")
@@ -112,13 +112,13 @@ def test_a_download_that_fails_ends_the_stream_with_an_error_event(ask: AppClien
     assert "complete" not in result.text
 
 
-def test_an_unknown_name_has_a_status_even_if_a_stream_was_asked_for(ask: AppClient) -> None:
+def test_an_unknown_name_is_404_in_a_streamed_request_too(ask: AppClient) -> None:
     ask.reports[model_files.PullModel] = UNKNOWN
     is_error(ask("POST", "/v1/pull", {"model_name": "x", "stream": True}), 404, "not_found")
 
 
 class Script:
-    """A follower to whom things happen at given seconds."""
+    """A call whose messages arrive at given times."""
 
     def __init__(self, *happenings: tuple[float, Any]) -> None:
         self.now = 0.0
@@ -150,7 +150,7 @@ def played(*happenings: tuple[float, Any], silence: float = 5.0) -> list[tuple[f
     return [(follower.now, piece) for piece in stream]
 
 
-def test_progress_is_told_ten_times_a_second_at_most_and_never_stale() -> None:
+def test_progress_events_are_at_most_ten_a_second_and_never_stale() -> None:
     reported = played(*[(step / 100, progress(step)) for step in range(1, 301)], (3.005, admin.CallResult(1)))
     assert reported[-1][1].startswith(b"event: complete")
     seconds = [when for when, piece in reported]
@@ -160,12 +160,12 @@ def test_progress_is_told_ten_times_a_second_at_most_and_never_stale() -> None:
     assert json.loads(reported[-2][1].partition(b"data: ")[2])["bytes_downloaded"] == 300
 
 
-def test_a_held_progress_is_told_as_soon_as_it_may() -> None:
+def test_a_delayed_progress_event_is_sent_after_the_interval() -> None:
     reported = played((0.0, progress(1)), (0.01, progress(2)), (9.0, admin.CallResult(1)))
     assert [when for when, piece in reported if b"progress" in piece] == [0.0, PROGRESS_INTERVAL_S]
 
 
-def test_silence_is_bridged_with_comments() -> None:
+def test_comments_are_sent_during_silence() -> None:
     reported = played((12.0, admin.CallResult(1)))
     assert [piece for _, piece in reported[:-1]] == [PING, PING]
 
@@ -174,7 +174,7 @@ def test_nothing_is_written_to_a_client_that_hung_up() -> None:
     assert played((0.0, progress(1)), (0.2, Failure(Code.CANCELLED, "the client hung up")))[1:] == []
 
 
-def test_closing_the_stream_closes_the_follower_even_before_its_first_event() -> None:
+def test_closing_the_stream_closes_the_call_even_before_its_first_event() -> None:
     follower = Script((0.0, progress(1)))
     PullEventStream(follower, None, "r1", 5.0, follower.clock).close()  # type: ignore[arg-type]
     assert follower.closed == 1

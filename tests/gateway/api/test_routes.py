@@ -1,4 +1,4 @@
-"""What all routes of the documents have in common."""
+"""Rules that hold for all documented routes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def lines(result: Any) -> list[Any]:
 
 def test_a_whole_answer(ask: AppClient) -> None:
     ask.answers["chat/completions"] = {"choices": [{"message": {"content": "Once"}}]}
-    result = ask("POST", SAY, {"who": "m", "words": "hi"})
+    result = ask("POST", SAY, {"model_name": "m", "words": "hi"})
     assert (result.status_code, result.headers["Content-Type"]) == (200, "application/x-toy")
     assert lines(result) == [{"say": "Once", "by": "m"}]
     (request,) = ask.asked(work.SubmitRequest)
@@ -54,7 +54,7 @@ def test_a_whole_answer(ask: AppClient) -> None:
 
 def test_a_stream_is_translated_from_chunks(ask: AppClient) -> None:
     ask.answers["chat/completions"] = StreamedAnswer(CHUNKS)
-    result = ask("POST", SAY, {"who": "m", "words": "hi", "live": True})
+    result = ask("POST", SAY, {"model_name": "m", "words": "hi", "live": True})
     assert (result.status_code, result.headers["Content-Type"]) == (200, "application/x-ndjson")
     assert lines(result) == [{"say": "Once"}, {"say": " upon"}, {"over": "stop", "words": 2}]
     (request,) = ask.asked(work.SubmitRequest)
@@ -73,7 +73,7 @@ def test_a_broken_stream_ends_with_the_dialects_error(
     ask: AppClient, chunks: list[Any], failure: Failure | None, code: Code
 ) -> None:
     ask.answers["chat/completions"] = StreamedAnswer(chunks, failure)
-    result = ask("POST", SAY, {"who": "m", "words": "hi", "live": True})
+    result = ask("POST", SAY, {"model_name": "m", "words": "hi", "live": True})
     *_, last = lines(result)
     assert (last["alas"], last["id"]) == (code, result.headers["X-Request-ID"])
     assert not any("over" in line for line in lines(result))
@@ -83,12 +83,12 @@ def test_a_broken_stream_ends_with_the_dialects_error(
     ("method", "path", "body", "status", "code"),
     [
         ("POST", SAY, b"{", 400, Code.INVALID_JSON),
-        ("POST", SAY, {"who": "m"}, 400, Code.INVALID_REQUEST),
+        ("POST", SAY, {"model_name": "m"}, 400, Code.INVALID_REQUEST),
         ("POST", SAY, b"x" * 2000, 413, Code.TOO_LARGE),
         ("GET", SAY, None, 405, Code.METHOD_NOT_ALLOWED),
         ("GET", "/toy", None, 404, Code.NOT_FOUND),
         ("GET", "/toy/unknown", None, 404, Code.NOT_FOUND),
-        ("POST", SAY, {"who": "full", "words": "hi"}, 529, Code.OVERLOADED),
+        ("POST", SAY, {"model_name": "full", "words": "hi"}, 529, Code.OVERLOADED),
     ],
 )
 def test_every_error_below_its_prefix_has_its_form(
@@ -110,7 +110,7 @@ def test_every_error_below_its_prefix_has_its_form(
 )
 def test_progress_has_the_dialects_form(ask: AppClient, end: Any, last: dict[str, str]) -> None:
     ask.reports[PullModel] = SeveralMessages([Progress(0, "m", "f", 1, 1, 50, 100), end])
-    result = ask("POST", "/toy/v7/fetch", {"who": "m"})
+    result = ask("POST", "/toy/v7/fetch", {"model_name": "m"})
     assert result.headers["Content-Type"] == "application/x-ndjson"
     first, ended = lines(result)
     assert first == {"percent": 50}

@@ -1,6 +1,6 @@
 """A dialect as a newcomer would write it: own paths, requests, answers, streams and errors, in one object.
 
-``POST /toy/v7/say`` takes ``{"who": MODEL, "words": TEXT, "live": BOOL}``. A stream is NDJSON: ``{"say": TEXT}`` for each piece,
+``POST /toy/v7/say`` takes ``{"model_name": MODEL, "words": TEXT, "live": BOOL}``. A stream is NDJSON: ``{"say": TEXT}`` for each piece,
 then ``{"over": REASON, "words": TOKENS}``, or ``{"alas": CODE}`` if it broke. ``POST /toy/v7/fetch`` downloads a model.
 """
 
@@ -28,17 +28,17 @@ from protocol.wire.openai_chunks import Chunk, read_usage
 
 
 class ToyRequest(msgspec.Struct):
-    who: str
+    model_name: str
     words: str
     live: bool = False
 
 
 class ToyFetch(msgspec.Struct):
-    who: str
+    model_name: str
 
 
 class ToyWriter(ChunkWriter):
-    """A state machine over chunks: remembers how the answer ended until it may say so."""
+    """A state machine over chunks: keeps the reason and the token count for the last line."""
 
     media_type: ClassVar[str] = "application/x-ndjson"
 
@@ -49,11 +49,11 @@ class ToyWriter(ChunkWriter):
     def chunk(self, chunk: Chunk) -> bytes:
         usage = read_usage(chunk)
         self.tokens = usage.completion_tokens if usage else self.tokens
-        said = b""
+        written = b""
         for choice in chunk.choices:
             self.reason = choice.finish_reason or self.reason
-            said += line({"say": choice.content}) if choice.content else b""
-        return said
+            written += line({"say": choice.content}) if choice.content else b""
+        return written
 
     def end(self) -> bytes:
         return line({"over": self.reason, "words": self.tokens})
@@ -65,17 +65,17 @@ class ToyWriter(ChunkWriter):
 class SayResource(InferenceResource):
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         request = bodies.decode(bodies.read_json(req, self.body_limit), ToyRequest)
-        body: dict[str, Any] = {"model": request.who, "messages": [{"role": "user", "content": request.words}]}
+        body: dict[str, Any] = {"model": request.model_name, "messages": [{"role": "user", "content": request.words}]}
         if request.live:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         stream = ToyWriter() if request.live else None
-        answer = AnswerFormat("application/x-toy", say_whole)
+        answer = AnswerFormat("application/x-toy", say_model_namele)
         return TranslatedRequest(
-            "chat/completions", request.who, msgspec.json.encode(body), stream=stream, answer=answer
+            "chat/completions", request.model_name, msgspec.json.encode(body), stream=stream, answer=answer
         )
 
 
-def say_whole(answer: WholeAnswer) -> bytes:
+def say_model_namele(answer: WholeAnswer) -> bytes:
     choice = msgspec.json.decode(answer.body)["choices"][0]
     return line({"say": choice["message"]["content"], "by": answer.model})
 
@@ -104,8 +104,8 @@ class FetchResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        who = bodies.decode(bodies.read_json(req, 1000), ToyFetch).who
-        stream_progress(self._session, req, resp, partial(PullModel, model=who, progress=True), ToyFetchStream)
+        model_name = bodies.decode(bodies.read_json(req, 1000), ToyFetch).model_name
+        stream_progress(self._session, req, resp, partial(PullModel, model=model_name, progress=True), ToyFetchStream)
 
 
 class ToyDialect(Dialect):

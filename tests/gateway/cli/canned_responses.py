@@ -1,4 +1,4 @@
-"""What a stand-in server says: models, chunks of a chat, and how far a download is."""
+"""Responses of a fake server: models, chunks of a chat, progress of a download."""
 
 from __future__ import annotations
 

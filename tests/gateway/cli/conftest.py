@@ -1,4 +1,4 @@
-"""What the tests of the terminal share: nothing around them, a stand-in server, and a command that runs in this process."""
+"""Fixtures for tests of the commands: an empty configuration, a fake server, and commands that run in this process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Ends = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
-def nothing_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No configuration of this machine or of the developer."""
+def empty_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hide the configuration of this machine and of the developer."""
     for name in list(os.environ):
         if name.startswith(("LEMONBUS_", "LEMONADE_", "_LEMONBUS")):
             monkeypatch.delenv(name)
@@ -35,7 +35,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
 
 @pytest.fixture
 def lemonbus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ends:
-    """Run a command in this process; return its exit code, output and complaints."""
+    """Run a command in this process; return its exit code, stdout and stderr."""
 
     def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))

@@ -1,4 +1,4 @@
-"""A command as a person has it: a process with a terminal of its own."""
+"""A command in a process with a pseudo-terminal of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAUNCH = Path(__file__).resolve().parents[3] / "deploy" / "launch"
 
 
 class TerminalProcess:
-    """A command with a terminal of its own, and who types there."""
+    """A command with a pseudo-terminal, into which the test types."""
 
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments
@@ -43,7 +43,7 @@ class TerminalProcess:
         os.write(self._fd, text.encode())
 
     def until(self, text: str, seconds: float = 20) -> str:
-        """Return what is shown up to ``text``, and forget it."""
+        """Return the output up to ``text``, and drop it."""
         deadline = time.monotonic() + seconds
         while text not in self._seen:
             ready = select.select([self._fd], [], [], max(0, deadline - time.monotonic()))[0]

@@ -1,4 +1,4 @@
-"""What all commands of the terminal have in common: help, wrong usage, where the server is, and how they fail."""
+"""Rules for all commands: help, wrong usage, the server's address, exit codes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.gateway.fake_server import FakeServer, Reply
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_verb_has_help(command: str, lemonbus: Ends) -> None:
+def test_every_command_has_help(command: str, lemonbus: Ends) -> None:
     code, out, _ = lemonbus(command, "--help")
     assert code == 0
     assert out.startswith(f"Usage: lemonbus {command}")
 
 
-def test_help_lists_all_verbs_and_exit_codes(lemonbus: Ends) -> None:
+def test_help_lists_all_commands_and_exit_codes(lemonbus: Ends) -> None:
     code, out, _ = lemonbus("--help")
     assert code == 0
     assert all(command in out for command in COMMANDS)
@@ -68,7 +68,7 @@ CALLS = [["status"], ["list"], ["load", "A"], ["unload", "A"], ["pull", "A"], ["
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A port that is taken but not listened on, so that nobody else can come to listen there."""
+    """A port that is bound without a listener, so that no other process can listen there."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -97,7 +97,7 @@ def test_a_foreign_server_is_recognised(server: FakeServer, lemonbus: Ends) -> N
     assert lemonbus("list") == (1, "", "lemonbus: the server answered 502 Bad Gateway\n")
 
 
-def test_the_key_travels_and_a_prefix_in_the_url_is_tolerated(
+def test_the_key_is_sent_and_a_version_prefix_in_the_url_is_ignored(
     server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.replies[ALL] = Reply({"data": []})
@@ -108,7 +108,7 @@ def test_the_key_travels_and_a_prefix_in_the_url_is_tolerated(
 
 
 @pytest.mark.parametrize("words", ["--url {url} list", "list --url {url}", "--url http://127.0.0.1:1 list --url {url}"])
-def test_the_address_goes_before_the_verb_or_behind_it(
+def test_the_address_goes_before_the_command_or_after_it(
     words: str, server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEMONBUS_URL", "http://127.0.0.1:1")
@@ -161,7 +161,7 @@ def test_a_closed_output_ends_with_1_and_one_line(command: str, server: FakeServ
 def test_a_proxy_of_the_environment_is_not_asked(
     server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The server is named: neither a proxy nor a foreign login may come between."""
+    """Requests go to the named server, without a proxy and without the login of a .netrc."""
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login a password b")
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")

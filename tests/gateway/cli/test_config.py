@@ -1,4 +1,4 @@
-"""The commands that ask no server: version, config and completion."""
+"""The commands that need no server: version, config and completion."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_version(lemonbus: Ends) -> None:
     assert json.loads(lemonbus("version", "--json")[1])["version"] == out.split()[1]
 
 
-def test_the_version_can_be_asked_for_as_everywhere(lemonbus: Ends) -> None:
+def test_the_version_flag(lemonbus: Ends) -> None:
     assert lemonbus("--version") == lemonbus("version")
 
 
 def test_version_imports_nothing_heavy() -> None:
-    """What makes it fast, without a clock."""
+    """A check of its speed without a clock."""
     heavy = "{'msgspec', 'zmq', 'gevent', 'falcon', 'rich', 'http.client', 'simple_websocket', 'asyncio'}"
     program = f"import sys; from gateway.cli.main import main; main(['version']); print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
@@ -70,7 +70,7 @@ def test_completion_scripts(shell: str, lemonbus: Ends) -> None:
     assert "_LEMONBUS_COMPLETE" in out
 
 
-def test_completion_knows_verbs_choices_and_models(server: FakeServer) -> None:
+def test_completion_knows_commands_choices_and_models(server: FakeServer) -> None:
     server.replies[ALL] = Reply({"data": [{"id": "Tiny"}, {"id": "Other"}]})
 
     def complete(words: str, index: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""The terminal's load and unload: the options they send, and what is downloaded first."""
+"""``lemonbus load`` and ``unload``: the options they send, and the download before a load."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def test_option_values(word: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("words", [["run", "A", "hi"], ["load", "A"]])
-def test_a_model_that_is_not_there_is_downloaded_first(server: FakeServer, lemonbus: Ends, words: list[str]) -> None:
+def test_a_model_that_is_not_downloaded_is_downloaded_first(
+    server: FakeServer, lemonbus: Ends, words: list[str]
+) -> None:
     server.replies[ALL] = Reply({"data": [{"id": "A", "downloaded": False}]})
     server.replies[PULL] = Reply(pieces=[progress(50), COMPLETE])
     server.replies["POST", "/v1/load"] = Reply({"message": "Loaded model: A"})
@@ -51,7 +53,7 @@ def test_a_model_that_is_not_there_is_downloaded_first(server: FakeServer, lemon
     assert [path for _, path, _, _ in server.asked][1] == "/v1/pull"
 
 
-def test_a_failed_load_shows_the_engines_last_words(server: FakeServer, lemonbus: Ends) -> None:
+def test_a_failed_load_shows_the_engines_output(server: FakeServer, lemonbus: Ends) -> None:
     error = {"message": "it exited", "code": "load_failed", "request_id": "r", "detail": "one\nlibgomp.so.1: no such\n"}
     server.replies["POST", "/v1/load"] = Reply({"error": error}, 503)
     expected = "lemonbus: it exited (load_failed, r)\nThe engine's last output:\n  one\n  libgomp.so.1: no such\n"

@@ -1,4 +1,4 @@
-"""The terminal's logs: the snapshot, and a follower that loses its server."""
+"""``lemonbus logs``: the snapshot, and a follower whose connection breaks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_logs_refused(server: FakeServer, lemonbus: Ends) -> None:
     [(401, "unauthorized", "this API key is not valid"), (403, "forbidden", "this Host may not read the logs")],
 )
 @pytest.mark.parametrize("command", [("logs",), ("logs", "-f")])
-def test_logs_says_why_it_may_not_read(
+def test_logs_prints_the_reason_of_a_refusal(
     server: FakeServer, lemonbus: Ends, command: tuple[str, ...], status: int, code: str, message: str
 ) -> None:
     error = {"message": message, "code": code, "request_id": "req-1"}
@@ -69,8 +69,8 @@ def test_logs_says_why_it_may_not_read(
 
 
 def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: FakeServer) -> None:
-    """Three lives: the first breaks off, the second goes on, the third is another boot, which starts anew."""
-    lives: list[Callable[[simple_websocket.Server], object]] = [
+    """Three connections: the first breaks, the second resumes, the third is to a restarted server and begins at the start."""
+    connections: list[Callable[[simple_websocket.Server], object]] = [
         lambda peer: peer.send(snapshot(1, 2)),  # the snapshot that is printed first
         lambda peer: (
             peer.send(snapshot(2)),
@@ -86,7 +86,7 @@ def test_logs_follow_resumes_where_it_was_and_shows_gaps(server: FakeServer) -> 
 
     def talk(peer: simple_websocket.Server) -> None:
         subscriptions.append(json.loads(peer.receive(timeout=10)))
-        lives[len(subscriptions) - 1](peer)
+        connections[len(subscriptions) - 1](peer)
 
     server.talk = talk
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The terminal's list and delete: what they ask of a server, and what they print."""
+"""``lemonbus list`` and ``delete``: their requests and their output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_list(server: FakeServer, lemonbus: Ends) -> None:
     assert "lemonbus list --all" in err
 
 
-def test_list_tells_how_many_are_hidden_and_why(server: FakeServer, lemonbus: Ends) -> None:
+def test_list_counts_hidden_models_and_shows_the_reasons(server: FakeServer, lemonbus: Ends) -> None:
     hidden = [{"id": "X-FLM", "recipe": "flm", "size": 1.2, "reason": "Requires an AMD NPU"}]
     server.replies[ALL] = Reply({"data": [model("A", downloaded=True), model("B")], "hidden": hidden})
     code, out, err = lemonbus("list")

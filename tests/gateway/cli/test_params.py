@@ -1,4 +1,4 @@
-"""The terminal's params: shown, set and taken back."""
+"""``lemonbus params``: shows, sets and resets values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_params_shows_them(words: list[str], server: FakeServer, capsys: pytest.
         (["reset"], dict.fromkeys(effective_params({}))),
     ],
 )
-def test_params_are_set_and_taken_back(words: list[str], body: dict[str, Any], server: FakeServer) -> None:
+def test_params_are_set_and_reset(words: list[str], body: dict[str, Any], server: FakeServer) -> None:
     assert main(["params", *words]) == 0
     method, path, sent = server.asked[-1][:3]
     assert (method, path, json.loads(sent) if isinstance(sent, str | bytes) else sent) == ("POST", "/v1/params", body)

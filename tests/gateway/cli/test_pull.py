@@ -1,4 +1,4 @@
-"""The terminal's pull: how it tells progress, registers, and fails."""
+"""``lemonbus pull``: progress, registration, failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def repository_server(server: FakeServer) -> FakeServer:
     return server
 
 
-def test_pull_says_a_line_for_every_tenth(server: FakeServer, lemonbus: Ends) -> None:
+def test_pull_prints_a_line_for_every_tenth(server: FakeServer, lemonbus: Ends) -> None:
     server.replies[PULL] = Reply(pieces=[*map(progress, range(0, 101, 2)), COMPLETE])
     code, out, err = lemonbus("pull", "A")
     assert (code, out) == (0, "Installed model: A\n")

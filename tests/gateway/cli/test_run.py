@@ -1,4 +1,4 @@
-"""The terminal's run: one answer, a broken one, and a conversation."""
+"""``lemonbus run``: one answer, a broken answer, and a conversation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_run_reads_a_pipe_and_prints_json(server: FakeServer, lemonbus: Ends) ->
         ([chunk(content="so")], True, 1, "broke off"),
     ],
 )  # fmt: skip
-def test_run_never_takes_a_broken_answer_for_a_whole_one(
+def test_a_broken_answer_is_an_error(
     pieces: list[str], cut: bool, code: int, expected: str, server: FakeServer, lemonbus: Ends
 ) -> None:
     server.replies[CHAT] = Reply(pieces=pieces, cut=cut)
@@ -59,23 +59,23 @@ def test_run_never_takes_a_broken_answer_for_a_whole_one(
     assert expected in err
 
 
-def test_a_conversation_remembers_survives_errors_and_can_begin_anew(server: FakeServer) -> None:
+def test_a_conversation_keeps_messages_survives_errors_and_can_be_cleared(server: FakeServer) -> None:
     def reply(request: Any) -> Reply:
         if request["messages"][-1]["content"] == "fail":
             return Reply({"error": {"message": "busy", "code": "overloaded"}}, 503)
-        return Reply(pieces=[chunk(content=f"heard {len(request['messages'])}\x1b[2J"), end(), DONE])
+        return Reply(pieces=[chunk(content=f"got {len(request['messages'])}\x1b[2J"), end(), DONE])
 
     server.replies[CHAT] = reply
     with TerminalProcess("run", "A", "--system", "s") as terminal:
         terminal.until(">>> ")
-        for typed, shown in (("one", "heard 2[2J"), ("fail", "busy (overloaded)"), ("two", "heard 4[2J")):
+        for typed, shown in (("one", "got 2[2J"), ("fail", "busy (overloaded)"), ("two", "got 4[2J")):
             terminal.type(typed + "\n")
             terminal.until(shown)
             terminal.until(">>> ")
         terminal.type("/clear\n")
         terminal.until(">>> ")
         terminal.type("three\n")
-        terminal.until("heard 2[2J")
+        terminal.until("got 2[2J")
         terminal.until(">>> ")
         terminal.type("\x04")
         assert terminal.ends() == 0

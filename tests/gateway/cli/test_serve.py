@@ -1,4 +1,4 @@
-"""The terminal's serve: what it becomes, and what it refuses to be."""
+"""``lemonbus serve``: the supervisor that it executes, and the settings that it refuses."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tests.gateway.cli.conftest import Ends
 
 
 @pytest.fixture
-def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What serve becomes, instead of becoming it: the command, the settings, their origins and warnings."""
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Record what serve would execute: the command, the settings, their origins and warnings."""
     seen: list[Any] = []
 
-    def become(program: str, command: list[str]) -> None:
+    def execute(program: str, command: list[str]) -> None:
         seen.extend([program, command, json.loads(os.environ.pop("LEMONBUS_SETTINGS"))])
         seen.append(json.loads(os.environ.pop("LEMONBUS_ORIGINS")))
         seen.append(json.loads(os.environ.pop("LEMONBUS_WARNINGS")))
 
-    monkeypatch.setattr(os, "execv", become)
+    monkeypatch.setattr(os, "execv", execute)
     return seen
 
 
-def test_serve_becomes_the_supervisor_with_the_settings(
-    lemonbus: Ends, handed_over: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_serve_executes_the_supervisor_with_the_settings(
+    lemonbus: Ends, executed: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LEMONBUS_API_KEY", "k")
     monkeypatch.setenv("LEMONBUS_PROT", "1")
@@ -36,7 +36,7 @@ def test_serve_becomes_the_supervisor_with_the_settings(
     words += " --log-level debug --log-format json --state-dir ."
     monkeypatch.chdir(tmp_path)
     assert lemonbus("serve", *words.split()) == (0, "", "")
-    program, command, settings, origins, warnings = handed_over
+    program, command, settings, origins, warnings = executed
     assert (program, command) == (sys.executable, [sys.executable, "-m", "supervisor"])
     expected = {"host": "0.0.0.0", "port": 0, "load": ["A", "B"], "max_loaded_models": 1, "gateway_workers": 3}
     assert expected.items() <= settings.items()
@@ -48,20 +48,20 @@ def test_serve_becomes_the_supervisor_with_the_settings(
     assert not any(word == "k" for word in command)
 
 
-def test_serve_refuses_to_be_open_by_accident(lemonbus: Ends, handed_over: list[Any]) -> None:
+def test_serve_refuses_a_remote_address_without_a_key(lemonbus: Ends, executed: list[Any]) -> None:
     code, out, err = lemonbus("serve", "--host", "0.0.0.0")
-    assert (code, out, handed_over) == (2, "", [])
+    assert (code, out, executed) == (2, "", [])
     assert err.count("\n") == 1
     assert "--allow-remote" in err
     assert lemonbus("serve", "--host", "0.0.0.0", "--allow-remote")[0] == 0
-    assert handed_over
+    assert executed
 
 
 def test_there_is_no_flag_for_the_key(lemonbus: Ends) -> None:
     assert "--api-key" not in lemonbus("serve", "--help")[1]
 
 
-def test_help_says_what_is_typed_and_what_zero_means(lemonbus: Ends) -> None:
+def test_help_explains_flags_and_zero(lemonbus: Ends) -> None:
     help_text = " ".join(lemonbus("serve", "--help")[1].split())
     assert "with --allow-remote." in help_text
     assert "within --breaker-window " in help_text

@@ -1,4 +1,4 @@
-"""The terminal's status: an idle server, and a busy one."""
+"""``lemonbus status``: an idle server, and a busy one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_status_of_an_idle_server_with_the_documented_fields_only(server: FakeSe
 
 
 def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
-    """The report is made by the code that makes it in the server."""
+    """The report comes from the server's own code."""
     spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf", pinned=True)
     ready = RunningModel(spec, "w1", "ready", 10, time.time() - 70, 4, 4096, granted=2, queued=1)
     loading = RunningModel(ModelSpec("B", "o/b:Q4", "llamacpp", "cpu", "llm", "/b"), "w2", "loading", 11, 0.0)

@@ -1,4 +1,4 @@
-"""The menu of variants in the terminal, and what scripts get instead of it."""
+"""The menu of variants, and the choice without a terminal."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_without_a_terminal_the_first_variant_is_chosen(
     assert "Taking Q4_K_M" in capsys.readouterr().err
 
 
-def test_a_variant_that_is_there_is_not_asked_for(server: ApiClient, web: FakeServer) -> None:
+def test_a_checkpoint_with_a_variant_needs_no_choice(server: ApiClient, web: FakeServer) -> None:
     assert choose_variant(server, f"{REPO}:Q2_K") == f"{REPO}:Q2_K"
 
 
@@ -105,7 +105,7 @@ def test_a_repository_without_models_is_refused(server: ApiClient, web: FakeServ
         choose_variant(server, "o/r")
 
 
-def test_what_the_server_refuses_is_told(server: ApiClient, web: FakeServer) -> None:
+def test_the_servers_error_is_printed(server: ApiClient, web: FakeServer) -> None:
     refusal = {"status": "error", "message": "there is no repository o/r", "error": {"message": "no", "code": "x"}}
     web.replies["GET", "/v1/pull/variants?checkpoint=o/r"] = Reply(refusal, 404)
     with pytest.raises(CommandError, match="no"):
