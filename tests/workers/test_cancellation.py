@@ -14,7 +14,7 @@ from protocol.messages.work import Run
 from protocol.models.recipes import IdleCheck
 from protocol.runtime.loop import Loop
 from workers.backends.base import EngineRequest
-from workers.engine.readiness import BufferedResponse
+from workers.engine.response_handler import BufferedResponse
 from workers.worker.attempt import Attempt
 from workers.worker.cancellation import (
     MAX_POLL_INTERVAL_S,

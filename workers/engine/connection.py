@@ -22,6 +22,7 @@ import httptools
 
 from protocol.runtime.loop import Loop
 from workers.backends.base import EngineRequest
+from workers.engine.response_handler import ResponseHandler
 from workers.stream.read_batching import ReadBatcher
 
 _CONNECTING: Final = (0, errno.EINPROGRESS)
@@ -50,32 +51,6 @@ class ConnectionOwner(Protocol):
 
     def forget(self, connection: EngineConnection) -> None:
         """Take note that a connection was closed."""
-
-
-class ResponseHandler(Protocol):
-    """Receives one response. One of the last four methods ends it; nothing is called after that."""
-
-    def began(self, status: int) -> None:
-        """Take the status; the headers are complete."""
-
-    def data(self, piece: bytes) -> None:
-        """Take a part of the body."""
-
-    def ended(self, until_close: bool = False) -> None:
-        """Take note that the response is complete.
-
-        ``until_close``: it had no length and no chunks, so the end of the connection ended it (legal HTTP). Whether
-        it was cut off cannot be seen from HTTP then.
-        """
-
-    def broke(self, reason: str) -> None:
-        """Take note that the connection ended before the response did."""
-
-    def malformed(self, reason: str) -> None:
-        """Take note that the engine sent something that is not HTTP."""
-
-    def crashed(self, error: BaseException) -> None:
-        """Take note that this handler raised ``error``: a programming error of ours."""
 
 
 class EngineExchange:

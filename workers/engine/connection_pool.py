@@ -9,7 +9,8 @@ from typing import Final
 
 from protocol.runtime.loop import Loop
 from workers.backends.base import EngineRequest
-from workers.engine.connection import EngineConnection, EngineExchange, ResponseHandler
+from workers.engine.connection import EngineConnection, EngineExchange
+from workers.engine.response_handler import ResponseHandler
 from workers.stream.read_batching import ReadBatcher
 
 READ_BUFFER_BYTES: Final = 65_536

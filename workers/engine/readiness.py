@@ -13,6 +13,7 @@ from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend, EngineFacts, EngineRequest
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.error_responses import failure_in_body
+from workers.engine.response_handler import BufferedResponse, OnResponse
 
 FIRST_POLL_S: Final = 0.006
 MAX_POLL_INTERVAL_S: Final = 0.1
@@ -20,43 +21,6 @@ POLL_GROWTH: Final = 1.05
 
 OnReady = Callable[[EngineFacts], None]
 OnFailed = Callable[[str], None]
-OnResponse = Callable[[int, bytes], None]
-
-
-class BufferedResponse:
-    """Collects a whole response and hands its status and body on; status 0 for one that did not arrive."""
-
-    def __init__(self, then: OnResponse) -> None:
-        """Call ``then`` once."""
-        self._then = then
-        self._status = 0
-        self._parts: list[bytes] = []
-
-    # See :class:`~workers.engine.connection.ResponseHandler`.
-
-    def began(self, status: int) -> None:
-        """Take the status."""
-        self._status = status
-
-    def data(self, piece: bytes) -> None:
-        """Take a part of the body."""
-        self._parts.append(piece)
-
-    def ended(self, until_close: bool = False) -> None:  # noqa: ARG002 - the reader of the body sees whether it is whole
-        """Hand the response on."""
-        self._then(self._status, b"".join(self._parts))
-
-    def broke(self, reason: str) -> None:
-        """Report that no response arrived."""
-        self._then(0, reason.encode())
-
-    def malformed(self, reason: str) -> None:
-        """Report that no response arrived."""
-        self._then(0, reason.encode())
-
-    def crashed(self, error: BaseException) -> None:
-        """Leave the error to the loop, which logs it."""
-        raise error
 
 
 class ReadinessProbe:

@@ -76,7 +76,7 @@ class AttemptOwner(Protocol):
 
 
 class Attempt:
-    """One attempt. It is the :class:`~workers.engine.connection.ResponseHandler` of its exchange."""
+    """One attempt. It is the :class:`~workers.engine.response_handler.ResponseHandler` of its exchange."""
 
     def __init__(self, run: Run, body: bytes, program: str, alias: str, owner: AttemptOwner, clock: Clock) -> None:
         """Wait; ``program`` is the engine's name in messages, ``alias`` what the engine calls the model."""
@@ -139,7 +139,7 @@ class Attempt:
         self._reported_at = now
         return True
 
-    # What the connection reports; see :class:`~workers.engine.connection.ResponseHandler`.
+    # What the connection reports; see :class:`~workers.engine.response_handler.ResponseHandler`.
 
     def began(self, status: int) -> None:
         """Take the status."""

@@ -30,8 +30,6 @@ EVENTS_HIGH_WATER: Final = 10_000
 LOGS_HIGH_WATER: Final = 10_000
 LINGER_MS: Final = 500
 """How long the last messages of an ending worker may take."""
-END_BATCH_DELAY_S: Final = 0.002
-"""How long an `AttemptEnded` may wait to be sent with others."""
 
 OnMessage = Callable[[object, bytes], None]
 OnSubscription = Callable[[bool, bytes], None]
@@ -86,7 +84,7 @@ class WorkerBus:
         self._loop.used(self._control_number)
         frames.send(self._control, envelope.encode(message))
 
-    def send_soon(self, end: AttemptEnded, seconds: float = END_BATCH_DELAY_S) -> None:
+    def send_soon(self, end: AttemptEnded, seconds: float) -> None:
         """Send an end within ``seconds``, with others; only for an end that no request waits for."""
         self._ends.append(end)
         due = self._loop.now() + seconds

@@ -17,7 +17,7 @@ from protocol.ids import RequestKey
 from protocol.messages.work import AttemptAbandoned
 from protocol.models.recipes import IdleCheck
 from protocol.runtime.loop import Loop, Timer
-from workers.engine.readiness import BufferedResponse
+from workers.engine.response_handler import BufferedResponse
 from workers.worker.attempt import Attempt, AttemptPhase
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_session import EngineSession

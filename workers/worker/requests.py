@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -27,12 +26,12 @@ from protocol.models.sampling import SamplingValue
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire import endpoints
-from workers.backends.base import EngineRequest
 from workers.engine.line_attribution import LineAttribution
 from workers.worker.attempt import Attempt, AttemptPhase
-from workers.worker.bus import END_BATCH_DELAY_S, WorkerBus
+from workers.worker.bus import WorkerBus
 from workers.worker.cancellation import Cancellations
+from workers.worker.end_batching import end_delay
+from workers.worker.engine_request import engine_request
 from workers.worker.engine_session import EngineSession
 from workers.worker.event_publisher import EventPublisher
 from workers.worker.lease_manager import WorkerLeaseManager
@@ -41,8 +40,6 @@ from workers.worker.subscriptions import Subscriptions
 DEATH_NOTICE_DELAY_S: Final = 1.0
 """A broken connection is most often a dying engine: the report of its exit, a moment later, says more."""
 KEEPALIVE_INTERVAL_S: Final = 1.0
-LEASED_END_DELAY_S: Final = 0.01
-"""How long the end of an attempt under a lease may wait to be sent with others."""
 
 
 class WorkerRequests:
@@ -191,7 +188,7 @@ class WorkerRequests:
             self.failed(attempt, failure, stopped=True)
             return
         try:
-            request = self._engine_request(attempt, session)
+            request = engine_request(attempt.run, attempt.body, session.backend, self._context.runtime)
             attempt.start(request)
             attempt.exchange = session.pool.send(request, attempt)
             session.monitor.wake()
@@ -199,21 +196,6 @@ class WorkerRequests:
             self.failed(attempt, problem.failure, stopped=True)
         except Exception as error:  # noqa: BLE001 - a programming error ends one request, not the worker
             self.crashed(attempt, error)
-
-    def _engine_request(self, attempt: Attempt, session: EngineSession) -> EngineRequest:
-        """Translate a request for the engine; raises the failure of one that cannot be sent."""
-        run, body, backend = attempt.run, attempt.body, session.backend
-        if run.spool:
-            try:
-                body = (endpoints.spool(self._context.runtime) / Path(run.spool).name).read_bytes()
-            except OSError as problem:
-                message = "the file with the request's body is missing"
-                raise Failure(Code.INTERNAL, message, detail=str(problem)).raised() from problem
-        request = backend.request(run.endpoint, run.query, body, run.stream)
-        if request.streamed and not run.stream and backend.descriptor.silence_by_cpu:
-            # The engine's processor time shows its progress: this process need not wake for each token.
-            request = request._replace(patient=True)
-        return request
 
     def _stop(self, attempt: Attempt, code: str) -> None:
         if self._cancellations is not None:
@@ -274,14 +256,12 @@ class WorkerRequests:
             self._on_empty()
 
     def _end_delay(self, attempt: Attempt) -> float:
-        """Return how long the end of an attempt may wait for others: not at all where a request may wait for its slot."""
-        if not self._attempts or self._session is None:
-            return 0.0
-        if attempt.run.lease and self._leases.stands(attempt.run):
-            return LEASED_END_DELAY_S
-        if len(self._attempts) < self._session.backend.slots / 2 and not self._leases:
-            return END_BATCH_DELAY_S
-        return 0.0
+        return end_delay(
+            running=len(self._attempts),
+            slots=self._session.backend.slots if self._session else 0,
+            lease_stands=bool(attempt.run.lease) and self._leases.stands(attempt.run),
+            any_lease=bool(self._leases),
+        )
 
     def failed(self, attempt: Attempt, failure: Failure, stopped: bool) -> None:
         """End an attempt with a failure."""

@@ -1,0 +1,28 @@
+"""Builds the engine's request from the supervisor's `Run`: fetches a spooled body, and lets the backend translate it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from protocol.failures import Code, Failure
+from protocol.messages.work import Run
+from protocol.wire import endpoints
+from workers.backends.base import Backend, EngineRequest
+
+
+def engine_request(run: Run, body: bytes, backend: Backend, runtime: Path) -> EngineRequest:
+    """Return the request for the engine; raises the failure of one that cannot be sent.
+
+    ``runtime``: the directory with the spool, for a request whose body is in a file.
+    """
+    if run.spool:
+        try:
+            body = (endpoints.spool(runtime) / Path(run.spool).name).read_bytes()
+        except OSError as problem:
+            message = "the file with the request's body is missing"
+            raise Failure(Code.INTERNAL, message, detail=str(problem)).raised() from problem
+    request = backend.request(run.endpoint, run.query, body, run.stream)
+    if request.streamed and not run.stream and backend.descriptor.silence_by_cpu:
+        # The engine's processor time shows its progress: this process need not wake for each token.
+        request = request._replace(patient=True)
+    return request
