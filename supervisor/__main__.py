@@ -1,7 +1,7 @@
-"""``python -m supervisor``: the life of one house, from the lock to the last child's end.
+"""``python -m supervisor``: one server, from its lock to the end of its last child process.
 
-``lemonbus serve`` resolves the settings and hands over, as ``supervisor/runtime/startup.py`` says.  Exits 0 after an
-orderly end, 1 when the house cannot be opened, 2 for bad settings; one clear line each.
+``lemonbus serve`` resolves the settings and hands them over, as ``supervisor/runtime/startup.py`` says.  Exits 0 after an
+orderly shutdown, 1 when the server cannot start or cannot go on, 2 for bad settings; with one line that says why.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logs.get_logger()
 
 
 def main() -> int:
-    """Open the house, turn, and close it."""
+    """Start the server, run it until its shutdown, and release what it holds."""
     try:
         given = startup.take_settings(os.environ)
     except msgspec.ValidationError as problem:
@@ -104,9 +104,9 @@ def main() -> int:
     )
     abandoned_processes.kill_later(loop, process_context, max(settings.grace, earlier_grace))
     RuntimeDirectoryCheck(supervisor, closing.begin_failed)
-    greeting = ModelPreload(supervisor)
-    greeting.warn()
-    greeting.load()
+    preload = ModelPreload(supervisor)
+    preload.warn()
+    preload.load()
     memory.tune_gc()
     loop.run()
     log.info("stopped")

@@ -1,6 +1,6 @@
-"""What is the matter with each backend on this machine: unsupported, installable, to be updated, or installed.
+"""The state of each backend on this machine: unsupported, installable, to be updated, or installed.
 
-``recipes`` is that part of system info.  ``devices`` are the kinds that the machine has, in the words of
+``recipes`` is that part of system info.  ``devices`` are the kinds that the machine has, as
 :class:`~protocol.models.devices.Device` (``cpu``, ``amd_gpu``, …).
 """
 
@@ -25,7 +25,7 @@ from supervisor.backends.releases import BackendReleases, PinnedRelease
 from workers.backends.registry import DESCRIPTORS
 
 DEFAULT_BACKEND: Final = "default"
-"""The name under which every recipe's preferred backend is listed too."""
+"""The name under which the preferred backend of every recipe is also listed."""
 
 UNSUPPORTED: Final = "unsupported"
 INSTALLABLE: Final = "installable"
@@ -56,7 +56,7 @@ def recipe_report(settings: Settings, devices: Collection[str]) -> dict[str, Any
 
 
 class BackendInventory:
-    """What the descriptors, the pins and the disk say together. Nothing is remembered but the pins."""
+    """Combines the descriptors, the pins and the disk. Only the pins are remembered."""
 
     def __init__(self, settings: Settings) -> None:
         """Read the pins."""
@@ -79,7 +79,7 @@ class BackendInventory:
         return {**shown, "backends": {name: status.shown() for name, status in found.items()}}
 
     def _preferred(self, descriptor: RecipeDescriptor, found: dict[str, BackendStatus]) -> str:
-        """Return what the settings say, else what is there already, else the first that can be; empty if none."""
+        """Return the backend of the settings, else an installed one, else the first installable one; empty if none."""
         asked = str(getattr(self._settings, f"{descriptor.recipe.replace('-', '')}_backend", ""))
         if asked in found and found[asked].state != UNSUPPORTED:
             return asked
@@ -90,7 +90,7 @@ class BackendInventory:
         return ""
 
     def find(self, recipe: str, name: str, devices: Collection[str]) -> tuple[RecipeDescriptor, BackendDescriptor]:
-        """Return what a caller means; ``default`` is the preferred one. Raises ``invalid_request``."""
+        """Return the backend that a caller names; ``default`` is the preferred one. Raises ``invalid_request``."""
         descriptor = DESCRIPTORS.get(recipe)
         if descriptor is None:
             raise invalid(f"there is no recipe {printable(recipe)!r}; there are: {', '.join(DESCRIPTORS)}", "recipe")
@@ -113,10 +113,10 @@ class BackendInventory:
             return self._of_user(backend, usable)
         pin = self.releases.of(*installation_key(recipe, backend))
         action = f"lemonbus backends install {recipe}:{name}"
-        there = self.installation(recipe, backend)
-        if there is not None:
-            version = there.record.version
-            if pin is None or not pin.whole or is_up_to_date(there, pin):
+        installed = self.installation(recipe, backend)
+        if installed is not None:
+            version = installed.record.version
+            if pin is None or not pin.whole or is_up_to_date(installed, pin):
                 return BackendStatus(usable, INSTALLED, version=version)
             return BackendStatus(usable, UPDATE_REQUIRED, "Backend update is required before use.", action, version)
         version = package_version(backend.requires)
@@ -133,11 +133,11 @@ class BackendInventory:
         return BackendStatus(usable, INSTALLABLE, f"{Path(program).name} was not found on PATH.", backend.home)
 
     def program(self, backend: BackendDescriptor) -> str:
-        """Return what is looked for on PATH for a backend that its user installs."""
+        """Return the program that is looked for on PATH, of a backend that users install themselves."""
         return str(getattr(self._settings, backend.executable.replace("-", "_"), backend.executable))
 
     def installation(self, recipe: str, backend: BackendDescriptor) -> Installation | None:
-        """Return what we installed: what the pins say if it is there, else the latest."""
+        """Return the installation of the pinned version, else the latest one; None if there is none."""
         key = installation_key(recipe, backend)
         found = installations.find_installations(self._settings.cache_dir, *key)
         pin = self.releases.of(*key)
@@ -145,14 +145,14 @@ class BackendInventory:
 
 
 def installation_key(recipe: str, backend: BackendDescriptor) -> tuple[str, str]:
-    """Return recipe and backend under which an installation lies."""
+    """Return recipe and backend in the path of an installation."""
     shared, _, name = backend.shares.partition(":")
     return (shared, name) if name else (recipe, backend.name)
 
 
-def is_up_to_date(there: Installation, pin: PinnedRelease) -> bool:
-    """Return whether an installation is of these pins."""
-    return (there.record.version, there.record.digest) == (pin.version, pin.digest)
+def is_up_to_date(installation: Installation, pin: PinnedRelease) -> bool:
+    """Return whether an installation was made from these pins."""
+    return (installation.record.version, installation.record.digest) == (pin.version, pin.digest)
 
 
 def missing_requirement(backend: BackendDescriptor, devices: Collection[str]) -> str:
@@ -177,16 +177,16 @@ def not_installable_reason(recipe: str, backend: BackendDescriptor, pin: PinnedR
 
 
 def package_version(package: str) -> str:
-    """Return the version of a package of this Python, empty if it is not there."""
+    """Return the version of a package of this Python, empty if it is not installed."""
     spec = importlib.util.find_spec(package) if package else None
     if spec is None:
         return ""
     try:
         return importlib.metadata.version(package.replace("_", "-"))
     except importlib.metadata.PackageNotFoundError:
-        # Some distributions have a longer name than what they bring.
-        beside = Path(spec.origin or "").parent.parent.glob(f"{package}_*-*.dist-info")
-        return next((found.stem.rpartition("-")[2] for found in beside), "unknown")
+        # Some distributions have a longer name than their package.
+        infos = Path(spec.origin or "").parent.parent.glob(f"{package}_*-*.dist-info")
+        return next((found.stem.rpartition("-")[2] for found in infos), "unknown")
 
 
 def _joined_with_or(words: list[str]) -> str:

@@ -1,6 +1,6 @@
-"""What would be installed for each backend: wheels and archives pinned by sha256, in a file of ours and by settings.
+"""The releases that backends are installed from: wheels and archives pinned by sha256, in a data file and by settings.
 
-An archive whose sha256 nobody has told us is not installed: its owner pins it with the setting
+An archive without a known sha256 is not installed; the administrator pins it with the setting
 ``backend_releases``, as ``RECIPE:BACKEND@VERSION=URL#sha256=DIGEST``.
 """
 
@@ -22,12 +22,12 @@ from workers.backends.registry import DESCRIPTORS
 
 DATA: Final = Path(__file__).parent.parent / "data" / "backends.json"
 GITHUB: Final = "https://github.com"
-"""What the setting ``release_mirror`` stands in for."""
+"""The setting ``release_mirror`` replaces this."""
 _RELEASE: Final = re.compile(RELEASE_PATTERN)
 
 
 class PinnedRelease(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a backend is installed from on this machine."""
+    """The files that a backend is installed from on this machine."""
 
     version: str
     wheels: list[PinnedWheel] = []
@@ -35,7 +35,7 @@ class PinnedRelease(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def whole(self) -> bool:
-        """Whether every byte of it is known beforehand."""
+        """Whether the digests of all its files are known."""
         return bool(self.wheels) or bool(self.archive.url and self.archive.sha256)
 
     @property
@@ -59,7 +59,7 @@ class BackendReleases:
     """The pins of this machine."""
 
     def __init__(self, settings: Settings, data: Path = DATA) -> None:
-        """Read our file and the settings; what is wrong in the settings is in ``problems``."""
+        """Read the data file and the settings; errors in the settings are in ``problems``."""
         self.problems: list[str] = []
         self._mirror = settings.release_mirror.rstrip("/")
         items = msgspec.json.decode(data.read_bytes(), type=dict[str, _ReleaseItem])
@@ -68,7 +68,7 @@ class BackendReleases:
             self._read(text)
 
     def of(self, recipe: str, backend: str) -> PinnedRelease | None:
-        """Return what a backend would be installed from, None if nothing at all is known."""
+        """Return the release of a backend, None if none is known."""
         return self._pins.get(f"{recipe}:{backend}")
 
     def _pin(self, item: _ReleaseItem) -> PinnedRelease:

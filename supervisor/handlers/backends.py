@@ -1,4 +1,4 @@
-"""Installing and removing backends: a job process each, whoever waits for it, and who must be unloaded first."""
+"""Installing and removing backends: one job process each, the calls that wait for it, and the models to unload first."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ MODULE: Final = "workers.jobs.install"
 
 log = logs.get_logger()
 Key = tuple[str, str]
-"""Recipe and backend as an installation lies on the disk."""
+"""Recipe and backend in the path of an installation."""
 Call = InstallBackend | UninstallBackend
 
 
 class BackendJob:
-    """One installation or removal on its way."""
+    """One installation or removal that runs."""
 
     def __init__(self, key: Key, order: StartInstall | StartUninstall) -> None:
         """Not started yet."""
@@ -61,7 +61,7 @@ class BackendJob:
 
 
 class BackendJobs:
-    """What is being installed and removed, and the messages about it."""
+    """The installations and removals that run, and the messages about them."""
 
     def __init__(self, backends: BackendInventory, devices: Callable[[], Collection[str]]) -> None:
         """``devices``: the kinds of devices of this machine, as far as is known by now."""
@@ -80,7 +80,7 @@ class BackendJobs:
             InstallFailed: self._result,
         }
 
-    # calls
+    # Calls
 
     def _install(self, supervisor: Supervisor, peer: str, call: InstallBackend, _payload: bytes) -> None:
         descriptor, backend = self._backends.find(call.recipe, call.backend, self._devices())
@@ -96,11 +96,11 @@ class BackendJobs:
             self._done(supervisor, peer, call, "")
             return
         pin = self._backends.releases.of(*key)
-        there = self._backends.installation(call.recipe, backend)
+        installed = self._backends.installation(call.recipe, backend)
         version = package_version(backend.requires)
-        if there is not None and (pin is None or not pin.whole or is_up_to_date(there, pin)):
-            self._done(supervisor, peer, call, there.record.version)
-        elif there is None and version:
+        if installed is not None and (pin is None or not pin.whole or is_up_to_date(installed, pin)):
+            self._done(supervisor, peer, call, installed.record.version)
+        elif installed is None and version:
             self._done(supervisor, peer, call, version)
         elif pin is None or not pin.whole:
             raise invalid(not_installable_reason(call.recipe, backend, pin), "backend")
@@ -115,7 +115,7 @@ class BackendJobs:
         if not shutil.which(program):
             raise Failure(
                 Code.UNSUPPORTED,
-                f"backend {recipe}:{backend.name} is not for this server to install: get {backend.executable} from"
+                f"backend {recipe}:{backend.name} cannot be installed by this server: get {backend.executable} from"
                 f" {backend.home} and put it on PATH",
                 param="backend",
             ).raised()
@@ -125,8 +125,8 @@ class BackendJobs:
         key = installation_key(call.recipe, backend)
         if self._joined(key, peer, call, StartUninstall):
             return
-        there = self._backends.installation(call.recipe, backend)
-        if there is None:
+        installed = self._backends.installation(call.recipe, backend)
+        if installed is None:
             if backend.provision is Provision.USER or package_version(backend.requires):
                 reason = (
                     f"backend {call.recipe}:{backend.name} was not installed by this server, which does not remove it"
@@ -151,7 +151,7 @@ class BackendJobs:
             supervisor.scheduler.unload_requested("", supervisor.internal_calls.begin(partial(gone, name)), name)
 
     def _joined(self, key: Key, peer: str, call: Call, kind: type) -> bool:
-        """Wait with those who want the same; raises ``conflict`` if the opposite is on its way."""
+        """Let a call wait for a running job of the same kind; raises ``conflict`` if the opposite runs."""
         task = self._tasks.get(key)
         if task is None:
             return False
@@ -161,7 +161,7 @@ class BackendJobs:
         task.waiters.append((peer, call))
         return True
 
-    # jobs
+    # Jobs
 
     def _begin(self, supervisor: Supervisor, peer: str, call: Call, task: BackendJob) -> None:
         task.waiters.append((peer, call))
@@ -182,7 +182,7 @@ class BackendJobs:
                 )
 
     def _result(self, supervisor: Supervisor, job: str, message: Installed | InstallFailed, _payload: bytes) -> None:
-        """A job says how it ended, and may go; its process's end makes it count."""
+        """Keep the result of a job until its process has ended, and let it exit."""
         task = self._by_job.get(job)
         if task is not None:
             task.result = message if isinstance(message, Installed) else message.failure

@@ -127,8 +127,8 @@ class Deletions:
         for called in [called for called, meant in supervisor.running_names.items() if meant == name]:
             del supervisor.running_names[called]
         supervisor.scheduler.model_deleted(name)
-        place = supervisor.scheduler.models.get(name)
-        if place is None or not place.unloadable:
+        model = supervisor.scheduler.models.get(name)
+        if model is None or not model.unloadable:
             self._remove(supervisor, deletion)
             return
         number = supervisor.internal_calls.begin(lambda _result: self._step(supervisor, deletion, self._remove))
@@ -138,15 +138,15 @@ class Deletions:
         entry = deletion.entry
         supervisor.scheduler.model_deleted(entry.name)
         busy = {folder for model in supervisor.downloads.running() for folder in _hub_folders(supervisor, model)}
-        wanted = plan_deletion(entry, supervisor.models.others(entry), supervisor.settings.cache_dir, busy)
+        plan = plan_deletion(entry, supervisor.models.others(entry), supervisor.settings.cache_dir, busy)
         supervisor.models.forget(entry)
         supervisor.scheduler.forget_use(entry.name)
         supervisor.stats_by_model.pop(entry.name, None)
-        deletion.kept_for = wanted.kept_for
-        if wanted.empty:
+        deletion.kept_for = plan.kept_for
+        if plan.empty:
             self._end(supervisor, deletion, None)
             return
-        job, _ = jobs.start(supervisor, MODULE, self._ended, wanted.order)
+        job, _ = jobs.start(supervisor, MODULE, self._ended, plan.order)
         self._by_job[job] = deletion
 
     def _result(self, supervisor: Supervisor, job: str, message: Removed | RemoveFailed, _payload: bytes) -> None:

@@ -36,8 +36,8 @@ def hello(supervisor: Supervisor, peer: str, message: Hello, _payload: bytes) ->
     supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid()))
     if message.role == "worker":
         supervisor.scheduler.worker_reported(peer)
-        for greet in supervisor.on_worker_hello:
-            greet(peer)
+        for on_hello in supervisor.on_worker_hello:
+            on_hello(peer)
         for gateway in supervisor.peers.of("gateway"):
             supervisor.bus.send(gateway, WorkerUp(peer, supervisor.workers.endpoint(peer)))
     elif message.role == "gateway":

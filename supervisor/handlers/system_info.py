@@ -1,7 +1,7 @@
-"""System info: what the kernel told at the start, what a job found out since, and what can be run on that.
+"""System info: what the kernel showed at the start, what a job found out since, and what can be run on that.
 
-The makers' own tools (``nvidia-smi``, ``rocm-smi``, ``xrt-smi``, a recipe's own program) and the list of Python packages take their time,
-so a job process asks them, and only when somebody wants to know what they say.
+The vendors' tools (``nvidia-smi``, ``rocm-smi``, ``xrt-smi``, a recipe's own program) and the list of Python packages take time,
+so a job process runs them, and only when a request needs their answer.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ TOOLS: Final = (
 )
 MODULE: Final = "workers.jobs.probe"
 PROBE_INTERVAL_S: Final = 60.0
-"""So long nobody is asked again, whether there was an answer or not."""
+"""No tool is run again for this long, whether it answered or not."""
 PROBLEM_INTERVAL_S: Final = 2.0
 """So long a program that cannot run here is not asked again: its owner may just have cured it."""
 PROBE_TIMEOUT_S: Final = 15.0
-"""A tool may hang in a driver that does; then the kernel's word has to do."""
+"""A tool may hang in its driver; then what the kernel shows must do."""
 
 log = logs.get_logger()
 
@@ -54,9 +54,9 @@ def _merge_gpus(kernels: list[Gpu], tools: list[Gpu]) -> list[Gpu]:
     found = {gpu.address: gpu for gpu in kernels}
     for gpu in tools:
         known = found.get(gpu.address, gpu)
-        told = {name: value for name, value in structs.asdict(gpu).items() if value}
+        reported = {name: value for name, value in structs.asdict(gpu).items() if value}
         # Lists of names tell integrated graphics apart, which rocm-smi does not.
-        found[gpu.address] = structs.replace(known, **{**told, "name": known.name or gpu.name})
+        found[gpu.address] = structs.replace(known, **{**reported, "name": known.name or gpu.name})
     return [found[address] for address in sorted(found)]
 
 
@@ -75,46 +75,46 @@ def apply_program_status(recipes: dict[str, Any], programs: Mapping[str, Program
 
 
 class SystemInspection:
-    """Answers for the machine; at most one job looks at it at a time."""
+    """Answers for the machine; at most one job inspects it at a time."""
 
     def __init__(self, machine: MachineInfo, recipes: Callable[[Collection[str]], dict[str, Any]]) -> None:
-        """Take the kernel's word; ``recipes`` says what can be run on a machine with such devices."""
+        """Begin with what the kernel shows; ``recipes`` returns what can be run on a machine with such devices."""
         self.machine = machine
-        """As far as is known by now."""
-        self._kernels = machine
+        """What is known by now."""
+        self._from_kernel = machine
         self._recipes = recipes
         self._tools = [tool for tool in TOOLS if shutil.which(tool)]
         self._probed: MachineProbed | None = None
-        self._asked_at: float | None = None
+        self._probed_at: float | None = None
         self._waiting: list[tuple[str, GetSystemInfo]] = []
-        self._looking = False
+        self._probing = False
         self._job = ""
         self._child: ChildProcess | None = None
-        self._patience: Timer | None = None
+        self._timeout: Timer | None = None
 
     def handlers(self) -> dict[type, Handler]:
         """Return what each message means."""
-        return {GetSystemInfo: self._get, MachineProbed: self._tell}
+        return {GetSystemInfo: self._get, MachineProbed: self._result}
 
     def _get(self, supervisor: Supervisor, peer: str, call: GetSystemInfo, _payload: bytes) -> None:
-        if supervisor.scheduler.closing or self._suffices(call, supervisor.loop.now()):
+        if supervisor.scheduler.closing or self._is_current(call, supervisor.loop.now()):
             self._answer(supervisor, peer, call)
             return
         self._waiting.append((peer, call))
-        if not self._looking:
+        if not self._probing:
             self._begin(supervisor)
 
-    def _suffices(self, call: GetSystemInfo, now: float) -> bool:
+    def _is_current(self, call: GetSystemInfo, now: float) -> bool:
         """Return whether what is known is new enough for a call.
 
         The tools are asked once, for verbose calls once a minute, and sooner while one of the programs cannot run.
         """
-        if self._looking:
+        if self._probing:
             return False
         problem = self._probed is not None and any(status.problem for status in self._probed.programs.values())
-        if problem and self._asked_at is not None:
-            return now - self._asked_at < PROBLEM_INTERVAL_S
-        fresh = self._asked_at is not None and now - self._asked_at < PROBE_INTERVAL_S
+        if problem and self._probed_at is not None:
+            return now - self._probed_at < PROBLEM_INTERVAL_S
+        fresh = self._probed_at is not None and now - self._probed_at < PROBE_INTERVAL_S
         return fresh or (not call.verbose and (not self._tools or self._probed is not None))
 
     def _answer(self, supervisor: Supervisor, peer: str, call: GetSystemInfo) -> None:
@@ -126,29 +126,29 @@ class SystemInspection:
         jobs.reply(supervisor, peer, call.number, report)
 
     def _begin(self, supervisor: Supervisor) -> None:
-        self._looking = True
-        self._asked_at = supervisor.loop.now()
+        self._probing = True
+        self._probed_at = supervisor.loop.now()
         self._job, self._child = jobs.start(supervisor, MODULE, self._ended)
-        self._patience = supervisor.loop.call_later(PROBE_TIMEOUT_S, partial(self._time_out, supervisor))
+        self._timeout = supervisor.loop.call_later(PROBE_TIMEOUT_S, partial(self._time_out, supervisor))
 
-    def _tell(self, supervisor: Supervisor, peer: str, message: MachineProbed, _payload: bytes) -> None:
+    def _result(self, supervisor: Supervisor, peer: str, message: MachineProbed, _payload: bytes) -> None:
         jobs.dismiss(supervisor, peer)
         if peer != self._job:
             return
         for trouble in message.probe_errors:
             log.warning("a tool did not answer", problem=trouble)
         self._probed = message
-        self.machine = merge_probe(self._kernels, message)
+        self.machine = merge_probe(self._from_kernel, message)
         self._answer_all(supervisor)
 
     def _answer_all(self, supervisor: Supervisor) -> None:
-        self._looking = False
+        self._probing = False
         waiting, self._waiting = self._waiting, []
         for peer, call in waiting:
             self._answer(supervisor, peer, call)
 
     def _time_out(self, supervisor: Supervisor) -> None:
-        log.warning("the machine was not looked at in time", seconds=PROBE_TIMEOUT_S)
+        log.warning("the machine was not inspected in time", seconds=PROBE_TIMEOUT_S)
         self._answer_all(supervisor)
         if self._child is not None:
             supervisor.processes.kill(self._child)
@@ -156,8 +156,8 @@ class SystemInspection:
     def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
         if job == self._job:
             self._child = None
-            if self._patience is not None:
-                self._patience.cancel()
-            if self._looking:
-                log.warning("nobody looked at the machine", why=why)
+            if self._timeout is not None:
+                self._timeout.cancel()
+            if self._probing:
+                log.warning("the inspection of the machine ended without a result", why=why)
                 self._answer_all(supervisor)

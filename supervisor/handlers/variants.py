@@ -1,4 +1,4 @@
-"""What repositories offer: a job process asks the hub, and whoever wants to know the same waits for it too."""
+"""What repositories offer: a job process asks the hub, and calls for the same repository share it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from supervisor.runtime.supervisor import Handler, Supervisor
 
 MODULE: Final = "workers.jobs.variants"
 MAX_JOBS: Final = 4
-"""Repositories looked at at once: each look is a process."""
+"""Repositories that are listed at a time: each is a process."""
 HUB_TIMEOUT_S: Final = 40.0
 """A hub may answer byte by byte."""
 
@@ -30,10 +30,10 @@ class _VariantQuery:
 
 
 class VariantQueries:
-    """The looks at repositories that are under way."""
+    """The listings of repositories that are under way."""
 
     def __init__(self) -> None:
-        """Nobody has asked yet."""
+        """No listing runs."""
         self._by_job: dict[str, _VariantQuery] = {}
 
     def handlers(self) -> dict[type, Handler]:
@@ -43,19 +43,21 @@ class VariantQueries:
     def _ask(self, supervisor: Supervisor, peer: str, call: ListVariants, _payload: bytes) -> None:
         if supervisor.settings.offline:
             raise Failure(Code.OFFLINE, "the server is offline: it asks no hub", status=500).raised()
-        same = (look for look in self._by_job.values() if look.checkpoint == call.checkpoint and look.result is None)
-        look = next(same, None) or self._begin(supervisor, call.checkpoint)
-        look.waiting.append((peer, call.number))
+        same = (
+            query for query in self._by_job.values() if query.checkpoint == call.checkpoint and query.result is None
+        )
+        query = next(same, None) or self._begin(supervisor, call.checkpoint)
+        query.waiting.append((peer, call.number))
 
     def _begin(self, supervisor: Supervisor, checkpoint: str) -> _VariantQuery:
-        if sum(look.result is None for look in self._by_job.values()) >= MAX_JOBS:
-            said = f"{MAX_JOBS} repositories are being looked at already"
-            raise Failure(Code.OVERLOADED, said, retry_after=1.0).raised()
-        look = _VariantQuery(checkpoint)
-        job, look.child = jobs.start(supervisor, MODULE, self._ended, StartInspection(checkpoint))
-        self._by_job[job] = look
+        if sum(query.result is None for query in self._by_job.values()) >= MAX_JOBS:
+            message = f"{MAX_JOBS} repositories are being listed already"
+            raise Failure(Code.OVERLOADED, message, retry_after=1.0).raised()
+        query = _VariantQuery(checkpoint)
+        job, query.child = jobs.start(supervisor, MODULE, self._ended, StartInspection(checkpoint))
+        self._by_job[job] = query
         supervisor.loop.call_later(HUB_TIMEOUT_S, partial(self._time_out, supervisor, job))
-        return look
+        return query
 
     def _found(self, supervisor: Supervisor, job: str, message: Inspected, _payload: bytes) -> None:
         jobs.dismiss(supervisor, job)
@@ -68,22 +70,22 @@ class VariantQueries:
         self._settle(supervisor, job, failure)
 
     def _settle(self, supervisor: Supervisor, job: str, result: Variants | Failure) -> None:
-        look = self._by_job.get(job)
-        if look is None or look.result is not None:
+        query = self._by_job.get(job)
+        if query is None or query.result is not None:
             return
-        look.result = result
-        for peer, number in look.waiting:
+        query.result = result
+        for peer, number in query.waiting:
             jobs.reply(supervisor, peer, number, result)
 
     def _time_out(self, supervisor: Supervisor, job: str) -> None:
-        look = self._by_job.get(job)
-        if look is not None and look.child is not None:
+        query = self._by_job.get(job)
+        if query is not None and query.child is not None:
             self._settle(
-                supervisor, job, Failure(Code.INTERNAL, f"the hub did not tell in time what {look.checkpoint} has")
+                supervisor, job, Failure(Code.INTERNAL, f"the hub did not answer in time what {query.checkpoint} has")
             )
-            supervisor.processes.kill(look.child)
+            supervisor.processes.kill(query.child)
 
     def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
         checkpoint = self._by_job[job].checkpoint
-        self._settle(supervisor, job, Failure(Code.INTERNAL, f"the look at {checkpoint} was interrupted ({why})"))
+        self._settle(supervisor, job, Failure(Code.INTERNAL, f"the listing of {checkpoint} was interrupted ({why})"))
         del self._by_job[job]

@@ -27,7 +27,7 @@ _LARGEST: Final = 1 << 20
 
 
 def read_text(path: Path) -> str:
-    """Return what a file of the kernel says, empty if there is none."""
+    """Return the text of a file of the kernel, empty if there is none."""
     try:
         with path.open("rb") as file:
             return file.read(_LARGEST).decode("utf-8", "replace").strip()
@@ -53,13 +53,13 @@ class PciDevice(NamedTuple):
 
 
 def devices(root: Path) -> list[PciDevice]:
-    """Return the devices of the makers we know something of, in the order of their addresses."""
+    """Return the devices of AMD and NVIDIA, in the order of their addresses."""
     found = []
     for path in sorted(root.glob("sys/bus/pci/devices/*")):
         vendor = read_text(path / "vendor")
         if vendor in (_AMD, _AMD_PROCESSORS, _NVIDIA):
-            about = (read_text(path / name) for name in ("device", "revision", "class"))
-            device, revision, kind = about
+            fields = (read_text(path / name) for name in ("device", "revision", "class"))
+            device, revision, kind = fields
             found.append(PciDevice(path, vendor, device, revision, kind[:6], _driver(path)))
     return found
 
@@ -72,7 +72,7 @@ def _driver(path: Path) -> str:
 
 
 def amd_gpus(root: Path, found: list[PciDevice], kernel: str) -> list[Gpu]:
-    """Return AMD's graphics cards. The driver in the kernel is of the kernel's version."""
+    """Return AMD's graphics cards. A driver that is part of the kernel has the kernel's version."""
     families = _kfd(root)
     gpus = []
     for each in found:
@@ -95,26 +95,26 @@ def amd_gpus(root: Path, found: list[PciDevice], kernel: str) -> list[Gpu]:
 
 
 def _number(path: Path) -> int:
-    said = read_text(path)
-    return int(said) if said.isdecimal() else 0
+    text = read_text(path)
+    return int(text) if text.isdecimal() else 0
 
 
 def _is_integrated(path: Path, family: str) -> bool:
-    if (path / "board_info").exists():  # the driver has it for cards only
+    if (path / "board_info").exists():  # the driver makes it for cards only
         return False
     return family in _INTEGRATED or (not family and read_text(path / "mem_info_vram_vendor") in ("", "unknown"))
 
 
 def _kfd(root: Path) -> dict[str, str]:
-    """Return PCI address → ``gfx…``, by the compute driver's word."""
+    """Return PCI address → ``gfx…``, as the compute driver shows it."""
     found = {}
     for path in root.glob("sys/class/kfd/kfd/topology/nodes/*/properties"):
-        said = dict(line.split()[:2] for line in read_text(path).splitlines() if len(line.split()) >= 2)
-        number = said.get("gfx_target_version", "0")
-        place, domain = said.get("location_id", ""), said.get("domain", "0")
-        if number.isdecimal() and int(number) and place.isdecimal() and domain.isdecimal():
-            where = int(place)
-            address = f"{int(domain):04x}:{where >> 8 & 255:02x}:{where >> 3 & 31:02x}.{where & 7}"
+        properties = dict(line.split()[:2] for line in read_text(path).splitlines() if len(line.split()) >= 2)
+        number = properties.get("gfx_target_version", "0")
+        location, domain = properties.get("location_id", ""), properties.get("domain", "0")
+        if number.isdecimal() and int(number) and location.isdecimal() and domain.isdecimal():
+            bits = int(location)
+            address = f"{int(domain):04x}:{bits >> 8 & 255:02x}:{bits >> 3 & 31:02x}.{bits & 7}"
             found[address] = _gfx(int(number) // 10000, int(number) // 100 % 100, int(number) % 100)
     return found
 
@@ -137,16 +137,16 @@ def nvidia_driver(root: Path) -> str:
 
 
 def nvidia_gpus(root: Path, found: list[PciDevice]) -> list[Gpu]:
-    """Return NVIDIA's graphics cards; their memory only NVIDIA's own tool tells."""
+    """Return NVIDIA's graphics cards; only NVIDIA's own tool shows their memory."""
     version = nvidia_driver(root)
-    told = {path.name: path for path in root.glob("proc/driver/nvidia/gpus/*")}
+    in_proc = {path.name: path for path in root.glob("proc/driver/nvidia/gpus/*")}
     on_bus = {each.path.name: each for each in found if each.vendor == _NVIDIA and each.is_gpu}
     gpus = []
-    for address in sorted({*told, *on_bus}):  # in a container the bus may be hidden
+    for address in sorted({*in_proc, *on_bus}):  # in a container the bus may be hidden
         each = on_bus.get(address)
-        model = _MODEL.search(read_text(told[address] / "information")) if address in told else None
+        model = _MODEL.search(read_text(in_proc[address] / "information")) if address in in_proc else None
         name = model[1] if model else pci_ids.device_name(root, each.vendor, each.device, each.revision) if each else ""
-        driver = "nvidia" if address in told or each is None else each.driver
+        driver = "nvidia" if address in in_proc or each is None else each.driver
         gpus.append(Gpu(address, name, driver=driver, driver_version=version if driver == "nvidia" else ""))
     return gpus
 

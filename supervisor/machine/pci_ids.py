@@ -1,4 +1,4 @@
-"""Names of graphics cards by their PCI numbers, from the lists that most systems have on their disk."""
+"""Names of graphics cards by their PCI numbers, from the lists that most systems install."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LISTS: Final = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
 
 
 def device_name(root: Path, vendor: str, device: str, revision: str) -> str:
-    """Return what the maker sells it as, empty if no list knows it."""
+    """Return the product name of a card, empty if no list has it."""
     known = _amd(root, device, revision) if vendor == _AMD else ""
     return known or _listed(root, vendor, device, _VENDORS.get(vendor, vendor))
 
@@ -24,8 +24,8 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _number(said: str) -> str:
-    return re.escape(said.removeprefix("0x"))
+def _number(text: str) -> str:
+    return re.escape(text.removeprefix("0x"))
 
 
 def _amd(root: Path, device: str, revision: str) -> str:
@@ -36,13 +36,13 @@ def _amd(root: Path, device: str, revision: str) -> str:
     return found[1] if found and revision else ""
 
 
-def _listed(root: Path, vendor: str, device: str, maker: str) -> str:
-    """Return the name by the list of all makers: ``AD102 [GeForce RTX 4090]`` is sold as what is in brackets."""
-    for place in _LISTS:
-        _, _, of_maker = _read(root / place).partition(f"\n{vendor.removeprefix('0x')}  ")
-        block = re.split(r"\n[0-9a-f]{4}  ", of_maker, maxsplit=1)[0]
+def _listed(root: Path, vendor: str, device: str, vendor_name: str) -> str:
+    """Return the name in the list of all vendors: the product name of ``AD102 [GeForce RTX 4090]`` is in brackets."""
+    for path in _LISTS:
+        _, _, of_vendor = _read(root / path).partition(f"\n{vendor.removeprefix('0x')}  ")
+        block = re.split(r"\n[0-9a-f]{4}  ", of_vendor, maxsplit=1)[0]
         found = re.search(rf"^\t{_number(device)}  (.+?)\s*$", block, re.MULTILINE)
         if found:
-            sold = re.search(r"\[(.+)\]", found[1])
-            return f"{maker} {sold[1] if sold else found[1]}"
+            product = re.search(r"\[(.+)\]", found[1])
+            return f"{vendor_name} {product[1] if product else found[1]}"
     return ""

@@ -1,7 +1,7 @@
-"""Entries of models: the built-in catalogue and what it and ``user_models.json`` may say, in Lemonade's form.
+"""Entries of models: the built-in catalogue, and the items that it and ``user_models.json`` may have, in Lemonade's format.
 
 Beyond Lemonade's fields an item may have ``sources``: where the same files can be had, in the order in which
-they are tried (a wheel is pinned by sha256), and ``aliases``: other names that it answers to.
+they are tried (a wheel is pinned by sha256), and ``aliases``: other names of the model.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class CatalogueEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Likewise: the vision projector."""
     aliases: list[str] = []
     options: dict[str, OptionValue] = {}
-    """Load options that this model wants unless somebody says otherwise."""
+    """Load options of this model unless a load sets others."""
 
     @property
     def type(self) -> ModelType:
-        """What the labels, or else the recipe, say it does."""
+        """The type by its labels, or else by its recipe."""
         descriptor = DESCRIPTORS.get(self.recipe)
         by_recipe = descriptor.model_type if descriptor else ModelType.LLM
         return next((_TYPE_BY_LABEL[label] for label in self.labels if label in _TYPE_BY_LABEL), by_recipe)

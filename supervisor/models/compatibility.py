@@ -1,4 +1,4 @@
-"""Which models this machine can run, and why not the others. Pure, but for one look at the machine's memory."""
+"""Which models this machine can run, and why not the others. Pure, except for the default capacity, which is this machine's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from supervisor.models.catalogue import CatalogueEntry
 from workers.backends.registry import DESCRIPTORS
 
 _USABLE_MEMORY_SHARE: Final = 0.8
-"""Of the memory: what is beside the model needs some, too."""
+"""Of the memory; the rest is for the other programs."""
 
 
 class MachineCapacity(NamedTuple):
-    """What a model needs of a machine: kinds of devices, and bytes of memory (0: unknown)."""
+    """What a machine has for models: kinds of devices, and bytes of memory (0: unknown)."""
 
     devices: frozenset[str]
     memory: int

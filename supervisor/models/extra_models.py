@@ -1,8 +1,8 @@
 """The extra models directory: every model file in it can be named ``extra.STEM``, without being registered.
 
-What a file is, its first bytes say (``workers/backends/file_identification.py``): GGUF files of llama.cpp and of
+The first bytes of a file tell what it is (``workers/backends/file_identification.py``): GGUF files of llama.cpp and of
 stable-diffusion.cpp, safetensors files of diffusion models, ggml files of whisper.cpp.  A folder with one GGUF model
-(shards count as one) gives it the folder's name, and a vision projector beside it makes it a vision model.  A folder
+(shards count as one) gives it the folder's name, and a vision projector in the same folder makes it a vision model.  A folder
 with a ``genai_config.json`` is a model of ONNX Runtime GenAI.  Where two models would have one name, those in folders
 are named by their whole path: ``extra.FOLDER/STEM``.  Folders are read four deep, and again only when one was changed.
 """
@@ -28,7 +28,7 @@ FOLDER_RECIPES: Final = {each.folder_file: each.recipe for each in DESCRIPTORS.v
 _MAX_DEPTH: Final = 4
 _MAX_FOLDERS: Final = 2000
 _MOST_READS: Final = 256
-"""Files that one look opens to see what they are, because the supervisor waits for each; the next look goes on from there."""
+"""Files that one refresh opens to identify them, because the supervisor's loop waits; the next refresh goes on from there."""
 _SETTLED_S: Final = 2.0
 """A folder changed less than this many seconds before it was read may change again under the same time stamp."""
 _GGUF: Final = ".gguf"
@@ -53,11 +53,11 @@ class ExtraModels:
         """Find nothing if ``directory`` is empty."""
         self._root = Path(directory) if directory else None
         self._modified: dict[Path, int] = {}
-        """Every folder that was read, and when it had been changed, in nanoseconds."""
+        """Every folder that was read, and the time of its last change, in nanoseconds."""
         self._settled = False
         self._reads = 0
         self._identities: dict[tuple[str, int, int], Identity | None] = {}
-        """Path, time of change and size of a file → what it is. A file that stayed the same is not opened again."""
+        """Path, time of change and size of a file → what it is. An unchanged file is not opened again."""
         self._found: list[_Found] = []
         self._unreadable = 0
         self.entries: dict[str, CatalogueEntry] = {}
@@ -88,7 +88,7 @@ class ExtraModels:
     def _report(self, problem: str) -> None:
         self.problems.append(f"extra models directory: {problem}")
 
-    # Finding.
+    # Finding
 
     def _read(self, folder: Path, depth: int, known: dict[tuple[str, int, int], Identity | None]) -> None:
         self._modified[folder] = _modified(folder)
@@ -100,16 +100,16 @@ class ExtraModels:
             return
         items = [item for item in every if _is_text(item.name)]
         self._unreadable += len(every) - len(items)
-        files = [item for item in items if item.name.lower().endswith(SUFFIXES) and _answers_yes(item.is_file)]
+        files = [item for item in items if item.name.lower().endswith(SUFFIXES) and _is_true(item.is_file)]
         identities = {item.name: one for item in files if (one := self._identity(item, known)) is not None}
         self._add_gguf(folder, {name: one for name, one in identities.items() if _is_gguf(name)}, depth)
         for name in sorted(name for name in identities if not _is_gguf(name)):
             self._add(folder, name.rpartition(".")[0], name, identities[name])
-        if any(item.name == checkpoints.GENAI_CONFIG and _answers_yes(item.is_file) for item in items):
+        if any(item.name == checkpoints.GENAI_CONFIG and _is_true(item.is_file) for item in items):
             self._add(folder, folder.name, checkpoints.GENAI_CONFIG, Identity(FOLDER_RECIPES[checkpoints.GENAI_CONFIG]))
             return
         for item in items:
-            if item.name.startswith(".") or not _answers_yes(item.is_dir):
+            if item.name.startswith(".") or not _is_true(item.is_dir):
                 continue
             if depth == _MAX_DEPTH or len(self._modified) >= _MAX_FOLDERS:
                 self._report(f"{item.path} and what is in it are too deep or too many")
@@ -151,10 +151,10 @@ class ExtraModels:
         registered = self._modified[folder] // 10**9
         self._found.append(_Found(short, folder / file, identity.recipe, labels, registered, mmproj))
 
-    # Naming.
+    # Naming
 
     def _named(self) -> dict[str, CatalogueEntry]:
-        """Give every model its name: short, or by its path where others would have the same short name."""
+        """Give every model its name: short, or its path where several would have the same short name."""
         shared = Counter(found.short for found in self._found)
         entries: dict[str, CatalogueEntry] = {}
         for found in self._found:
@@ -202,8 +202,8 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _answers_yes(question: Callable[[], bool]) -> bool:
-    """Return what the disk says of an item; no to a link that goes in circles, or where nobody may look."""
+def _is_true(question: Callable[[], bool]) -> bool:
+    """Return the answer of the file system about an item; no to a circular link, or where permission is missing."""
     try:
         return question()
     except OSError:
@@ -213,7 +213,7 @@ def _answers_yes(question: Callable[[], bool]) -> bool:
 def _head(path: str) -> bytes:
     """Return the first bytes of a file; nothing if it cannot be read."""
     try:
-        # A pipe that took the file's place meanwhile is not waited for.
+        # O_NONBLOCK: a pipe may have replaced the file meanwhile.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             return os.read(file, HEAD)

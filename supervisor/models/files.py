@@ -1,7 +1,7 @@
-"""Which files of this machine an entry means, if they are there: read from the disk at every question.
+"""Which files of this machine an entry means, if they are there: read from the disk at every call.
 
 The hub's cache is read as its documentation lays it out (``models--OWNER--REPO/snapshots/REVISION/…``); its
-library is not imported, because the supervisor must not pay for it.
+library is not imported, because it would cost the supervisor memory.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ def locate(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
 
 
 def locate_for_use(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
-    """Return the files of an entry that somebody wants to use, or None if they are to be fetched.
+    """Return the files of an entry that a request needs, or None if they must be fetched.
 
-    Raises ``load_failed`` for one of the extra models directory that is not whole: it can be fetched from nowhere.
+    Raises ``load_failed`` for an incomplete one of the extra models directory: no source has it.
     """
     found = locate(entry, cache_dir)
     if found is None and entry.path:
-        said = f"{entry.name} cannot be loaded: {_broken_reason(entry)}; put a whole one in its place"
-        raise Failure(Code.LOAD_FAILED, said, model=entry.name, detail=entry.path).raised()
+        message = f"{entry.name} cannot be loaded: {_broken_reason(entry)}; replace it by a complete one"
+        raise Failure(Code.LOAD_FAILED, message, model=entry.name, detail=entry.path).raised()
     return found
 
 
 def expected_files(entry: CatalogueEntry) -> ModelFiles:
     """Return what is known of files that are still to come: the tag of a model that a program of its recipe will keep, and no paths."""
-    places = (checkpoints.parse(source.checkpoint) for source in entry.sources)
-    return ModelFiles(next((place.tag for place in places if isinstance(place, TagCheckpoint)), ""), "", 0, 0)
+    parsed = (checkpoints.parse(source.checkpoint) for source in entry.sources)
+    return ModelFiles(next((place.tag for place in parsed if isinstance(place, TagCheckpoint)), ""), "", 0, 0)
 
 
 def _in_extra_directory(entry: CatalogueEntry) -> ModelFiles | None:
@@ -63,7 +63,7 @@ def _in_extra_directory(entry: CatalogueEntry) -> ModelFiles | None:
 def _parts(path: str) -> list[str]:
     """Return the files of which one of the extra models directory is the first; of a folder of ONNX the last.
 
-    A folder of GGUF files is not looked through: it may have thousands, and each of them asks.
+    A folder of GGUF files is not listed: it may have thousands, and this is called for each.
     """
     name = path.rpartition("/")[2]
     folder = path.removesuffix(name)
@@ -91,7 +91,7 @@ def _of_source(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:
         file = place.file(cache_dir)
         return _with_size([file], file.parent)
     if not os.path.isdir(f"{checkpoints.hub_cache()}/{place.folder}"):  # noqa: PTH112
-        return None  # as nearly always: a whole catalogue asks, so it has to be quick
+        return None  # the usual case; a listing asks for every model of the catalogue
     for snapshot in snapshots(checkpoints.hub_cache() / place.folder):
         names = list(walk(snapshot))
         chosen = checkpoints.choose_files(names, place.variant)
@@ -104,7 +104,7 @@ def _of_source(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:
 
 
 def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
-    """Return every file that belongs to an entry, in all snapshots and of all its sources; whole or not."""
+    """Return every file that belongs to an entry, in all snapshots and of all its sources, complete or not."""
     found: set[Path] = set()
     for source in entry.sources:
         place = checkpoints.parse(source.checkpoint)
@@ -121,12 +121,12 @@ def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
 
 
 def _existing(path: Path) -> set[Path]:
-    # Path's own raises for a name that no disk takes, and where nobody may look.
+    # Path's own raises for invalid names, and where permission is missing.
     return {path} if os.path.exists(path) else set()  # noqa: PTH110
 
 
 def _located_by_tag(place: TagCheckpoint, cache_dir: str) -> ModelFiles | None:
-    """Return what was noted of a model that a program of its recipe keeps: it is loaded by its tag."""
+    """Return what was recorded of a model that a program of its recipe keeps: it is loaded by its tag."""
     mark = place.mark(cache_dir)
     try:
         facts = mark.stat()

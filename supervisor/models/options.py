@@ -1,7 +1,7 @@
 """Load options: checked against the recipe's descriptor, and those that were saved for a model.
 
 Request > ``recipe_options.json`` > settings.  A request's wrong option is the caller's error; a wrong one in the
-file is reported and left out, so that a typing error there costs one option and not the server.
+file is reported and left out, so that a typing error costs one option, not the server.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _checked(
     if option.kind in ("int", "number"):
         return _number(option, value)
     if not isinstance(value, str):
-        raise invalid(f"{name} must be a string, not {_word(value)}", name)
+        raise invalid(f"{name} must be a string, not {_in_words(value)}", name)
     if option.kind == "args":
         words = ARGUMENT_CHECKS[name](value)
         if directories is not None:
@@ -65,7 +65,7 @@ def _number(option: LoadOption, value: Any) -> OptionValue:
     kinds = (int,) if option.kind == "int" else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
         what = "a whole number" if option.kind == "int" else "a number"
-        raise invalid(f"{option.name} must be {what}, not {_word(value)}", option.name)
+        raise invalid(f"{option.name} must be {what}, not {_in_words(value)}", option.name)
     if (option.least is not None and value < option.least) or (option.most is not None and value > option.most):
         least = f" from {option.least:.15g}" if option.least is not None else ""
         most = f" up to {option.most:.15g}" if option.most is not None else ""
@@ -73,7 +73,7 @@ def _number(option: LoadOption, value: Any) -> OptionValue:
     return value
 
 
-def _word(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return {str: "a string", bool: "a boolean", int: "a number", list: "a list", dict: "an object"}.get(
@@ -82,14 +82,14 @@ def _word(value: Any) -> str:
 
 
 def defaults(descriptor: RecipeDescriptor, settings: Settings) -> Options:
-    """Return what the settings, or else the recipe, say for each option; what says nothing is left out."""
-    # `sd-cpp_backend` can be no setting's name.
+    """Return what the settings, or else the recipe, say for each option; options without a value are left out."""
+    # A setting's name has no hyphen, as `sd-cpp_backend` has.
     found = {each.name: getattr(settings, each.name.replace("-", ""), each.default) for each in descriptor.options}
     return {name: value for name, value in found.items() if value not in (None, "")}
 
 
 def check_settings(settings: Settings) -> None:
-    """Raise ``invalid_request`` for the first setting that some recipe would not take as the option it stands for."""
+    """Raise ``invalid_request`` for the first setting that a recipe would not accept as its option."""
     for descriptor in DESCRIPTORS.values():
         for name, value in defaults(descriptor, settings).items():
             try:
@@ -118,7 +118,7 @@ class ModelOptions:
         self._descriptor_of = descriptor_of
         self._items: dict[str, Any] = {}
         self.problems: list[str] = self._file.problems
-        """What was wrong in the file; the reader of this list empties it."""
+        """Errors in the file; the reader of this list empties it."""
 
     def refresh(self) -> None:
         """Read the file if it was changed. A broken one is moved aside."""
@@ -140,7 +140,7 @@ class ModelOptions:
         return check(self._descriptor_of(model), given, self._directories)
 
     def of(self, model: str) -> Options:
-        """Return what was saved for a model; what its recipe does not take is reported and left out."""
+        """Return what was saved for a model; options that its recipe does not accept are reported and left out."""
         self.refresh()
         descriptor = self._descriptor_of(model)
         item = self._items.get(model)
@@ -153,7 +153,7 @@ class ModelOptions:
         return good
 
     def save(self, model: str, given: Mapping[str, Any]) -> None:
-        """Replace what is saved for a model by a request's options, by nothing if there are none.
+        """Replace what is saved for a model by a request's options; with no options, remove it.
 
         Raises ``invalid_request``, and ``internal_error`` if the file cannot be written.
         """
@@ -165,7 +165,7 @@ class ModelOptions:
         self._write(model, items)
 
     def drop(self, model: str) -> None:
-        """Forget what is saved for a model that will not be known any more; raises like :meth:`save`."""
+        """Remove what is saved for a model that is being deleted; raises like :meth:`save`."""
         self.refresh()
         if model in self._items:
             self._write(model, {name: item for name, item in self._items.items() if name != model})

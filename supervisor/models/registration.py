@@ -1,4 +1,4 @@
-"""Registering a model: what may be registered, and writing it down once its files are there."""
+"""Registering a model: which entries are valid, and writing an entry when its files are there."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ from supervisor.runtime.supervisor import Supervisor
 from workers.backends.registry import DESCRIPTORS
 
 CUSTOM: Final = "custom"
-"""The label of what users registered."""
+"""The label of models that users registered."""
 _INVALID_NAME: Final = re.compile(r"[/\\]|^\.*$|^\s|\s$")
 
 log = logs.get_logger()
 
 
-def entry_from_registration(name: str, said: Registration) -> CatalogueEntry:
-    """Return the entry that somebody wants; raises ``invalid_request`` naming what is wrong."""
+def entry_from_registration(name: str, registration: Registration) -> CatalogueEntry:
+    """Return the entry of a registration; raises ``invalid_request`` naming what is wrong."""
     check_name(name)
-    if said.recipe not in DESCRIPTORS:
+    if registration.recipe not in DESCRIPTORS:
         known = ", ".join(DESCRIPTORS)
-        raise invalid(f"there is no recipe {printable(said.recipe)!r}; there are: {known}", "recipe")
-    place = _parse_checkpoint(said)
-    if said.mmproj and not (DESCRIPTORS[said.recipe].projector and isinstance(place, HubCheckpoint)):
-        raise invalid(f"a model of recipe {said.recipe} has no `mmproj`", "mmproj")
-    if ".." in said.mmproj.split("/") or said.mmproj.startswith("/") or "\\" in said.mmproj:
-        raise invalid(f"{printable(said.mmproj)!r} is no file of a repository", "mmproj")
+        raise invalid(f"there is no recipe {printable(registration.recipe)!r}; there are: {known}", "recipe")
+    checkpoint = _parse_checkpoint(registration)
+    if registration.mmproj and not (
+        DESCRIPTORS[registration.recipe].projector and isinstance(checkpoint, HubCheckpoint)
+    ):
+        raise invalid(f"a model of recipe {registration.recipe} has no `mmproj`", "mmproj")
+    if ".." in registration.mmproj.split("/") or registration.mmproj.startswith("/") or "\\" in registration.mmproj:
+        raise invalid(f"{printable(registration.mmproj)!r} is no file of a repository", "mmproj")
     try:
-        return catalogue.entry(name, item_of(said))
+        return catalogue.entry(name, item_of(registration))
     except ValueError as problem:
         raise invalid(printable(str(problem), 300), "checkpoint") from None
 
@@ -56,33 +58,40 @@ def check_name(name: str) -> None:
         )
 
 
-def _parse_checkpoint(said: Registration) -> HubCheckpoint | TagCheckpoint:
-    own_program = bool(DESCRIPTORS[said.recipe].checkpoint_scheme)
-    if "/" not in said.checkpoint and not own_program:
+def _parse_checkpoint(registration: Registration) -> HubCheckpoint | TagCheckpoint:
+    own_program = bool(DESCRIPTORS[registration.recipe].checkpoint_scheme)
+    if "/" not in registration.checkpoint and not own_program:
         what = "owner/repo or owner/repo:variant of a Hugging Face hub"
-        raise invalid(f"`checkpoint` must be {what}, not {printable(said.checkpoint)!r}", "checkpoint")
-    place = parse(catalogue.source_of(said.recipe, said.checkpoint))
+        raise invalid(f"`checkpoint` must be {what}, not {printable(registration.checkpoint)!r}", "checkpoint")
+    place = parse(catalogue.source_of(registration.recipe, registration.checkpoint))
     if isinstance(place, TagCheckpoint if own_program else HubCheckpoint):
         return place
-    raise invalid(f"{printable(said.checkpoint)!r} is no checkpoint for recipe {said.recipe}", "checkpoint")
+    raise invalid(
+        f"{printable(registration.checkpoint)!r} is no checkpoint for recipe {registration.recipe}", "checkpoint"
+    )
 
 
-def item_of(said: Registration) -> dict[str, Any]:
-    """Return what ``user_models.json`` says of such a model, in Lemonade's words."""
-    labels = [CUSTOM, *said.labels]
-    if said.mmproj and "vision" not in labels:
+def item_of(registration: Registration) -> dict[str, Any]:
+    """Return the item of ``user_models.json`` for such a model, in Lemonade's format."""
+    labels = [CUSTOM, *registration.labels]
+    if registration.mmproj and "vision" not in labels:
         labels.append("vision")
-    if label := DESCRIPTORS[said.recipe].label:
+    if label := DESCRIPTORS[registration.recipe].label:
         labels.append(label)
-    item: dict[str, Any] = {"checkpoint": said.checkpoint, "recipe": said.recipe, "suggested": True, "labels": labels}
-    return {**item, "mmproj": said.mmproj} if said.mmproj else item
+    item: dict[str, Any] = {
+        "checkpoint": registration.checkpoint,
+        "recipe": registration.recipe,
+        "suggested": True,
+        "labels": labels,
+    }
+    return {**item, "mmproj": registration.mmproj} if registration.mmproj else item
 
 
 def register_downloaded(supervisor: Supervisor, entry: CatalogueEntry) -> None:
-    """The files of a model are there: register it. Raises what is in the way of that."""
+    """Register a model whose files are there; raises what is wrong with them."""
     found = files.locate(entry, supervisor.settings.cache_dir)
     if found is None:
-        raise Failure(Code.DOWNLOAD_FAILED, f"model {entry.name} is not whole", model=entry.name).raised()
+        raise Failure(Code.DOWNLOAD_FAILED, f"model {entry.name} is incomplete", model=entry.name).raised()
     problem = unloadable_reason(entry.recipe, found.path)
     if problem:
         raise Failure(

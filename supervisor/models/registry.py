@@ -27,7 +27,7 @@ from workers.backends.registry import DESCRIPTORS, backend_class
 
 MAX_ADOPTED: Final = 256
 """Unregistered checkpoints that may have an entry; the oldest is forgotten first."""
-_SLOW_REFRESH_S: Final = 0.005
+_SLOW_REFRESH_S = 0.05
 _REFRESH_PAUSE: Final = 20
 """After a slow check of the disk, none follows for so many times as long."""
 MAX_REPORTED: Final = 1000

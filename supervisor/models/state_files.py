@@ -1,4 +1,4 @@
-"""State files: written whole or not at all, and moved aside, not overwritten, if they are broken."""
+"""State files: written completely or not at all; a broken one is moved aside, not overwritten."""
 
 from __future__ import annotations
 

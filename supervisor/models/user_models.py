@@ -1,6 +1,6 @@
 """``user_models.json``: the models that users registered, in Lemonade's format.
 
-Every write keeps what is in the file and not understood.  Keys are written without ``user.`` and read with or
+Every write keeps items that are not understood.  Keys are written without ``user.`` and read with or
 without it.
 """
 
@@ -29,7 +29,7 @@ class UserModels:
         self._file = StateFile(path, finish)
         self.entries: dict[str, CatalogueEntry] = {}
         self.problems: list[str] = self._file.problems
-        """What was wrong in the file; the reader of this list empties it."""
+        """Errors in the file; the reader of this list empties it."""
 
     def refresh(self, starting: bool = False) -> bool:
         """Read the file if it was changed; return whether the entries are others now.

@@ -1,7 +1,7 @@
-"""Processes of an earlier server in this runtime directory: they leave within its grace, and are killed if they cannot.
+"""Processes of an earlier server in this runtime directory: they exit within its grace, and are killed if they cannot.
 
-Gateways and workers notice that their supervisor has died, let streams end, and exit.  One that is stopped or stuck does not;
-it would keep an engine and its memory for ever.
+Gateways and workers notice that their supervisor has died, let streams end, and exit.  A process that is stopped or stuck does not;
+it would keep an engine and its memory forever.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 
 MARGIN_S: Final = 5.0
-"""What a process may need beyond the grace, to tell its clients and to exit."""
+"""Time that a process may need beyond the grace, to answer its clients and to exit."""
 
 log = logs.get_logger()
 
 
 def kill_later(loop: Loop, context: ProcessContext, grace: float) -> None:
-    """Kill what is left of earlier servers when ``grace`` and a margin are over."""
+    """Kill the remaining processes of earlier servers when ``grace`` and a margin are over."""
     loop.call_later(grace + MARGIN_S, lambda: kill_abandoned(context))
 
 
 def kill_abandoned(context: ProcessContext) -> None:
     """Kill every process that a server with another boot id started in our runtime directory, whose lock we hold."""
-    theirs = context.environment()
+    ours = context.environment()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # it has ended, or belongs to another user
             environment = process.environ()
-            if environment.get("LEMONBUS_CONTEXT_DIR") != theirs["LEMONBUS_CONTEXT_DIR"]:
+            if environment.get("LEMONBUS_CONTEXT_DIR") != ours["LEMONBUS_CONTEXT_DIR"]:
                 continue
             if environment.get("LEMONBUS_BOOT", context.boot) == context.boot or process.pid == os.getpid():
                 continue

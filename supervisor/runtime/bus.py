@@ -1,7 +1,7 @@
 """The supervisor's sockets: the ROUTER of the control plane and the PULL of the log records.
 
-All sends are NOBLOCK.  A peer that does not read fills its own bounded outbox and nobody else's; a peer that
-is not there is an event, not an error.
+All sends are NOBLOCK.  A peer that does not read fills only its own bounded outbox; a message to a peer that has ended
+is counted, and is no error.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from protocol.wire import endpoints, envelope, frames
 MAX_OUTBOX_MESSAGES: Final = 4096
 MAX_OUTBOX_BYTES: Final = 64 * 1024 * 1024
 RETRY_INTERVAL_S: Final = 0.005
-_MESSAGES_PER_TURN: Final = 256
-_LOG_MESSAGES_PER_TURN: Final = 512
+_MESSAGES_PER_READ: Final = 256
+_LOG_MESSAGES_PER_READ: Final = 512
 _MAX_LOG_BYTES: Final = 65536
 
 Received = Callable[[str, Any, bytes], None]
@@ -42,7 +42,7 @@ class _Outbox:
 
 
 class SupervisorBus:
-    """Sends to and receives from every peer of the house."""
+    """Sends to and receives from every peer of the server."""
 
     def __init__(self, loop: Loop, runtime: Path, boot: str) -> None:
         """Bind both sockets in the runtime directory; the caller holds its lock."""
@@ -94,12 +94,12 @@ class SupervisorBus:
             self._retrying = True
             self._loop.call_later(RETRY_INTERVAL_S, self._retry)
 
-    def takes(self, peer: str) -> bool:
+    def is_reading(self, peer: str) -> bool:
         """Return whether the peer has read all that was sent to it, as far as we know."""
         return peer not in self._outboxes
 
     def forget(self, peer: str) -> None:
-        """The peer is gone: nothing is kept for it."""
+        """Drop what waits for a peer that has ended."""
         self._outboxes.pop(peer, None)
 
     def _try(self, peer: str, frame: bytes) -> bool:
@@ -109,7 +109,7 @@ class SupervisorBus:
         except zmq.ZMQError as problem:
             if problem.errno != zmq.EHOSTUNREACH:
                 raise
-            self.undeliverable += 1  # its death is told by its pidfd
+            self.undeliverable += 1  # its end is noticed by its pidfd
         return True
 
     def _retry(self) -> None:
@@ -124,7 +124,7 @@ class SupervisorBus:
             self._loop.call_later(RETRY_INTERVAL_S, self._retry)
 
     def _read(self) -> None:
-        for received in islice(frames.receive_routed(self._router), _MESSAGES_PER_TURN):
+        for received in islice(frames.receive_routed(self._router), _MESSAGES_PER_READ):
             try:
                 sender, frame = received
                 peer = sender.decode()
@@ -139,12 +139,12 @@ class SupervisorBus:
             self._received(peer, message, payload)
 
     def _read_logs(self) -> None:
-        for records in islice(frames.receive_each(self._logs), _LOG_MESSAGES_PER_TURN):
+        for records in islice(frames.receive_each(self._logs), _LOG_MESSAGES_PER_READ):
             for record in records.split(b"\n"):
                 self._logged(record)
 
     def close(self) -> None:
-        """Send what still fits into 200 ms, and close."""
+        """Send for at most 200 ms what waits, and close."""
         self._loop.on_socket(self._router, None)
         self._loop.on_socket(self._logs, None)
         self._router.close()

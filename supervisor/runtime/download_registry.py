@@ -1,4 +1,4 @@
-"""Running downloads: one job process a model; whoever asks for the same model joins it."""
+"""Running downloads: one job process for each model; further calls for the same model join it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DownloadWaiter(NamedTuple):
 
 
 class RunningDownload:
-    """One model on its way."""
+    """The download of one model."""
 
     def __init__(self, model: str, sources: list[CheckpointSource], pending: CatalogueEntry | None = None) -> None:
         """Not started yet. ``pending``: what is to be registered once its files are there."""
@@ -33,19 +33,19 @@ class RunningDownload:
         self.last: Progress | None = None
         self.result: Pulled | Failure | None = None
         self.then: list[Callable[[], None]] = []
-        """What is to be done when its job is gone and everybody was told."""
+        """Called when its job has ended and the waiting calls were answered."""
 
 
 class DownloadRegistry:
-    """The register of downloads. Pure: processes are owned elsewhere."""
+    """The register of downloads. Pure: other files own the processes."""
 
     def __init__(self) -> None:
-        """Nothing is on its way."""
+        """No download runs."""
         self._by_model: dict[str, RunningDownload] = {}
         self._by_job: dict[str, RunningDownload] = {}
 
     def running(self) -> list[str]:
-        """Return the models on their way."""
+        """Return the models that are being downloaded."""
         return sorted(self._by_model)
 
     def running_for(self, model: str) -> RunningDownload | None:
@@ -53,7 +53,7 @@ class DownloadRegistry:
         return self._by_model.get(model)
 
     def join(self, model: str, waiter: DownloadWaiter | None) -> RunningDownload | None:
-        """Wait for a running download; return None if there is none."""
+        """Add a waiting call to a running download; return None if there is none."""
         download = self._by_model.get(model)
         if download and waiter:
             download.waiters.append(waiter)
@@ -74,11 +74,11 @@ class DownloadRegistry:
         return download
 
     def of_job(self, job: str) -> RunningDownload | None:
-        """Return what a job downloads."""
+        """Return the download that a job carries out."""
         return self._by_job.get(job)
 
     def ended(self, job: str, why: str) -> RunningDownload | None:
-        """The job's process is gone; return its download, with a result in any case."""
+        """Remove and return the download of a job that has ended; it has a result in any case."""
         download = self._by_job.pop(job, None)
         if download is None:
             return None
@@ -89,7 +89,7 @@ class DownloadRegistry:
         return download
 
     def forget(self, peer: str, number: int | None = None) -> None:
-        """A caller (or all calls of a peer) waits no more; the download goes on."""
+        """Remove a waiting call (or all calls of a peer); the download goes on."""
         for download in self._by_model.values():
             download.waiters = [
                 waiter

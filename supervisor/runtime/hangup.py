@@ -1,4 +1,4 @@
-"""SIGHUP: the end if our terminal was closed; otherwise a request to reload, which there is not yet."""
+"""SIGHUP: shut down if our terminal was closed; otherwise it asks for a reload, which does not exist yet."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ log = logs.get_logger()
 
 
 class HangupHandler:
-    """What the supervisor does at SIGHUP. To be made at the start, while the terminal is still there."""
+    """Handles SIGHUP. To be made at the start, while the terminal still exists."""
 
     def __init__(self, shutdown: Callable[[], None]) -> None:
-        """``shutdown`` begins the orderly end."""
+        """``shutdown`` begins the orderly shutdown."""
         self._shutdown = shutdown
         self._had_terminal = _has_terminal()
 
     def handle(self) -> None:
-        """End if the terminal is gone; else say that nothing is reloaded, and go on."""
+        """Shut down if the terminal is closed; otherwise warn that nothing is reloaded."""
         if self._had_terminal and not _has_terminal():
             self._shutdown()
         else:

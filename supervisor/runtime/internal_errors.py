@@ -1,7 +1,7 @@
 """What an exception in the supervisor's own code becomes: a failure for the caller, a traceback in the log, a count.
 
-No exception ends the supervisor.  The callers wrap each step that somebody waits for, so that the waiting caller gets
-an answer; what is not wrapped is caught by the event loop (:class:`protocol.runtime.loop.Loop`).
+No exception ends the supervisor.  Each step that a call or request waits for is wrapped, so that it is answered; other
+exceptions are caught by the event loop (:class:`protocol.runtime.loop.Loop`).
 """
 
 from __future__ import annotations
@@ -39,5 +39,6 @@ class InternalErrors:
             return Failure(Code.INTERNAL, reason, detail=str(problem))
         self.count += 1
         log.error("internal error", **context, exc_info=problem)
-        detail = "".join(traceback.format_exception(problem))[-_MAX_DETAIL:]
+        trace = "".join(traceback.format_exception(problem))[-_MAX_DETAIL:]
+        detail = trace.encode("utf-8", "backslashreplace").decode()
         return Failure(Code.INTERNAL, "an internal error; the server's log has the traceback", detail=detail)

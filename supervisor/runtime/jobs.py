@@ -1,6 +1,6 @@
-"""Job processes: started for one order, which is kept until the process says hello, and cleared away at their end.
+"""Job processes: each is started for one order, which is kept until the process says Hello.
 
-What a job is for, who waits for it and when they are told is decided where it was started.
+The handler that starts a job knows what it is for, which calls wait for it and when they are answered.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ HELLO_TIMEOUT_S: Final = 20.0
 """How long a job may take to report; on a loaded machine Python alone takes seconds."""
 
 log = logs.get_logger()
-Died = Callable[[Supervisor, str, str], None]
+OnEnded = Callable[[Supervisor, str, str], None]
 
 
 def start(
-    supervisor: Supervisor, module: str, died: Died, order: msgspec.Struct | None = None
+    supervisor: Supervisor, module: str, on_ended: OnEnded, order: msgspec.Struct | None = None
 ) -> tuple[str, ChildProcess]:
-    """Start a job; return its name and its process. ``died`` is called once, with the job and why it ended."""
+    """Start a job; return its name and its process. ``on_ended`` is called once, with the job and why it ended."""
     job = ids.peer_id("job")
     if order is not None:
         supervisor.job_orders[job] = order
-    ended = partial(_job_ended, supervisor, job, died)
+    ended = partial(_job_ended, supervisor, job, on_ended)
     child = supervisor.processes.start("job", module, ended, {"LEMONBUS_PEER": job})
     supervisor.job_processes[job] = child
     supervisor.loop.call_later(HELLO_TIMEOUT_S, partial(_kill_if_silent, supervisor, job))
@@ -48,14 +48,14 @@ def _kill_if_silent(supervisor: Supervisor, job: str) -> None:
 
 
 def send_order(supervisor: Supervisor, job: str) -> None:
-    """A job's process is there: tell it what to do."""
+    """Send its order to a job that has said Hello."""
     message = supervisor.job_orders.pop(job, None)
     if message is not None:
         supervisor.bus.send(job, message)
 
 
 def dismiss(supervisor: Supervisor, job: str) -> None:
-    """Let a job go whose result was read: it does not end before, because its end might be noticed first."""
+    """Let a job exit whose result was read: a job waits for this, because its end might be noticed before its result."""
     supervisor.bus.send(job, Shutdown(0.0, "done"))
 
 
@@ -74,10 +74,12 @@ def reply(supervisor: Supervisor, peer: str, number: int, result: object, *, whe
         supervisor.answer(peer, number, result)
 
 
-def _job_ended(supervisor: Supervisor, job: str, died: Died, why: str) -> None:
+def _job_ended(supervisor: Supervisor, job: str, on_ended: OnEnded, why: str) -> None:
     supervisor.job_orders.pop(job, None)
     supervisor.job_processes.pop(job, None)
     supervisor.peers.remove(job)
     supervisor.bus.forget(job)
-    died(supervisor, job, why)
-    supervisor.on_process_ended()
+    try:
+        on_ended(supervisor, job, why)
+    finally:
+        supervisor.on_process_ended()

@@ -1,4 +1,4 @@
-"""The gateway's listener: bound before anything is started, and why that cannot be."""
+"""The gateway's listening socket: bound before any process is started; and why that failed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PERMISSION_ERRORS: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
 def bind_listener(settings: Settings) -> socket.socket:
-    """Bind the gateway's listener; raises what :func:`refusal` makes of it if that cannot be."""
+    """Bind the gateway's listener; raises the failure of :func:`bind_failure`."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -31,27 +31,27 @@ def bind_listener(settings: Settings) -> socket.socket:
 
 
 def bind_failure(problem: OSError, settings: Settings) -> Failure:
-    """Return ``conflict`` for what may be over the next time, and ``invalid_request`` for what a setting has to cure."""
+    """Return ``conflict`` for a temporary cause, and ``invalid_request`` if a setting must be changed."""
     reason = problem.strerror or str(problem)
     failed = f"cannot listen on {settings.host}:{settings.port}: {reason}"
     if isinstance(problem, socket.gaierror):
         if problem.errno == socket.EAI_AGAIN:
             return Failure(Code.CONFLICT, failed)
-        said = f"host {settings.host} is no address, and no name that can be resolved: {reason}"
-        return Failure(Code.INVALID_REQUEST, said, param="host")
+        message = f"host {settings.host} is no address, and no name that can be resolved: {reason}"
+        return Failure(Code.INVALID_REQUEST, message, param="host")
     if problem.errno in _NO_SUCH_ADDRESS:
-        said = f"host {settings.host} is no address of this machine: {reason}"
-        return Failure(Code.INVALID_REQUEST, said, param="host")
+        message = f"host {settings.host} is no address of this machine: {reason}"
+        return Failure(Code.INVALID_REQUEST, message, param="host")
     if problem.errno in _PERMISSION_ERRORS:
-        said = f"{failed}; low ports are not for every user: choose another --port, above 1023"
-        return Failure(Code.INVALID_REQUEST, said, param="port")
+        message = f"{failed}; low ports are not for every user: choose another --port, above 1023"
+        return Failure(Code.INVALID_REQUEST, message, param="port")
     if problem.errno == errno.EADDRINUSE:
         failed += "; stop what listens there, or choose another --port"
     return Failure(Code.CONFLICT, failed)
 
 
 def _bind(listener: socket.socket, settings: Settings) -> None:
-    """Bind, with a little patience: the gateways of a house that was just killed close theirs within a second."""
+    """Bind, and try again for two seconds: gateways of a server that was just killed still hold the address."""
     end = time.monotonic() + BIND_TIMEOUT_S
     while True:
         try:

@@ -1,8 +1,8 @@
-"""The retained log: numbered records, readers that follow it, and what each of them missed.
+"""The retained log: numbered records, readers that follow it, and the count of entries that each of them missed.
 
 The supervisor hands every record in, its own and its children's, and gives it the next number.  Numbers
 belong to one boot.  Nothing here grows without bound: records are kept up to a number, a follower's backlog
-too, and what a follower could not be sent in time is counted and told.
+too, and entries that a follower could not be sent in time are counted.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MAX_SNAPSHOT_BYTES: Final = 4 * 1024 * 1024
 MAX_BATCH_ENTRIES: Final = 256
 """Entries in one message."""
 MAX_BACKLOG_ENTRIES: Final = 2000
-"""Entries that wait for one follower; then the oldest give way."""
+"""Entries that may wait for one follower; then the oldest are dropped."""
 MAX_FOLLOWERS: Final = 64
 """Readers of one gateway."""
 
 
 class _RecordFields(msgspec.Struct):
-    """What filters look at."""
+    """The fields of a record that filters compare."""
 
     level: str = "info"
     process: str = ""
@@ -65,7 +65,7 @@ class _RetainedRecord:
 
 
 class _Follower:
-    """One reader: its filters, its backlog, and the entries it lost."""
+    """One reader: its filters, its backlog, and the number of entries that it lost."""
 
     __slots__ = ("backlog", "dropped", "filters", "min_rank")
 
@@ -99,7 +99,7 @@ _decode_fields = msgspec.json.Decoder(_RecordFields).decode
 
 
 class LogBook:
-    """The records of one boot, and who reads along."""
+    """The records of one boot, and their followers."""
 
     def __init__(self, boot: str, retained: int = MAX_RETAINED) -> None:
         """Keep the last ``retained`` records (at most 5000)."""
@@ -119,19 +119,19 @@ class LogBook:
         return self._seq
 
     def append(self, record: bytes) -> LogEntry | None:
-        """Number and keep a record; ``None`` if it is too long or no JSON object of ours (counted)."""
+        """Number and keep a record; ``None`` if it is too long or no log record (counted)."""
         try:
             if len(record) > MAX_LINE_BYTES:
                 raise msgspec.ValidationError("too long")
-            record.decode()  # msgspec does not look into strings that it skips
-            facts = _decode_fields(record)
+            record.decode()  # msgspec does not validate strings that it skips
+            fields = _decode_fields(record)
         except DECODE_ERRORS:
             self.refused += 1
             self.lost += 1
             return None
-        self.lost += max(0, facts.dropped)
+        self.lost += max(0, fields.dropped)
         self._seq += 1
-        kept = _RetainedRecord(LogEntry(self._seq, record), facts)
+        kept = _RetainedRecord(LogEntry(self._seq, record), fields)
         self._retain(kept)
         for followers in self._followers.values():
             for follower in followers.values():
@@ -150,8 +150,8 @@ class LogBook:
         """Return the retained entries that match.
 
         ``after_seq`` counts if it can be of this boot: no other is named, and it is not beyond the newest.
-        ``dropped`` is what was lost on its way here in this boot, what came after ``after_seq`` but is no longer
-        kept, and what found no room in one message.  Raises ``invalid_request`` for an unknown level.
+        ``dropped`` counts records that were lost on their way here in this boot, those after ``after_seq`` that are no
+        longer kept, and those beyond the size of one message.  Raises ``invalid_request`` for an unknown level.
         """
         min_rank = _min_rank(filters)
         after = filters.after_seq
@@ -196,15 +196,15 @@ class LogBook:
         """Stop collecting for all readers of a gateway."""
         self._followers.pop(peer, None)
 
-    def batches(self, takes: Callable[[str], bool] = lambda _peer: True) -> list[tuple[str, LogBatch]]:
-        """Return what this turn sends: each reader's backlog, in bounded batches.
+    def batches(self, is_reading: Callable[[str], bool] = lambda _peer: True) -> list[tuple[str, LogBatch]]:
+        """Return the batches to send now: each reader's backlog, in bounded batches.
 
-        ``takes`` says whether a peer's outbox is empty; the others keep their bounded backlog for a later turn.
+        ``is_reading`` tells whether a peer's outbox is empty; readers of other peers keep their bounded backlog.
         """
         found = []
         for peer, followers in self._followers.items():
             behind = [follower for follower in followers.values() if follower.backlog]
-            if behind and takes(peer):
+            if behind and is_reading(peer):
                 for follower in behind:
                     while follower.backlog:
                         found.append((peer, follower.take()))

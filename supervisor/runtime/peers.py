@@ -1,4 +1,4 @@
-"""Who is on the bus, and whether they still turn: a pidfd tells of deaths, silence tells of stopped ones."""
+"""The processes on the bus, and how long each has been silent: a stopped process is silent, an ended one has a pidfd."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from protocol.messages.admin import Peer
 
 _SELF_STALL_S: Final = 3.0
-"""If the supervisor itself did not turn for this long, silence proves nothing about the others."""
+"""If the supervisor itself did not run for this long, the silence of the others proves nothing."""
 
 
 class PeerRegistry:
-    """The register of peers. Pure: deaths and silences are told by others, or computed from times handed in."""
+    """The register of peers. Pure: ends are reported to it, silence is computed from the times handed in."""
 
     def __init__(self, silence: float) -> None:
         """``silence``: seconds after which a peer counts as stopped."""
@@ -21,30 +21,30 @@ class PeerRegistry:
         self._tick = 0.0
 
     def add(self, peer: Peer, now: float) -> None:
-        """Somebody said Hello."""
+        """Register a peer that was heard at ``now``."""
         self._peers[peer.id] = peer
         self._seen[peer.id] = now
 
     def remove(self, peer: str) -> Peer | None:
-        """Somebody is gone; return who it was."""
+        """Remove a peer that has ended, and return it; None if it was unknown."""
         self._seen.pop(peer, None)
         return self._peers.pop(peer, None)
 
     def get(self, peer: str) -> Peer | None:
-        """Return who this is."""
+        """Return a peer, None if it is unknown."""
         return self._peers.get(peer)
 
     def message_received(self, peer: str, now: float) -> bool:
-        """Somebody sent something; return whether it is known."""
+        """Note a message of a peer; return whether the peer is known."""
         if peer in self._peers:
             self._seen[peer] = now
             return True
         return False
 
     def silent(self, now: float) -> list[Peer]:
-        """Return who has not been heard for too long. To be called about every second."""
-        absent, self._tick = now - self._tick > _SELF_STALL_S, now
-        if absent:
+        """Return the peers that were silent for too long. To be called about every second."""
+        stalled, self._tick = now - self._tick > _SELF_STALL_S, now
+        if stalled:
             self._seen = dict.fromkeys(self._seen, now)
         return [self._peers[peer] for peer, seen in self._seen.items() if now - seen > self._silence]
 
@@ -53,5 +53,5 @@ class PeerRegistry:
         return [peer.id for peer in self._peers.values() if peer.role == role]
 
     def all(self) -> list[Peer]:
-        """Return everybody."""
+        """Return all peers."""
         return list(self._peers.values())

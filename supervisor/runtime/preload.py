@@ -1,4 +1,4 @@
-"""The models that the settings name: loaded at the start, with a line to try for the first that is ready."""
+"""Loads the models that the settings name at the start, and prints a command to try the first that is ready."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _EXAMPLE_REQUESTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     ModelType.RERANKING: ("reranking", {"query": "What is sour?", "documents": ["A lemon.", "A pear."]}),
     ModelType.IMAGE: ("images/generations", {"prompt": "A lemon on a table"}),
 }
-"""Model type → a route, and what is asked there beside the model."""
+"""Model type → a route, and the fields of its request besides the model."""
 
 
 def example_command(url: str, model: str, kind: str, with_key: bool) -> str:
-    """Return the command that tries a model of this type; of a type that nobody can ask yet, the one that lists it."""
+    """Return the command that tries a model of this type; for a type without a route yet, the one that lists it."""
     key = " -H 'Authorization: Bearer '$LEMONBUS_API_KEY" if with_key else ""
     if kind == ModelType.AUDIO:
         return f"curl {url}/v1/audio/transcriptions{key} -F file=@recording.wav -F {shlex.quote(f'model={model}')}"
@@ -44,15 +44,15 @@ def example_command(url: str, model: str, kind: str, with_key: bool) -> str:
 
 
 class ModelPreload:
-    """Loads what is to be loaded at the start."""
+    """Loads models at the start."""
 
     def __init__(self, supervisor: Supervisor) -> None:
-        """Nothing is asked for yet."""
+        """Load nothing yet."""
         self._supervisor = supervisor
-        self._told = False
+        self._announced = False
 
     def load(self) -> None:
-        """Load the models that the settings name, and say how to talk to the first of them that is ready."""
+        """Load the models that the settings name, and print a command for the first that is ready."""
         supervisor = self._supervisor
         for name in supervisor.settings.load:
             number = supervisor.internal_calls.begin(partial(self._loaded, name))
@@ -65,23 +65,23 @@ class ModelPreload:
         supervisor.reconcile()
 
     def warn(self) -> None:
-        """Say which names of models that are to be pinned nobody knows: they may be registered yet."""
+        """Warn of models that are to be pinned and are not known: they may be registered later."""
         for name in self._supervisor.settings.pin:
             if self._supervisor.models.find(name) is None:
                 log.warning("pinned model is not known", model=name)
 
     def _loaded(self, name: str, result: object) -> None:
         if isinstance(result, Loaded):
-            self._greet(result.model)
+            self._announce(result.model)
         elif isinstance(result, Failure):
             log.error("cannot load at start", model=name, reason=result.message, detail=result.detail)
 
-    def _greet(self, model: str) -> None:
+    def _announce(self, model: str) -> None:
         url = self._supervisor.settings.base_url
-        if self._told:
+        if self._announced:
             log.info("loaded at start", model=model, url=url)
             return
-        self._told = True
+        self._announced = True
         entry = self._supervisor.models.find(model)
         line = example_command(url, model, entry.type if entry else "", bool(self._supervisor.settings.api_key))
         on_terminal = os.isatty(2)

@@ -1,7 +1,7 @@
 """Child processes: started from the main thread, in sessions of their own, ended as whole groups.
 
-A child is started by module name with the house's surroundings in its environment.  When it dies, whatever
-is left in its process group is killed before its pid is given back, so that no engine outlives its worker.
+A child is started by module name with the server's process context in its environment.  When it ends, the rest of its
+process group is killed before its pid is released, so that no engine outlives its worker.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 
-Died = Callable[[str], None]
+OnEnded = Callable[[str], None]
 
 
 class ChildProcess:
-    """One process of ours."""
+    """One child process."""
 
     def __init__(self, process: subprocess.Popen[bytes] | None, role: str) -> None:
         """``role``: gateway, worker or job. ``process`` is None for one that could not be started."""
@@ -34,10 +34,10 @@ class ChildProcess:
 
 
 class ChildProcesses:
-    """Starts, watches and ends the processes of a house."""
+    """Starts, watches and ends the processes of a server."""
 
     def __init__(self, loop: Loop, process_context: ProcessContext) -> None:
-        """Nothing is running yet."""
+        """No child runs yet."""
         self._loop = loop
         self._process_context = process_context
         self._children: dict[int, ChildProcess] = {}
@@ -50,13 +50,13 @@ class ChildProcesses:
         self,
         role: str,
         module: str,
-        died: Died,
+        on_ended: OnEnded,
         extra: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> ChildProcess:
-        """Start ``python -m module``; ``died(why)`` is called once when it ended (``exit 1``, ``SIGKILL``…).
+        """Start ``python -m module``; ``on_ended(why)`` is called once when it has ended (``exit 1``, ``SIGKILL``…).
 
-        One that cannot be started (no process or no memory is left) has died at once.
+        One that cannot be started (too many processes, no memory) has ended at once.
         """
         environment = {**os.environ, **self._process_context.environment(), **(extra or {})}
         try:
@@ -72,17 +72,17 @@ class ChildProcesses:
                 )
         except OSError as problem:
             why = f"it could not be started: {problem.strerror}"
-            self._loop.call_later(0.0, lambda: died(why))
+            self._loop.call_later(0.0, lambda: on_ended(why))
             return ChildProcess(None, role)
         child = self._children[process.pid] = ChildProcess(process, role)
-        self._loop.on_death(process.pid, lambda: self._ended(process, died))
+        self._loop.on_death(process.pid, lambda: self._ended(process, on_ended))
         return child
 
-    def _ended(self, process: subprocess.Popen[bytes], died: Died) -> None:
+    def _ended(self, process: subprocess.Popen[bytes], on_ended: OnEnded) -> None:
         _signal_group(process.pid, signal.SIGKILL)
         code = process.wait()
         del self._children[process.pid]
-        died(f"exit {code}" if code >= 0 else signal.Signals(-code).name)
+        on_ended(f"exit {code}" if code >= 0 else signal.Signals(-code).name)
 
     def terminate(self, child: ChildProcess) -> None:
         """Ask a child (not its group) to end."""

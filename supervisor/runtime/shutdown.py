@@ -1,4 +1,4 @@
-"""How a house ends: not ready → refuse → let run → stop the workers → stop the gateway → leave nothing."""
+"""The orderly shutdown: refuse new requests, let running ones end, stop the workers, stop the gateway."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from supervisor.runtime.startup import EXIT_FAILED
 from supervisor.runtime.supervisor import Supervisor
 
 _KILL_DELAY_S: Final = 5.0
-"""After the deadline: how long workers and gateway have to tell what they cut off."""
+"""After the grace: how long workers and gateway have to report the requests that they ended."""
 
 log = logs.get_logger()
 
 
 class GracefulShutdown:
-    """The orderly end, begun by a signal; a second signal makes it short."""
+    """The shutdown, begun by a signal; a second signal ends everything at once."""
 
     def __init__(self, supervisor: Supervisor) -> None:
-        """Nothing happens yet."""
+        """Shut nothing down yet."""
         self._supervisor = supervisor
-        self._gateway_told = False
+        self._gateway_stopped = False
         self._deadline: Timer | None = None
         self.exit_code = 0
         """What the process is to exit with."""
-        supervisor.on_process_ended = self._look
+        supervisor.on_process_ended = self._check
 
     def begin_failed(self) -> None:
         """Begin the orderly shutdown of a server that cannot go on: it exits with 1."""
@@ -51,15 +51,15 @@ class GracefulShutdown:
         for job in supervisor.peers.of("job"):
             supervisor.bus.send(job, Shutdown(0.0, "draining"))
         supervisor.reconcile()
-        self._deadline = supervisor.loop.call_later(grace, self._cut)
-        supervisor.loop.every(0.02, self._look)
+        self._deadline = supervisor.loop.call_later(grace, self._end_grace)
+        supervisor.loop.every(0.02, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         supervisor = self._supervisor
         if not supervisor.scheduler.closing:
             return
         if supervisor.gateway.child is None:
-            self._shut()
+            self._shut_listener()
         if supervisor.scheduler.granted == 0:
             self._stop_rest()
         if len(supervisor.processes) == 0:
@@ -67,13 +67,13 @@ class GracefulShutdown:
 
     def _stop_rest(self) -> None:
         supervisor = self._supervisor
-        if not self._gateway_told and supervisor.gateway.child is not None:
-            self._gateway_told = True
+        if not self._gateway_stopped and supervisor.gateway.child is not None:
+            self._gateway_stopped = True
             supervisor.processes.terminate(supervisor.gateway.child)
         supervisor.scheduler.stop_all_workers()
         supervisor.perform(supervisor.scheduler.effects())
 
-    def _cut(self) -> None:
+    def _end_grace(self) -> None:
         supervisor = self._supervisor
         log.warning("grace is over", granted=supervisor.scheduler.running)
         for worker in supervisor.peers.of("worker"):
@@ -82,10 +82,10 @@ class GracefulShutdown:
             supervisor.processes.terminate(supervisor.gateway.child)
         supervisor.loop.call_later(_KILL_DELAY_S, supervisor.processes.kill_all)
 
-    def _shut(self) -> None:
-        """Let clients be refused that would wait for our own end: a gateway that left in good order has done so itself.
+    def _shut_listener(self) -> None:
+        """Refuse new connections, which would wait until this process ends. A gateway that ended orderly has done so itself.
 
-        The listener is shut, not closed: it belongs to whoever bound it.
+        The listener is shut, not closed: the code that bound it owns it.
         """
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._supervisor.listen_fd)) as listener:
             listener.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,7 @@
-"""What must be right before a house is opened: settings that the recipes take, and directories that can be used.
+"""Checks before the server starts: settings that the recipes accept, and directories that can be used.
 
-The terminal hands over the settings as JSON in ``LEMONBUS_SETTINGS``, and in ``LEMONBUS_ORIGINS`` where those come
-from that are no defaults.  ``python -m supervisor.runtime.startup`` checks the settings alone, for ``lemonbus config``.
+The command line hands over the settings as JSON in ``LEMONBUS_SETTINGS``, and in ``LEMONBUS_ORIGINS`` the origins of
+those that are not defaults.  ``python -m supervisor.runtime.startup`` checks the settings alone, for ``lemonbus config``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from supervisor.models import options
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-"""What will be wrong the next time too: whoever starts us again on failure leaves it at that."""
+"""For errors that the next start will have too: a service manager does not start the server again."""
 
 _TEMPORARY_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ENOMEM})
-"""What is wrong with the machine, and not with the setting."""
+"""Errors of the machine, not of the setting."""
 
 
 class StartupSettings(NamedTuple):
@@ -35,15 +35,15 @@ class StartupSettings(NamedTuple):
     origins: dict[str, str]
     warnings: tuple[str, ...] = ()
 
-    def said(self, failure: Failure) -> str:
-        """Return the line for the operator: with where the setting was written, if one is to blame."""
+    def line_for(self, failure: Failure) -> str:
+        """Return the line for the operator; if a setting is the cause, with its origin."""
         if not failure.param:
             return failure.message
         return f"{self.origins.get(failure.param, 'default')}: {failure.message}"
 
 
 def take_settings(environment: MutableMapping[str, str]) -> StartupSettings:
-    """Take what was handed over out of the environment, which children inherit; raises ``msgspec.ValidationError``."""
+    """Remove the settings from the environment, which children inherit, and return them; raises ``msgspec.ValidationError``."""
     settings = environment.pop("LEMONBUS_SETTINGS", "{}")
     origins = environment.pop("LEMONBUS_ORIGINS", "{}")
     warnings = environment.pop("LEMONBUS_WARNINGS", "[]")
@@ -55,18 +55,18 @@ def take_settings(environment: MutableMapping[str, str]) -> StartupSettings:
 
 
 def report_failure(given: StartupSettings, failure: Failure) -> int:
-    """Say why there will be no house; return the exit code."""
-    return print_line(given.said(failure), EXIT_USAGE if failure.code is Code.INVALID_REQUEST else EXIT_FAILED)
+    """Print why the server cannot start; return the exit code."""
+    return print_line(given.line_for(failure), EXIT_USAGE if failure.code is Code.INVALID_REQUEST else EXIT_FAILED)
 
 
 def print_line(line: str, code: int) -> int:
-    """Say one line to whoever started us; return the exit code."""
+    """Print one line on stderr; return the exit code."""
     os.write(2, f"lemonbus: {line}\n".encode())
     return code
 
 
 def prepare_directories(settings: Settings) -> None:
-    """Make the directories that are written to, and try whether they can be; raises a failure that names the setting."""
+    """Make the directories and try to write to them; raises a failure that names the setting."""
     for name in ("state_dir", "cache_dir"):
         path = Path(getattr(settings, name))
         try:
@@ -79,7 +79,7 @@ def prepare_directories(settings: Settings) -> None:
 
 
 def runtime_directory(settings: Settings) -> RuntimeDirectory:
-    """Return the runtime directory, locked; raises ``conflict`` if another server has it, or a failure like the others."""
+    """Return the runtime directory, locked; raises ``conflict`` if another server uses it, or like :func:`prepare_directories`."""
     path = Path(settings.runtime_dir)
     try:
         return RuntimeDirectory(path)
@@ -97,10 +97,10 @@ def earlier_grace(runtime: Path) -> float:
 
 def _unusable(name: str, path: Path, problem: OSError) -> LemonbusError:
     reason = "it is not a directory" if isinstance(problem, FileExistsError) else problem.strerror or str(problem)
-    said = f"{name} {path} cannot be used: {reason}"
+    message = f"{name} {path} cannot be used: {reason}"
     if problem.errno in _TEMPORARY_ERRORS:
-        return Failure(Code.INTERNAL, said, param=name).raised()
-    return invalid(said, name)
+        return Failure(Code.INTERNAL, message, param=name).raised()
+    return invalid(message, name)
 
 
 def main() -> int:

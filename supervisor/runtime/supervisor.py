@@ -184,7 +184,7 @@ class Supervisor:
         self.logbook.append(record)
 
     def _send_log_batches(self) -> None:
-        for peer, batch in self.logbook.batches(self.bus.takes):
+        for peer, batch in self.logbook.batches(self.bus.is_reading):
             self.bus.send(peer, batch)
 
     # Messages

@@ -227,7 +227,7 @@ def test_a_killed_job_costs_only_its_own_facts(start_on_machine: Any, tmp_path: 
     body = asked.finish().json()
     assert "Python Packages" not in body
     assert body["devices"]["amd_gpu"][0]["driver_version"] == "6.14.0-test"
-    assert any(line["event"] == "nobody looked at the machine" for line in server.lines)
+    assert any(line["event"] == "the inspection of the machine ended without a result" for line in server.lines)
 
 
 # the terminal

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protocol.config.settings import Settings
+from supervisor.models import registry
 from supervisor.models.registry import ModelRegistry
 from supervisor.scheduler.scheduled_model import BURST_WINDOW_S
 from tests.supervisor.lease_setup import load_by_request
@@ -33,6 +35,7 @@ def extra(tmp_path: Path) -> Path:
 @pytest.fixture
 def make(tmp_path: Path, extra: Path, monkeypatch: pytest.MonkeyPatch) -> MakeModels:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setattr(registry, "_SLOW_REFRESH_S", math.inf)  # a busy machine must not delay a test's changes
 
     def made(**settings: Any) -> ModelRegistry:
         state, cache = str(tmp_path / "state"), str(tmp_path / "cache")

@@ -194,6 +194,6 @@ def test_of_a_file_that_holds_no_model_is_told_what_is_wrong_with_it(
         models.downloaded("extra.m")
     failure = raised.value.failure
     assert (failure.code, failure.model) == (Code.LOAD_FAILED, "extra.m")
-    assert failure.message == f"extra.m cannot be loaded: {why}; put a whole one in its place"
+    assert failure.message == f"extra.m cannot be loaded: {why}; replace it by a complete one"
     assert not models.entry("extra.m").downloaded
     assert extra_ids(models) == []

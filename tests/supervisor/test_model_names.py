@@ -82,6 +82,7 @@ def test_a_slow_look_at_the_disk_is_not_repeated_for_a_while(make: MakeModels, m
         now[0] += 0.1
 
     monkeypatch.setattr(models, "_read_changes", slow)
+    monkeypatch.setattr(registry, "_SLOW_REFRESH_S", 0.05)
     monkeypatch.setattr(registry.time, "monotonic", lambda: now[0])
     for _ in range(100):
         models.find("unknown")
