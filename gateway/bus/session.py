@@ -70,8 +70,8 @@ class SupervisorSession:
         }
         self.errors = 0
         """Exceptions in message handlers so far; each was logged, and its requests were answered 500."""
-        self.on_leave: Callable[[float], None] | None = None
-        """Called once when this process has to end, with the seconds that are left."""
+        self.on_shutdown: Callable[[float], None] | None = None
+        """Called once when this process has to end, with the seconds that running requests have."""
 
     def open(self, sockets: SessionSockets) -> None:
         """Use ``sockets`` from now on."""
@@ -234,7 +234,7 @@ class SupervisorSession:
         self.sockets.send(peers.Pong(message.number))
 
     def _draining(self, message: peers.Draining | peers.Shutdown, _: bytes) -> None:
-        self._leave(AdmissionState.DRAINING, message.grace)
+        self._begin_shutdown(AdmissionState.DRAINING, message.grace)
 
     def _worker_up(self, message: peers.WorkerUp, _: bytes) -> None:
         self._subscriptions.up(message.worker, message.endpoint)
@@ -289,15 +289,15 @@ class SupervisorSession:
 
     # Shutdown
 
-    def _leave(self, state: AdmissionState, grace: float) -> None:
+    def _begin_shutdown(self, state: AdmissionState, grace: float) -> None:
         if self.state in (AdmissionState.DRAINING, AdmissionState.LOST):
             return
         self.state = state
         for call in list(self._calls.values()):
             if call.endless:
                 call.fail(ADMISSION_FAILURES[state])
-        if self.on_leave is not None:
-            self.on_leave(grace)
+        if self.on_shutdown is not None:
+            self.on_shutdown(grace)
 
     def lose_supervisor(self) -> None:
         """Fail the requests that no worker has; those that run may go on for the grace."""
@@ -311,10 +311,10 @@ class SupervisorSession:
                 exchange.fail(failure)
         for call in list(self._calls.values()):
             call.fail(failure)
-        if self.on_leave is not None:
-            self.on_leave(self.settings.grace)
+        if self.on_shutdown is not None:
+            self.on_shutdown(self.settings.grace)
 
-    def end_everything(self) -> None:
+    def fail_everything(self) -> None:
         """Fail all requests and calls that still run: the grace is over."""
         code = Code.SUPERVISOR_LOST if self.state is AdmissionState.LOST else Code.DRAINING
         failure = Failure(code, "the server stopped", retry_after=5)

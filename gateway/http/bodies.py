@@ -1,4 +1,4 @@
-"""Reads and decodes whole request bodies: with limits, and every mistake in them is a 4xx that says where it is."""
+"""Reads and decodes whole request bodies: with limits, and every mistake in them is a 4xx with its position."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIN_BYTES_PER_SECOND: Final = 64 * 1024
 _STEP: Final = 128 * 1024
 """Bytes of a body that are read before other greenlets run."""
 _LARGE: Final = 256 * 1024
-"""Bytes from which on a body is checked and decoded in turn with the others of the process."""
+"""Bytes above which only one body of the process is checked and decoded at a time."""
 _PAUSE_S: Final = 0.001
 _MOST_OF_LARGE: Final = {b"{": 250_000, b"[": 250_000, b":": 250_000, b",": 2_000_000}
 """Characters that a large body may have: each may be an object of Python's, which takes ten times as long as text."""
@@ -138,7 +138,7 @@ def read_json(req: falcon.Request, limit: int) -> bytes:
 def read_form(req: falcon.Request, limit: int) -> list[FormPart]:
     """Return the fields of a route that takes a form with files; another content type or a compressed one is 415.
 
-    Raises ``invalid_request`` for what is no whole form.
+    Raises ``invalid_request`` for an invalid form.
     """
     kind = req.content_type or "nothing"
     if kind.partition(";")[0].strip().lower() != form_data.MEDIA_TYPE:
@@ -162,7 +162,7 @@ def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
 
 
 def decode(data: bytes, cls: type[T]) -> T:
-    """Return the JSON object in ``data`` as ``cls`` (a ``msgspec.Struct``; unknown fields are passed over).
+    """Return the JSON object in ``data`` as ``cls`` (a ``msgspec.Struct``; unknown fields are ignored).
 
     Raises ``invalid_json`` with line and column, or ``invalid_request`` naming the field in ``param``.
     """
@@ -185,7 +185,7 @@ def _decode(data: bytes, cls: type[T]) -> T:
     wanted: Any = cls
     try:
         value: T = _decoder(wanted).decode(data)
-        data.decode()  # what a Struct passes over was not looked at
+        data.decode()  # fields that a Struct ignores were not validated
         if _SURROGATE.search(data):
             _decoder(dict).decode(data)
         return value
@@ -231,7 +231,7 @@ def _first_bad_byte(data: bytes) -> int:
 
 def _bad_json(data: bytes, problem: Exception) -> LemonbusError:
     if isinstance(problem, UnicodeDecodeError):
-        # msgspec counts from the start of the string, we from the start of the body.
+        # msgspec counts from the start of the string, this message from the start of the body.
         position, what = _first_bad_byte(data), "invalid UTF-8"
     else:
         text = str(problem)

@@ -68,7 +68,7 @@ class ClientSocket:
             self._idle.discard(self)
 
     def stop_expecting(self) -> None:
-        """End the wait for a request, unless it is here already."""
+        """End the wait for a request, unless the request is here already."""
         if self._deadline is not None:
             self._deadline = 0.0
             gevent.get_hub().loop.run_callback(self._end_wait)
@@ -152,7 +152,7 @@ class ClientSocket:
         self.raw.shutdown(how)
 
     def cut(self) -> None:
-        """Break the connection: a write that is stuck in it fails at once. Raises nothing."""
+        """Break the connection: a blocked write fails at once. Raises nothing."""
         with contextlib.suppress(OSError):
             self.raw.shutdown(socket.SHUT_RDWR)
 
@@ -166,4 +166,4 @@ class ClientSocket:
         try:
             self.raw.close()
         except OSError as problem:
-            logs.get_logger().debug("a connection did not close well", problem=problem.strerror)
+            logs.get_logger().debug("a connection did not close cleanly", problem=problem.strerror)

@@ -154,7 +154,7 @@ class ClientConnection:
         except Exception:
             if not response.headers_sent:
                 raise
-            # A second status line would only make it worse: the client sees a broken response.
+            # A second status line would corrupt the body: the client sees a broken response instead.
             logs.get_logger().exception("a response broke off", request_id=context.label)
             return False
         finally:
@@ -201,7 +201,7 @@ class ClientConnection:
         self._end_with(failure, label, problem.path)
 
     def _fail(self, problem: Exception, request: HttpRequest | None) -> None:
-        """Answer a request that met an error of ours outside the application."""
+        """Answer a request after an exception outside the application."""
         label = request_context(request.environ).label if request else ids.request_label(None)
         path = request.environ["PATH_INFO"] if request else ""
         logs.get_logger().error("unexpected error", request_id=label, exc_info=problem)

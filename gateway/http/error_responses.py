@@ -15,7 +15,7 @@ from protocol.runtime import logs
 
 _TRY_LATER: Final = 503
 _CLIENT_CLOSED_REQUEST: Final = 499
-"""In no standard, and so without a phrase in libraries; the one that everybody uses is nginx's."""
+"""In no standard, so libraries have no phrase for it; the usual one is nginx's."""
 _CODES: Final = {
     400: Code.INVALID_REQUEST,
     401: Code.UNAUTHORIZED,
@@ -34,7 +34,7 @@ _CODES: Final = {
 
 
 def code_for_status(status: int) -> Code:
-    """Return the code for an HTTP status that somebody else chose."""
+    """Return the code for an HTTP status that a library chose."""
     return _CODES.get(status, Code.INVALID_REQUEST if status < 500 else Code.INTERNAL)
 
 
@@ -64,7 +64,7 @@ def error_body(failure: Failure, label: str, *, detail: bool = False) -> bytes:
 
 
 def late_error_body(failure: Failure, label: str) -> bytes:
-    """Return the JSON body of an error after headers that said 200: it tells the status that it would have had."""
+    """Return the JSON body of an error after headers that said 200: it contains the status that the response should have had."""
     error = {**error_object(failure, label), "status_code": failure.http_status}
     return msgspec.json.encode({"status": "error", "message": failure.message, "error": error})
 
@@ -108,7 +108,7 @@ def whole_response(failure: Failure, label: str, error_format: ErrorFormat) -> b
 def retry_after(failure: Failure) -> str | None:
     """Return the value of ``Retry-After``, where waiting cures: every 503 has one, measured or not.
 
-    But for a server that was told to stay offline: that ends when somebody tells it otherwise.
+    Except for a server that is configured to be offline: waiting does not change that.
     """
     if failure.retry_after <= 0 and (failure.http_status != _TRY_LATER or failure.code is Code.OFFLINE):
         return None

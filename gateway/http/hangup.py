@@ -1,10 +1,9 @@
 """Notices a client that hangs up, while its request waits or streams.
 
-A WSGI handler that waits for something else never learns of it.  A client that ends its sending side alone is taken for
-one that left, as nginx, Go's server and llama-server take it: TCP tells both in the same way.  Bytes of a pipelined
-request are no hang-up; after them only the connection's state can tell, so that is looked at once a second.  Most
-requests are answered before anybody can hang up, and to watch a socket costs two system calls: so only what is older
-than a moment is.
+A WSGI application that waits for something else cannot notice it.  A client that ends only its sending side is taken for
+one that left, as in nginx, Go's server and llama-server: TCP reports both in the same way.  Bytes of a pipelined request
+are no hang-up; after them only the state of the connection shows one, which is read once a second.  Most requests are
+answered before a client can hang up, and watching a socket takes two system calls: so watching begins after a moment.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ import gevent
 from gateway.http.request_context import SOCKET_KEY
 
 CLIENT_LEFT: Final = "the client hung up, or ended its side of the connection"
-"""What whoever is still there reads of it."""
+"""Message of the failure."""
 _READ: Final = 1
 _CLOSED_BY_PEER: Final = frozenset({7, 8, 9, 11})
 """TCP states CLOSE, CLOSE_WAIT, LAST_ACK and CLOSING."""
 
 
 WATCH_DELAY_S: Final = 0.05
-"""Seconds for which nobody watches."""
+"""Seconds of a request without watching."""
 
 
 class _DelayedWatches:
-    """Watches that have not begun yet, oldest first, under one timer."""
+    """Watches that have not begun, oldest first, with one timer for all."""
 
     def __init__(self) -> None:
         self._delayed: deque[tuple[float, HangUpWatch]] = deque()
@@ -41,9 +40,9 @@ class _DelayedWatches:
         self._delayed.append((time.monotonic() + WATCH_DELAY_S, watch))
         if self._timer is None:
             self._timer = gevent.get_hub().loop.timer(WATCH_DELAY_S, WATCH_DELAY_S)
-            self._timer.start(self._look)
+            self._timer.start(self._begin_due)
 
-    def _look(self) -> None:
+    def _begin_due(self) -> None:
         now = time.monotonic()
         while self._delayed and self._delayed[0][0] <= now:
             self._delayed.popleft()[1].begin()
@@ -57,7 +56,7 @@ _delayed_watches = _DelayedWatches()
 
 
 def _ignore() -> None:
-    """Stand in for what nobody wants to hear any more."""
+    """Do nothing: the watch is closed."""
 
 
 class HangUpWatch:
@@ -76,14 +75,14 @@ class HangUpWatch:
             _delayed_watches.add(self)
 
     def begin(self) -> None:
-        """Watch from now on, if it is not closed already (in the hub)."""
+        """Watch from now on, unless the watch is closed (in the hub)."""
         if self._open:
             self._watcher = gevent.get_hub().loop.io(self._socket.fileno(), _READ)
             self._watcher.start(self._readable)
 
     def _readable(self) -> None:
         try:
-            # The one that never waits: we are in the hub.
+            # The socket that never waits: this is the hub.
             pipelined = self._socket.raw.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             return
@@ -94,9 +93,9 @@ class HangUpWatch:
             self._callback()
             return
         self._timer = gevent.get_hub().loop.timer(1.0, 1.0)
-        self._timer.start(self._look)
+        self._timer.start(self._check_state)
 
-    def _look(self) -> None:
+    def _check_state(self) -> None:
         try:
             state = self._socket.raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
         except OSError:
@@ -106,7 +105,7 @@ class HangUpWatch:
             self._callback()
 
     def cut(self) -> None:
-        """Break the connection: a write that is stuck in it fails at once."""
+        """Break the connection: a blocked write fails at once."""
         if self._socket is not None:
             self._socket.cut()
 
@@ -120,5 +119,7 @@ class HangUpWatch:
     def close(self) -> None:
         """Stop watching. Idempotent; call it before the connection is read for its next request."""
         self._open = False
-        self._callback = _ignore  # or whoever owns us would be kept, and its request, until cycles are looked for
+        self._callback = (
+            _ignore  # a reference to the owner would keep it and its request until the next garbage collection
+        )
         self._stop()

@@ -1,4 +1,4 @@
-"""What every request passes: its id, CORS, keys, foreign pages, draining."""
+"""Falcon middleware for every request: its id, CORS, the API key, foreign pages, admission."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol.failures import Code, Failure
 from protocol.runtime import logs
 
 OPEN_PATHS: Final = frozenset({"/live", "/health"})
-"""Answered without a key, and while the server starts or stops."""
+"""Paths that are answered without a key, and while the server starts or stops."""
 _METHODS: Final = "GET, POST, DELETE, OPTIONS"
 _EXPOSED: Final = "X-Request-ID, Retry-After"
 
@@ -25,14 +25,14 @@ class RequestIdHeader:
     """Puts the request id into the log context and the response."""
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Before anything else."""
+        """Set both before the other middleware runs."""
         label = request_context(req.env).label
         logs.bind_request_id(label)
         resp.set_header("X-Request-ID", label)
 
 
 class Cors:
-    """Lets web pages in, and answers their preflights."""
+    """Sets the CORS headers, and answers preflights."""
 
     def __init__(self, origins: list[str]) -> None:
         """Allow ``origins``; ``*`` allows all."""
@@ -42,7 +42,7 @@ class Cors:
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Set the headers; end here for a preflight."""
         origin = req.get_header("Origin")
-        # A cache may give what one asked for to another: so these two are there for everybody.
+        # A cache may give the response for one client to another: so these two are in every response.
         if self._any:
             resp.set_header("Access-Control-Allow-Origin", "*")
         else:
@@ -67,14 +67,14 @@ class Cors:
 
 
 class ApiKeyCheck:
-    """Wants the API key."""
+    """Refuses requests without the API key."""
 
     def __init__(self, key: str) -> None:
-        """Compare with ``key``."""
+        """Require ``key``."""
         self._key = key.encode()
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Refuse who does not have it."""
+        """Compare the key in constant time; the client is then an administrator."""
         if req.path in OPEN_PATHS:
             return
         given = req.get_header("x-api-key") or ""
@@ -90,53 +90,53 @@ class ApiKeyCheck:
 
 
 class ForeignOriginCheck:
-    """Without a key: no web page from elsewhere may change the server's state.
+    """Without a key: refuses changes of the server's state by foreign web pages.
 
     A resource names its methods that do in the class attribute ``changes`` (``frozenset({"POST"})``), and in
-    ``deed`` what they do, if that is something else.
+    ``action`` the words for what they do, if that is something else.
     """
 
     def __init__(self, host: str, hosts: list[str], origins: list[str]) -> None:
-        """Accept this machine's names, ``hosts`` that it is called too, and ``origins`` that were configured."""
+        """Accept this machine's names, the configured ``hosts``, and the configured ``origins``."""
         self._names = {"localhost", host.lower(), socket.gethostname().lower(), *(each.lower() for each in hosts)}
         self._origins = frozenset(origins) - {"*"}
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Take programs and pages of this machine for administrators."""
+        """Treat programs and pages of this machine as administrators."""
         origin = req.get_header("Origin")
         peer = _address(req.env.get("REMOTE_ADDR") or "")
         request_context(req.env).is_admin = (
             peer is not None
             and peer.is_loopback
-            and self._ours(_hostname(f"//{req.get_header('Host') or ''}"))
-            and (origin is None or origin in self._origins or self._local(_hostname(origin)))
+            and self._is_own_name(_hostname(f"//{req.get_header('Host') or ''}"))
+            and (origin is None or origin in self._origins or self._is_local_origin(_hostname(origin)))
             and req.get_header("Sec-Fetch-Site") != "cross-site"
         )
 
     def process_resource(
         self, req: falcon.Request, _resp: falcon.Response, resource: object, _params: dict[str, Any]
     ) -> None:
-        """Refuse what comes from a foreign page or under a foreign name."""
+        """Refuse a request of a foreign page, or under a foreign host name."""
         if req.method not in getattr(resource, "changes", ()):
             return
-        deed = getattr(resource, "deed", "change the server")
-        if not self._ours(_hostname(f"//{req.get_header('Host') or ''}")):
+        action = getattr(resource, "action", "change the server")
+        if not self._is_own_name(_hostname(f"//{req.get_header('Host') or ''}")):
             remedy = "name it in allowed_hosts, or set an API key, to allow it"
-            raise Failure(Code.FORBIDDEN, f"this Host may not {deed}; {remedy}").raised()
+            raise Failure(Code.FORBIDDEN, f"this Host may not {action}; {remedy}").raised()
         origin = req.get_header("Origin")
         if origin is None and req.get_header("Sec-Fetch-Site") == "cross-site":
             # A link or an image of a foreign page: a browser sends no Origin with those.
-            raise Failure(Code.FORBIDDEN, f"pages of other sites may not {deed}").raised()
+            raise Failure(Code.FORBIDDEN, f"pages of other sites may not {action}").raised()
         if origin is None or origin in self._origins:
             return
-        if not self._local(_hostname(origin)):
-            raise Failure(Code.FORBIDDEN, f"pages of this origin may not {deed}").raised()
+        if not self._is_local_origin(_hostname(origin)):
+            raise Failure(Code.FORBIDDEN, f"pages of this origin may not {action}").raised()
 
-    def _ours(self, name: str | None) -> bool:
-        # A page can only make a browser send us a name it has rebound, never an address.
+    def _is_own_name(self, name: str | None) -> bool:
+        # DNS rebinding makes a browser send a foreign name, never an address.
         return name is None or name in self._names or _address(name) is not None
 
-    def _local(self, name: str | None) -> bool:
+    def _is_local_origin(self, name: str | None) -> bool:
         if name is None:
             return False
         address = _address(name)
@@ -144,7 +144,7 @@ class ForeignOriginCheck:
 
 
 def _hostname(url: str) -> str | None:
-    """Return the name in ``url``, None if there is none, and what is nobody's name if it cannot be told."""
+    """Return the name in ``url``, None if there is none, an invalid one if it cannot be parsed."""
     try:
         return urlsplit(url).hostname
     except ValueError:
@@ -159,25 +159,25 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 class AdmissionCheck:
-    """Turns new requests away while the server starts or stops."""
+    """Refuses new requests while the server starts or stops."""
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Read the state of ``session``."""
         self._session = session
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Raise the failure that says why."""
+        """Raise the failure of the present state."""
         if req.path not in OPEN_PATHS:
             self._session.admit()
 
 
 def create_middleware(session: SupervisorSession) -> list[Any]:
-    """Return them in their order."""
+    """Return all middleware, in its order."""
     settings = session.settings
     origins = settings.cors_origins
-    guard = (
+    access_check = (
         ApiKeyCheck(settings.api_key)
         if settings.api_key
         else ForeignOriginCheck(settings.host, settings.allowed_hosts, origins)
     )
-    return [RequestIdHeader(), Cors(origins), guard, AdmissionCheck(session)]
+    return [RequestIdHeader(), Cors(origins), access_check, AdmissionCheck(session)]

@@ -1,4 +1,4 @@
-"""``wsgi.input``: the body of one request, read from its connection as far as the application wants it.
+"""``wsgi.input``: the body of one request, read from its connection as far as the application reads it.
 
 Both kinds have ``read(size)``, which returns at least one byte, at most ``size``, and nothing at the end of the body.
 Before their first wait they ask for the body if the client waits for ``100 Continue``.
@@ -24,7 +24,7 @@ class ConnectionEndedError(Exception):
 
 
 class SizedBody:
-    """A body whose length the head said."""
+    """A body whose length is in the head."""
 
     __slots__ = ("_continue", "_data", "_position", "_sock", "unread")
 

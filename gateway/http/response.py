@@ -1,4 +1,4 @@
-"""One HTTP response on its way out: the head leaves with the first piece, the end with the last, ``close`` is obeyed."""
+"""Writes one HTTP response: the head goes with the first piece of the body, the end with the last."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _HOP_BY_HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "trailers"}
     | {"transfer-encoding", "upgrade", "server", "date"}
 )
-"""Ours to say, whatever the application says; but its ``Connection: close`` is heard."""
+"""Headers that only the server sets; of the application's, ``Connection: close`` alone has an effect."""
 _known_names: dict[str, str] = {}
-"""Header names that were found valid → in small letters; applications use few."""
+"""Valid header names → in lower case; applications use few."""
 _MAX_NAMES: Final = 256
 _dates: list[Any] = [0, ""]
 
 
 def _date() -> str:
-    """Return the present ``Date``, made once a second."""
+    """Return the value of ``Date``, made once a second."""
     now = int(time.time())
     if _dates[0] != now:
         _dates[:] = [now, formatdate(now, usegmt=True)]
@@ -32,13 +32,13 @@ def _date() -> str:
 
 
 def _name(name: str) -> str:
-    """Return a header's name in small letters; raises ValueError if it cannot be one."""
+    """Return a header's name in lower case; raises ValueError if it cannot be one."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a header")
-    small = name.lower()
+    lower = name.lower()
     if len(_known_names) < _MAX_NAMES:
-        _known_names[name] = small
-    return small
+        _known_names[name] = lower
+    return lower
 
 
 class Request(Protocol):
@@ -102,9 +102,9 @@ class HttpResponseWriter:
         return not (self.chunked or self._omits_body or self._length is not None)
 
     def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-        """Begin, as WSGI says; raises ValueError for headers that would not be what they seem."""
+        """Begin the response (WSGI); raises ValueError for a status or header that could smuggle in another."""
         if self.headers_sent:
-            # The socket was handed over; or it is too late.
+            # The head was sent, or the socket was handed over.
             if exc_info:
                 raise exc_info[1].with_traceback(exc_info[2])
             self.status, self.status_code = status, int(status[:3])
@@ -118,15 +118,15 @@ class HttpResponseWriter:
         bodiless = code == 204 or code < 200
         self._omits_body = bodiless or code == 304 or self._request.method == "HEAD"
         for name, value in headers:
-            small = _known_names.get(name) or _name(name)
+            lower = _known_names.get(name) or _name(name)
             if not _VALUE.fullmatch(value):
                 raise ValueError(f"the value of header {name} cannot be one")
-            if small == "content-length":
+            if lower == "content-length":
                 if bodiless:
                     continue
                 self._length = int(value)
-            elif small in _HOP_BY_HOP:
-                if small == "connection" and value.strip().lower() == "close":
+            elif lower in _HOP_BY_HOP:
+                if lower == "connection" and value.strip().lower() == "close":
                     self._must_close = True
                 continue
             self._lines.append(f"{name}: {value}\r\n")
@@ -144,7 +144,7 @@ class HttpResponseWriter:
         ).encode("latin-1")
 
     def write(self, data: bytes, last: bool = False) -> None:
-        """Send a piece of the body; the head goes with the first one in one segment, the end with the last one."""
+        """Send a piece of the body; the head goes with the first piece in one segment, the end with the last."""
         if self._omits_body:
             self._send_head()
             return
@@ -164,13 +164,13 @@ class HttpResponseWriter:
             self._sock.sendall(self._head())
 
     def close(self) -> None:
-        """Send what is missing at the end."""
+        """Send the rest of the response: its head, or the last chunk."""
         self._send_head()
         if self.chunked and not self._ended:
             self._sock.sendall(_LAST_CHUNK)
 
     def hand_over(self) -> None:
-        """Write nothing any more: the socket speaks another protocol now. It is closed afterwards."""
+        """Write nothing from now on: the socket has another protocol. The connection ends with the request."""
         self.headers_sent = True
         self._omits_body = True
         self.chunked = False

@@ -1,4 +1,4 @@
-"""gunicorn's socket as simple_websocket may use it: whole frames in order, and only so much patience.
+"""Adapts a client's socket for simple_websocket: whole frames in order, and a time limit for writes.
 
 simple_websocket calls ``send`` from two greenlets and takes a partial write for a whole one.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 import gevent
 
 MAX_WAITING_FRAMES: Final = 64
-"""Small frames (pongs) that may wait behind a write that is stuck."""
+"""Small frames (pongs) that may wait behind a blocked write."""
 _STEP: Final = 64 * 1024
 
 
@@ -21,7 +21,7 @@ class WebSocketAdapter:
     """One connection."""
 
     def __init__(self, sock: Any, timeout: float) -> None:
-        """Write to ``sock``; ``patience``: seconds without progress after which a write fails."""
+        """Write to ``sock``; a write fails after ``timeout`` seconds without progress."""
         self._sock = sock
         self._timeout = timeout
         self._waiting: deque[bytes] = deque()
@@ -58,10 +58,10 @@ class WebSocketAdapter:
                 self._sock.sendall(data[start : start + _STEP])
 
     def close(self) -> None:
-        """Leave that to gunicorn."""
+        """Do nothing: the server closes the connection."""
 
     def finish(self, reader: Any) -> None:
-        """End the connection, and wait for the greenlet that reads it: nobody may use its descriptor afterwards."""
+        """End the connection, and wait for the greenlet that reads it: the descriptor may be reused afterwards."""
         for how in (socket.SHUT_WR, socket.SHUT_RDWR):
             with contextlib.suppress(OSError):
                 self._sock.shutdown(how)

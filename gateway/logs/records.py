@@ -16,7 +16,7 @@ MAX_BACKLOG_ENTRIES: Final = 2000
 MAX_BACKLOG_BYTES: Final = 4 * 1024 * 1024
 FILTERS: Final = ("model", "level", "request_id", "process")
 QUERY_PARAMETERS: Final = (*FILTERS, "boot", "after_seq")
-"""What the address may say too."""
+"""Parameters that the address may have."""
 _MAX_DIGITS: Final = 18
 _HEAD_FIELDS: Final = frozenset({"ts", "level", "process", "pid", "event"})
 _LEVELS: Final = {severity.lower(): level for level, severity in SEVERITY.items()} | {
@@ -32,7 +32,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def render_entry(entry: LogEntry, dropped: int = 0) -> bytes:
-    """Return an entry as JSON; ``dropped``: how many this reader missed just before it."""
+    """Return an entry as JSON; ``dropped``: how many entries this reader missed just before it."""
     try:
         fields = _decode(entry.fields)
     except DECODE_ERRORS:
@@ -63,12 +63,11 @@ def _render_text(fields: dict[str, Any]) -> str:
 
 
 def parse_subscription(number: int, message: str | bytes, query: dict[str, str]) -> FollowLogs:
-    """Return the call that a ``logs.subscribe`` message means; ``query``: what the address said (:data:`QUERY_PARAMETERS`).
+    """Return the call that a ``logs.subscribe`` message means; ``query``: the address's :data:`QUERY_PARAMETERS`.
 
-    ``after_seq`` beyond the newest entry brings the whole snapshot, because a server counts from 1 again when it
-    starts: the number is one of its last life, and who gave it has seen nothing of this one.  ``boot``, which the
-    snapshot named, tells that for certain.  Unknown fields are passed over.  Raises ``invalid_request`` naming what is
-    wrong.
+    ``after_seq`` beyond the newest entry brings the whole snapshot: a server counts from 1 again when it starts, so the
+    number is of an earlier start, and the reader has seen nothing of this one.  ``boot``, which each snapshot has, makes
+    that certain.  Unknown fields are ignored.  Raises ``invalid_request`` naming the field that is wrong.
     """
     try:
         subscribe = _decode(message)
@@ -103,14 +102,14 @@ def _invalid_after_seq() -> LemonbusError:
 
 
 def parse_level(given: str) -> str:
-    """Return our word for a level or severity; raises ``invalid_request``."""
+    """Return our name of a level or severity; raises ``invalid_request``."""
     if given and given.lower() not in _LEVELS:
         raise invalid(f"`level` must be one of {', '.join(LEVEL_RANK)}", "level")
     return _LEVELS[given.lower()] if given else ""
 
 
 class LogBacklog:
-    """What one reader was not sent yet: bounded; the oldest give way and are counted."""
+    """Entries that one reader was not sent yet, up to a limit: the oldest are dropped and counted."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -120,7 +119,7 @@ class LogBacklog:
         """Entries lost since the last :meth:`take`."""
 
     def put(self, batch: LogBatch) -> None:
-        """Take a batch in."""
+        """Add a batch."""
         self.dropped += batch.dropped
         for entry in batch.entries:
             self._entries.append(entry)
@@ -130,7 +129,7 @@ class LogBacklog:
             self.dropped += 1
 
     def take(self) -> tuple[LogEntry, int] | None:
-        """Hand out the oldest entry, and how many were lost before it."""
+        """Remove and return the oldest entry, and how many were dropped before it."""
         if not self._entries:
             return None
         entry = self._entries.popleft()

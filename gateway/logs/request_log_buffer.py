@@ -1,7 +1,6 @@
-"""When the log lines of requests are written: at once after a quiet moment, and those that follow closely together.
+"""Batches the log lines of requests: the first is written at once, those that follow within 10 ms together.
 
-A line by itself is a sixth of what a gateway does for a small request: two system calls, and Python that no cache
-remembers.
+Writing a single line is a sixth of the work for a small request: two system calls, and code that is in no cache.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ BATCH_WINDOW_S: Final = 0.01
 
 
 class RequestLogBuffer:
-    """Holds lines of :func:`protocol.runtime.logs.log_batched` back for a moment, from its making until it is closed."""
+    """Delays lines of :func:`protocol.runtime.logs.log_batched` for a moment, from its construction until :meth:`close`."""
 
     def __init__(self) -> None:
-        """Begin."""
+        """Begin to delay lines."""
         self._loop = gevent.get_hub().loop
         self._timer: Any = None
         self._window_end = 0.0
-        """When a moment has passed since the last writing, by the loop's clock."""
+        """End of the window after the last write, by the loop's clock."""
         logs.set_batching(self._schedule)
 
     def _schedule(self, write: Callable[[], None]) -> None:
@@ -45,6 +44,6 @@ class RequestLogBuffer:
             self._timer = None
 
     def close(self) -> None:
-        """Write what waits; nothing waits any more."""
+        """Write the lines that wait, and delay no more."""
         self._stop()
         logs.set_batching(None)

@@ -1,8 +1,7 @@
-"""``/logs/stream``: the house's log over a WebSocket, on the port that HTTP is on.
+"""``/logs/stream``: the server's log over a WebSocket, on the port of HTTP.
 
-Three greenlets a reader: one reads the WebSocket (its own pongs included), one the bus, and the request's own
-writes.  Between the last two is a bounded backlog, so that a reader who is slow misses lines, is told how many,
-and costs nobody anything.
+Each reader has three greenlets: one reads the WebSocket, one reads the bus, and the request's own writes.  Between the
+last two is a limited backlog: a slow reader misses entries, learns how many, and delays no other client.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ PING_INTERVAL: Final = 25.0
 READER_TIMEOUT_S: Final = 30.0
 """A reader that takes nothing for this many seconds, or does not subscribe for so long, is cut off."""
 CLOSE_TIMEOUT_S: Final = 0.5
-"""What a reader may take to hear why it is sent away."""
+"""Seconds that a reader has to read why its connection ends."""
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 MAX_INVALID_MESSAGES: Final = 10
 MAX_READERS: Final = 64
 """Readers of one process, subscribed or not; the supervisor has a limit for all processes."""
-_ENTRIES_PER_TURN: Final = 100
-"""Entries rendered before others get their turn."""
+_ENTRIES_BEFORE_YIELD: Final = 100
+"""Entries that are rendered before other greenlets run."""
 _GOING_AWAY: Final = 1001
 _CLOSED: Final = (simple_websocket.ConnectionClosed, OSError)
 
@@ -54,19 +53,19 @@ class LogStreamResource:
     """The route."""
 
     changes: ClassVar[frozenset[str]] = frozenset({"GET"})
-    """It changes nothing, but no foreign page may read along: WebSockets know no CORS."""
-    deed: ClassVar[str] = "read the logs"
+    """GET changes nothing, but foreign pages must not read the log: CORS does not apply to WebSockets."""
+    action: ClassVar[str] = "read the logs"
 
     def __init__(self, session: SupervisorSession) -> None:
-        """Ask ``house``."""
+        """Call the supervisor through ``session``."""
         self._session = session
         self._readers = 0
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Upgrade, and serve until one side has had enough.
+        """Upgrade, and serve until either side ends the connection.
 
-        The query may say what the subscription may, which has the last word; names that it does not know are passed
-        over, as unknown fields are.
+        The query may have the fields of the subscription, which override it; unknown names are ignored, as unknown
+        fields are.
         """
         if (req.get_header("Upgrade") or "").lower() != "websocket":
             resp.set_header("Upgrade", "websocket")
@@ -120,7 +119,7 @@ class _LogReader:
         self._failure: Failure | None = None
 
     def serve(self) -> None:
-        """Wait for the subscription, then send what there is and what comes."""
+        """Wait for the subscription, then send the kept entries and new ones."""
         try:
             call = self._subscribed()
             if call is None:
@@ -137,7 +136,7 @@ class _LogReader:
                 self._socket.close(_GOING_AWAY, self._failure.message[:100])
 
     def _subscribed(self) -> SupervisorCall | None:
-        """Return what follows the log, once the client has said so in a way that the supervisor takes."""
+        """Return the call that follows the log, once the client has sent a valid subscription; None if it did not."""
         left = READER_TIMEOUT_S
         for _ in range(MAX_INVALID_MESSAGES):
             message = None
@@ -164,10 +163,10 @@ class _LogReader:
             self._env, lambda number: parse_subscription(number, message, self._query), endless=True
         )
         call.stop_watching()
-        # The server's end must not wait for one who does not read.
+        # The server's shutdown must not wait for a reader that does not read.
         call.on_failure = lambda: gevent.spawn_later(CLOSE_TIMEOUT_S, self._env[SOCKET_KEY].cut)
         try:
-            # The answer comes first, and only it: batches follow the snapshot.
+            # The answer arrives first, and alone: batches follow the snapshot.
             if call.next(READER_TIMEOUT_S) is None:
                 call.fail(Failure(Code.TIMEOUT, "the supervisor does not answer"))
                 call.next()
@@ -181,7 +180,7 @@ class _LogReader:
         pieces = []
         for number, entry in enumerate(snapshot.entries):
             pieces.append(render_entry(entry))
-            if number % _ENTRIES_PER_TURN == _ENTRIES_PER_TURN - 1:
+            if number % _ENTRIES_BEFORE_YIELD == _ENTRIES_BEFORE_YIELD - 1:
                 gevent.sleep(0)
         boot = msgspec.json.encode(snapshot.boot)
         head = b'{"type":"logs.snapshot","boot":%b,"dropped":%d,"entries":[' % (boot, snapshot.dropped)
@@ -197,7 +196,7 @@ class _LogReader:
                 while (found := self._backlog.take()) is not None:
                     self._socket.send((b'{"type":"logs.entry","entry":%b}' % render_entry(*found)).decode())
                     sent += 1
-                    if sent % _ENTRIES_PER_TURN == 0:
+                    if sent % _ENTRIES_BEFORE_YIELD == 0:
                         gevent.sleep(0)
         finally:
             gevent.killall(helpers)
@@ -213,7 +212,7 @@ class _LogReader:
         self._end()
 
     def _listen(self) -> None:
-        """Read what the client says, which nobody asked for, until it leaves."""
+        """Read until the client leaves; it has nothing to send after its subscription."""
         with contextlib.suppress(*_CLOSED):
             for _ in range(MAX_INVALID_MESSAGES):
                 self._socket.receive()

@@ -1,4 +1,4 @@
-"""Routes what gunicorn and other libraries log into our own log."""
+"""Sends the log messages of gunicorn and of other libraries to our own log."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class GunicornLogger:
     """gunicorn's ``logger_class``."""
 
     def __init__(self, cfg: Any) -> None:
-        """Take gunicorn's configuration; ours is in ``protocol.runtime.logs``."""
+        """Keep gunicorn's configuration; logging is configured in ``protocol.runtime.logs``."""
         self.cfg = cfg
 
     def setup(self, cfg: Any) -> None:
-        """Take a new configuration."""
+        """Keep a new configuration."""
         self.cfg = cfg
 
     def _log(self, level: str, text: Any, args: tuple[Any, ...], fields: dict[str, Any]) -> None:
         fields.pop("extra", None)
-        # One mapping is a mapping of names, as in the standard library.
+        # A single mapping has the values by name, as in the standard library.
         values = args[0] if len(args) == 1 and isinstance(args[0], dict) else args
         getattr(logs.get_logger(), level)(str(text) % values if args else str(text), part="gunicorn", **fields)
 
@@ -38,11 +38,11 @@ class GunicornLogger:
         self._log("warning", text, args, fields)
 
     def info(self, text: Any, *args: Any, **fields: Any) -> None:
-        """Log; what gunicorn finds worth telling is for debugging here."""
+        """Log at level ``debug``: gunicorn's information is of use for debugging only."""
         self._log("debug", text, args, fields)
 
     def debug(self, text: Any, *args: Any, **fields: Any) -> None:
-        """Leave out: it is about every connection."""
+        """Log nothing: these messages are about each connection."""
 
     def exception(self, text: Any, *args: Any, **fields: Any) -> None:
         """Log with the traceback."""
@@ -53,24 +53,24 @@ class GunicornLogger:
         self._log("info", text, args, fields)
 
     def access(self, *_: Any) -> None:
-        """Leave out: ``connection.py`` writes the line of a request."""
+        """Log nothing: ``connection.py`` writes the line of each request."""
 
     def reopen_files(self) -> None:
-        """Have no files."""
+        """Do nothing: there are no files."""
 
     def close_on_exec(self) -> None:
-        """Have no files."""
+        """Do nothing: there are no files."""
 
 
 class _LibraryLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         level = record.levelname.lower()
-        say = getattr(logs.get_logger(), level if level in logs.LEVEL_RANK else "info")
-        say(record.getMessage(), part=record.name, exc_info=record.exc_info)
+        log = getattr(logs.get_logger(), level if level in logs.LEVEL_RANK else "info")
+        log(record.getMessage(), part=record.name, exc_info=record.exc_info)
 
 
 def install_library_log_handler() -> None:
-    """Route the standard library's logging."""
+    """Send the standard library's log messages to our log."""
     root = logging.getLogger()
     root.handlers[:] = [_LibraryLogHandler()]
     root.setLevel(logging.WARNING)

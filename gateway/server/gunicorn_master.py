@@ -50,7 +50,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         self._poll.register(self._woken, select.POLLIN)
 
     def init_signals(self) -> None:
-        """Let signals wake the wait below."""
+        """Let signals end the wait below."""
         super().init_signals()
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
@@ -67,7 +67,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         return arrived
 
     def spawn_worker(self) -> int:
-        """Fork with SIGTERM held back: one that came before the worker has handlers of its own would be lost."""
+        """Fork while SIGTERM is blocked: one that arrived before the worker has handlers of its own would be lost."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
             pid: int = super().spawn_worker()
@@ -106,7 +106,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         super().__init__()
 
     def load_config(self) -> None:
-        """Set what differs from gunicorn's defaults."""
+        """Set the options that differ from gunicorn's defaults."""
         chosen: dict[str, Any] = {
             "bind": f"fd://{self.listener}",
             "worker_class": GunicornWorker,
@@ -119,12 +119,10 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
             "control_socket_disable": True,
             "worker_tmp_dir": str(self.process_context.runtime),
             "proc_name": "lemonbus-gateway",
-            # Nothing here believes a forwarding header; that there is no list to compare with saves time.
+            # No forwarding header is trusted, so there is no list to compare the client with: that saves time.
             "forwarded_allow_ips": "*",
             "secure_scheme_headers": {},
             "forwarder_headers": "",
-            "limit_request_line": 8190,
-            "limit_request_fields": 100,
             "post_fork": post_fork,
             "post_worker_init": self.post_worker_init,
             "worker_exit": worker_exit,
@@ -134,7 +132,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Any:
         """Return the WSGI application (in the worker, after the fork)."""
-        from gateway.app import create_app  # noqa: PLC0415 - the master stays small
+        from gateway.app import create_app  # noqa: PLC0415 - keeps the master small
         from gateway.bus.session import SupervisorSession  # noqa: PLC0415
         from gateway.requests.spool import Spool  # noqa: PLC0415
 
@@ -144,11 +142,11 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         return create_app(self.session)
 
     def post_worker_init(self, worker: GunicornWorker) -> None:
-        """Open the bus and hold on to those whose death ends us."""
+        """Open the bus, and watch the supervisor and the master: this process ends with them."""
         from gateway.bus.sockets import GatewayBus  # noqa: PLC0415
 
         session = worker.session = self.session
-        session.on_leave = worker.leave
+        session.on_shutdown = worker.begin_shutdown
         worker.bus = GatewayBus(session, self.process_context)
         worker.watch_process(self.process_context.supervisor, session.lose_supervisor)
         worker.watch_process(worker.ppid, worker.master_died)
@@ -156,7 +154,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         logs.get_logger().info("gateway worker up", gateway=session.id)
 
     def run(self) -> None:
-        """Serve until told to stop."""
+        """Serve until the master is stopped."""
         try:
             master = GunicornMaster(self)
         except ProcessLookupError:
@@ -166,7 +164,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
 
 
 def post_fork(master: GunicornMaster, _worker: GunicornWorker) -> None:
-    """Leave the master's descriptors alone; until the worker has handlers of its own, SIGTERM just ends it."""
+    """Close the master's descriptors in a new worker; SIGTERM ends it until it has handlers of its own."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

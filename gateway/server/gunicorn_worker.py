@@ -1,4 +1,4 @@
-"""gunicorn's gevent worker as we want it: our way to serve a connection, to watch, and to leave."""
+"""The gunicorn worker class: serves connections with our HTTP code, watches other processes, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NO_WELCOME: Final = 1
 
 
 class GunicornWorker(GeventWorker):  # type: ignore[misc]
-    """One gunicorn worker process. ``house`` is set in ``post_worker_init``."""
+    """One gateway process. ``session`` and ``bus`` are set in ``post_worker_init``."""
 
     session: SupervisorSession
     bus: GatewayBus
@@ -41,7 +41,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     error_formats: ErrorFormats
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Before the fork: nothing that costs or that must not be shared."""
+        """Prepare, before the fork: make nothing that takes time or must not be shared."""
         super().__init__(*args, **kwargs)
         self.idle: set[ClientSocket] = set()
         self._stop_event = Event()
@@ -65,14 +65,14 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     # The process
 
     def init_signals(self) -> None:
-        """Let signals wake the loop at once."""
+        """Let signals end the wait of :meth:`run` at once."""
         super().init_signals()
         install_error_handler(gevent.get_hub())
         watcher = gevent.get_hub().loop.io(self.PIPE[0], _READ)
-        watcher.start(self._signalled)
+        watcher.start(self._signal_arrived)
         self._watchers.append(watcher)
 
-    def _signalled(self) -> None:
+    def _signal_arrived(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self.PIPE[0], 512)
         if not self.alive:
@@ -96,8 +96,8 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         watcher.start(ended)
         self._watchers.append(watcher)
 
-    def leave(self, grace: float) -> None:
-        """Begin to leave, as the house says (in the hub)."""
+    def begin_shutdown(self, grace: float) -> None:
+        """End within ``grace`` seconds: the supervisor said so, or is gone (in the hub)."""
         self._keep_alive = False
         self._deadline = time.monotonic() + grace
         if self.session.state is AdmissionState.LOST:
@@ -106,13 +106,13 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self._stop_event.set()
 
     def run(self) -> None:
-        """Serve until told to leave, then let running requests end."""
+        """Serve until the shutdown begins, then let running requests end."""
         self.error_formats = self.wsgi.error_formats
         self.base_environ = request_parser.process_environ(self.sockets[0].getsockname(), self.cfg.workers)
         self.base_environ[MEMORY_KEY] = BodyMemory(self.session.settings.body_memory)
         with gevent.Timeout(_WELCOME_WAIT_S, exception=False):
             self.session.welcomed.wait()
-        # Where there are several processes, each leaves the others what it cannot serve at once.
+        # Where there are several processes, each leaves connections that it cannot serve at once to the others.
         accept_batch = ACCEPT_BATCH if self.cfg.workers == 1 else 1
         acceptors = [
             Acceptor(listener, self._serve, self.worker_connections, accept_batch) for listener in self.sockets
@@ -129,7 +129,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             if self.session.state is AdmissionState.STARTING and time.monotonic() > welcome_deadline:
                 self._end_unwelcomed()
             if self._deadline is not None and time.monotonic() > self._deadline:
-                gevent.get_hub().loop.run_callback(self.session.end_everything)
+                gevent.get_hub().loop.run_callback(self.session.fail_everything)
         self._close(acceptors)
 
     def _end_unwelcomed(self) -> None:
@@ -143,7 +143,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     def _close(self, acceptors: list[Acceptor]) -> None:
         self._keep_alive = False
         for acceptor in acceptors:
-            # At the house's end the others leave, too; a listener that nobody serves would let clients wait.
+            # When the whole server stops, the other processes end too: clients would wait at a listener without a server.
             acceptor.close(for_all=self.session.state is AdmissionState.DRAINING)
         deadline = self._deadline or time.monotonic() + self.session.settings.grace
         while any(acceptors):
@@ -152,7 +152,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
             if time.monotonic() > deadline + 1.0:
                 break
             if time.monotonic() > deadline:
-                gevent.get_hub().loop.run_callback(self.session.end_everything)
+                gevent.get_hub().loop.run_callback(self.session.fail_everything)
             self.notify()
             gevent.sleep(0.05)
         for acceptor in acceptors:
@@ -174,6 +174,6 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self.alive = False
 
     def master_died(self) -> None:
-        """Leave at once: nobody watches over us any more, and the next master brings its own workers."""
+        """End at once: no process would replace this one, and the next master starts its own workers."""
         logs.get_logger().error("the gunicorn master is gone")
         os.kill(os.getpid(), signal.SIGKILL)
