@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-import time
 from pathlib import Path
 
 import msgspec
@@ -110,16 +109,6 @@ def test_a_gateway_that_the_supervisor_does_not_answer_ends_with_a_line(
     finally:
         harness.close()
     assert "the supervisor cannot be reached" in capfd.readouterr().err
-
-
-def test_a_worker_process_without_processor_time_is_not_replaced_within_seconds(tmp_path: Path) -> None:
-    with running_gateway(tmp_path / "r") as harness:
-        (worker,) = workers_of(harness)
-        worker.suspend()
-        time.sleep(9)  # what must not happen has no event to wait for
-        worker.resume()
-        assert harness.get("/live")[0] == 200
-        assert workers_of(harness) == [worker]
 
 
 @pytest.mark.parametrize("how", [signal.SIGABRT, signal.SIGINT], ids=lambda how: how.name)
