@@ -39,7 +39,7 @@ def test_links_and_pipes_are_no_models(tmp_path: Path) -> None:
 
 
 def test_a_pipe_that_took_a_files_place_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extra_models, "_answers_yes", lambda _question: True)
+    monkeypatch.setattr(extra_models, "_is_true", lambda _question: True)
     os.mkfifo(tmp_path / "a.bin")
     models = ExtraModels(str(tmp_path))
     assert models.refresh()
