@@ -31,7 +31,7 @@ class Router(CompiledRouter):
     """GET routes answer HEAD."""
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> Any:
-        """Let HEAD go where GET goes, unless the resource says otherwise."""
+        """Route HEAD to the GET method, unless the resource has a method for HEAD."""
         methods: Any = super().map_http_methods(resource, **kwargs)
         if "GET" in methods:
             methods.setdefault("HEAD", methods["GET"])

@@ -21,7 +21,7 @@ class AnswerPiece(NamedTuple):
 
 
 class ChatSession:
-    """A conversation. After an answer, ``finish`` says why it ended and ``usage`` what it cost."""
+    """A conversation. After an answer, ``finish`` is the reason of its end and ``usage`` its tokens."""
 
     def __init__(self, server: ApiClient, model: str, options: dict[str, Any], system: str = "") -> None:
         """Chat with ``model``; ``options`` are sent with every request."""

@@ -83,7 +83,7 @@ def _hand_down(context: click.Context, _parameter: click.Parameter, url: str | N
 def cli(context: click.Context, url: str | None) -> None:
     """Serve many local models over one HTTP address, and look after them.
 
-    The server's address is --url, LEMONBUS_URL, or what this machine's configuration says; the key is LEMONBUS_API_KEY.
+    The server's address is --url, LEMONBUS_URL, or that of this machine's configuration; the key is LEMONBUS_API_KEY.
     """
     if url and context.invoked_subcommand == "serve":
         raise click.UsageError("serve starts a server and connects to none: leave out --url.")

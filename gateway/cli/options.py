@@ -23,7 +23,7 @@ def server_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "server",
         metavar="URL",
         callback=_connect,
-        help="Address of the server. Without it: LEMONBUS_URL, or what this machine's configuration says.",
+        help="Address of the server. Without it: LEMONBUS_URL, or that of this machine's configuration.",
     )(command)
 
 

@@ -1,4 +1,4 @@
-"""FLM models, as the specification has them (pull, load, chat) and as ``flm serve`` behaves: by a stand-in for it."""
+"""FLM models, as the specification has them (pull, load, chat) and as a fake ``flm serve`` behaves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.http_client import RawHttpClient, run_concurrently
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
-SECRET = "nobody-else-may-read-this"
+SECRET = "a-secret-of-a-prompt"
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ def test_another_checkpoint_under_the_same_name_is_a_conflict(server: LemonbusSe
         status, body = pull(server, **{**PHI, **change})
         assert (status, body["error"]["type"]) == (409, "conflict"), body
         assert registered(server) == before
-    assert pull(server, **PHI, reasoning=True)[0] == 200, "labels may be set anew"
+    assert pull(server, **PHI, reasoning=True)[0] == 200, "labels may change"
     assert registered(server)["Phi-4-Mini-GGUF"]["labels"] == ["custom", "reasoning"]
 
 
@@ -231,18 +231,18 @@ def test_what_is_here_already_is_registered_without_a_hub(
     assert "truncated" in body["message"]
     assert set(registered(offline)) == {"Second"}
     status, body = pull(server, **{**PHI, "model_name": "user.Fifth"})
-    assert status == 200, "with a hub it is fetched anew"
+    assert status == 200, "with a hub it is downloaded again"
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing_half_done(server: LemonbusServer) -> None:
     state = server.home / "state" / "user_models.json"
     state.parent.mkdir(exist_ok=True)
-    state.write_text("{ somebody is editing")
+    state.write_text("{ being edited")
     status, body = pull(server, **PHI)
     assert status == 500
     assert "user_models.json" in body["message"]
     assert str(server.home) not in body["message"]
-    assert state.read_text() == "{ somebody is editing"
+    assert state.read_text() == "{ being edited"
     state.write_text('{"Mine": {"recipe": 5}, "Good": {"checkpoint": "shop/Other-GGUF:Q4_0", "recipe": "llamacpp"}}')
     assert pull(server, **PHI)[0] == 200
     assert set(registered(server)) == {"Mine", "Good", "Phi-4-Mini-GGUF"}, "what is not understood is kept"

@@ -79,7 +79,7 @@ def test_the_last_request_or_the_last_of_a_model(server: LemonbusServer) -> None
     assert after(server, CHAT)["model"] == CHAT
     assert stats(server)["model"] == CHAT
     assert stats(server, LOOP)["output_tokens"] == 33
-    unknown = server.client.get("/v1/stats?model=nobody")
+    unknown = server.client.get("/v1/stats?model=unknown")
     assert (unknown.status, unknown.error["code"]) == (404, "model_not_found")
 
 

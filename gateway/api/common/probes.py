@@ -29,7 +29,7 @@ class ReadinessResource:
         self._session = session
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer 200; raises the 503 that says why the gateway accepts none."""
+        """Answer 200; raises the 503 with the reason for which it accepts none."""
         if self._session.state is not AdmissionState.OPEN:
             self._session.admit()
         resp.content_type = falcon.MEDIA_JSON

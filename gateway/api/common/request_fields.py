@@ -23,7 +23,7 @@ def optional_body(req: falcon.Request, settings: Settings) -> JsonObject:
 
 
 def model_of(body: JsonObject, *, required: bool = True) -> str:
-    """Return ``model_name`` or ``model``; raises ``invalid_request`` if both are there and differ.
+    """Return ``model_name`` or ``model``; raises ``invalid_request`` if the request has both and they differ.
 
     Without either: the empty string, or ``invalid_request`` if it is required.
     """

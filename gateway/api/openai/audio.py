@@ -1,6 +1,6 @@
 """OpenAI's audio: the words of a recording as text, as subtitles or with times.
 
-The engine gets the client's form written anew, without the fields that say how the answer looks: it always answers with the
+The engine gets the client's form, rewritten without the fields that say how the answer looks: it always answers with the
 whole transcript, and this module writes the form that the client asked for.
 """
 
@@ -65,7 +65,7 @@ def parse_form(parts: list[FormPart], endpoint: str) -> TranscriptionForm:
         elif part.name.removesuffix("[]") == "timestamp_granularities":
             granularities.append(_text(part))
         elif part.name in texts:
-            raise invalid(f"`{part.name[:80]}` is there twice", part.name[:80])
+            raise invalid(f"`{part.name[:80]}` is given twice", part.name[:80])
         else:
             texts[part.name] = _text(part)
     form = texts.get("response_format") or "json"
@@ -102,7 +102,9 @@ def _check_granularities(wanted: list[str], form: str) -> None:
 def _check(texts: dict[str, str], endpoint: str) -> None:
     language = texts.get("language", "")
     if language and endpoint == TRANSLATIONS:
-        raise invalid("`language`: translations are into English, and the recording's is found out", "language")
+        raise invalid(
+            "`language`: translations are into English, and the language of the recording is detected", "language"
+        )
     if language and not language_code(language):
         raise invalid("`language` must be a language that whisper models know: en, English, or auto", "language")
     temperature = texts.get("temperature", "")
@@ -117,7 +119,7 @@ def _stream(texts: dict[str, str], form: str, endpoint: str) -> bool:
         raise invalid("`stream` must be true or false", "stream")
     wanted = text in ("1", "true")
     if wanted and endpoint == TRANSLATIONS:
-        raise invalid("`stream`: translations come whole", "stream")
+        raise invalid("`stream`: translations are not streamed", "stream")
     if wanted and form not in _STREAMED_FORMATS:
         raise invalid(f"`stream` needs `response_format` to be {' or '.join(_STREAMED_FORMATS)}", "stream")
     return wanted
@@ -134,7 +136,7 @@ def _recording(found: list[FormPart]) -> FormPart:
     if not found:
         raise invalid("`file` is required", _FILE)
     if len(found) > 1:
-        raise invalid("`file` is there twice: one recording at a time", _FILE)
+        raise invalid("`file` is given twice: send one recording at a time", _FILE)
     if not found[0].data:
         raise invalid("`file` is empty", _FILE)
     # The client's name for the file is not passed on; its suffix may help a decoder.

@@ -1,4 +1,4 @@
-"""What an answer with pictures says beside them: the seed of each, and their size. Pure."""
+"""The fields of an answer with pictures beside them: the seed of each, and the size. Pure."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class ImageRequest(msgspec.Struct, kw_only=True):
                 "response_format",
             )
         if self.stream:
-            raise invalid("`stream`: pictures come whole", "stream")
+            raise invalid("`stream`: pictures are not streamed", "stream")
         if self.size not in (None, "auto"):
             found = _SIZE.fullmatch(self.size or "")
             if found is None:
@@ -109,7 +109,7 @@ class ImageGenerationsResource(InferenceResource):
 class ImageEditsResource(InferenceResource):
     """``POST images/edits``: pictures from a prompt and pictures.
 
-    With a mask only its transparent pixels, or in a mask without transparency its white ones, are drawn anew.
+    With a mask only its transparent pixels, or in a mask without transparency its white ones, are drawn again.
     """
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
@@ -152,7 +152,7 @@ def split_form(parts: list[FormPart]) -> tuple[dict[str, Any], list[FormPart]]:
         if name in ("image", "mask"):
             files.append(FormPart(name, _checked_image(part, shown), name))
         elif part.filename or name in fields or len(part.data) > MAX_FIELD_BYTES:
-            raise invalid(f"`{shown}` must be a text, and there once", shown)
+            raise invalid(f"`{shown}` must be a text, given once", shown)
         elif part.data:
             fields[name] = _value(name, part)
     images = sum(file.name == "image" for file in files)
