@@ -1,7 +1,7 @@
-"""What a user may hand through to an engine, and what it means for the scheduler. Pure.
+"""Engine arguments: how they are split, which flags lemonbus sets itself, and how many slots they ask for. Pure.
 
-llama-server reads ``--ctx_size`` as ``--ctx-size``, so names are compared in that form.  ``-np`` is legal, and
-then the number of slots that the scheduler grants: asking for slots that nobody grants would be no use.
+llama-server reads ``--ctx_size`` as ``--ctx-size``, so names are compared in that form.  ``-np`` is allowed; it also
+sets how many requests the scheduler sends at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FORBIDDEN_LLAMACPP_FLAGS: Final[dict[str, str]] = {
     **dict.fromkeys(("--host", "--port", "--reuse-port", "--api-prefix", "--path", "--no-slots"), ""),
     **dict.fromkeys(("-a", "--alias", "--api-key", "--api-key-file", "--ssl-key-file", "--ssl-cert-file"), ""),
 }
-"""Flag → the name under which the documents forbid it (empty: it is lemonbus itself that sets it)."""
+"""Flag → the name under which the documents forbid it (empty: the documents do not mention it)."""
 
 
 def split_args(args: str, option: str = "llamacpp_args") -> list[str]:
@@ -48,7 +48,7 @@ def split_args(args: str, option: str = "llamacpp_args") -> list[str]:
 
 
 def check_forbidden_flags(option: str, forbidden: Sequence[str], args: str) -> list[str]:
-    """Return the words of an option; raises ``invalid_request`` that names a flag which is ours to set."""
+    """Return the words of an option; raises ``invalid_request`` naming a flag that lemonbus sets."""
     words = split_args(args, option)
     for word in words:
         flag = flag_of(word)
@@ -64,24 +64,24 @@ def flag_of(word: str) -> str:
 
 
 def check_llamacpp_args(args: str) -> list[str]:
-    """Return the words of ``llamacpp_args``; raises ``invalid_request`` that names a flag which is ours to set."""
+    """Return the words of ``llamacpp_args``; raises ``invalid_request`` naming a flag that lemonbus sets."""
     words = split_args(args)
     for word in words:
         flag = flag_of(word)
         if flag in FORBIDDEN_LLAMACPP_FLAGS:
-            ours = FORBIDDEN_LLAMACPP_FLAGS[flag]
-            alias = f" (the same as {ours})" if ours and ours != flag else ""
+            documented = FORBIDDEN_LLAMACPP_FLAGS[flag]
+            alias = f" (the same as {documented})" if documented and documented != flag else ""
             raise invalid(f"llamacpp_args must not contain {flag}{alias}: lemonbus sets it", "llamacpp_args")
     _parallel(words)
     return words
 
 
 def value_of(words: list[str], names: tuple[str, ...]) -> str | None:
-    """Return the value of the last of ``names`` in the words, as llama-server would take it; None if absent."""
+    """Return the value of the last of ``names`` in the words, which is the one llama-server uses; None if absent."""
     found: str | None = None
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if flag_of(word) in names:
-            found = words[place + 1] if place + 1 < len(words) else ""
+            found = words[index + 1] if index + 1 < len(words) else ""
     return found
 
 
@@ -96,5 +96,5 @@ def _parallel(words: list[str]) -> int | None:
 
 def slots_of(options: dict[str, int | float | str], default: int) -> int:
     """Return how many requests run at once: ``-np`` of the arguments, else the option, else ``default``."""
-    inside = _parallel(split_args(str(options.get("llamacpp_args", ""))))
-    return inside or int(options.get("slots", 0)) or default
+    from_arguments = _parallel(split_args(str(options.get("llamacpp_args", ""))))
+    return from_arguments or int(options.get("slots", 0)) or default

@@ -1,6 +1,6 @@
-"""What a recipe's class does for its worker: a command line, a readiness question, requests and their answers.
+"""The interface of a recipe's backend class to its worker: the command line, the readiness check, requests and answers.
 
-A backend never owns a process or a socket: it says what to start and what to send, the worker does it.
+A backend never owns a process or a socket: it describes what to start and what to send, and the worker does it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from protocol.models.sampling import SamplingValue
 
 
 class EngineRequest(NamedTuple):
-    """One HTTP request for an engine, and what its client asked to see of the answer."""
+    """One HTTP request for an engine, and which optional parts of the answer its client asked for."""
 
     method: str
     path: str
@@ -34,10 +34,10 @@ class EngineRequest(NamedTuple):
     choices: int = 1
     """Completions of each prompt."""
     patient: bool = False
-    """Nobody reads along: the stream may be told in large pieces."""
+    """The client does not read a stream: the engine's events may be handled in large batches."""
     content_type: str = "application/json"
     translate: Callable[[bytes], bytes] | None = None
-    """Writes an answer (of a stream, each piece of it) as llama-server would; raises ValueError if it makes no sense."""
+    """Writes an answer (of a stream, each piece of it) as llama-server would; raises ValueError if it is malformed."""
 
     @property
     def weight(self) -> int:
@@ -46,7 +46,7 @@ class EngineRequest(NamedTuple):
 
 
 class EngineFacts(NamedTuple):
-    """What a ready engine says about itself."""
+    """What a ready engine reports about itself."""
 
     slots: int
     context: int
@@ -55,12 +55,12 @@ class EngineFacts(NamedTuple):
 
 
 class ModelFacts(NamedTuple):
-    """What a model's files tell before an engine reads them."""
+    """What the headers of a model's files contain."""
 
     size: int
     """Bytes, all of them together."""
     context: int = 0
-    """Tokens the model was trained for, 0 if they do not say."""
+    """Tokens the model was trained for, 0 if unknown."""
 
 
 class Backend(abc.ABC):
@@ -68,16 +68,16 @@ class Backend(abc.ABC):
 
     descriptor: ClassVar[RecipeDescriptor]
     busy_status: ClassVar[int] = 200
-    """What the engine's answer to :meth:`busy` has for its status."""
+    """HTTP status of the engine's answer to :meth:`busy`."""
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
-        """Keep the model and the house's settings."""
+        """Keep the model and the server's settings."""
         self.spec = spec
         self.settings = settings
         self.trained_context = 0
-        """Tokens the model was trained for, once the header of its file was read."""
+        """Tokens the model was trained for; the worker sets it when it has read the file's header."""
         self.sampling: Mapping[str, SamplingValue] = {}
-        """The sampling defaults that were set, for requests that say nothing of them."""
+        """The sampling defaults that were set, for requests that set none themselves."""
         self._random_key = secrets.token_hex(16)
 
     @property
@@ -93,7 +93,7 @@ class Backend(abc.ABC):
 
     @property
     def silence(self) -> float:
-        """Seconds without any progress after which a busy engine is taken to hang."""
+        """Seconds without any progress after which a busy engine counts as hung."""
         return self.settings.silence
 
     def health(self) -> EngineRequest:
@@ -106,7 +106,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def parse(self, line: bytes) -> tuple[str, str]:
-        """Return level and text of a line that the engine printed: what a client wrote is for ``trace`` alone."""
+        """Return level and text of a line that the engine printed: a client's words have level ``trace``."""
 
     @property
     @abc.abstractmethod
@@ -116,7 +116,7 @@ class Backend(abc.ABC):
     @property
     @abc.abstractmethod
     def alias(self) -> str:
-        """What the engine calls the model in its answers."""
+        """The model's name in the engine's answers."""
 
     @property
     @abc.abstractmethod
@@ -125,12 +125,12 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Raise a failure for what can be told before starting: options, flags, the executable."""
+        """Raise a failure for what can be checked before the start: options, flags, the executable."""
 
     def examine(self) -> ModelFacts:
         """Look at the model's files; raises OSError for one that cannot be read, ValueError for one that is broken.
 
-        The text of a ValueError is for the caller: it has no path.
+        The text of a ValueError is for clients: it has no path.
         """
         return ModelFacts(Path(self.spec.path).stat().st_size)
 
@@ -156,13 +156,13 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def facts(self, answer: bytes) -> EngineFacts:
-        """Read the engine's answer to :meth:`about`; raises ValueError if it makes no sense."""
+        """Read the engine's answer to :meth:`about`; raises ValueError if it is malformed."""
 
     @abc.abstractmethod
     def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
-        """Translate a request of the middle language; raises a failure for what the engine cannot do.
+        """Translate a request of the internal format; raises a failure for what the engine cannot do.
 
-        ``stream``: the client wants a stream. The engine's answer may be one although the client wants none.
+        ``stream``: the client wants a stream. The engine may be asked for a stream although the client wants none.
         """
 
     def refuse_unserved(self, endpoint: str) -> None:
@@ -171,7 +171,7 @@ class Backend(abc.ABC):
             raise self.unserved(endpoint)
 
     def unserved(self, endpoint: str) -> LemonbusError:
-        """Return what to raise for an endpoint that the model does not serve."""
+        """Return the error for an endpoint that the model does not serve."""
         what = f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
         return Failure(Code.UNSUPPORTED, what).raised()
 
@@ -181,4 +181,4 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def processing(self, answer: bytes) -> int:
-        """Return how many slots of the engine are working; raises ValueError if the answer makes no sense."""
+        """Return how many slots of the engine are working; raises ValueError if the answer is malformed."""

@@ -87,7 +87,7 @@ def _paths(files: FlagFiles, value: str) -> Iterable[str]:
 
 
 def is_below(path: str, directories: Sequence[str]) -> bool:
-    """Return whether an absolute path is below one of the directories, as far as its words say.
+    """Return whether an absolute path is below one of the directories, by its text alone.
 
     Links are not followed: only the administrator makes them in these directories.
     """

@@ -1,6 +1,6 @@
-"""Which recipe runs a model file, and what the model does, told by the file's first bytes and never by its name. Pure.
+"""Finds the recipe for a model file, and what the model does, by the file's first bytes and never by its name. Pure.
 
-The end of a name only says how the bytes are to be read. Each recipe knows its own files (``identify`` in its folder).
+The suffix of the name only decides how the bytes are read. Each recipe knows its own files (``identify`` in its folder).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SUFFIXES: Final = tuple({suffix: None for recipe in RECIPES for suffix in recipe
 
 
 def identify(name: str, head: bytes) -> Identity | None:
-    """Return what the file of this name with these first bytes is; None if no recipe here runs it."""
+    """Return what the file of this name with these first bytes is; None if no recipe runs it."""
     file = FileHead(name, head)
     # The default recipe takes every file of its format that is nothing for a more special one.
     for recipe in sorted(RECIPES, key=lambda each: each.descriptor.recipe == DEFAULT_RECIPE):

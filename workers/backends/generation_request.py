@@ -1,4 +1,4 @@
-"""What an OpenAI request for a generation becomes for llama-server: a stream, wherever that is of use. Pure."""
+"""Translates an OpenAI request for a generation for llama-server: to a stream, where a stream is useful. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _TRUE: Final = msgspec.Raw(b"true")
 _NULL: Final = msgspec.Raw(b"null")
 
 SHORT_BODY_BYTES: Final = 512
-"""Bytes of a request whose prompt is read in a batch or two: progress events would come too late to be of use,
-and each costs the engine as much as a token does."""
+"""Bytes of a request whose prompt is computed in one or two batches: progress events would come too late to be useful,
+and each costs the engine as much as a token."""
 UNSTREAMED_MAX_TOKENS: Final = 16
 """Tokens of an answer that is not worth a stream."""
 
@@ -29,12 +29,12 @@ UNSTREAMED_MAX_TOKENS: Final = 16
 def generation_request(
     endpoint: str, body: bytes, stream: bool, defaults: Mapping[str, SamplingValue], names: Mapping[str, str]
 ) -> EngineRequest:
-    """Ask for a stream whatever the client wants: only a stream's client can hang up on llama-server.
+    """Ask for a stream whatever the client wants, because llama-server only notices that the client of a stream hangs up.
 
-    The exception: a chat's stream leaves out the log probabilities of tokens that show nothing by themselves
-    (``<think>``, a tool call's syntax, the beginning of a stop word), and what ``verbose`` tells of all of an answer, so
-    who wants either whole gets the engine's own, and hanging up does not end its generation.  Nor does it where that ends by itself at once: a
-    short prompt and a few tokens cost the engine less than a stream of them does.
+    There are two exceptions. A chat stream leaves out the log probabilities of tokens without text (``<think>``, the
+    syntax of a tool call, the beginning of a stop word) and some fields of ``verbose``: a client that wants a whole
+    answer with these gets the engine's own, which does not end when the client hangs up. And a few tokens after a
+    short prompt cost the engine less without a stream, and end by themselves at once.
 
     ``defaults`` and ``names``: see :func:`workers.backends.sampling_defaults.apply_sampling_defaults`.
     """
@@ -50,7 +50,11 @@ def generation_request(
     shown_only_whole = fields.get("verbose") == _TRUE or (
         endpoint == "chat/completions" and fields.get("logprobs") == _TRUE
     )
-    brief = len(body) <= SHORT_BODY_BYTES and prompts * choices == 1 and _most_tokens(fields) <= UNSTREAMED_MAX_TOKENS
+    brief = (
+        len(body) <= SHORT_BODY_BYTES
+        and prompts * choices == 1
+        and _answer_token_limit(fields) <= UNSTREAMED_MAX_TOKENS
+    )
     if not stream and (shown_only_whole or brief):
         whole = msgspec.json.encode(fields) if settled else body
         return EngineRequest("POST", f"/v1/{endpoint}", whole, choices=choices)
@@ -70,10 +74,10 @@ def generation_request(
     )
 
 
-def _most_tokens(fields: dict[str, msgspec.Raw]) -> float:
-    """Return how many tokens the answer may have; infinity if nothing legible says so."""
-    said = [bytes(fields[name]) for name in TOKEN_LIMIT_FIELDS if name in fields]
-    return max((int(each) if each.isdigit() and len(each) < 6 else math.inf for each in said), default=math.inf)
+def _answer_token_limit(fields: dict[str, msgspec.Raw]) -> float:
+    """Return how many tokens the answer may have; infinity if the request has no valid limit."""
+    limits = [bytes(fields[name]) for name in TOKEN_LIMIT_FIELDS if name in fields]
+    return max((int(each) if each.isdigit() and len(each) < 6 else math.inf for each in limits), default=math.inf)
 
 
 def _number(raw: msgspec.Raw | None) -> int:

@@ -1,4 +1,4 @@
-"""What llama-server and our server over ONNX Runtime GenAI have in common: sampling flags, ``/props`` and ``/slots``."""
+"""The API that llama-server and our server for ONNX Runtime GenAI share: sampling flags, ``/props`` and ``/slots``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SAMPLING_FLAGS: Final = [
     for flag, name in (("--temp", "temperature"), ("--top-p", "top_p"), ("--top-k", "top_k"))
     for word in (flag, str(SAMPLING_PARAMS[name].default))
 ]
-"""The documents' defaults, where they cost no request anything. ``max_length`` is none: an answer ends by itself,
-with its context, or where somebody said so."""
+"""The documents' defaults as flags, which cost no request anything. ``max_length`` is not among them: an answer ends by
+itself, at the end of its context, or at the limit of its request."""
 
 
 class _Slot(msgspec.Struct):
@@ -38,7 +38,7 @@ _PROPS: Final = msgspec.json.Decoder(_Props)
 
 
 def facts(answer: bytes) -> EngineFacts:
-    """Read ``/props``; the version is the build's. Raises ValueError if it makes no sense."""
+    """Read ``/props``; the version is the build's. Raises ValueError if it is malformed."""
     try:
         props = _PROPS.decode(answer)
     except DECODE_ERRORS as problem:
@@ -47,7 +47,7 @@ def facts(answer: bytes) -> EngineFacts:
 
 
 def processing(answer: bytes) -> int:
-    """Count the slots in ``/slots`` that are at work; raises ValueError if it makes no sense."""
+    """Count the slots in ``/slots`` that are at work; raises ValueError if it is malformed."""
     try:
         return sum(slot.is_processing for slot in _SLOTS.decode(answer))
     except DECODE_ERRORS as problem:

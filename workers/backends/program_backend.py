@@ -1,4 +1,4 @@
-"""A backend whose program is ours over an installed package, a release's, or the user's own: where it is, what it needs."""
+"""A backend that starts a program: our server over an installed package, a program of a release, or the user's own."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from workers.backends.base import Backend
 
 
 class ProgramBackend(Backend):
-    """What such backends have in common. The descriptor says which programs there are."""
+    """Finds the program, and makes its environment. The descriptor lists the programs."""
 
     hidden: ClassVar[tuple[str, ...]] = ()
-    """How the variables begin that this engine reads as options: none of them gets to it by the back door."""
+    """Prefixes of environment variables that this engine reads as options: the engine does not get them."""
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
-        """Resolve the backend; raises ``invalid_request`` for one that is not there."""
+        """Resolve the backend; raises ``invalid_request`` for an unknown one."""
         super().__init__(spec, settings)
         recipe = self.descriptor.recipe
         named = self.descriptor.backend(spec.backend)
@@ -38,12 +38,12 @@ class ProgramBackend(Backend):
         return self.spec.options.get(name, getattr(self.settings, name, fallback))
 
     @property
-    def _ours(self) -> bool:
-        """Whether it is our own program that runs."""
+    def _is_own_server(self) -> bool:
+        """Whether the program is a server of ours."""
         return bool(self._program.requires)
 
     @property
-    def _users(self) -> str:
+    def _user_program(self) -> str:
         """The user's own program: a path, or a name on PATH."""
         return self._program.executable
 
@@ -55,62 +55,64 @@ class ProgramBackend(Backend):
         return found[0] if found else None
 
     def _executable(self) -> list[str] | None:
-        there = self._installation()
+        installation = self._installation()
         if self._program.requires:
-            if there is None and importlib.util.find_spec(self._program.requires) is None:
+            if installation is None and importlib.util.find_spec(self._program.requires) is None:
                 return None
             return [sys.executable, "-m", self._program.executable.removeprefix("module:")]
         if self._program.provision is Provision.USER:
-            found = shutil.which(self._users)
+            found = shutil.which(self._user_program)
             return [found] if found else None
-        return [str(there.program)] if there and there.program.is_file() else None
+        return [str(installation.program)] if installation and installation.program.is_file() else None
 
-    def _cure(self) -> str:
-        """Say what brings a program that is not there."""
+    def _installation_hint(self) -> str:
+        """Return how to get a program that is missing."""
         if self._program.provision is Provision.USER:
-            return f"{Path(self._users).name} was not found"
+            return f"{Path(self._user_program).name} was not found"
         cure = f"`lemonbus backends install {self.descriptor.recipe}:{self._program.name}` does that"
         extra = self._program.extra
         return f"{cure}, or `pip install 'lemonbus[{extra}]'`" if extra else cure
 
     def _has_package(self, name: str) -> bool:
         """Return whether the Python that runs our own program will find a package."""
-        there = self._installation()
-        return importlib.util.find_spec(name) is not None or (there is not None and (there.packages / name).is_dir())
+        installation = self._installation()
+        return importlib.util.find_spec(name) is not None or (
+            installation is not None and (installation.packages / name).is_dir()
+        )
 
-    def _found(self) -> list[str]:
-        """Return the words that start the program; raises ``load_failed`` if it is not there."""
+    def _start_command(self) -> list[str]:
+        """Return the words that start the program; raises ``load_failed`` if it is missing."""
         words = self._executable()
         if words is None:
-            what = f"the {self.descriptor.recipe} backend {self._program.name!r} is not installed: {self._cure()}"
+            what = f"the {self.descriptor.recipe} backend {self._program.name!r} is not installed: {self._installation_hint()}"
             raise Failure(Code.LOAD_FAILED, what, model=self.spec.name).raised()
         return words
 
     def check(self) -> None:
         """See :meth:`Backend.check`."""
-        self._found()
+        self._start_command()
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
-        """See :meth:`Backend.environment`: nothing of ours that an engine need not know, and no spinning threads."""
+        """See :meth:`Backend.environment`: without the variables of lemonbus, and with threads that do not spin."""
         kept = {
             name: value
             for name, value in inherited.items()
             if not name.startswith(("LEMONBUS_", "LEMONADE_", *self.hidden))
             and name not in ("HF_TOKEN", "PYTHONSTARTUP")
         }
-        there = self._installation()
-        if not self._ours:
+        installation = self._installation()
+        if not self._is_own_server:
             kept.pop("PYTHONPATH", None)
-            if there:
+            if installation:
                 # Releases bring their libraries, and not all of them look for them beside the program.
-                kept["LD_LIBRARY_PATH"] = _path(str(there.program.parent), kept.get("LD_LIBRARY_PATH", ""))
-        elif there:
-            kept["PYTHONPATH"] = _path(kept.get("PYTHONPATH", ""), str(there.packages))
+                kept["LD_LIBRARY_PATH"] = _path(str(installation.program.parent), kept.get("LD_LIBRARY_PATH", ""))
+        elif installation:
+            kept["PYTHONPATH"] = _path(kept.get("PYTHONPATH", ""), str(installation.packages))
         kept["GOMP_SPINCOUNT"] = "300"
         return kept
 
     def prepare(self) -> None:
-        """See :meth:`Backend.prepare`; most keep nothing."""
+        """See :meth:`Backend.prepare`; most engines keep no files."""
 
 
 def _path(*parts: str) -> str:

@@ -23,10 +23,10 @@ class Identity(NamedTuple):
 
 
 class FileHead:
-    """The first bytes of a file, read as what the end of its name says. Each reading is made once."""
+    """The first bytes of a file, parsed by the suffix of its name. Each parser runs at most once."""
 
     def __init__(self, name: str, data: bytes) -> None:
-        """Read nothing yet."""
+        """Parse nothing yet."""
         self.name = name.lower()
         self.data = data
 
@@ -44,13 +44,13 @@ class FileHead:
 
 
 class Recipe(NamedTuple):
-    """What a recipe's folder gives to the registry."""
+    """A recipe as its folder exports it."""
 
     descriptor: RecipeDescriptor
     backend_class: type[Backend]
     check_arguments: Callable[[str], list[str]] | None = None
     """Splits the option of kind ``args`` into words; raises for a flag that lemonbus sets. None: by the descriptor."""
     identify: Callable[[FileHead], Identity | None] | None = None
-    """Tells what a model file is; None if it is nothing for this recipe."""
+    """Returns what a model file is, or None if the recipe does not run it."""
     identified_suffixes: tuple[str, ...] = ()
-    """Ends of the names of files that :attr:`identify` knows."""
+    """Suffixes of the files that :attr:`identify` knows."""

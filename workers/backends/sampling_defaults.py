@@ -1,7 +1,7 @@
-"""How a request is sampled: by what it says itself, else by the defaults that were set. Pure.
+"""Sampling options of a request: its own, else the defaults that were set. Pure.
 
-A request may also use the documents' names for these (``max_length``, ``min_length``, ``do_sample``).  What
-neither says is left to the engine, whose own defaults its command line sets.
+A request may also use the documents' names for these (``max_length``, ``min_length``, ``do_sample``).  Other
+options are left to the engine, whose own defaults its command line sets.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from protocol.models.sampling import SamplingValue
 Fields = dict[str, msgspec.Raw]
 
 TOKEN_LIMIT_FIELDS: Final = ("max_completion_tokens", "max_tokens", "n_predict")
-"""The names that a limit of the answer goes by in the middle language; a request that uses one has spoken."""
+"""Names of the answer's token limit in the internal format; a request with one of them gets no default limit."""
 _LEMONADE_FIELDS: Final = frozenset({"max_length", "min_length", "do_sample"})
 _NULL: Final = msgspec.Raw(b"null")
 
 
 def apply_sampling_defaults(fields: Fields, defaults: Mapping[str, SamplingValue], names: Mapping[str, str]) -> bool:
-    """Put into a request what its sampling comes to; return whether that changed it.
+    """Put the sampling defaults into a request; return whether that changed it.
 
-    ``names``: documented parameter → the engine's name; what is missing there the engine does not know.
+    ``names``: documented parameter → the engine's name; the engine does not have the parameters that are missing.
     Raises ``invalid_request`` for a wrong value under one of the documents' names.
     """
     if not defaults and _LEMONADE_FIELDS.isdisjoint(fields):
@@ -33,14 +33,14 @@ def apply_sampling_defaults(fields: Fields, defaults: Mapping[str, SamplingValue
     own = sampling.check_params(
         {name: msgspec.json.decode(fields.pop(name)) for name in _LEMONADE_FIELDS if name in fields}
     )
-    said = {name for name, raw in fields.items() if raw != _NULL}
-    chosen = {name: value for name, value in defaults.items() if name not in said}
+    given = {name for name, raw in fields.items() if raw != _NULL}
+    chosen = {name: value for name, value in defaults.items() if name not in given}
     if own.get("do_sample") is False or (own.get("do_sample") is None and chosen.get("do_sample") is False):
-        greedy = own.get("do_sample") is False or "temperature" not in said
+        greedy = own.get("do_sample") is False or "temperature" not in given
         chosen |= {"temperature": 0} if greedy else {}
     chosen.pop("do_sample", None)
     chosen |= {name: value for name in ("min_length", "max_length") if (value := own.get(name)) is not None}
-    if not said.isdisjoint(TOKEN_LIMIT_FIELDS):
+    if not given.isdisjoint(TOKEN_LIMIT_FIELDS):
         chosen.pop("max_length", None)
     for name, value in chosen.items():
         if name in names:

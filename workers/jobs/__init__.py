@@ -1,4 +1,4 @@
-"""Job processes for whatever blocks: downloads, removals, installations, and questions to drivers and hubs.
+"""Job processes for all that blocks: downloads, removals, installations, and queries to drivers and hubs.
 
 Each entry point (`pull`, `remove`, `variants`, `install`, `probe`) is started by `python -m workers.jobs.<name>`.
 Nothing imports a job but its tests; what two jobs share lies beside them.

@@ -1,4 +1,4 @@
-"""What every download needs of the disk: room, a lock that two jobs share, and a digest of what came."""
+"""Disk functions of all downloads: free space, a lock between jobs, and the digest of a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workers.jobs.errors import SourceError
 
 BLOCK_BYTES: Final = 1 << 20
 FREE_MARGIN_BYTES: Final = 64 << 20
-"""Bytes that must stay free beside what is fetched."""
+"""Bytes that must stay free after a download."""
 _LOCK_POLL_S: Final = 0.2
 
 

@@ -1,4 +1,4 @@
-"""The makers' own tools, asked about their devices: what to run, and what their output says. Reading is pure."""
+"""Runs the tools of device makers (`nvidia-smi`, `rocm-smi`, `xrt-smi`) and parses their output. Parsing is pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protocol.messages.system_info import Gpu
 from protocol.wire.decoding import DECODE_ERRORS
 
 SECONDS: Final = 10.0
-"""A tool that has not answered by then will not: its driver hangs, or wakes a card too slowly for us."""
+"""Timeout of a tool: its driver may hang, or wake a device too slowly."""
 NVIDIA: Final = ("name", "memory.total", "driver_version", "pci.bus_id")
 NVIDIA_NEWER: Final = (*NVIDIA, "compute_cap")
 ROCM: Final = ("--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--showbus", "--json")
@@ -25,7 +25,7 @@ _UNKNOWN: Final = frozenset({"", "n/a", "[n/a]", "[not supported]", "unknown"})
 
 
 class ToolError(Exception):
-    """A tool is there and gave no answer."""
+    """A tool is installed and gave no usable answer."""
 
 
 def run(tool: str, *arguments: str) -> str | None:
@@ -59,7 +59,7 @@ def run_unchecked(tool: str, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def nvidia() -> list[Gpu]:
-    """Ask ``nvidia-smi``; older ones do not know all the questions."""
+    """Ask ``nvidia-smi``; older versions do not have all the fields."""
     try:
         return _nvidia(NVIDIA_NEWER)
     except ToolError as problem:
@@ -74,7 +74,7 @@ def _nvidia(fields: tuple[str, ...]) -> list[Gpu]:
 
 
 def nvidia_gpus(said: str) -> list[Gpu]:
-    """Read rows of name, MiB, driver version, address and, where it is told, compute capability."""
+    """Read rows of name, MiB, driver version, address and, if there is one, compute capability."""
     found = []
     for row in csv.reader(io.StringIO(said), skipinitialspace=True):
         cells = ["" if cell.strip().lower() in _UNKNOWN else cell.strip() for cell in row]
@@ -102,9 +102,9 @@ def amd_gpus(said: str) -> list[Gpu]:
     try:
         cards: dict[str, dict[str, Any]] = msgspec.json.decode(
             said[said.find("{") :], type=dict[str, dict[str, Any]]
-        )  # it may warn before it speaks
+        )  # warnings may come before the JSON
     except DECODE_ERRORS as problem:
-        raise ToolError(f"rocm-smi speaks no JSON that we know: {problem}") from None
+        raise ToolError(f"rocm-smi printed JSON of an unknown form: {problem}") from None
     lower = {card: {key.lower(): str(value) for key, value in told.items()} for card, told in cards.items()}
     version = lower.pop("system", {}).get("driver version", "")
     found = []
@@ -120,6 +120,6 @@ def amd_gpus(said: str) -> list[Gpu]:
 
 
 def npu_power_mode() -> str:
-    """Ask ``xrt-smi`` how the neural processor is set, empty if it does not say."""
+    """Return the power mode of the NPU by ``xrt-smi``, empty if it does not report one."""
     found = _POWER_MODE.search(run("xrt-smi", *XRT) or "")
     return found[1] if found else ""

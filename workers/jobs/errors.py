@@ -1,4 +1,4 @@
-"""Why a source gave nothing: what the caller may read, and what only the log may."""
+"""The error of a source: a message for clients, and a detail for the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _CREDENTIALS = re.compile(r"//[^/@\s]+@")
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
-"""Of an address: what signs it is in there."""
+"""The query of an address, which may hold a signature."""
 _LONGEST_DETAIL = 2000
 
 
@@ -28,7 +28,7 @@ class SourceError(Exception):
     ) -> None:
         """Take credentials out of the detail.
 
-        ``offline``: it was not even tried, as we were told.  ``absent``: the source answered that it has no such
+        ``offline``: no connection was tried, because of the setting.  ``absent``: the source answered that it has no such
         thing.  ``unreachable``: there was no connection to it.  ``retry_after``: seconds after which it wants to be
         asked again, if it said so.
         """

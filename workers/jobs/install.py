@@ -1,7 +1,7 @@
 """The job process that installs or removes one backend: ``python -m workers.jobs.install``.
 
-What is being made lies in a draft beside its place and gets its name when it is whole; what is being removed
-loses its name first.  Whatever a killed job left, the next one sweeps away.
+An installation is made in a draft folder and gets its name when it is complete; a removal begins with renaming
+the folder.  Whatever a killed job left, the next one sweeps away.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ _REMOVED_PREFIX: Final = ".gone-"
 
 
 class InstallJob:
-    """One order, from its coming to its result."""
+    """One order, until its result."""
 
     def __init__(self, job: JobProcess) -> None:
         """Wait for the order."""
         self._job = job
         self._progress = DownloadProgress()
-        self._told = ProgressSnapshot()
+        self._reported = ProgressSnapshot()
         job.carry_out(StartInstall | StartUninstall, self._work, self._finish)
-        job.loop.every(REPORT_INTERVAL_S, self._tell)
+        job.loop.every(REPORT_INTERVAL_S, self._report)
 
     def _work(self, order: StartInstall | StartUninstall) -> Installed | InstallFailed:
         return run_order(order, self._progress, self._job.settings.offline)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         reading = self._progress.reading
-        if reading != self._told:
-            self._told = reading
+        if reading != self._reported:
+            self._reported = reading
             self._job.bus.send(InstallProgress(*reading))
 
     def _finish(self, result: Installed | InstallFailed) -> None:
-        self._tell()
+        self._report()
         self._job.end(result)
 
 
 def run_order(
     order: StartInstall | StartUninstall, progress: DownloadProgress, offline: bool
 ) -> Installed | InstallFailed:
-    """Do an order; whatever goes wrong is the failure that is returned."""
+    """Carry out an order; every error becomes the failure that is returned."""
     name = f"{order.recipe}:{order.backend}"
     verb = "installed" if isinstance(order, StartInstall) else "removed"
     try:
@@ -75,14 +75,14 @@ def run_order(
     except OSError as problem:
         said = os.strerror(problem.errno) if problem.errno else type(problem).__name__
         failure = Failure(Code.DOWNLOAD_FAILED, f"backend {name} could not be {verb}: {said}", detail=str(problem))
-    except Exception:  # noqa: BLE001 - whatever it was, the waiting callers must be told
+    except Exception:  # noqa: BLE001 - the waiting callers must be answered after any error
         failure = Failure(Code.INTERNAL, f"backend {name} could not be {verb}", detail=traceback.format_exc())
     logs.get_logger().debug("order failed", backend=name, reason=failure.message, detail=failure.detail)
     return InstallFailed(failure)
 
 
 def install(order: StartInstall, progress: DownloadProgress) -> Installed:
-    """Install what is ordered, whole or not at all; raises :class:`SourceError` and OSError."""
+    """Install a backend completely or not at all; raises :class:`SourceError` and OSError."""
     home = installations.backend_folder(order.cache_dir, order.recipe, order.backend)
     final = home / f"{order.version}-{order.digest}"
     with disk.locked(home / _LOCK, lambda: None):
@@ -151,7 +151,7 @@ def _rename_away(folder: Path) -> None:
 
 
 def _sweep(home: Path, keep: str = "") -> None:
-    """Remove what is no installation, but for the piece of a download that goes on."""
+    """Remove all that is no installation, except the partial file of a download that can be continued."""
     for leftover in home.glob(".*"):
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
@@ -160,7 +160,7 @@ def _sweep(home: Path, keep: str = "") -> None:
 
 
 def _sync(folder: Path) -> None:
-    with suppress(OSError):  # some file systems cannot; the rename is whole there, only perhaps not yet durable
+    with suppress(OSError):  # some file systems cannot; the rename is complete there, but perhaps not yet durable
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(handle)

@@ -33,7 +33,7 @@ class JobProcess:
     """One job, from Hello to its process's end."""
 
     def __init__(self) -> None:
-        """Take part in the house that the environment describes."""
+        """Connect to the server that the environment describes."""
         self._context = ProcessContext.from_environment()
         self._name = os.environ["LEMONBUS_PEER"]
         self._records: deque[bytes] = deque()
@@ -41,7 +41,7 @@ class JobProcess:
         logs.configure("job", self.settings.log_level, self.settings.log_format)
         self.loop = Loop()
         self.loop.on_error = self._give_up
-        # At once: nobody waits for the result any more, and what this process started dies with it.
+        # At once: the result is of no use any more, and child processes die with this one.
         self.loop.on_death(self._context.supervisor, lambda: os._exit(1))
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.on_signal(number, self.loop.stop)
@@ -108,7 +108,7 @@ class JobProcess:
         os._exit(1)
 
     def run(self) -> None:
-        """Introduce this process, turn until :meth:`Loop.stop`, and end the process."""
+        """Say Hello, run the loop until :meth:`Loop.stop`, and end the process."""
         self.bus.send(Hello("job", self._name, os.getpid(), self._context.boot))
         self.loop.run()
         logs.set_sink(None)

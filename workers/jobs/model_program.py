@@ -1,4 +1,4 @@
-"""What jobs need of a program that fetches and keeps the models of its recipe itself."""
+"""The interface of a program that fetches and keeps the models of its recipe itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ModelProgram(NamedTuple):
     title: str
     """Its name in messages."""
     action: str
-    """A command that says more of a problem."""
+    """A command that explains a problem."""
     fetch: Callable[[TagCheckpoint, str, DownloadProgress], int]
     """Fetches a model, notes it in the cache directory, returns the number of files; raises ``SourceError``."""
     remove: Callable[[str], str]

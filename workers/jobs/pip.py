@@ -1,4 +1,4 @@
-"""Running pip: in a folder of its own, ended with this process, and its failures in words."""
+"""Runs pip in a folder of its own, ends it with this process, and explains its failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NOT_HERE: Final = frozenset({"PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT"
 
 
 class PipFailure(NamedTuple):
-    """How pip ended: in words for the caller, and its output for the log."""
+    """A failure of pip: a reason for clients, and its output for the log."""
 
     reason: str
     output: str

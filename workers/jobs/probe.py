@@ -1,6 +1,6 @@
-"""The job process that looks at the machine: ``python -m workers.jobs.probe``.
+"""The job process that inspects the machine: ``python -m workers.jobs.probe``.
 
-It asks the makers' tools and lists the Python packages, tells the supervisor, and ends.
+It runs the tools of device makers, lists the Python packages, reports to the supervisor, and ends.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def packages() -> list[str]:
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"]
-        if name and name.lower() not in found:  # the first one on the path is the one that is imported
+        if name and name.lower() not in found:  # the first on the path is the one that is imported
             found[name.lower()] = f"{name}=={distribution.version}"
     return [found[name] for name in sorted(found)]
 
 
 def probe() -> MachineProbed:
-    """Ask everybody at once."""
+    """Run all tools at once."""
     probe_errors: list[str] = []
 
-    def asked(question: Callable[[], T], nothing: T) -> T:
+    def answer_or(question: Callable[[], T], nothing: T) -> T:
         try:
             return question()
         except driver_tools.ToolError as problem:
@@ -44,19 +44,23 @@ def probe() -> MachineProbed:
             return nothing
 
     with ThreadPoolExecutor(3 + 2 * len(PROGRAMS)) as pool:
-        nvidia = pool.submit(asked, driver_tools.nvidia, [])
-        amd = pool.submit(asked, driver_tools.amd, [])
-        mode = pool.submit(asked, driver_tools.npu_power_mode, "")
+        nvidia = pool.submit(answer_or, driver_tools.nvidia, [])
+        amd = pool.submit(answer_or, driver_tools.amd, [])
+        mode = pool.submit(answer_or, driver_tools.npu_power_mode, "")
         programs = {
-            scheme: (pool.submit(asked, program.version, ""), pool.submit(asked, program.problem, ""), program.action)
+            scheme: (
+                pool.submit(answer_or, program.version, ""),
+                pool.submit(answer_or, program.problem, ""),
+                program.action,
+            )
             for scheme, program in PROGRAMS.items()
         }
-        listed = packages()
+        package_list = packages()
         return MachineProbed(
             amd.result(_SLOWEST),
             nvidia.result(_SLOWEST),
             mode.result(_SLOWEST),
-            listed,
+            package_list,
             programs={
                 scheme: ProgramStatus(version.result(_SLOWEST), problem.result(_SLOWEST), action)
                 for scheme, (version, problem, action) in programs.items()
@@ -67,10 +71,10 @@ def probe() -> MachineProbed:
 
 
 def probe_if_supported() -> MachineProbed | None:
-    """Ask everybody; None if even that went wrong, which the log tells."""
+    """Run all tools; None after an unexpected error, which is logged."""
     try:
         return probe()
-    except Exception:  # noqa: BLE001 - whatever it was, the supervisor goes by the kernel's word
+    except Exception:  # noqa: BLE001 - after any error the supervisor uses what the kernel reports
         logs.get_logger().error("looking at the machine failed", detail=traceback.format_exc())
         return None
 

@@ -1,4 +1,4 @@
-"""How far a download is: written by the thread that fetches, read by the loop that tells."""
+"""The progress of a download: written by the thread that downloads, read by the loop that reports it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ProgressSnapshot(NamedTuple):
-    """One look at the gauge. Sizes in bytes, 0 for a total that is not known."""
+    """Progress at one moment. Sizes in bytes, 0 for an unknown total."""
 
     file: str = ""
     file_index: int = 0
@@ -16,22 +16,22 @@ class ProgressSnapshot(NamedTuple):
 
 
 class DownloadProgress:
-    """The file that is being fetched. One attribute holds it all, so that a reader never sees half a change."""
+    """The file that is being downloaded. One attribute holds all values, so a reader never sees half a change."""
 
     def __init__(self) -> None:
         """Nothing has begun."""
         self.reading = ProgressSnapshot()
 
     def begin(self, file: str, index: int, files: int, total: int, done: int = 0) -> None:
-        """Another file begins, ``done`` bytes of which are there already."""
+        """Begin the next file, of which ``done`` bytes are already downloaded."""
         self.reading = ProgressSnapshot(file, index, files, done, total)
 
     def at(self, done: int) -> None:
-        """So many bytes of the file are there."""
+        """Set the downloaded bytes of the file."""
         total = self.reading.bytes_total
         self.reading = self.reading._replace(bytes_downloaded=min(done, total) if total else done)
 
     def end(self) -> None:
-        """The file is there, whole."""
+        """The file is complete."""
         whole = self.reading.bytes_total or self.reading.bytes_downloaded
         self.reading = self.reading._replace(bytes_downloaded=whole, bytes_total=whole)

@@ -1,6 +1,6 @@
 """The job process that downloads one model: ``python -m workers.jobs.pull``.
 
-The thread that fetches writes the gauge, which the loop reads.
+The downloading thread writes the progress, which the loop reads and reports.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ class PullJob:
         """Wait for the order."""
         self._job = job
         self._progress = DownloadProgress()
-        self._told = ProgressSnapshot()
+        self._reported = ProgressSnapshot()
         self._name = ""
         job.carry_out(StartPull, self._fetch, self._finish)
-        job.loop.every(REPORT_INTERVAL_S, self._tell)
+        job.loop.every(REPORT_INTERVAL_S, self._report)
 
     def _fetch(self, order: StartPull) -> DownloadOutcome:
         self._name = order.name
         try:
             return download_model(order, self._progress, self._job.settings.offline)
-        except Exception:  # noqa: BLE001 - whatever it was, the waiting callers must be told
+        except Exception:  # noqa: BLE001 - the waiting callers must be answered after any error
             failure = Failure(
                 Code.INTERNAL, f"the download of {order.name} failed", model=order.name, detail=traceback.format_exc()
             )
             return DownloadOutcome(PullFailed(order.name, failure), [])
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         reading = self._progress.reading
-        if reading != self._told:
-            self._told = reading
+        if reading != self._reported:
+            self._reported = reading
             self._job.bus.send(Progress(0, self._name, *reading))
 
     def _finish(self, outcome: DownloadOutcome) -> None:
@@ -53,7 +53,7 @@ class PullJob:
         for kind, problem in errors:
             log.warning("source failed", source=kind, reason=str(problem), detail=problem.detail)
         if isinstance(result, Pulled):
-            self._tell()
+            self._report()
             log.debug("files are here", files=result.files)
         else:
             log.debug("download failed", reason=result.failure.message, detail=result.failure.detail)

@@ -1,7 +1,7 @@
 """The job process that removes a model's files: ``python -m workers.jobs.remove``.
 
-Of a repository in the hub's cache it takes the names that it was told, the blobs that nothing else there needs, what
-broke off, and all of it when no file is left.
+In a repository of the hub's cache it removes the given names, the blobs that no other name there uses, partial
+downloads, and the whole repository when no file is left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PARTIAL: Final = ".incomplete"
 
 
 def remove(order: StartRemoval) -> Removed | RemoveFailed:
-    """Remove what the order names; what is gone already counts as removed."""
+    """Remove the files of an order; a file that is already gone counts as removed."""
     try:
         scheme, _, tag = order.tag.partition(":")
         problem = PROGRAMS[scheme].remove(tag) if tag else ""
@@ -36,8 +36,8 @@ def remove(order: StartRemoval) -> Removed | RemoveFailed:
             _remove_blob(target)
         for repository in order.repositories:
             _remove_leftovers(Path(repository))
-    except OSError as trouble:
-        return _failed(order, f"a file could not be removed: {os.strerror(trouble.errno or 0)}", str(trouble))
+    except OSError as error:
+        return _failed(order, f"a file could not be removed: {os.strerror(error.errno or 0)}", str(error))
     return Removed(order.name, len(order.files))
 
 
@@ -59,7 +59,7 @@ def _prune(folder: Path) -> None:
 
 
 def _remove_blob(blob: Path) -> None:
-    """Remove a blob of a repository, unless another name there still means it."""
+    """Remove a blob of a repository unless another name there uses it."""
     if blob.parent.name == "blobs" and blob not in _referenced_blobs(blob.parent.parent):
         blob.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""The job process that looks what a repository offers: ``python -m workers.jobs.variants``."""
+"""The job process that lists the variants of a repository: ``python -m workers.jobs.variants``."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from workers.jobs.model_download.repository_variants import list_variants
 
 
 def inspect(order: StartInspection) -> Inspected | InspectFailed:
-    """Ask the hub; whatever goes wrong is the failure that is returned, as the document wants it."""
+    """Ask the hub; every error becomes the failure that is returned, in the documented form."""
     try:
         return _listed(order.checkpoint)
     except LemonbusError as problem:
         return InspectFailed(order.checkpoint, problem.failure)
     except SourceError as problem:
         return InspectFailed(order.checkpoint, _failure(problem))
-    except Exception:  # noqa: BLE001 - whatever it was, the waiting callers must be told
+    except Exception:  # noqa: BLE001 - the waiting callers must be answered after any error
         said = f"{order.checkpoint} could not be inspected"
         return InspectFailed(order.checkpoint, Failure(Code.INTERNAL, said, detail=traceback.format_exc()))
 
 
 def _listed(checkpoint: str) -> Inspected:
-    place = parse(checkpoint)
-    if not isinstance(place, HubCheckpoint):
-        raise TypeError(type(place).__name__)
+    parsed = parse(checkpoint)
+    if not isinstance(parsed, HubCheckpoint):
+        raise TypeError(type(parsed).__name__)
     try:
-        found = list_repository(place.repo)
+        found = list_repository(parsed.repo)
     except Exception as problem:  # the library raises those of three HTTP libraries, by its version
-        raise explain_hub_error(problem, place.repo) from problem
-    return Inspected(checkpoint, list_variants(checkpoint, place.repo, {file.name: file.size for file in found.files}))
+        raise explain_hub_error(problem, parsed.repo) from problem
+    return Inspected(checkpoint, list_variants(checkpoint, parsed.repo, {file.name: file.size for file in found.files}))
 
 
 def _failure(problem: SourceError) -> Failure:

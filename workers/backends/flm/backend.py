@@ -1,4 +1,4 @@
-"""FastFlowLM: models on AMD's NPU, through the ``flm serve`` of whoever runs the machine.
+"""FastFlowLM: models on AMD's NPU, through the ``flm serve`` that is installed on the machine.
 
 It binds its port before it has loaded anything and answers when it has tried to, whether that went well or not: so a
 warm-up tells.  It has one NPU and works on one request at a time.  ``model`` in a request must be the tag it was
@@ -31,17 +31,17 @@ from workers.stream.transcript_events import streamed
 
 OPTION: Final = "flm_args"
 SWITCHES: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embed", ModelType.AUDIO: "--asr"}
-"""Type of a model → what has flm serve it; it takes no tag then."""
+"""Type of a model → the switch that makes flm serve it; flm takes no tag then."""
 FIXED_MODELS: Final[dict[str, str]] = {ModelType.EMBEDDING: "embed-gemma:300m", ModelType.AUDIO: "whisper-v3:turbo"}
 """The one model that it has of that type."""
 MIN_CONTEXT: Final = 512
 """It makes of less this."""
 DEFAULT_CONTEXT: Final = 32_768
-"""What most of its models have unless they are told otherwise."""
+"""Tokens of context that most of its models have by default."""
 MIN_PREFILL_TOKENS_PER_S: Final = 50.0
-"""Prompt tokens a second: nothing is heard of flm while it reads a prompt, and large models read 140 of them."""
+"""Prompt tokens a second that every model reaches: flm sends nothing while it reads a prompt. Large models read 140."""
 MAX_CONNECTIONS: Final = "65535"
-"""Connections: it forgets to count down when a client hangs up, and takes none beyond its ten."""
+"""Connections: flm does not count down when a client hangs up, and takes ten by default."""
 
 _NULL: Final = msgspec.Raw(b"null")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -61,7 +61,7 @@ class _NpuStatus(msgspec.Struct):
 def check_flm_args(args: str) -> list[str]:
     """Return the words of ``flm_args``; raises ``invalid_request`` that names a flag which is ours to set.
 
-    flm takes the beginning of a flag's name for the flag, and a value right behind a letter.
+    flm accepts a prefix of a flag's name, and a value directly after a one-letter flag.
     """
     words = arguments.split_args(args, OPTION)
     if words and not words[0].startswith("-"):
@@ -89,12 +89,12 @@ class FlmBackend(Backend):
         """Check the arguments; raises ``invalid_request``."""
         super().__init__(spec, settings)
         self._words = check_flm_args(str(spec.options.get(OPTION, "")))
-        self._asked = False
-        """Whether anything was asked of the engine, so that what it prints may be somebody's prompt."""
+        self._had_request = False
+        """Whether the engine has had a request, so that what it prints may be a client's prompt."""
 
     @property
     def key(self) -> str:
-        """It has no use for one."""
+        """Empty: flm has no keys."""
         return ""
 
     @property
@@ -104,12 +104,12 @@ class FlmBackend(Backend):
 
     @property
     def alias(self) -> str:
-        """The tag: all that flm knows a model by."""
+        """The tag, flm's name of the model."""
         return self.spec.path
 
     @property
     def slots(self) -> int:
-        """There is one NPU."""
+        """One: the machine has one NPU."""
         return 1
 
     @property
@@ -120,7 +120,7 @@ class FlmBackend(Backend):
 
     @property
     def silence(self) -> float:
-        """As long as the longest prompt may take, because reading one is silent."""
+        """As long as the longest prompt may take, because flm is silent while it reads one."""
         return max(self.settings.silence, (self.context or DEFAULT_CONTEXT) / MIN_PREFILL_TOKENS_PER_S)
 
     def check(self) -> None:
@@ -135,11 +135,11 @@ class FlmBackend(Backend):
             raise Failure(Code.LOAD_FAILED, f"{name} cannot be loaded: {reason}", model=name).raised()
 
     def examine(self) -> ModelFacts:
-        """See :meth:`Backend.examine`: flm keeps its files itself, and noted is only how large they are."""
+        """See :meth:`Backend.examine`: flm keeps its files itself; only their size is known."""
         return ModelFacts(self.spec.size)
 
     def command(self, port: int) -> list[str]:
-        """See :meth:`Backend.command`. No web page may ask the engine behind our back (``--cors``)."""
+        """See :meth:`Backend.command`. ``--cors 0``: web pages must not use the engine directly."""
         words = [shutil.which(self.program) or self.program, "serve"]
         switch = SWITCHES.get(self.spec.type)
         if switch:
@@ -163,24 +163,24 @@ class FlmBackend(Backend):
         }
 
     def prepare(self) -> None:
-        """It keeps its files elsewhere."""
+        """Do nothing: flm has its own directories."""
 
     def parse(self, line: bytes) -> tuple[str, str]:
-        """See :meth:`Backend.parse`: flm prints every prompt, which is for ``trace`` alone."""
+        """See :meth:`Backend.parse`: flm prints every prompt, so lines after a request have level ``trace``."""
         if _REQUEST in line:
-            self._asked = True
+            self._had_request = True
         found = _LOG_LINE.match(line)
         text = (found[2] if found else line).decode("utf-8", "replace")
         if found:
             return _LEVELS.get(found[1], "debug"), text
-        return "trace" if self._asked else "debug", text
+        return "trace" if self._had_request else "debug", text
 
     def health(self) -> EngineRequest:
         """See :meth:`Backend.health`."""
         return EngineRequest("GET", "/api/tags")
 
     def warm_up(self) -> EngineRequest | None:
-        """One token or one vector: whether the model was loaded shows in nothing else. Without ears it ends by itself."""
+        """One token or one vector, because nothing else shows whether the model was loaded. A speech model that fails ends flm."""
         if self.spec.type == ModelType.AUDIO:
             return None
         if self.spec.type == ModelType.EMBEDDING:
@@ -214,12 +214,12 @@ class FlmBackend(Backend):
             raise ValueError(str(problem)) from problem
 
     def request(self, endpoint: str, _query: str, body: bytes, stream: bool) -> EngineRequest:
-        """See :meth:`Backend.request`. Generations are always streams: nothing else shows that flm is at work."""
+        """See :meth:`Backend.request`. Generations are always streams, because flm notices only there that a client hangs up."""
         self.refuse_unserved(endpoint)
         if endpoint == "audio/transcriptions":
-            return self._recording(body, stream)
+            return self._transcription_request(body, stream)
         try:
-            # It takes null for a wrong value.
+            # flm refuses null as a wrong value.
             fields = {name: raw for name, raw in _OBJECT.decode(body).items() if raw != _NULL}
             fields["model"] = msgspec.Raw(msgspec.json.encode(self.alias))
             if endpoint == "embeddings":
@@ -227,16 +227,16 @@ class FlmBackend(Backend):
                 return EngineRequest(
                     "POST", "/v1/embeddings", msgspec.json.encode(fields), translate=self._vectors(coded)
                 )
-            return self._generation(endpoint, fields)
+            return self._generation_request(endpoint, fields)
         except DECODE_ERRORS as problem:
             raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
 
-    def _generation(self, endpoint: str, fields: dict[str, msgspec.Raw]) -> EngineRequest:
+    def _generation_request(self, endpoint: str, fields: dict[str, msgspec.Raw]) -> EngineRequest:
         if bytes(fields.pop("n", b"1")) != b"1":
             raise invalid("flm gives one answer to a request: `n` must be 1", "n")
         apply_sampling_defaults(fields, self.sampling, DESCRIPTOR.sampling)
         limits = [raw for name in TOKEN_LIMIT_FIELDS if (raw := fields.pop(name, None)) is not None]
-        if limits and bytes(limits[0]).isdigit():  # a negative one means: until it ends
+        if limits and bytes(limits[0]).isdigit():  # a negative limit means no limit
             fields["max_tokens"] = limits[0]
         if "repeat_penalty" in fields:
             fields["repetition_penalty"] = fields.pop("repeat_penalty")
@@ -254,7 +254,7 @@ class FlmBackend(Backend):
             translate=ChunkTranslator(chat, self.alias).feed,
         )
 
-    def _recording(self, body: bytes, stream: bool) -> EngineRequest:
+    def _transcription_request(self, body: bytes, stream: bool) -> EngineRequest:
         try:
             kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
         except ValueError as problem:

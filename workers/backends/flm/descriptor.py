@@ -59,7 +59,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         ModelType.EMBEDDING: ["embeddings"],
         ModelType.AUDIO: ["audio/transcriptions"],
     },
-    # It hears who hangs up on a chat; everything else goes on to its end whatever its client does.
+    # It notices that the client of a chat hangs up; other requests continue to their end.
     idle_check={
         "chat/completions": IdleCheck.SLOTS,
         "completions": IdleCheck.ANSWER,

@@ -1,4 +1,4 @@
-"""What flm answers whole, in the middle language: vectors and transcripts. Pure."""
+"""Translates flm's whole answers to the internal format: vectors and transcripts. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _FlmTranscription(msgspec.Struct):
 
 
 def convert_embeddings(answer: bytes, model: str, coded: bool) -> bytes:
-    """Return an answer of embeddings in the form that was asked for; raises ValueError if it is none."""
+    """Return an answer of embeddings in the requested encoding; raises ValueError for another answer."""
     try:
         found = msgspec.json.decode(answer, type=_Vectors)
     except DECODE_ERRORS as problem:
@@ -44,7 +44,7 @@ def convert_embeddings(answer: bytes, model: str, coded: bool) -> bytes:
 
 
 def convert_flm_transcription(answer: bytes) -> bytes:
-    """Return what was heard in the middle language, which here is its text alone; raises ValueError if nothing was."""
+    """Return a transcript in the internal format, with its text alone; raises ValueError for another answer."""
     try:
         text = msgspec.json.decode(answer, type=_FlmTranscription).text.strip()
     except DECODE_ERRORS as problem:

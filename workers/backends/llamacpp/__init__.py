@@ -1,4 +1,4 @@
 """Recipe `llamacpp`: GGUF models through llama.cpp's HTTP server.
 
-Only `workers.backends.registry` imports it. What other recipes need as well belongs into `workers.backends`.
+Only `workers.backends.registry` imports it. What other recipes need as well belongs in `workers.backends`.
 """

@@ -1,4 +1,4 @@
-"""llama.cpp: GGUF models through its own HTTP server, ours over xllamacpp or the user's ``llama-server``."""
+"""llama.cpp: GGUF models through its HTTP server, which is ours over xllamacpp, a release's or the user's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROMPT_CACHE_MIB: Final = 256
 WARNING_VERBOSITY: Final = "2"
 """llama.cpp's verbosity for warnings and errors."""
 MAX_INPUT_TOKENS: Final = 8192
-"""Embedding and reranking models read an input in one batch, whose buffers grow with it: more is refused."""
+"""Embedding and reranking models read an input in one batch, whose buffers grow with it: longer inputs are refused."""
 
 
 class LlamaCppBackend(ProgramBackend):
@@ -44,10 +44,10 @@ class LlamaCppBackend(ProgramBackend):
     hidden: ClassVar[tuple[str, ...]] = ("LLAMA_",)
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
-        """Resolve the backend and the options; raises ``invalid_request`` for what cannot be."""
+        """Resolve the backend and the options; raises ``invalid_request`` for invalid ones."""
         super().__init__(spec, settings)
         self._words = check_llamacpp_args(str(self._option("llamacpp_args")))
-        self._asked = False
+        self._had_request = False
 
     @property
     def program(self) -> str:
@@ -56,12 +56,12 @@ class LlamaCppBackend(ProgramBackend):
 
     @property
     def alias(self) -> str:
-        """The name the engine puts into its chunks. llama-server takes a comma for the end of a name."""
+        """The name in the engine's chunks. llama-server splits it at commas."""
         return self.spec.name.replace(",", "_")
 
     @property
     def slots(self) -> int:
-        """As many as ``-np`` of the arguments says, else the option, else the backend's default."""
+        """The number in ``-np`` of the arguments, else the option, else the backend's default."""
         options = {name: self._option(name) for name in ("llamacpp_args", "slots")}
         return arguments.slots_of(options, self._program.slots)
 
@@ -75,7 +75,7 @@ class LlamaCppBackend(ProgramBackend):
         return any(device != Device.CPU for device in self._program.devices)
 
     @property
-    def _users(self) -> str:
+    def _user_program(self) -> str:
         return self.settings.llama_server
 
     def check(self) -> None:
@@ -97,14 +97,14 @@ class LlamaCppBackend(ProgramBackend):
         return ModelFacts(size, context)
 
     def command(self, port: int) -> list[str]:
-        """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
-        words = self._found()
+        """See :meth:`Backend.command`. The user's arguments come last and therefore win."""
+        words = self._start_command()
         spec = self.spec
         words += ["-m", spec.path, "--host", "127.0.0.1", "--port", str(port), "-a", self.alias]
         words += ["--ctx-size", str(self.context * self.slots), "-np", str(self.slots)]
         words += ["--jinja", "--metrics", "--slots"]
         if self._program.requires and logs.LEVEL_RANK[self.settings.log_level] > logs.LEVEL_RANK["debug"]:
-            # A dozen lines a request that nobody would see cost as much as some tokens.
+            # A dozen lines a request, which this level does not show, cost as much as some tokens.
             words += ["-lv", WARNING_VERBOSITY]
         if self._on_device:
             words += ["-ngl", ALL_LAYERS]
@@ -136,7 +136,7 @@ class LlamaCppBackend(ProgramBackend):
 
     @property
     def saved(self) -> Path:
-        """Where saved prompt caches of this model are, unless the user named another place."""
+        """The directory of saved prompt caches of this model, unless the user named another."""
         folder = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.spec.name)
         return Path(self.settings.cache_dir) / "slots" / folder.lstrip(".")
 
@@ -149,13 +149,13 @@ class LlamaCppBackend(ProgramBackend):
         """See :meth:`Backend.environment`."""
         kept = super().environment(inherited)
         if self.key:
-            # Not on the command line, which everybody on the machine can read.
+            # Not on the command line, which all users of the machine can read.
             kept["LLAMA_API_KEY"] = self.key
         return kept
 
     def parse(self, line: bytes) -> tuple[str, str]:
         """See :meth:`Backend.parse`."""
-        return log_lines.parse_line(line, self._asked)
+        return log_lines.parse_line(line, self._had_request)
 
     def warm_up(self) -> EngineRequest:
         """One token, one vector or one score: an engine built for another processor dies here, not in a request."""
@@ -171,11 +171,11 @@ class LlamaCppBackend(ProgramBackend):
 
     def facts(self, answer: bytes) -> EngineFacts:
         """See :meth:`Backend.facts`."""
-        told = llama_server_api.facts(answer)
+        facts = llama_server_api.facts(answer)
         if self._program.requires:
-            there = self._installation()
-            return told._replace(version=there.record.version if there else server.llamacpp_build())
-        return told
+            installation = self._installation()
+            return facts._replace(version=installation.record.version if installation else server.llamacpp_build())
+        return facts
 
     def busy(self) -> EngineRequest:
         """See :meth:`Backend.busy`."""
@@ -187,7 +187,7 @@ class LlamaCppBackend(ProgramBackend):
 
     def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
         """See :meth:`Backend.request`."""
-        self._asked = True
+        self._had_request = True
         self.refuse_unserved(endpoint)
         if endpoint == "slots":
             return self._slots(query, body)

@@ -1,4 +1,4 @@
-"""What a GGUF file of llama.cpp is, told by its header. Pure."""
+"""Identifies GGUF files of llama.cpp by their header. Pure."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def identify(file: FileHead) -> Identity | None:
     if head.pooling:
         return Identity(DESCRIPTOR.recipe, ("embeddings",))
     if head.architecture in _ENCODERS:
-        # Files of rerankers that are older than their pooling type tell it in the model's title alone.
+        # Files of rerankers that are older than their pooling type have it in the model's title only.
         return Identity(DESCRIPTOR.recipe, ("reranking" if "rerank" in head.name.lower() else "embeddings",))
     return Identity(DESCRIPTOR.recipe)

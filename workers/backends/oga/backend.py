@@ -1,4 +1,4 @@
-"""ONNX Runtime GenAI: folders of ONNX files through our server over its library, or through AMD's ``ryzenai-server``."""
+"""ONNX Runtime GenAI: folders of ONNX files through our server for its library, or through AMD's ``ryzenai-server``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from workers.stream.chunk_translator import ChunkTranslator
 
 KEY: Final = "OGA_API_KEY"
 _LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)*[\d-]+ [\d:.]+ \[([VIWEF]):[^\]]*\] ?")
-"""How ONNX Runtime begins a line."""
+"""The prefix of ONNX Runtime's lines."""
 _LEVELS: Final = {b"V": "debug", b"I": "debug", b"W": "debug", b"E": "warning", b"F": "error"}
-"""It warns of what it could do faster, and its errors are in the answers too."""
+"""Its warnings are hints about speed, and its errors are in the answers, too."""
 _ANSI_COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -40,30 +40,30 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class OgaBackend(ProgramBackend):
-    """One model folder behind one server. The recipes of the family differ in what their models were made for."""
+    """One model folder behind one server. The recipes differ in the devices that their models are made for."""
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTORS[0]
     hidden: ClassVar[tuple[str, ...]] = ("OGA_",)
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
-        """Resolve the backend; raises ``invalid_request`` for one that is not there."""
+        """Resolve the backend; raises ``invalid_request`` for an unknown one."""
         super().__init__(spec, settings)
-        self._asked = False
+        self._had_request = False
 
     @property
     def key(self) -> str:
-        """See :attr:`Backend.key`; ``ryzenai-server`` knows of none."""
-        return super().key if self._ours else ""
+        """See :attr:`Backend.key`; ``ryzenai-server`` has none."""
+        return super().key if self._is_own_server else ""
 
     @property
     def program(self) -> str:
-        """What runs."""
-        return "oga-server" if self._ours else self._program.executable
+        """Name of the program."""
+        return "oga-server" if self._is_own_server else self._program.executable
 
     @property
     def alias(self) -> str:
         """The model's name; ``ryzenai-server`` calls it by its folder."""
-        return self.spec.name if self._ours else Path(self.spec.path).name
+        return self.spec.name if self._is_own_server else Path(self.spec.path).name
 
     @property
     def slots(self) -> int:
@@ -72,13 +72,13 @@ class OgaBackend(ProgramBackend):
 
     @property
     def context(self) -> int:
-        """Tokens each request may use: what was asked for, as far as the model was made for that many; 0 if unknown."""
+        """Tokens each request may use: the option, limited by the model's own maximum; 0 if unknown."""
         asked, made_for = int(self._option("ctx_size")), self.trained_context
         return min(asked, made_for) if asked and made_for else asked or made_for
 
-    def _cure(self) -> str:
-        cure = super()._cure()
-        return cure if self._ours else f"{cure} on PATH"
+    def _installation_hint(self) -> str:
+        cure = super()._installation_hint()
+        return cure if self._is_own_server else f"{cure} on PATH"
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
@@ -86,10 +86,10 @@ class OgaBackend(ProgramBackend):
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`."""
-        words = self._found()
+        words = self._start_command()
         words += ["-m", self.spec.path, "--port", str(port)]
-        if not self._ours:
-            # Its own default is less than most models were made for.
+        if not self._is_own_server:
+            # Its own default is less than most models support.
             return words + (["--ctx-size", str(self.context)] if self.context else [])
         words += ["--ctx-size", str(self.context), "--host", "127.0.0.1", "-a", self.alias, *SAMPLING_FLAGS]
         threads = int(self._option("threads"))
@@ -99,39 +99,39 @@ class OgaBackend(ProgramBackend):
         """See :meth:`Backend.environment`."""
         kept = super().environment(inherited)
         if self.key:
-            # Not on the command line, which everybody on the machine can read.
+            # Not on the command line, which all users of the machine can read.
             kept[KEY] = self.key
         return kept
 
     def parse(self, line: bytes) -> tuple[str, str]:
-        """See :meth:`Backend.parse`: ONNX Runtime says time, level and place before a line."""
-        if self._asked and not self._ours:
-            return "trace", line.decode("utf-8", "replace")  # it may print what it was asked
+        """See :meth:`Backend.parse`: ONNX Runtime puts time, level and source file before a line."""
+        if self._had_request and not self._is_own_server:
+            return "trace", line.decode("utf-8", "replace")  # it may print the prompt
         found = _LINE.match(line)
         level = _LEVELS[found[1]] if found else "debug"
         return level, _ANSI_COLOUR.sub("", line[found.end() if found else 0 :].decode("utf-8", "replace"))
 
     def warm_up(self) -> EngineRequest:
-        """One token: a model whose operators the machine cannot run shows it here, not in a request."""
+        """One token: a model with operators that the machine cannot run fails here and not in a request."""
         return EngineRequest("POST", "/v1/completions", b'{"prompt":"a","max_tokens":1,"temperature":0}')
 
     def about(self) -> EngineRequest:
         """See :meth:`Backend.about`."""
-        return EngineRequest("GET", "/props" if self._ours else "/health")
+        return EngineRequest("GET", "/props" if self._is_own_server else "/health")
 
     def facts(self, answer: bytes) -> EngineFacts:
         """See :meth:`Backend.facts`."""
-        if not self._ours:
+        if not self._is_own_server:
             try:
                 return EngineFacts(self.slots, _HEALTH.decode(answer).max_context_length or self.context)
             except DECODE_ERRORS as problem:
                 raise ValueError(str(problem)) from problem
-        told, there = llama_server_api.facts(answer), self._installation()
-        return told._replace(version=there.record.version if there else told.version.rpartition(" ")[2])
+        facts, installation = llama_server_api.facts(answer), self._installation()
+        return facts._replace(version=installation.record.version if installation else facts.version.rpartition(" ")[2])
 
     def idle_check(self, endpoint: str) -> str:
-        """See :meth:`Backend.idle_check`; ``ryzenai-server`` does not notice who hangs up."""
-        return super().idle_check(endpoint) if self._ours else IdleCheck.ANSWER
+        """See :meth:`Backend.idle_check`; ``ryzenai-server`` does not notice that a client hangs up."""
+        return super().idle_check(endpoint) if self._is_own_server else IdleCheck.ANSWER
 
     def busy(self) -> EngineRequest:
         """See :meth:`Backend.busy`."""
@@ -145,18 +145,18 @@ class OgaBackend(ProgramBackend):
         """See :meth:`Backend.request`."""
         del query
         self.refuse_unserved(endpoint)
-        if self._ours:
+        if self._is_own_server:
             return generation_request(endpoint, body, stream, self.sampling, self.descriptor.sampling)
-        return self._theirs(endpoint, body, stream)
+        return self._ryzenai_request(endpoint, body, stream)
 
-    def _theirs(self, endpoint: str, body: bytes, stream: bool) -> EngineRequest:
-        """Return a request for ``ryzenai-server``, which tells usage in whole answers only."""
+    def _ryzenai_request(self, endpoint: str, body: bytes, stream: bool) -> EngineRequest:
+        """Return a request for ``ryzenai-server``, which has usage in whole answers only."""
         try:
             fields = _OBJECT.decode(body)
             apply_sampling_defaults(fields, self.sampling, self.descriptor.sampling)
         except DECODE_ERRORS as problem:
             raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
-        self._asked = True
+        self._had_request = True
         fields["model"] = msgspec.Raw(msgspec.json.encode(self.alias))
         fields["stream"] = msgspec.Raw(msgspec.json.encode(stream))
         translate = ChunkTranslator(endpoint == "chat/completions", self.alias).feed if stream else None

@@ -1,6 +1,6 @@
 """ONNX Runtime GenAI: the four recipes of one family, their backends, their options, and what they serve.
 
-A recipe names what its models were made for: ``oga-cpu``, ``oga-hybrid`` and ``oga-npu`` are the older names,
+The name of a recipe is the device that its models are made for: ``oga-cpu``, ``oga-hybrid`` and ``oga-npu`` are the older names,
 ``ryzenai-llm`` the newer one for both kinds that need an NPU.
 """
 

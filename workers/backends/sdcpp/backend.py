@@ -43,7 +43,7 @@ class SdCppBackend(ProgramBackend):
     hidden: ClassVar[tuple[str, ...]] = ("STABLE_DIFFUSION_CPP_", flags.KEY)
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
-        """Resolve the backend and the arguments; raises ``invalid_request`` for what cannot be."""
+        """Resolve the backend and the arguments; raises ``invalid_request`` for invalid ones."""
         super().__init__(spec, settings)
         self._words = arguments.check_forbidden_flags(
             _ARGUMENTS, DESCRIPTOR.forbidden_flags, str(self._option(_ARGUMENTS))
@@ -56,7 +56,7 @@ class SdCppBackend(ProgramBackend):
 
     @property
     def alias(self) -> str:
-        """It never calls its model by a name."""
+        """Its answers do not name the model."""
         return self.spec.name
 
     @property
@@ -65,20 +65,20 @@ class SdCppBackend(ProgramBackend):
         return 1
 
     @property
-    def _users(self) -> str:
+    def _user_program(self) -> str:
         return self.settings.sd_server
 
     def _executable(self) -> list[str] | None:
-        if self._ours:
+        if self._is_own_server:
             return [sys.executable, "-m", _MODULE]
         if self._program.provision is Provision.USER:
-            found = shutil.which(self._users)
+            found = shutil.which(self._user_program)
             return [found] if found else None
-        there = self._installation()
-        return [str(there.program)] if there and there.program.is_file() else None
+        installation = self._installation()
+        return [str(installation.program)] if installation and installation.program.is_file() else None
 
     @property
-    def _ours(self) -> bool:
+    def _is_own_server(self) -> bool:
         """Whether it is our own program that runs."""
         package = self._program.requires
         return bool(package) and self._installation() is None and importlib.util.find_spec(package) is not None
@@ -86,7 +86,7 @@ class SdCppBackend(ProgramBackend):
     def check(self) -> None:
         """See :meth:`Backend.check`."""
         super().check()
-        if self._ours:
+        if self._is_own_server:
             try:
                 flags.parse(self._words)
             except FlagError as problem:
@@ -102,8 +102,8 @@ class SdCppBackend(ProgramBackend):
         return ModelFacts(size)
 
     def command(self, port: int) -> list[str]:
-        """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
-        words = self._found()
+        """See :meth:`Backend.command`. The user's arguments come last and therefore win."""
+        words = self._start_command()
         parted = any(word in TEXT_ENCODER_FLAGS for word in self._words)
         words += ["--listen-ip", "127.0.0.1", "--listen-port", str(port)]
         words += ["--diffusion-model" if parted else "-m", self.spec.path]
@@ -119,8 +119,8 @@ class SdCppBackend(ProgramBackend):
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
         """See :meth:`Backend.environment`."""
         kept = super().environment(inherited)
-        if self._ours and self.key:
-            # Not on the command line, which everybody on the machine can read. The original knows no keys.
+        if self._is_own_server and self.key:
+            # Not on the command line, which all users of the machine can read. The original server has no keys.
             kept[flags.KEY] = self.key
         return kept
 
@@ -146,8 +146,8 @@ class SdCppBackend(ProgramBackend):
         """See :meth:`Backend.facts`."""
         if b'"data"' not in answer:
             raise ValueError("it lists no models")
-        there = self._installation()
-        version = there.record.version if there else flags.version() if self._ours else ""
+        installation = self._installation()
+        version = installation.record.version if installation else flags.version() if self._is_own_server else ""
         return EngineFacts(self.slots, 0, version)
 
     def busy(self) -> EngineRequest:

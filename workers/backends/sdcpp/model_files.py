@@ -1,4 +1,4 @@
-"""Whether a file is a diffusion model, told by its header. Pure."""
+"""Identifies diffusion models by the header of their file. Pure."""
 
 from __future__ import annotations
 

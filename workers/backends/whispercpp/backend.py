@@ -48,7 +48,7 @@ class WhisperCppBackend(ProgramBackend):
     busy_status: ClassVar[int] = 400
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
-        """Resolve the backend and the arguments; raises ``invalid_request`` for what cannot be."""
+        """Resolve the backend and the arguments; raises ``invalid_request`` for invalid ones."""
         super().__init__(spec, settings)
         self._words = arguments.check_forbidden_flags(
             OPTION, DESCRIPTOR.forbidden_flags, str(spec.options.get(OPTION, ""))
@@ -61,7 +61,7 @@ class WhisperCppBackend(ProgramBackend):
 
     @property
     def alias(self) -> str:
-        """It never calls its model by a name."""
+        """Its answers do not name the model."""
         return self.spec.name
 
     @property
@@ -70,7 +70,7 @@ class WhisperCppBackend(ProgramBackend):
         return 1
 
     @property
-    def _users(self) -> str:
+    def _user_program(self) -> str:
         return self.settings.whisper_server
 
     def check(self) -> None:
@@ -79,7 +79,7 @@ class WhisperCppBackend(ProgramBackend):
         if self._program.requires:
             if not self._has_package(_DECODER):
                 what = f"the whispercpp backend {self._program.name!r} lacks the package {_DECODER}, which reads recordings"
-                raise Failure(Code.LOAD_FAILED, f"{what}: {self._cure()}", model=self.spec.name).raised()
+                raise Failure(Code.LOAD_FAILED, f"{what}: {self._installation_hint()}", model=self.spec.name).raised()
             try:
                 flags.parse_command_line(self._words)
             except FlagError as problem:
@@ -92,8 +92,8 @@ class WhisperCppBackend(ProgramBackend):
         return ModelFacts(path.stat().st_size)
 
     def command(self, port: int) -> list[str]:
-        """See :meth:`Backend.command`. What the user gave comes last, so that it wins where it may."""
-        words = self._found()
+        """See :meth:`Backend.command`. The user's arguments come last and therefore win."""
+        words = self._start_command()
         words += ["-m", self.spec.path, "--host", "127.0.0.1", "--port", str(port)]
         threads = int(self.spec.options.get("threads", self.settings.threads))
         if threads:
@@ -105,8 +105,8 @@ class WhisperCppBackend(ProgramBackend):
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
         """See :meth:`Backend.environment`."""
         kept = super().environment(inherited)
-        if self._ours and self.key:
-            # Not on the command line, which everybody on the machine can read. The original knows no keys.
+        if self._is_own_server and self.key:
+            # Not on the command line, which all users of the machine can read. The original server has no keys.
             kept[flags.KEY] = self.key
         kept["GGML_NO_BACKTRACE"] = "1"
         return kept
@@ -126,8 +126,8 @@ class WhisperCppBackend(ProgramBackend):
 
     def facts(self, _answer: bytes) -> EngineFacts:
         """See :meth:`Backend.facts`. It says nothing of itself."""
-        there = self._installation()
-        version = there.record.version if there else ""
+        installation = self._installation()
+        version = installation.record.version if installation else ""
         if self._program.requires and not version:
             version = flags.version()
         return EngineFacts(self.slots, 0, version)
@@ -147,7 +147,7 @@ class WhisperCppBackend(ProgramBackend):
             raise self.unserved(endpoint)
         more = [FormPart("translate", b"true")] if endpoint == TRANSLATIONS else []
         # The original answers whole: then all events come at the end.
-        more += [FormPart("stream", b"true")] if stream and self._ours else []
+        more += [FormPart("stream", b"true")] if stream and self._is_own_server else []
         try:
             fields = form_data.parse(form_data.boundary_from_body(body), body)
             wishes = flags.parse_form_fields({part.name: part.text() for part in fields if not part.filename})
@@ -160,7 +160,7 @@ class WhisperCppBackend(ProgramBackend):
             raise invalid(f"the request is no form: {problem}") from None
         if not stream:
             return inference
-        if self._ours:
+        if self._is_own_server:
             return inference._replace(streamed=True, translate=SegmentStreamTranslator().feed)
         return inference._replace(translate=streamed(transcription.convert_transcription))
 

@@ -1,4 +1,4 @@
-"""Whether a file is a model of whisper.cpp, told by its first bytes. Pure."""
+"""Identifies models of whisper.cpp by their first bytes. Pure."""
 
 from __future__ import annotations
 

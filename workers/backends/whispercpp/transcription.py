@@ -16,13 +16,13 @@ _decode = msgspec.json.Decoder(Transcript).decode
 
 def convert_transcription(answer: bytes) -> bytes:
     """Return whisper-server's ``verbose_json`` as a :class:`Transcript`; raises ValueError for anything else."""
-    said = _decode(answer)
-    for segment in said.segments:
-        segment.words = words_of_segment(segment, said.language)
+    transcript = _decode(answer)
+    for segment in transcript.segments:
+        segment.words = words_of_segment(segment, transcript.language)
         segment.avg_logprob = _finite_or_none(segment.avg_logprob)
-    said.text = "".join(segment.text.removesuffix("\n") for segment in said.segments).strip()
-    said.usage = TranscriptUsage(completion_tokens=sum(len(segment.tokens) for segment in said.segments))
-    return msgspec.json.encode(said)
+    transcript.text = "".join(segment.text.removesuffix("\n") for segment in transcript.segments).strip()
+    transcript.usage = TranscriptUsage(completion_tokens=sum(len(segment.tokens) for segment in transcript.segments))
+    return msgspec.json.encode(transcript)
 
 
 def words_of_segment(segment: TranscriptSegment, language: str) -> list[TranscriptWord]:

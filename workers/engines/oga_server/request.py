@@ -144,18 +144,18 @@ def _check_possible(request: OgaRequest) -> None:
 
 def flatten_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the messages as chat templates know them: content is one text; raises :class:`EngineHttpError`."""
-    plain = []
-    for place, message in enumerate(messages):
+    flattened = []
+    for index, message in enumerate(messages):
         if not isinstance(message.get("role"), str):
-            raise EngineHttpError(f"`messages[{place}].role` must be a string")
-        plain.append({**message, "content": _text(message.get("content"), place)})
-    return plain
+            raise EngineHttpError(f"`messages[{index}].role` must be a string")
+        flattened.append({**message, "content": _text(message.get("content"), index)})
+    return flattened
 
 
-def _text(content: Any, place: int) -> str:
+def _text(content: Any, index: int) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    where = f"messages[{place}].content"
+    where = f"messages[{index}].content"
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise EngineHttpError(f"`{where}` must be a string or a list of parts")
     for part in content:

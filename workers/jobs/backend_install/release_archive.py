@@ -35,7 +35,7 @@ _CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 _HEADERS: Final = {"User-Agent": "lemonbus", "Accept-Encoding": "identity"}
 """The bytes must be those that the sha256 was made of, so no server may compress them once more."""
 TRANSFER_ERRORS: Final = (requests.RequestException, urllib3_errors.HTTPError, OSError)
-"""What the library raises; while a body is read, that of the library below it."""
+"""Errors of requests, and of urllib3 while a body is read."""
 
 
 class _SystemTrust(HTTPAdapter):
@@ -59,7 +59,7 @@ def partial_name(archive: Archive) -> str:
 
 
 def fetch(archive: Archive, folder: Path, progress: DownloadProgress) -> Path:
-    """Return the whole file, checked; raises :class:`SourceError`. What a broken transfer brought stays."""
+    """Return the whole file, checked; raises :class:`SourceError`. The partial file of a broken transfer stays."""
     partial = folder / partial_name(archive)
     name = name_of(archive.url)
     progress.begin(name, 1, 1, 0, disk.size_of(partial))
@@ -91,7 +91,7 @@ def _transfer(session: requests.Session, url: str, partial: Path, name: str, pro
     with session.get(url, headers=headers, stream=True, timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S)) as response:
         if response.status_code == requests.codes.requested_range_not_satisfiable:
             if response.headers.get("Content-Range", "") == f"bytes */{there}":
-                return  # nothing is missing, or it is part of another file: the sha256 tells
+                return  # nothing is missing, or it is part of another file: the sha256 decides
             partial.unlink()
             raise ConnectionError("the partial file is longer than the file at this address")
         response.raise_for_status()

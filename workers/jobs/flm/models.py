@@ -1,4 +1,4 @@
-"""Models that FastFlowLM keeps itself: its own program fetches and removes them, and we note what it has."""
+"""Models that FastFlowLM keeps itself: its program fetches and removes them, and lemonbus notes which ones it has."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PATH: Final = re.compile(r"(?<![\w:/])(?:~|\.)?/[^\s'\"]+")
 _LAST_LINES: Final = 2
 _LAST_CHARS: Final = 300
 _UNITS: Final = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30}
-"""It says MB and means MiB."""
+"""Its MB are MiB."""
 _MAX_OUTPUT_CHARS: Final = 2000
 _LIST_S: Final = 30.0
 
@@ -43,43 +43,47 @@ class _List(msgspec.Struct):
     models: list[_Listed]
 
 
-def fetch(place: TagCheckpoint, cache_dir: str, progress: DownloadProgress) -> int:
-    """Let ``flm`` fetch a model; return how many files it said. Raises :class:`SourceError`."""
+def fetch(checkpoint: TagCheckpoint, cache_dir: str, progress: DownloadProgress) -> int:
+    """Let ``flm`` fetch a model; return the number of files in its output. Raises :class:`SourceError`."""
     program = shutil.which(PROGRAM)
     if program is None:
         raise SourceError("flm was not found on PATH; it fetches models for recipe flm itself")
-    told = _FlmProgress(progress)
-    said = ""
+    flm_progress = _FlmProgress(progress)
+    output = ""
     with subprocess.Popen(
-        [program, "pull", place.tag], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [program, "pull", checkpoint.tag], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
         assert process.stdout is not None  # noqa: S101 - tells the type checker
         for line in _lines(process.stdout.fileno()):
-            if not told.read(line):
-                said = (said + line + "\n")[-_MAX_OUTPUT_CHARS:]
+            if not flm_progress.read(line):
+                output = (output + line + "\n")[-_MAX_OUTPUT_CHARS:]
         code = process.wait()
     if code:
-        raise SourceError(f"flm could not fetch {place.tag} (exit {code}){_last_words(said)}", said)
-    listed = _listed(program, place.tag)
+        raise SourceError(f"flm could not fetch {checkpoint.tag} (exit {code}){_last_words(output)}", output)
+    listed = _model_in_list(program, checkpoint.tag)
     if listed is not None and not listed.installed:
-        raise SourceError(f"flm fetched {place.tag}, but does not list it as installed{_last_words(said)}", said)
-    mark = place.mark(cache_dir)
+        raise SourceError(
+            f"flm fetched {checkpoint.tag}, but does not list it as installed{_last_words(output)}", output
+        )
+    mark = checkpoint.mark(cache_dir)
     mark.parent.mkdir(parents=True, exist_ok=True)
     draft = mark.with_suffix(".new")
-    draft.write_bytes(msgspec.json.encode({"tag": place.tag, "size": listed.size if listed else told.size}))
+    draft.write_bytes(
+        msgspec.json.encode({"tag": checkpoint.tag, "size": listed.size if listed else flm_progress.size})
+    )
     draft.replace(mark)
-    return max(1, told.files)
+    return max(1, flm_progress.files)
 
 
-def _last_words(said: str) -> str:
+def _last_words(output: str) -> str:
     """Return the lines that a failed ``flm`` ended with, as a caller may read them: short, and without paths."""
-    lines = [_SIGN.sub("", line).strip() for line in said.splitlines()]
+    lines = [_SIGN.sub("", line).strip() for line in output.splitlines()]
     last = [_PATH.sub("…", line) for line in lines if line and not _PROGRESS.search(line)][-_LAST_LINES:]
     return f": {'; '.join(last)[-_LAST_CHARS:]}" if last else ""
 
 
 def _lines(fd: int) -> Iterator[str]:
-    """Yield what comes, line by line; what is written over and over into one line is a line each time."""
+    """Yield the lines of a pipe as they come; a progress line that is overwritten is a line each time."""
     rest = b""
     while data := os.read(fd, 65536):
         *lines, rest = re.split(rb"[\r\n]+", rest + data)
@@ -88,21 +92,21 @@ def _lines(fd: int) -> Iterator[str]:
         yield rest.decode("utf-8", "replace")
 
 
-def _listed(program: str, tag: str) -> _Listed | None:
-    """Return what ``flm`` itself says of a model, None if it does not say: then its exit status has to do."""
+def _model_in_list(program: str, tag: str) -> _Listed | None:
+    """Return a model's entry in flm's own list, None without one: then flm's exit status decides."""
     try:
         done = subprocess.run(
             [program, "list", "--json"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIST_S, check=False
         )
-        said = done.stdout[max(0, done.stdout.find(b"{")) :]
-        models = msgspec.json.decode(said, type=_List).models
+        output = done.stdout[max(0, done.stdout.find(b"{")) :]
+        models = msgspec.json.decode(output, type=_List).models
     except (OSError, subprocess.TimeoutExpired, *DECODE_ERRORS):
         return None
     return next((model for model in models if model.name == tag), None)
 
 
 def remove(tag: str) -> str:
-    """Let ``flm`` remove a model; return why it did not, empty if it did or has no word in it any more."""
+    """Let ``flm`` remove a model; return why it did not, empty if it did or is not installed any more."""
     program = shutil.which(PROGRAM)
     if program is None:
         return ""
@@ -111,7 +115,7 @@ def remove(tag: str) -> str:
 
 
 class _FlmProgress:
-    """What ``flm`` says of its progress, line by line."""
+    """Parses the progress lines of ``flm``."""
 
     def __init__(self, progress: DownloadProgress) -> None:
         self._progress = progress
@@ -120,7 +124,7 @@ class _FlmProgress:
         self.size = 0
 
     def read(self, line: str) -> bool:
-        """Take a line in; return whether it only tells an amount."""
+        """Parse a line; return whether it has only an amount."""
         file, amount = _FILE.search(line), _AMOUNT.search(line)
         if file:
             self._total = 0

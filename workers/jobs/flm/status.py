@@ -1,4 +1,4 @@
-"""What `flm` says of itself: its version, and why it cannot use the NPU."""
+"""The status of `flm`: its version, and why it cannot use the NPU."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _CHECKS: Final = {
     "enough_cols": "the NPU is too small",
     "memlock_ok": "too little memory may be locked (`ulimit -l`)",
 }
-"""What ``flm validate`` looks at → what is wrong if it is false."""
+"""Check of ``flm validate`` → the problem if it is false."""
 
 
 def version() -> str:
-    """Ask ``flm`` which one it is, empty if there is none or it does not say."""
-    done = run_unchecked("flm", "version", "--json")  # older ones answer in words
+    """Return the version of ``flm``, empty if it is not installed or does not print one."""
+    done = run_unchecked("flm", "version", "--json")  # older versions print a sentence
     found = _VERSION.search(done.stdout) if done else None
     return found[0] if found else ""
 
 
 def problem() -> str:
-    """Ask ``flm`` whether it could run here; return what is wrong, empty if nothing is or there is no ``flm``."""
-    done = run_unchecked("flm", "validate", "--json")  # it ends with 1 where it cannot
+    """Return why ``flm`` cannot run models here, empty if it can or is not installed."""
+    done = run_unchecked("flm", "validate", "--json")  # its exit status is 1 if it cannot
     if done is None:
         return ""
     try:
-        said = msgspec.json.decode(done.stdout[max(0, done.stdout.find("{")) :], type=dict[str, Any])
+        report = msgspec.json.decode(done.stdout[max(0, done.stdout.find("{")) :], type=dict[str, Any])
     except DECODE_ERRORS as error:
-        raise ToolError(f"flm speaks no JSON that we know: {error}") from None
-    if said.get("ready") is not False:
+        raise ToolError(f"flm printed JSON of an unknown form: {error}") from None
+    if report.get("ready") is not False:
         return ""
-    wrong = [words for check, words in _CHECKS.items() if said.get(check) is False]
+    wrong = [words for check, words in _CHECKS.items() if report.get(check) is False]
     return f"flm cannot use the NPU: {'; '.join(wrong) or 'see `flm validate`'}."

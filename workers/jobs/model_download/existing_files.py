@@ -1,4 +1,4 @@
-"""Whether files that are here already are whole, as far as they tell themselves."""
+"""Checks by their headers whether files that are already downloaded are complete."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workers.files.errors import BrokenError
 
 
 def broken_file(files: list[str]) -> str:
-    """Return what is wrong with the first that is not whole, for the caller to read; empty if nothing is."""
+    """Return what is wrong with the first incomplete file, for clients; empty if all are complete."""
     for path in map(Path, files):
         try:
             if path.is_file() and not path.stat().st_size:

@@ -32,7 +32,7 @@ _CHUNK: Final = 128 << 10
 _BEYOND: Final = 416
 
 
-def fetch(place: HubCheckpoint, source: CheckpointSource, progress: DownloadProgress) -> int:
+def fetch(checkpoint: HubCheckpoint, source: CheckpointSource, progress: DownloadProgress) -> int:
     """Bring all files of a checkpoint into the hub's cache; return how many. Raises :class:`SourceError`."""
     disable_progress_bars()
     # The default of 10 MB would make progress jump and lose that much at each break.
@@ -40,49 +40,49 @@ def fetch(place: HubCheckpoint, source: CheckpointSource, progress: DownloadProg
     # Older versions have a faster way of transfer that cannot write into our file.
     constants.HF_HUB_ENABLE_HF_TRANSFER = False  # type: ignore[attr-defined,unused-ignore]
     try:
-        return _fetch(place, source, progress)
+        return _fetch(checkpoint, source, progress)
     except SourceError:
         raise
     except Exception as problem:  # the library raises those of three HTTP libraries, by its version
-        raise huggingface_listing.explain_hub_error(problem, place.repo) from problem
+        raise huggingface_listing.explain_hub_error(problem, checkpoint.repo) from problem
 
 
-def _fetch(place: HubCheckpoint, source: CheckpointSource, progress: DownloadProgress) -> int:
-    revision, found = huggingface_listing.list_repository(place.repo)
-    files = _wanted(place, source, found)
-    blobs = Path(constants.HF_HUB_CACHE) / place.folder / "blobs"
+def _fetch(checkpoint: HubCheckpoint, source: CheckpointSource, progress: DownloadProgress) -> int:
+    revision, found = huggingface_listing.list_repository(checkpoint.repo)
+    files = _wanted(checkpoint, source, found)
+    blobs = Path(constants.HF_HUB_CACHE) / checkpoint.folder / "blobs"
     disk.require_free_space(blobs, sum(_missing(blobs, remote) for remote in files))
     for index, remote in enumerate(files, 1):
         progress.begin(remote.name, index, len(files), remote.size)
         if remote.size <= _MAX_HTTP_BYTES and remote.etag:
-            url = huggingface_hub.hf_hub_url(place.repo, remote.name, revision=revision)
+            url = huggingface_hub.hf_hub_url(checkpoint.repo, remote.name, revision=revision)
             _transfer(url, remote, blobs, progress)
         else:
-            _file(place.repo, remote.name)
+            _file(checkpoint.repo, remote.name)
         progress.end()
-    # Filed when all are there, the one that is asked for last: whoever finds it finds the others.
+    # Files get their names when all are complete, and the file that lookups search for comes last.
     first = next((remote.name for remote in files if remote.name.endswith(checkpoints.GENAI_CONFIG)), files[0].name)
     for name in sorted((remote.name for remote in files), key=lambda name: name == first):
-        _file(place.repo, name)
+        _file(checkpoint.repo, name)
     return len(files)
 
 
-def _wanted(place: HubCheckpoint, source: CheckpointSource, found: list[RemoteFile]) -> list[RemoteFile]:
+def _wanted(checkpoint: HubCheckpoint, source: CheckpointSource, found: list[RemoteFile]) -> list[RemoteFile]:
     names = [remote.name for remote in found]
-    wanted = checkpoints.choose_files(names, place.variant)
+    wanted = checkpoints.choose_files(names, checkpoint.variant)
     if not wanted:
         raise SourceError(
-            f"{place.repo} has no file {place.variant!r}"
-            if place.variant
-            else f"{place.repo} has no GGUF and no {checkpoints.GENAI_CONFIG}"
+            f"{checkpoint.repo} has no file {checkpoint.variant!r}"
+            if checkpoint.variant
+            else f"{checkpoint.repo} has no GGUF and no {checkpoints.GENAI_CONFIG}"
         )
     by_name = {remote.name: remote for remote in found}
     if source.sha256 and by_name[wanted[0]].etag not in ("", source.sha256):
-        raise SourceError(f"{place.repo} has another file than the catalogue knows (sha256 differs)")
+        raise SourceError(f"{checkpoint.repo} has another file than the catalogue knows (sha256 differs)")
     if source.mmproj:
         projector = checkpoints.projector(names, source.mmproj)
         if not projector:
-            raise SourceError(f"{place.repo} has no file {source.mmproj!r}")
+            raise SourceError(f"{checkpoint.repo} has no file {source.mmproj!r}")
         wanted = [*wanted, projector]
     files = [by_name[name] for name in dict.fromkeys(wanted)]
     empty = next((remote.name for remote in files if not remote.size and _is_gguf(remote)), "")
@@ -110,7 +110,7 @@ def _file(repo: str, name: str) -> None:
 
 
 def _transfer(url: str, remote: RemoteFile, blobs: Path, progress: DownloadProgress) -> None:
-    """Bring one file into the cache as a blob, going on where an earlier job stopped."""
+    """Download one file into the cache as a blob; continues where an earlier job stopped."""
     blob, partial = blobs / remote.etag, blobs / f"{remote.etag}.incomplete"
     lock = Path(constants.HF_HUB_CACHE) / ".locks" / blobs.parent.name / f"{remote.etag}.lock"
     with disk.locked(lock, lambda: progress.at(disk.size_of(partial))):
@@ -126,13 +126,13 @@ def _transfer(url: str, remote: RemoteFile, blobs: Path, progress: DownloadProgr
         except SourceError:
             if not left_behind:
                 raise
-            # What an earlier job left may have been damaged since, by a machine that lost its power.
+            # A power failure may have damaged the partial file of an earlier job.
             _complete(url, remote, partial, progress)
         partial.replace(blob)
 
 
 def _complete(url: str, remote: RemoteFile, partial: Path, progress: DownloadProgress) -> None:
-    """Fetch what is missing of a file and check it; throw it away and raise :class:`SourceError` if it is wrong."""
+    """Fetch what is missing of a file and check it; delete it and raise :class:`SourceError` if it is wrong."""
     try:
         with ResumableFile(partial, remote.size, remote.etag, progress) as file:
             _receive(url, remote, file)
@@ -144,7 +144,7 @@ def _complete(url: str, remote: RemoteFile, partial: Path, progress: DownloadPro
 
 
 def _receive(url: str, remote: RemoteFile, file: ResumableFile) -> None:
-    """Let the library write what is missing of a file, again as long as each transfer brings something."""
+    """Let the library write what is missing of a file; try again as long as each transfer adds bytes."""
     while True:
         before = file.tell()
         try:
@@ -173,7 +173,7 @@ def _ask(url: str, remote: RemoteFile, file: ResumableFile) -> None:
 
 
 def _check(remote: RemoteFile, path: Path) -> None:
-    """Raise a :class:`SourceError` for a GGUF that nothing could load, though it is what the hub has."""
+    """Raise a :class:`SourceError` for a GGUF that is broken at the hub."""
     if _is_gguf(remote):
         try:
             gguf.read(path)

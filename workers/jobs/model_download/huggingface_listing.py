@@ -1,4 +1,4 @@
-"""What a Hugging Face hub says of a repository, and what may be said of a hub that gives nothing."""
+"""Lists a repository of a Hugging Face hub, and explains the hub's errors."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _retry_after(problem: Any) -> float | None:
 
 
 def explain_hub_error(problem: Exception, repo: str) -> SourceError:
-    """Return what may be said of a failure: never the library's own text, which has addresses in it."""
+    """Return a failure for clients: without the library's own text, which has addresses in it."""
     detail = f"{type(problem).__name__}: {problem}"
     if isinstance(problem, LocalEntryNotFoundError) and isinstance(problem.__cause__, Exception):
         return explain_hub_error(problem.__cause__, repo)

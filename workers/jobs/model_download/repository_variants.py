@@ -1,4 +1,4 @@
-"""What a repository offers: its GGUF models by the words that mean them, as the document of ``pull/variants`` says."""
+"""The variants of a repository: its GGUF models and the words that select them, in the documented form of ``pull/variants``."""
 
 from __future__ import annotations
 

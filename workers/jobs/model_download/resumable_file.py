@@ -1,4 +1,4 @@
-"""A file that is not whole yet: counts for the gauge and digests as the hub's library writes it."""
+"""A partial file: it reports progress and computes the digest while the hub's library writes it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _GIT_DIGEST_LENGTH: Final = 40
 
 
 class ResumableFile:
-    """The partial file, opened to go on at its end."""
+    """The partial file, opened to append."""
 
     def __init__(self, path: Path, size: int, etag: str, progress: DownloadProgress) -> None:
-        """Read what is there already. ``size`` and ``etag`` are what the hub says of the whole file."""
+        """Read the bytes that are already downloaded. ``size`` and ``etag`` are what the hub says of the whole file."""
         self._path = path
         self._size = size
         self._etag = etag
@@ -28,7 +28,7 @@ class ResumableFile:
         self._digest = self._fresh()
         self._in_order = True
         self.failed = False
-        """Whether it was us, not the hub, who broke the transfer off."""
+        """Whether this class, not the hub, ended the transfer."""
         self._file.seek(0)
         while block := self._file.read(disk.BLOCK_BYTES):
             self._digest.update(block)
@@ -50,7 +50,7 @@ class ResumableFile:
         return self._file.tell()
 
     def write(self, data: bytes) -> int:
-        """Take what came; raises :class:`SourceError` for more than the hub said there is."""
+        """Append data; raises :class:`SourceError` for more bytes than the hub's size of the file."""
         self.failed = True
         if self.tell() + len(data) > self._size:
             raise SourceError(f"it is larger than the {self._size} bytes that the hub says")
@@ -63,12 +63,12 @@ class ResumableFile:
         return len(data)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go somewhere else: the digest must be made anew."""
+        """Change the position: the digest must then be computed again."""
         self._in_order = False
         return self._file.seek(offset, whence)
 
     def truncate(self, size: int | None = None) -> int:
-        """Throw away what is behind."""
+        """Cut the file."""
         self._in_order = False
         return self._file.truncate(size)
 
@@ -76,7 +76,7 @@ class ResumableFile:
         """Do nothing: writes are not buffered."""
 
     def check(self) -> None:
-        """Put it all on the disk; raises :class:`SourceError` if it is not what the hub says."""
+        """Write it to the disk; raises :class:`SourceError` if size or digest are not the hub's."""
         os.fsync(self._file.fileno())
         if not self._in_order:
             self._digest = self._fresh()

