@@ -102,6 +102,31 @@ def test_beyond_the_context_says_so(shared_server: LemonbusServer) -> None:
     assert "8192" in answer.error["message"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"n_probs": "many"}, "n_probs"),
+        ({"samplers": [7]}, "samplers"),
+        ({"grammar": "no grammar"}, None),
+        ({"json_schema": {"type": "no type"}}, None),
+        ({"json_schema": {"type": "object"}, "grammar": 'root ::= "a"'}, "grammar"),
+        ({"unknown": 10**400}, None),
+        ({"messages": [{"role": "user", "content": [{"type": "no type"}]}]}, None),
+    ],
+)
+def test_the_engines_refusal_has_no_internals(
+    shared_server: LemonbusServer, fields: dict[str, Any], param: str | None
+) -> None:
+    body = json.dumps({"model": CHAT, "messages": HI, "max_tokens": 1, **fields}).encode()
+    answer = shared_server.client.post(ROUTE, body)
+    check_error_response(answer, shared_server, 400)
+    assert answer.error["param"] == param
+    message = answer.error["message"]
+    assert "exception" not in message
+    assert "sampler" not in message or param == "samplers"
+    assert len(message) <= 501
+
+
 def test_lone_surrogates(shared_server: LemonbusServer) -> None:
     answer = shared_server.client.post(
         ROUTE, b'{"model":"extra.tiny-chat","messages":[{"role":"user","content":"\\ud800"}]}'
