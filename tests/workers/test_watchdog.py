@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workers.engine.process_usage import ProcessUsage
-from workers.worker.watchdog import MIN_READ_PROGRESS_BYTES, Verdict, Watchdog
+from workers.worker.watchdog import MIN_MEMORY_PROGRESS_BYTES, MIN_READ_PROGRESS_BYTES, Verdict, Watchdog, is_progress
 
 F, ABORT, KILL = Verdict.FINE, Verdict.ABORT, Verdict.KILL
 
@@ -40,3 +40,19 @@ def test_bytes_read_are_progress() -> None:
     assert watchdog.judge(108, True, ProcessUsage(1.0, 99 * MIN_READ_PROGRESS_BYTES + 1)) is F
     few = 99 * MIN_READ_PROGRESS_BYTES + MIN_READ_PROGRESS_BYTES // 2
     assert watchdog.judge(117, True, ProcessUsage(1.0, few)) is ABORT
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "progress"),
+    [
+        (ProcessUsage(1.0, 5, 7), ProcessUsage(1.0, 5, 7), False),
+        (ProcessUsage(1.0), ProcessUsage(1.1), True),
+        (ProcessUsage(1.0), ProcessUsage(1.01), False),
+        (ProcessUsage(bytes_read=0), ProcessUsage(bytes_read=MIN_READ_PROGRESS_BYTES), True),
+        (ProcessUsage(resident=0), ProcessUsage(resident=MIN_MEMORY_PROGRESS_BYTES), True),
+        (ProcessUsage(resident=0), ProcessUsage(resident=4096), False),
+    ],
+)
+def test_what_counts_as_progress(before: ProcessUsage, after: ProcessUsage, progress: bool) -> None:
+    assert is_progress(before, after) is progress
+    assert is_progress(after, before) is progress

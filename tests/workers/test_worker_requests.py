@@ -25,7 +25,7 @@ from workers.worker.control import WorkerController
 from workers.worker.requests import WorkerRequests
 
 
-class FakeBus:
+class FakeWorkerBus:
     """Keeps what the worker sends."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ def failing_backend() -> Any:
 
 @pytest.fixture
 def worker() -> Iterator[tuple[Loop, Any, WorkerRequests]]:
-    loop, bus = Loop(), FakeBus()
+    loop, bus = Loop(), FakeWorkerBus()
     context = ProcessContext(Path("/nowhere"), "boot", 1)
     requests = WorkerRequests(loop, bus, context, Settings(), lambda: None)  # type: ignore[arg-type]
     backend = failing_backend()
@@ -85,7 +85,7 @@ def test_an_error_in_a_load_fails_that_load(tmp_path: Path, monkeypatch: pytest.
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(registry, "backend_class", broken)
-    loop, bus = Loop(), FakeBus()
+    loop, bus = Loop(), FakeWorkerBus()
     context = ProcessContext(tmp_path, "boot", 1)
     WorkerController(loop, bus, context, Settings(), "w1")  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="a bug"):

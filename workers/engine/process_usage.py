@@ -18,15 +18,14 @@ class ProcessUsage(NamedTuple):
     """Processor time that they had or waited for: on an overloaded machine, waiting is no sign of a hang."""
     bytes_read: int = 0
     """Bytes read by system calls, and bytes fetched from a disk for mapped files."""
+    resident: int = 0
+    """Resident bytes; they grow while a mapped file is read from a file system that counts no reads."""
 
 
 def usage_of_tree(pid: int) -> ProcessUsage:
     """Return what a process tree has used; zeros for what has ended meanwhile."""
-    cpu, read = 0.0, 0
-    for each in _tree(pid):
-        cpu += _cpu_seconds(each)
-        read += _bytes_read(each)
-    return ProcessUsage(cpu, read)
+    pids = _tree(pid)
+    return ProcessUsage(sum(map(_cpu_seconds, pids)), sum(map(_bytes_read, pids)), sum(map(resident, pids)))
 
 
 def resident_of_tree(pid: int) -> int:

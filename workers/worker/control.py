@@ -2,7 +2,7 @@
 
 Invariants:
 
-* The state changes only along the table in ``worker_state.py``.
+* The state changes only along the table in ``process_state.py``.
 * There is a session exactly while an engine's process exists.
 * Each `CheckModel` is answered with `ModelChecked` or `LoadFailed`, each `StartEngine` with `EngineReady` or
   `LoadFailed`, also when code of ours raises.
@@ -44,8 +44,8 @@ from workers.engine.process import EngineExit
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_session import EngineSession
 from workers.worker.load_check import check_model
+from workers.worker.process_state import WorkerProcessEvent, WorkerProcessState, next_state
 from workers.worker.requests import WorkerRequests
-from workers.worker.worker_state import WorkerEvent, WorkerState, next_state
 
 
 class WorkerController:
@@ -56,7 +56,7 @@ class WorkerController:
         self._loop, self._bus, self._context, self._settings = loop, bus, context, settings
         self._name = name
         self._log = logs.get_logger(worker=name)
-        self._state = WorkerState.SPARE
+        self._state = WorkerProcessState.SPARE
         self._requests = WorkerRequests(loop, bus, context, settings, self._leave_if_idle)
         self._session: EngineSession | None = None
         self._checked: tuple[ModelSpec, int] | None = None
@@ -105,7 +105,7 @@ class WorkerController:
             case _:
                 pass
 
-    def _enter(self, event: WorkerEvent) -> bool:
+    def _enter(self, event: WorkerProcessEvent) -> bool:
         """Change the state; return False if the event does not fit it."""
         state = next_state(self._state, event)
         if state is None:
@@ -132,7 +132,7 @@ class WorkerController:
         self._bus.send(report)
 
     def _start_engine(self, spec: ModelSpec) -> None:
-        if next_state(self._state, WorkerEvent.ENGINE_STARTED) is None:
+        if next_state(self._state, WorkerProcessEvent.ENGINE_STARTED) is None:
             self._log.warning("StartEngine ignored: it does not fit", model=spec.name, state=self._state.name)
             return
         self._log = logs.get_logger(worker=self._name, model=spec.name)
@@ -154,13 +154,13 @@ class WorkerController:
         except OSError as problem:
             message = f"{spec.name} cannot be loaded: its engine cannot be started"
             raise Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(problem)).raised() from problem
-        self._enter(WorkerEvent.ENGINE_STARTED)
+        self._enter(WorkerProcessEvent.ENGINE_STARTED)
         engine = self._session.engine
         self._log.info("engine started", engine_pid=engine.pid, command=" ".join(engine.command))
 
     def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
         """See :class:`~workers.worker.engine_session.SessionOwner`."""
-        if not self._enter(WorkerEvent.ENGINE_READY):
+        if not self._enter(WorkerProcessEvent.ENGINE_READY):
             return
         self._requests.open(session, self._log)
         self._bus.send(
@@ -181,16 +181,16 @@ class WorkerController:
         """See :class:`~workers.worker.engine_session.SessionOwner`."""
         self._session = None
         state = self._state
-        self._enter(WorkerEvent.ENGINE_EXITED)
+        self._enter(WorkerProcessEvent.ENGINE_EXITED)
         how = f"{session.backend.program} {exit_.reason}"
         failure = session.failure or Failure(Code.BACKEND_DIED, how, model=session.spec.name)
-        if state is WorkerState.LEAVING:
+        if state is WorkerProcessState.LEAVING:
             # It is not told to end while requests run: if some still do, it died.
             self._requests.fail_all(replace(failure, detail=exit_.output))
             self._loop.stop()
             return
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
-        if state is WorkerState.READY:
+        if state is WorkerProcessState.READY:
             failure = replace(failure, detail=exit_.output)
             self._requests.fail_all(failure)
             self._bus.send(EngineDied(failure))
@@ -207,11 +207,11 @@ class WorkerController:
     def _supervisor_died(self) -> None:
         self.supervisor_lives = False
         self._log.warning("supervisor died", running=len(self._requests))
-        message = "the supervisor is gone, and the time that was left is over"
+        message = "the supervisor has died, and the grace period is over"
         self._leave(self._settings.grace, Failure(Code.SUPERVISOR_LOST, message))
 
     def _leave(self, grace: float, failure: Failure) -> None:
-        self._enter(WorkerEvent.SHUTDOWN)
+        self._enter(WorkerProcessEvent.SHUTDOWN)
         self._requests.close()
         if self._grace_timer is not None:
             self._grace_timer.cancel()
@@ -226,7 +226,7 @@ class WorkerController:
         self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
-        if self._state is not WorkerState.LEAVING or len(self._requests):
+        if self._state is not WorkerProcessState.LEAVING or len(self._requests):
             return
         if self._session is None:
             self._loop.stop()

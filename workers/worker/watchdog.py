@@ -1,4 +1,4 @@
-"""Whether an engine that has work makes progress: by output, processor time or bytes read. Pure.
+"""Whether an engine that has work makes progress: by output, processor time, bytes read or memory. Pure.
 
 Invariants:
 
@@ -19,6 +19,8 @@ MIN_CPU_PROGRESS_S: Final = 0.05
 """Processor time that counts as progress: a stopped process uses none, a sleeping one next to none."""
 MIN_READ_PROGRESS_BYTES: Final = 65_536
 """Bytes read that count as progress: an engine that loads a model from a slow disk uses little processor time."""
+MIN_MEMORY_PROGRESS_BYTES: Final = 1024 * 1024
+"""Change of the resident memory that counts as progress."""
 
 
 class Verdict(enum.Enum):
@@ -79,4 +81,5 @@ def is_progress(before: ProcessUsage, after: ProcessUsage) -> bool:
     return (
         abs(after.cpu_seconds - before.cpu_seconds) >= MIN_CPU_PROGRESS_S
         or abs(after.bytes_read - before.bytes_read) >= MIN_READ_PROGRESS_BYTES
+        or abs(after.resident - before.resident) >= MIN_MEMORY_PROGRESS_BYTES
     )

@@ -10,7 +10,7 @@ import enum
 from typing import Final
 
 
-class WorkerState(enum.Enum):
+class WorkerProcessState(enum.Enum):
     """What a worker is doing."""
 
     SPARE = enum.auto()
@@ -24,7 +24,7 @@ class WorkerState(enum.Enum):
     """Running requests may end, then this process ends."""
 
 
-class WorkerEvent(enum.Enum):
+class WorkerProcessEvent(enum.Enum):
     """What changes a worker's state."""
 
     ENGINE_STARTED = enum.auto()
@@ -34,19 +34,19 @@ class WorkerEvent(enum.Enum):
     """The supervisor or an administrator ends the worker, or the supervisor has died."""
 
 
-_State, _Event = WorkerState, WorkerEvent
+_State, _Event = WorkerProcessState, WorkerProcessEvent
 
-TRANSITIONS: Final[dict[tuple[WorkerState, WorkerEvent], WorkerState]] = {
+TRANSITIONS: Final[dict[tuple[WorkerProcessState, WorkerProcessEvent], WorkerProcessState]] = {
     (_State.SPARE, _Event.ENGINE_STARTED): _State.LOADING,
     (_State.ENGINE_LOST, _Event.ENGINE_STARTED): _State.LOADING,
     (_State.LOADING, _Event.ENGINE_READY): _State.READY,
     (_State.LOADING, _Event.ENGINE_EXITED): _State.SPARE,
     (_State.READY, _Event.ENGINE_EXITED): _State.ENGINE_LOST,
     (_State.LEAVING, _Event.ENGINE_EXITED): _State.LEAVING,
-    **{(state, _Event.SHUTDOWN): _State.LEAVING for state in WorkerState},
+    **{(state, _Event.SHUTDOWN): _State.LEAVING for state in WorkerProcessState},
 }
 
 
-def next_state(state: WorkerState, event: WorkerEvent) -> WorkerState | None:
+def next_state(state: WorkerProcessState, event: WorkerProcessEvent) -> WorkerProcessState | None:
     """Return the state after an event, None if the event does not fit the state."""
     return TRANSITIONS.get((state, event))
