@@ -45,7 +45,7 @@ class KillWorker(NamedTuple):
 
 
 class KillAfter(NamedTuple):
-    """Kill a worker that was told to leave, if it still runs after ``seconds``."""
+    """Kill a worker that was told to stop, if it still runs after ``seconds``."""
 
     worker: str
     seconds: float

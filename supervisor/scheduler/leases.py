@@ -89,8 +89,8 @@ def lease_ended(
 ) -> None:
     """A worker has ended a lease: what still runs there holds ordinary grants from now on.
 
-    Their order is the lease's, because all requests that wait came after it.  What is known to run and is not in
-    ``runs`` is what the worker could not put under the lease any more.
+    Their order is the lease's, because all requests that wait came after it.  An attempt that is known to run
+    and is not in ``runs`` came too late for the worker to put it under the lease.
     """
     known = _find_lease(state, worker, gateway, number)
     if known is None:

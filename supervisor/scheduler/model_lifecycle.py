@@ -4,7 +4,7 @@ Two rules.  A missing key is an error: an event that the table does not have in 
 make it worse.  And only :mod:`supervisor.scheduler.model_transitions` changes a model's state, its specs and whether it
 is kept loaded.
 
-The states in the upper row have no worker; all others have one, whose own table is
+ABSENT, DOWNLOADING, BACKING_OFF and QUEUED have no worker; all other states have one, and the worker's own table is in
 :mod:`supervisor.scheduler.worker_lifecycle`.
 
 ::
@@ -46,11 +46,11 @@ class ModelState(enum.StrEnum):
     CHECKING = "checking"
     """A worker finds out what can be known without an engine."""
     CHECKED = "checked"
-    """It waits until other models have made room."""
+    """It waits until other models have been unloaded for it."""
     LOADING = "loading"
     READY = "ready"
     DRAINING = "draining"
-    """It still serves, but is about to stop: it makes room, or an unload or other options were asked for."""
+    """It still serves, but is about to stop: it is evicted, or an unload or other options were asked for."""
     RESTARTING = "restarting"
     """Its engine died, and its worker is about to start it again."""
     RELOADING = "reloading"

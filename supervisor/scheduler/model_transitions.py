@@ -74,7 +74,7 @@ def stop_keeping(model: ScheduledModel) -> None:
 
 
 def update_demand(state: SchedulerState, model: ScheduledModel, now: float) -> None:
-    """Queue or download a model without a worker that is asked for; take back what is not asked for any more."""
+    """Queue or download a model that is asked for and has no worker; dequeue one that is not asked for any more."""
     if model.state is ModelState.BACKING_OFF and (model.loaders or not model.backoff.pause(now)):
         model.transition(ModelEvent.PAUSE_OVER)
     elif model.state is ModelState.DOWNLOADING and model.spec is not None:
@@ -131,7 +131,7 @@ def finish_check(model: ScheduledModel, process: ScheduledWorker, need: int) -> 
 
 
 def start_engine(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, process: ScheduledWorker) -> None:
-    """Start the engine of a model that was checked, or whose engine died."""
+    """Start the engine of a model after its check, or again after its death."""
     model.transition(ModelEvent.LOAD)
     process.transition(WorkerEvent.LOAD)
     state.emit(SendMessage(process.worker, StartEngine(spec)))
@@ -165,7 +165,7 @@ def release_worker(state: SchedulerState, model: ScheduledModel) -> None:
 
 
 def fail_load(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker) -> bool:
-    """Take the worker of a model whose check or start failed; return whether its engine had been started."""
+    """Take the worker from a model after its check or start failed; return whether its engine had been started."""
     started = model.state is ModelState.LOADING
     model.transition(ModelEvent.LOAD_FAILED)
     process.model = model.process = None

@@ -3,8 +3,8 @@
 Called after every event.  It derives everything from the state, so that there is nothing to undo: a drain that is not
 needed any more is simply called off.
 
-A model that must make room accepts no request that came after the one that waits for the room, from the moment that one
-came; it is only stopped once the other model has passed all checks that need no engine.
+A model that is to be evicted accepts no request that came after the one that it is evicted for; it is only stopped once
+the other model has passed all checks that need no engine.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from supervisor.scheduler.leases import recall_leases
 from supervisor.scheduler.model_lifecycle import TO_BE_LOADED, ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.worker_events import stop_reason
+from supervisor.scheduler.worker_events import EVICTED, stop_reason
 from supervisor.scheduler.worker_lifecycle import WorkerState
 
 MAX_REMEMBERED_FAILURES: Final = 64
-"""Models without a worker whose last failure is remembered."""
+"""So many models without a worker have their last failure remembered."""
 _LAST_ORDER: Final = 1 << 62
 
 
 class EvictionClaim(NamedTuple):
-    """A model must make room for a request of this order; ``sure``: the model that comes has been checked."""
+    """A model is to be evicted for a request of this order; ``sure``: the model that comes has been checked."""
 
     order: int
     sure: bool
@@ -106,7 +106,7 @@ def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
 
 
 def _assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> dict[str, EvictionClaim]:
-    """Give workers to the models that are to be loaded, load those for which there is room, return who makes room."""
+    """Give workers to the models that are to be loaded, load those that fit, and return which models are to be evicted."""
     spares = [process for process in state.workers.values() if process.state is WorkerState.SPARE] if candidates else []
     claims: dict[str, EvictionClaim] = {}
     ahead: list[LoadedModel] = []
@@ -157,14 +157,16 @@ def _loaded_model(model: ScheduledModel, process: ScheduledWorker, claims: dict[
 
 
 def _may_displace(model: ScheduledModel, now: float) -> bool:
-    """Return whether others must make room: something waits for it, and it is not known to fail."""
+    """Return whether others may be evicted for it: something waits for it, and it is not known to fail."""
     return model.order is not None and (bool(model.loaders) or not model.backoff.suspect(now))
 
 
 def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Blocked) -> None:
     _release_if_checked(state, model)
     model_transitions.stop_keeping(model)
-    reason = f"No room for model {model.name}: pinned are {', '.join(verdict.pins)}"
+    reason = (
+        f"Model {model.name} cannot be loaded, because no other may be evicted; pinned are {', '.join(verdict.pins)}"
+    )
     answers.refuse_waiting(state, model, Failure(Code.ALL_PINNED, reason, model=model.name))
 
 
@@ -222,23 +224,21 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
     if process is None or model.state is not ModelState.DRAINING or model.has_clients:
         return
     asked = bool(model.unloaders) or model.pending_spec is not None or state.closing
-    makes_room = claim is not None and claim.sure
-    if not asked and not makes_room and not model.stuck:
+    evicted = claim is not None and claim.sure
+    if not asked and not evicted and not model.stuck:
         return
     if model.grants:
-        fields = {"model": model.name, "worker": process.worker, "why": _end_reason(state, model, makes_room)}
+        why = EVICTED if evicted and not asked else stop_reason(state, model)
+        fields = {"model": model.name, "worker": process.worker, "why": why}
         state.emit(LogDecision("warning", "engine ended, the clients of its requests are gone", fields))
     if asked:
         reload = model.pending_spec is not None and not model.unloaders and not state.closing
     else:
         # Without a claim it is loaded again as after a death: without a request.
-        reload = not makes_room
+        reload = not evicted
         state.count("restarts" if reload else "evictions")
-    (model_transitions.reload if reload else model_transitions.unload)(state, model, process)
-
-
-def _end_reason(state: SchedulerState, model: ScheduledModel, makes_room: bool) -> str:
-    return "it makes room" if makes_room and not model.unloaders and not state.closing else stop_reason(state, model)
+    stop = model_transitions.reload if reload else model_transitions.unload
+    stop(state, model, process)
 
 
 # ---- memory of the past ------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ class ScheduledModel:
         self.unloaders: list[PendingCall] = []
         self.last_use = NEVER
         self.cutoff = 0
-        """Requests before this order waited for the load, and are served before the model makes room."""
+        """Requests before this order waited for the load, and are served before the model is evicted."""
         self.returning: dict[tuple[str, int], int] = {}
         """(gateway, number) → order of requests that are about to be retried: a retry keeps its position."""
         self.backoff = Backoff(policy)

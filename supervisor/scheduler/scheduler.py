@@ -6,7 +6,7 @@ What happens to a request, in the order of the decisions:
 2. the model's last load failed a moment ago, or its breaker is open → refuse (503, reason, Retry-After)
 3. its queue is full, in requests or bytes → refuse (503 overloaded, Retry-After from measured service time)
 4. otherwise it waits in its model's queue, in the order of arrival, and :mod:`supervisor.scheduler.reconcile` goes on:
-   ready with free slots → grant; not on this machine → fetch; not loaded → check, make room, load.
+   ready with free slots → grant; not on this machine → fetch; not loaded → check, evict others, load.
 """
 
 from __future__ import annotations

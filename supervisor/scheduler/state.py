@@ -54,7 +54,7 @@ class ModelTarget(NamedTuple):
 
 
 class SchedulerState:
-    """What the scheduler knows, and what it wants done: :meth:`effects` hands that out, once."""
+    """What the scheduler knows, and the effects that are still to be carried out."""
 
     def __init__(self, limits: SchedulerLimits, new_worker: Callable[[], str]) -> None:
         """``new_worker`` names the next worker process."""
@@ -117,7 +117,7 @@ class SchedulerState:
             del self.past_use[min(self.past_use, key=self.past_use.__getitem__)]
 
     def effects(self) -> list[Effect]:
-        """Hand out what is to be done, in order, and forget it."""
+        """Return the effects since the last call, in order."""
         out, self._out = self._out, []
         return out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -15,6 +15,9 @@ from supervisor.scheduler.model_lifecycle import ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_lifecycle import WorkerEvent, WorkerState
+
+EVICTED: Final = "it is evicted for another model"
+"""A reason for an engine's end, for the log."""
 
 # ---- a load ------------------------------------------------------------------------------------------------------
 
@@ -135,7 +138,7 @@ def _refuse_returned(state: SchedulerState, key: RequestKey, model: str) -> None
 
 
 def attempt_abandoned(state: SchedulerState, worker: str, key: RequestKey) -> None:
-    """An engine has been working for a while on an attempt whose client is gone."""
+    """An engine has been working on an attempt for a while although its client is gone."""
     process = state.workers.get(worker)
     model = process.model if process else None
     # What runs under a lease may not be known yet.
@@ -148,7 +151,7 @@ def attempt_abandoned(state: SchedulerState, worker: str, key: RequestKey) -> No
 
 
 def engine_died(state: SchedulerState, worker: str, failure: Failure, now: float) -> None:
-    """The engine of a ready model is gone; the worker told the gateways and holds no grant any more."""
+    """The engine of a ready model is gone; the worker has told the gateways and holds no grant any more."""
     process = state.workers[worker]
     model = process.model
     if model is None:
@@ -230,7 +233,7 @@ def stop_reason(state: SchedulerState, model: ScheduledModel) -> str:
         return "unload was asked for"
     if model.pending_spec:
         return "it is loaded again with other options"
-    return "it works on for clients that are gone" if model.stuck and model.keep_loaded else "it makes room"
+    return "it works on for clients that are gone" if model.stuck and model.keep_loaded else EVICTED
 
 
 def stop_all_workers(state: SchedulerState) -> None:

@@ -265,7 +265,7 @@ def draining_for_shutdown() -> Simulation:
     ("situation", "why"),
     [
         (draining_for_an_unload, "unload was asked for"),
-        (draining_for_another, "it makes room"),
+        (draining_for_another, "it is evicted for another model"),
         (draining_for_shutdown, "the server stops"),
     ],
 )
