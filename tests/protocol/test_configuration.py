@@ -44,7 +44,7 @@ def complaint(flags: Flags | None = None, environment: Mapping[str, str] | None 
     return str(caught.value)
 
 
-def test_without_anything_all_is_default() -> None:
+def test_without_sources_all_settings_are_defaults() -> None:
     found = resolved()
     assert found.settings == Settings()
     assert set(found.origins) == set(Settings.__struct_fields__)
@@ -98,11 +98,11 @@ def test_variables_mean(name: str, text: str, value: object) -> None:
     assert getattr(found.settings, name) == value
 
 
-def test_repeated_flags_make_a_list_and_commas_in_them_are_theirs() -> None:
+def test_repeated_flags_make_a_list_and_are_not_split_at_commas() -> None:
     assert resolved({"load": ["A", "B,C"]}).settings.load == ["A", "B,C"]
 
 
-def test_directories_in_the_file_are_beside_the_file() -> None:
+def test_directories_in_the_file_are_relative_to_the_file() -> None:
     assert resolved(text='state_dir = "state"').settings.state_dir == "/etc/lemonbus/state"
 
 
@@ -223,7 +223,7 @@ def test_every_setting_says_what_it_is_for() -> None:
     assert [name for name, field in setting_fields().items() if not field.help] == []
 
 
-def test_the_readme_tells_the_truth_about_defaults() -> None:
+def test_the_defaults_in_the_readme_are_right() -> None:
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| `([^`$]+)` \|", text, re.MULTILINE)
     assert len(rows) > 15
@@ -246,7 +246,7 @@ values = st.one_of(
     name=st.sampled_from(sorted(setting_fields())),
     text=st.text(max_size=30) | st.from_regex(r"[a-z0-9]{1,5}", fullmatch=True),
 )
-def test_any_text_in_a_variable_is_a_value_or_a_complaint(name: str, text: str) -> bool:
+def test_any_text_in_a_variable_is_a_value_or_an_error(name: str, text: str) -> bool:
     variable = setting_fields()[name].variable
     try:
         found = resolved(environment={variable: text})
@@ -265,7 +265,7 @@ DEFAULTS = st.lists(st.sampled_from(["port", "slots", "pin", "offline", "grace",
 @accepted_share(
     0.05, examples=200, table=st.dictionaries(st.sampled_from(sorted(setting_fields())), values, max_size=3) | DEFAULTS
 )
-def test_what_resolves_survives_the_way_to_the_children(table: dict[str, Any]) -> bool:
+def test_resolved_settings_are_the_same_in_child_processes(table: dict[str, Any]) -> bool:
     text = "\n".join(f"{name} = {_toml(value)}" for name, value in table.items())
     try:
         found = resolved(text=text or "#")
@@ -283,7 +283,7 @@ LINES = st.lists(
 
 
 @accepted_share(0.1, text=st.text(max_size=80) | LINES.map("\n".join))
-def test_any_text_as_a_file_is_settings_or_a_complaint(text: str) -> bool:
+def test_any_text_as_a_file_is_settings_or_an_error(text: str) -> bool:
     try:
         resolved(text=text)
     except LemonbusError as problem:
@@ -303,7 +303,7 @@ def _toml(value: Any) -> str:
     return repr(value)
 
 
-def test_releases_that_are_none() -> None:
+def test_invalid_releases() -> None:
     good = "llamacpp:vulkan@b1=https://x.example/y.tar.gz#sha256=" + "0" * 64
     assert resolved({"backend_releases": [good, good]}).settings.backend_releases == [good, good]
     expected = complaint(text=f'backend_releases = ["{good[:-1]}"]')

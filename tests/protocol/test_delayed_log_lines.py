@@ -47,7 +47,7 @@ def test_delayed_lines_are_written_together_on_wake_up() -> None:
     assert [line.get("request_id") for line in written[0]] == ["r0", "r1", "r2", None]
 
 
-def test_many_are_as_many_writes_as_a_pipe_keeps_whole() -> None:
+def test_many_lines_are_written_in_pieces_that_a_pipe_keeps_whole() -> None:
     written = writes_of(
         "for n in range(20): logs.log_batched('info', str(n), {'f': 'x' * (n * 100)})\nlogs.set_batching(None)"
     )
@@ -55,12 +55,12 @@ def test_many_are_as_many_writes_as_a_pipe_keeps_whole() -> None:
     assert 5 < len(written) < 10
 
 
-def test_no_more_wait_than_may() -> None:
+def test_a_bounded_number_of_lines_waits() -> None:
     written = writes_of("for n in range(logs.MAX_BATCHED_LINES): logs.log_batched('info', 'x', {})")
     assert sum(map(len, written)) == logs.MAX_BATCHED_LINES
 
 
-def test_their_time_is_when_they_were_said_and_their_request_their_own() -> None:
+def test_delayed_lines_have_the_time_and_the_request_of_their_call() -> None:
     (lines,) = writes_of(
         "logs.log_batched('info', 'early', {}); import time; time.sleep(0.05); logs.bind_request_id('another'); log.info('late')"
     )
@@ -73,10 +73,10 @@ def test_dropped_lines_are_counted() -> None:
         "import os; full = os.pipe(); os.set_blocking(full[1], False)\n"
         "try:\n    while True: os.write(full[1], bytes(4096))\nexcept BlockingIOError: pass\n"
         "real = os.dup(2); os.dup2(full[1], 2)\n"
-        "for n in range(5): logs.log_batched('info', 'lost', {})\ndue[0](); os.dup2(real, 2); log.info('told')"
+        "for n in range(5): logs.log_batched('info', 'lost', {})\ndue[0](); os.dup2(real, 2); log.info('next')"
     )
     ((line,),) = writes_of(script)
-    assert (line["event"], line["dropped"]) == ("told", 5)
+    assert (line["event"], line["dropped"]) == ("next", 5)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Log lines: their keys, levels, bounds and what happens when nobody reads them."""
+"""Log lines: their keys, levels, bounds, and what happens when no process reads them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_line_has_the_documented_keys_in_order(records: list[dict[str, Any]]) 
     }
 
 
-def test_a_field_may_speak_for_another_process(records: list[dict[str, Any]]) -> None:
+def test_a_field_may_name_another_process(records: list[dict[str, Any]]) -> None:
     logs.configure("worker", "info", "json")
     logs.get_logger().warning("50% of the engine's words", process="engine", pid=7)
     assert (records[0]["process"], records[0]["pid"]) == ("engine", 7)
@@ -59,7 +59,7 @@ def test_a_field_may_speak_for_another_process(records: list[dict[str, Any]]) ->
 
 
 @pytest.mark.parametrize("least", logs.LEVEL_RANK)
-def test_each_of_the_six_levels_shows_itself_and_what_is_graver(least: str, records: list[dict[str, Any]]) -> None:
+def test_each_of_the_six_levels_shows_its_own_and_higher_ones(least: str, records: list[dict[str, Any]]) -> None:
     logs.configure("gateway", least, "json")
     log = logs.get_logger()
     for level in logs.LEVEL_RANK:
@@ -219,7 +219,7 @@ def test_a_closed_stderr_does_no_harm() -> None:
     assert code == 0
 
 
-def test_a_terminal_gets_lines_for_people_without_escape_sequences_of_strangers() -> None:
+def test_a_terminal_gets_readable_lines_without_foreign_escape_sequences() -> None:
     ours, theirs = pty.openpty()
     code, _ = stderr_of(
         "logs.configure('worker', 'info'); logs.get_logger().info('ready', model='m\\x1b[2J')", stderr=theirs

@@ -175,7 +175,7 @@ def test_an_ended_process_is_reported_once_and_at_once_if_it_ended_before(loop: 
 
 def test_a_cancelled_death_callback_is_not_called(loop: Loop) -> None:
     child = subprocess.Popen(["sleep", "60"])
-    loop.on_death(child.pid, lambda: pytest.fail("told"))
+    loop.on_death(child.pid, lambda: pytest.fail("called back"))
     loop.forget_death(child.pid)
     child.kill()
     child.wait()

@@ -55,15 +55,15 @@ WHOLE = form_data.encode([FormPart("model", b"m"), FormPart("file", b"x" * 50, "
 
 
 @pytest.mark.parametrize("size", range(0, len(WHOLE) - 2, 7))
-def test_half_a_form_is_none(size: int) -> None:
+def test_an_incomplete_form_is_refused(size: int) -> None:
     with pytest.raises(ValueError, match=r"."):
         form_data.parse("edge", WHOLE[:size])
 
 
-@accepted_share(0.1, noise=st.binary(max_size=9), place=st.integers(0, len(WHOLE)))
-def test_any_bytes_are_read_or_refused(noise: bytes, place: int) -> bool:
+@accepted_share(0.1, noise=st.binary(max_size=9), position=st.integers(0, len(WHOLE)))
+def test_any_bytes_are_read_or_refused(noise: bytes, position: int) -> bool:
     accepted = False
-    for body in (noise, WHOLE[:place] + noise + WHOLE[place:], b"--edge\r\n" + noise):
+    for body in (noise, WHOLE[:position] + noise + WHOLE[position:], b"--edge\r\n" + noise):
         with contextlib.suppress(ValueError):
             accepted |= bool(form_data.parse("edge", body))
         with contextlib.suppress(ValueError):

@@ -22,7 +22,7 @@ DOCUMENTED = {
 }
 
 
-def test_what_was_never_set_is_what_the_documents_say() -> None:
+def test_parameters_that_were_not_set_have_the_documented_values() -> None:
     assert sampling.effective_params({}) == DOCUMENTED
     assert list(sampling.effective_params({"top_k": 3})) == list(DOCUMENTED)
 
@@ -41,7 +41,7 @@ def test_what_was_never_set_is_what_the_documents_say() -> None:
         ("do_sample", None, None),
     ],
 )
-def test_good_values_pass_as_their_kind(name: str, value: Any, kept: Any) -> None:
+def test_good_values_are_converted_to_their_type(name: str, value: Any, kept: Any) -> None:
     found = sampling.check_params({name: value})
     assert found == {name: kept}
     assert type(found[name]) is type(kept)
@@ -78,7 +78,7 @@ def test_a_wrong_value_is_named(name: str, value: Any, expected: str) -> None:
     failure.message.encode()
 
 
-def test_a_change_leaves_the_rest_and_null_takes_back() -> None:
+def test_a_change_leaves_the_others_and_null_resets() -> None:
     kept = sampling.apply_change({}, {"max_length": 9, "temperature": 0.2})
     assert list(kept) == ["temperature", "max_length"], "in the documents' order"
     assert sampling.apply_change(kept, {"top_k": 1, "temperature": None}) == {"top_k": 1, "max_length": 9}
@@ -93,7 +93,7 @@ def test_a_change_leaves_the_rest_and_null_takes_back() -> None:
         ({"min_length": 3000, "max_length": 4000}, {"max_length": None}, "max_length"),
     ],
 )
-def test_the_least_is_not_more_than_the_most(current: dict[str, Any], change: dict[str, Any], param: str) -> None:
+def test_min_length_is_not_more_than_max_length(current: dict[str, Any], change: dict[str, Any], param: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         sampling.apply_change(current, change)
     assert raised.value.failure.param == param
@@ -111,7 +111,7 @@ NUMBERS = st.floats(0, 2) | st.integers(0, 9) | st.booleans() | st.none()
     change=st.dictionaries(st.sampled_from(list(SAMPLING_PARAMS)) | st.text(), JSON, max_size=2)
     | st.dictionaries(st.sampled_from(list(SAMPLING_PARAMS)), NUMBERS, min_size=1, max_size=2),
 )
-def test_anything_is_kept_within_bounds_or_the_callers_error(change: dict[str, Any]) -> bool:
+def test_any_value_is_within_bounds_or_the_callers_error(change: dict[str, Any]) -> bool:
     try:
         kept = sampling.apply_change({}, sampling.check_params(change))
     except LemonbusError as problem:

@@ -1,4 +1,4 @@
-"""Small files are read whole or not at all; nothing that is put in their place is waited for."""
+"""Small files are read completely or not at all; a pipe of the same name is not waited for."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     assert (problem.errno, problem.strerror) == (errno.EFBIG, "larger than 4 MiB")
 
 
-def test_a_pipe_in_place_of_a_record_is_no_installation(tmp_path: Path) -> None:
+def test_a_pipe_instead_of_a_record_is_no_installation(tmp_path: Path) -> None:
     folder = installations.backend_folder(str(tmp_path), "llamacpp", "cpu") / "1-abc"
     folder.mkdir(parents=True)
     os.mkfifo(folder / installations.RECORD_FILE)

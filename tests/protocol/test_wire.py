@@ -1,4 +1,4 @@
-"""Frames: what is encoded comes back, and whatever else comes is told apart from it and harms nobody."""
+"""Frames: an encoded message is decoded again, and any other bytes are recognized and do no harm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_message_and_its_payload_come_back(payload: bytes, number: int) -> Non
 
 
 @given(st.binary())
-def test_bytes_from_anywhere_are_told_apart(noise: bytes) -> None:
+def test_any_bytes_are_decoded_or_malformed(noise: bytes) -> None:
     with pytest.raises(envelope.MalformedError):
         envelope.decode(noise)
 
@@ -40,15 +40,15 @@ def test_bytes_from_anywhere_are_told_apart(noise: bytes) -> None:
 @accepted_share(
     0.05,
     examples=200,
-    place=st.integers(0, len(envelope.encode(ASK, b"body")) - 1),
+    position=st.integers(0, len(envelope.encode(ASK, b"body")) - 1),
     byte=st.none() | st.integers(0, 255),
 )
-def test_a_frame_that_lost_or_changed_bytes_is_malformed_or_another_message(place: int, byte: int | None) -> bool:
+def test_a_frame_that_lost_or_changed_bytes_is_malformed_or_another_message(position: int, byte: int | None) -> bool:
     frame = bytearray(envelope.encode(ASK, b"body"))
     if byte is None:
-        del frame[place:]
+        del frame[position:]
     else:
-        frame[place] = byte
+        frame[position] = byte
     try:
         message, payload = envelope.decode(bytes(frame))
     except envelope.MalformedError:
@@ -73,13 +73,13 @@ def test_a_frame_that_lost_or_changed_bytes_is_malformed_or_another_message(plac
         (b"LB5 Cancel\n" + struct.pack(">I", 40_000) + b"\x91" * 40_000, "Cancel: "),
     ],
 )
-def test_what_is_wrong_with_a_frame_is_said(frame: bytes, expected: str) -> None:
+def test_an_error_names_what_is_wrong_with_a_frame(frame: bytes, expected: str) -> None:
     with pytest.raises(envelope.MalformedError) as caught:
         envelope.decode(frame)
     assert expected in str(caught.value)
 
 
-def test_what_a_frame_carries_is_not_told() -> None:
+def test_an_error_does_not_repeat_the_content_of_a_frame() -> None:
     with pytest.raises(envelope.MalformedError) as caught:
         envelope.decode(b"LB5 Nope\n\x00\x00\x00\x01\x80my secret prompt")
     assert "Nope" in str(caught.value)
@@ -87,7 +87,7 @@ def test_what_a_frame_carries_is_not_told() -> None:
 
 
 @given(st.lists(EVENTS))
-def test_a_turns_events_come_back_with_their_worker(batch: list[Event]) -> None:
+def test_a_batch_of_events_comes_back_with_its_worker(batch: list[Event]) -> None:
     frame = b"".join((TOPIC, b"w89abcdef", b".", pack_batch(batch)))
     assert unpack_batch(frame, len(TOPIC)) == ("w89abcdef", batch)
 
@@ -100,7 +100,7 @@ def test_noise_behind_a_topic_is_no_batch(noise: bytes) -> None:
         assert isinstance(batch, list)
 
 
-def test_a_message_of_several_frames_is_several_and_costs_the_next_ones_nothing() -> None:
+def test_a_message_of_several_frames_does_not_disturb_the_next_ones() -> None:
     with zmq.Context() as context, context.socket(zmq.PULL) as reader, context.socket(zmq.PUSH) as writer:
         reader.bind("inproc://wire")
         writer.connect("inproc://wire")
@@ -117,11 +117,11 @@ def test_a_message_of_several_frames_is_several_and_costs_the_next_ones_nothing(
 
 def test_a_full_socket_takes_nothing() -> None:
     with zmq.Context() as context, context.socket(zmq.PUSH) as writer:
-        assert not frames.send(writer, b"x"), "nobody is connected"
+        assert not frames.send(writer, b"x"), "no peer is connected"
         writer.close(0)
 
 
-def test_a_router_says_who_and_sends_to_one() -> None:
+def test_a_router_names_the_sender_and_sends_to_one_peer() -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router, context.socket(zmq.DEALER) as dealer:
         dealer.routing_id = b"w1"
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)

@@ -52,7 +52,7 @@ def status(settings: Settings, recipe: str, name: str, *devices: str) -> Backend
 # pins
 
 
-def test_our_file_is_in_itself_right() -> None:
+def test_the_data_file_is_consistent() -> None:
     raw = msgspec.json.decode(DATA.read_bytes())
     for key, item in raw.items():
         recipe, _, name = key.partition(":")
@@ -70,7 +70,7 @@ def test_our_file_is_in_itself_right() -> None:
                 assert re.fullmatch("[0-9a-f]{64}", facts["sha256"]), file
 
 
-def test_every_wheel_is_there_for_the_pythons_that_we_run_on() -> None:
+def test_wheels_are_pinned_for_every_supported_python() -> None:
     pins = BackendReleases(Settings())
     for recipe, descriptor in DESCRIPTORS.items():
         for each in descriptor.backends:
@@ -90,7 +90,7 @@ def fits(file: str, tag: str, machine: str) -> bool:
     return (machine in platform or platform == "any") and (tag == python or abi == "abi3" or "py3" in python)
 
 
-def test_a_pin_of_the_settings_stands_before_ours(tmp_path: Path) -> None:
+def test_a_pin_of_the_settings_replaces_one_of_the_data_file(tmp_path: Path) -> None:
     ours = BackendReleases(settings(tmp_path)).of("llamacpp", "vulkan")
     assert ours is None or not ours.whole
     reported = BackendReleases(settings(tmp_path, backend_releases=[PIN, PIN.replace("b1", "b2")])).of(
@@ -116,7 +116,7 @@ def test_a_mirror(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong", ["nope:cpu@1", "llamacpp:nope@1", "llamacpp:default@1", "llamacpp:cpu@1", "llamacpp:system@1", "flm:npu@1"]
 )
-def test_pins_that_are_none(wrong: str, tmp_path: Path) -> None:
+def test_invalid_pins(wrong: str, tmp_path: Path) -> None:
     text = f"{wrong}=https://x.example/y#sha256={SUM}"
     assert len(BackendReleases(settings(tmp_path, backend_releases=[text])).problems) == 1
 
@@ -131,7 +131,7 @@ def test_pins_that_are_none(wrong: str, tmp_path: Path) -> None:
         "llamacpp:vulkan@b1=https://x/y",
     ],
 )
-def test_a_setting_that_is_no_pin_is_no_setting(text: str) -> None:
+def test_an_invalid_pin_is_refused_as_a_setting(text: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"backend_releases": [text]}, Settings)
 
@@ -151,7 +151,7 @@ def test_the_digest_knows_all_that_is_pinned(monkeypatch: pytest.MonkeyPatch) ->
 # states
 
 
-def test_all_that_is_said_holds_together(tmp_path: Path) -> None:
+def test_state_message_action_and_version_are_consistent(tmp_path: Path) -> None:
     for devices in (["cpu"], ["cpu", "amd_gpu"], ["cpu", "nvidia_gpu"], ["cpu", "amd_npu"], []):
         reported = inventory.recipe_report(settings(tmp_path), devices)
         assert set(reported) == set(DESCRIPTORS)
@@ -208,7 +208,7 @@ def test_a_wheel_of_this_python_is_installed(tmp_path: Path) -> None:
     assert inventory.package_version("surely_not_there") == ""
 
 
-def test_what_the_user_installs(tmp_path: Path) -> None:
+def test_backends_that_users_install(tmp_path: Path) -> None:
     reported = status(settings(tmp_path), "llamacpp", "system")
     assert (reported.state, reported.message) == ("installable", "llama-server was not found on PATH.")
     assert reported.action.startswith("https://")
@@ -232,7 +232,7 @@ def test_what_the_machine_lacks(recipe: str, name: str, expected: str, tmp_path:
     assert status(settings(tmp_path), recipe, name) == BackendStatus([], "unsupported", expected)
 
 
-def test_which_one_is_preferred(tmp_path: Path) -> None:
+def test_the_preferred_backend(tmp_path: Path) -> None:
     def preferred(recipe: str, *devices: str, **more: Any) -> str:
         reported = inventory.recipe_report(settings(tmp_path, backend_releases=[PIN], **more), devices or ("cpu",))
         assert reported[recipe]["backends"]["default"] | {"action": ""} == reported[recipe]["backends"][

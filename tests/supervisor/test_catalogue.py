@@ -32,19 +32,19 @@ LABELS = {
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
-def test_an_entry_is_whole(entry: CatalogueEntry) -> None:
+def test_an_entry_is_complete(entry: CatalogueEntry) -> None:
     descriptor = DESCRIPTORS[entry.recipe]
     assert entry.size > 0
     assert set(entry.labels) <= LABELS
     assert entry.type in descriptor.serves
-    place = parse(entry.sources[-1].checkpoint)
-    assert isinstance(place, TagCheckpoint if entry.recipe == "flm" else HubCheckpoint)
+    parsed = parse(entry.sources[-1].checkpoint)
+    assert isinstance(parsed, TagCheckpoint if entry.recipe == "flm" else HubCheckpoint)
     assert options.check(descriptor, entry.options) == entry.options
     if entry.recipe == "llamacpp":
         assert ("vision" in entry.labels) == bool(entry.sources[0].mmproj)
 
 
-def test_it_has_what_users_know() -> None:
+def test_the_catalogue_has_the_models_that_users_know() -> None:
     assert len(ENTRIES) >= 60
     recipes = Counter(entry.recipe for entry in ENTRIES.values())
     assert set(recipes) == set(DESCRIPTORS)
@@ -78,7 +78,7 @@ def test_an_alias_comes_before_a_checkpoint(name: str, expected_text: str) -> No
     assert found.name == expected_text
 
 
-def test_no_alias_is_a_name_or_somebody_elses() -> None:
+def test_an_alias_is_no_name_and_no_other_models_alias() -> None:
     aliases = [alias for entry in ENTRIES.values() for alias in entry.aliases]
     assert len(set(aliases)) == len(aliases)
     assert not set(aliases) & set(ENTRIES)

@@ -1,4 +1,4 @@
-"""What a deletion takes away: only what nobody else uses, whatever lies in the cache."""
+"""What a deletion removes: only files that no other model uses, whatever the cache contains."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_file_stays_as_long_as_another_entry_means_it(snapshot: Path, tmp_path
     assert (found.order.files, found.kept_for) == ([str(snapshot / "m-Q4_0.gguf")], [])
 
 
-def test_a_repository_that_something_is_downloaded_from_is_not_tidied(snapshot: Path, tmp_path: Path) -> None:
+def test_a_repository_that_something_is_downloaded_from_is_not_cleaned(snapshot: Path, tmp_path: Path) -> None:
     assert plan_deletion(of("user.a", "Q4_0"), [], str(tmp_path), set()).order.repositories == [
         str(snapshot.parents[1])
     ]

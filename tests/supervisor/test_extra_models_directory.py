@@ -14,7 +14,7 @@ from supervisor.models.extra_models import ExtraModels
 from tests.supervisor.model_files import SMOL, MakeModels, extra_ids, write_files
 
 
-def test_each_look_opens_some_files_and_the_next_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_refresh_opens_some_files_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extra_models, "_MOST_READS", 3)
     for name in "abcd":
         (tmp_path / f"{name}.bin").write_bytes(b"lmgg")
@@ -38,7 +38,7 @@ def test_links_and_pipes_are_no_models(tmp_path: Path) -> None:
     assert not models.entries
 
 
-def test_a_pipe_that_took_a_files_place_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_that_replaced_a_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extra_models, "_is_true", lambda _question: True)
     os.mkfifo(tmp_path / "a.bin")
     models = ExtraModels(str(tmp_path))
@@ -102,7 +102,7 @@ def test_an_unchanged_directory_is_not_read_again(
 
 
 @pytest.mark.parametrize("to", ["x.gguf", "y" * 300])
-def test_a_link_that_leads_nowhere_costs_nothing_else(make: MakeModels, extra: Path, to: str) -> None:
+def test_a_broken_link_affects_no_other_model(make: MakeModels, extra: Path, to: str) -> None:
     write_files(extra, "good.gguf")
     (extra / "x.gguf").symlink_to(to)
     (extra / "folder").symlink_to(to)
@@ -147,14 +147,14 @@ def test_a_directory_whose_own_name_is_no_utf8(tmp_path: Path) -> None:
     models.problems[0].encode()
 
 
-def test_a_missing_directory_is_told_and_costs_nothing_else(make: MakeModels, extra: Path) -> None:
+def test_a_missing_directory_is_reported_and_affects_nothing_else(make: MakeModels, extra: Path) -> None:
     extra.rmdir()
     models = make()
     assert models.resolve(SMOL).recipe
     assert "No such file" in models.problems[0]
 
 
-def test_no_model_looks_through_the_folder_of_its_files(
+def test_locating_a_model_does_not_list_its_folder(
     make: MakeModels, extra: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_files(extra, "a.gguf", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf")
@@ -177,7 +177,7 @@ def test_no_model_looks_through_the_folder_of_its_files(
         ("round", "its file cannot be read (Too many levels of symbolic links)"),
     ],
 )
-def test_of_a_file_that_holds_no_model_is_told_what_is_wrong_with_it(
+def test_the_error_names_what_is_wrong_with_a_file(
     make: MakeModels, extra: Path, tmp_path: Path, to: str, why: str
 ) -> None:
     write_files(tmp_path, "moved")

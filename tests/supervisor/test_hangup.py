@@ -1,4 +1,4 @@
-"""SIGHUP on a terminal: a signal that somebody sends is ignored, the end of the terminal is the end of the server."""
+"""SIGHUP on a terminal: a signal that was sent is ignored, but a closed terminal ends the server."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_the_documents_laptop(tmp_path: Path) -> None:
     assert found.more["cpu_max_clock"] == "5100 MHz"
 
 
-def test_a_workstation_with_cards_of_both_makers(tmp_path: Path) -> None:
+def test_a_workstation_with_cards_of_both_vendors(tmp_path: Path) -> None:
     found = read_machine_from(workstation(tmp_path).root)
     (amd,) = found.amd_gpus
     assert (amd.name, amd.family) == ("AMD Radeon RX 7900 XT/7900 XTX", "gfx1100")
@@ -60,7 +60,7 @@ def test_a_workstation_with_cards_of_both_makers(tmp_path: Path) -> None:
     assert found.devices == [Device.CPU, Device.AMD_GPU, Device.NVIDIA_GPU]
 
 
-def test_a_driver_of_its_own_says_its_version(tmp_path: Path) -> None:
+def test_a_separate_driver_has_its_own_version(tmp_path: Path) -> None:
     fake = laptop(tmp_path)
     fake.write("sys/module/amdgpu/version", "6.10.5\n")
     fake.write("sys/module/amdxdna/version", "2.18.0\n")
@@ -89,13 +89,15 @@ def test_devices_without_a_driver_are_there_and_not_available(tmp_path: Path) ->
         ({"board_info": "type : oam"}, False),
     ],
 )
-def test_a_card_of_unknown_family_is_told_by_its_board(tmp_path: Path, files: dict[str, str], integrated: bool) -> None:
+def test_a_card_of_unknown_family_is_recognized_by_its_board(
+    tmp_path: Path, files: dict[str, str], integrated: bool
+) -> None:
     FakeMachine(tmp_path).device("0000:01:00.0", "1002:ffff:00", "0x120000", "amdgpu", **files)
     (gpu,) = read_machine_from(tmp_path).amd_gpus
     assert gpu.integrated is integrated
 
 
-def test_the_compute_driver_knows_cards_by_their_place(tmp_path: Path) -> None:
+def test_the_compute_driver_names_cards_by_location(tmp_path: Path) -> None:
     fake = FakeMachine(tmp_path)
     fake.device("0001:83:00.1", "1002:1586:00", "0x030000", "amdgpu")
     fake.device("0000:83:00.0", "1002:738c:00", "0x120000", "amdgpu")
@@ -105,12 +107,12 @@ def test_the_compute_driver_knows_cards_by_their_place(tmp_path: Path) -> None:
     assert [gpu.family for gpu in read_machine_from(tmp_path).amd_gpus] == ["gfx90a", "gfx1151"]
 
 
-def test_in_a_container_nvidias_driver_tells_what_the_bus_does_not(tmp_path: Path) -> None:
+def test_in_a_container_nvidias_driver_shows_what_the_bus_hides(tmp_path: Path) -> None:
     FakeMachine(tmp_path).write("proc/driver/nvidia/gpus/0000:41:00.0/information", "Model:   NVIDIA L4\n")
     assert read_machine_from(tmp_path).nvidia_gpus == [Gpu("0000:41:00.0", "NVIDIA L4", driver="nvidia")]
 
 
-def test_an_arm_board_is_called_by_its_name(tmp_path: Path) -> None:
+def test_an_arm_board_is_shown_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "proc" / "device-tree").mkdir(parents=True)
     (tmp_path / "proc" / "device-tree" / "model").write_text("Raspberry Pi 5 Model B\0")
     (tmp_path / "proc" / "cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 108\n\nprocessor\t: 1\nBogoMIPS\t: 108\n")
@@ -118,7 +120,7 @@ def test_an_arm_board_is_called_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("garbage", ["", "\0\xff", "0x", "1002:::", "-1"])
-def test_what_makes_no_sense_harms_nobody(tmp_path: Path, garbage: str) -> None:
+def test_nonsense_in_the_kernels_files_does_no_harm(tmp_path: Path, garbage: str) -> None:
     fake = laptop(tmp_path)
     for path in [each for each in tmp_path.rglob("*") if each.is_file() and not each.is_symlink()]:
         fake.write(str(path.relative_to(tmp_path)), garbage)

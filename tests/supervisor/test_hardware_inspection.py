@@ -1,4 +1,4 @@
-"""Who is asked about the machine, when, and what is answered if nobody says anything. No process, no clock."""
+"""Which tools are asked about the machine, when, and what is answered if none answers. No process, no clock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOUND = MachineProbed(nvidia_gpus=[Gpu("0000:04:00.0", "Other", driver="nvidia")
 
 
 class InspectionHarness:
-    """A house of which only what an inspection uses is there."""
+    """The parts of a supervisor that an inspection uses."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tools: Collection[str] = ()) -> None:
         self.released: list[str] = []
@@ -84,14 +84,14 @@ class InspectionHarness:
         call = GetSystemInfo(number, verbose)
         self.inspection.handlers()[GetSystemInfo](self.supervisor, peer, call, b"")
 
-    def tell(self, found: MachineProbed = FOUND, peer: str = "") -> None:
+    def report_result(self, found: MachineProbed = FOUND, peer: str = "") -> None:
         self.inspection.handlers()[MachineProbed](self.supervisor, peer or self.jobs[-1][0], found, b"")
 
     def end(self, job: int = -1) -> None:
         self.jobs[job][1]("exit 0")
 
 
-def test_without_tools_the_kernels_word_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tools_the_answer_is_what_the_kernel_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = InspectionHarness(monkeypatch)
     harness.ask(1)
     assert harness.answers == {("g1", 1): SystemInfo(MACHINE, {"on": MACHINE.devices})}
@@ -103,9 +103,9 @@ def test_with_tools_the_first_waits_for_them_and_the_others_do_not(monkeypatch: 
     harness.ask(1)
     harness.ask(2, "g2")
     assert (len(harness.jobs), harness.answers) == (1, {})
-    harness.tell()
+    harness.report_result()
     assert set(harness.answers) == {("g1", 1), ("g2", 2)}
-    assert harness.released == [harness.jobs[0][0]], "a job goes when its word was heard"
+    assert harness.released == [harness.jobs[0][0]], "a job exits when its result was read"
     assert harness.answers["g1", 1].machine.nvidia_gpus == FOUND.nvidia_gpus
     assert "nvidia_gpu" in harness.answers["g1", 1].recipes["on"]
     assert harness.answers["g1", 1].packages is None
@@ -118,11 +118,11 @@ def test_with_tools_the_first_waits_for_them_and_the_others_do_not(monkeypatch: 
     assert (len(harness.jobs), len(harness.answers)) == (1, 4)
 
 
-def test_verbose_asks_anew_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verbose_call_asks_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = InspectionHarness(monkeypatch)
     harness.ask(1, verbose=True)
     assert harness.answers == {}
-    harness.tell()
+    harness.report_result()
     harness.end()
     assert harness.answers["g1", 1].packages == ["a==1"]
     harness.time += PROBE_INTERVAL_S - 1
@@ -136,21 +136,25 @@ def test_verbose_asks_anew_after_a_while(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_program_that_cannot_run_is_asked_again_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = InspectionHarness(monkeypatch, ["rocm-smi"])
     harness.ask(1)
-    harness.tell(MachineProbed(programs={"flm": ProgramStatus("1.0", "flm cannot use the NPU.", "flm validate")}))
+    harness.report_result(
+        MachineProbed(programs={"flm": ProgramStatus("1.0", "flm cannot use the NPU.", "flm validate")})
+    )
     harness.end()
     harness.ask(2)
     assert len(harness.jobs) == 1
     harness.time += PROBLEM_INTERVAL_S + 1
     harness.ask(3)
     assert (len(harness.jobs), ("g1", 3) in harness.answers) == (2, False)
-    harness.tell(MachineProbed(programs={"flm": ProgramStatus("1.1")}))
+    harness.report_result(MachineProbed(programs={"flm": ProgramStatus("1.1")}))
     harness.end()
     harness.time += 10 * PROBE_INTERVAL_S
     harness.ask(4)
     assert (len(harness.jobs), ("g1", 4) in harness.answers) == (2, True)
 
 
-def test_a_job_that_dies_leaves_the_kernels_word_and_is_not_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_dies_leaves_what_the_kernel_shows_and_is_not_repeated_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     harness = InspectionHarness(monkeypatch, ["rocm-smi"])
     harness.ask(1)
     harness.end()
@@ -169,17 +173,17 @@ def test_a_hung_job_is_killed_and_its_late_result_ignored(monkeypatch: pytest.Mo
     assert timer.seconds == PROBE_TIMEOUT_S
     timer.callback()
     assert (harness.killed, harness.answers["g1", 1].machine) == (1, MACHINE)
-    harness.tell(peer="j-somebody")
+    harness.report_result(peer="j-another")
     assert harness.inspection.machine == MACHINE
     harness.end()
     assert len(harness.answers) == 1
 
 
-def test_a_caller_that_is_gone_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gateway_that_has_ended_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = InspectionHarness(monkeypatch, ["rocm-smi"])
     harness.ask(1)
     harness.present.clear()
-    harness.tell()
+    harness.report_result()
     assert harness.answers == {}
 
 
@@ -190,7 +194,7 @@ def test_a_closing_supervisor_starts_no_probe(monkeypatch: pytest.MonkeyPatch) -
     assert (harness.jobs, len(harness.answers)) == ([], 1)
 
 
-def test_what_tools_say_is_put_under_what_is_known() -> None:
+def test_reports_of_tools_are_merged_into_what_is_known() -> None:
     reported = Gpu("0000:03:00.0", "AMD Radeon Graphics", memory=7, driver="amdgpu", driver_version="6.8")
     unnamed = Gpu("0000:01:00.0", "AMD Instinct", driver="amdgpu")
     found = merge_probe(MACHINE, MachineProbed([reported, unnamed], npu_power_mode="Turbo"))

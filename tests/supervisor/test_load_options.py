@@ -135,14 +135,14 @@ def test_an_edited_file_counts_at_the_next_load(saved: ModelOptions, tmp_path: P
     assert saved.of("m") == {"ctx_size": 256}
 
 
-def test_nothing_wrong_is_saved(saved: ModelOptions, tmp_path: Path) -> None:
+def test_wrong_options_are_not_saved(saved: ModelOptions, tmp_path: Path) -> None:
     for model, wrong in (("m", {"ctx_size": "x"}), ("unknown", {"ctx_size": 1})):
         with pytest.raises(LemonbusError):
             saved.save(model, wrong)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_wrong_option_in_the_file_costs_only_itself(saved: ModelOptions, tmp_path: Path) -> None:
+def test_a_wrong_option_in_the_file_is_left_out_alone(saved: ModelOptions, tmp_path: Path) -> None:
     (tmp_path / options.FILE).write_text('{"m": {"ctx_size": "big", "threads": 3}, "n": 5}')
     assert saved.of("m") == {"threads": 3}
     assert saved.of("n") == {}
@@ -163,7 +163,7 @@ def test_a_broken_file_is_moved_aside_and_kept(saved: ModelOptions, tmp_path: Pa
     assert saved.of("m") == {"threads": 1}
 
 
-def test_a_file_that_cannot_be_written_is_told_without_its_path(tmp_path: Path) -> None:
+def test_the_error_of_a_file_that_cannot_be_written_has_no_path(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     saved = ModelOptions(tmp_path / "file" / options.FILE, descriptor_of)
     with pytest.raises(LemonbusError) as raised:

@@ -1,4 +1,4 @@
-"""The retained log: numbers, filters, followers, and what is told about what was lost."""
+"""The retained log: numbers, filters, followers, and the counts of lost records."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_retained_records_have_a_bound_in_bytes() -> None:
         record("x" * MAX_LINE_BYTES),
     ],
 )
-def test_what_is_no_log_record_or_too_long_is_refused_and_counted(bad: bytes) -> None:
+def test_invalid_and_long_records_are_refused_and_counted(bad: bytes) -> None:
     book = filled(1)
     assert book.append(bad) is None
     assert (book.refused, book.lost, book.last_seq) == (1, 1, 1)
@@ -133,10 +133,10 @@ VARIED = [
         ({"model": "a", "level": "debug"}, [2]),
         ({"request_id": "r1"}, [1, 3]),
         ({"process": "gateway"}, [4]),
-        ({"process": "nobody"}, []),
+        ({"process": "unknown"}, []),
     ],
 )
-def test_filters_hold_for_the_snapshot_and_for_what_follows(filters: dict[str, Any], expected: list[int]) -> None:
+def test_filters_apply_to_the_snapshot_and_to_later_records(filters: dict[str, Any], expected: list[int]) -> None:
     before, after = LogBook("boot"), LogBook("boot")
     after.follow("g1", FollowLogs(9, **filters))
     for each in VARIED:
@@ -146,7 +146,7 @@ def test_filters_hold_for_the_snapshot_and_for_what_follows(filters: dict[str, A
     assert [entry.seq for _, batch in after.batches() for entry in batch.entries] == expected
 
 
-def test_an_unknown_level_is_the_callers_mistake() -> None:
+def test_an_unknown_level_is_the_callers_error() -> None:
     book = LogBook("boot")
     for call in (book.snapshot, lambda filters: book.follow("g1", filters)):
         with pytest.raises(LemonbusError) as caught:
@@ -155,7 +155,7 @@ def test_an_unknown_level_is_the_callers_mistake() -> None:
         assert caught.value.failure.param == "level"
 
 
-def test_followers_get_what_comes_after_them_in_bounded_batches() -> None:
+def test_followers_get_later_records_in_bounded_batches() -> None:
     book = filled(3)
     book.follow("g1", FollowLogs(1))
     for number in range(MAX_BATCH_ENTRIES + 5):
@@ -166,7 +166,7 @@ def test_followers_get_what_comes_after_them_in_bounded_batches() -> None:
     assert book.batches() == []
 
 
-def test_a_gateway_that_falls_behind_loses_the_oldest_and_is_told_how_many() -> None:
+def test_a_gateway_that_falls_behind_loses_the_oldest_and_gets_their_number() -> None:
     book = LogBook("boot")
     book.follow("slow", FollowLogs(1))
     book.follow("quick", FollowLogs(1))
@@ -202,7 +202,7 @@ def test_readers_and_gateways_are_forgotten() -> None:
             book.follow(peer, FollowLogs(number))
     book.forget("g1", 1)
     book.forget("g1", 77)
-    book.forget("nobody", 1)
+    book.forget("unknown", 1)
     book.forget_peer("g2")
     book.append(record())
     assert [(peer, batch.number) for peer, batch in book.batches()] == [("g1", 2)]
@@ -240,7 +240,7 @@ step = st.one_of(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(step, max_size=30))
-def test_snapshot_and_batches_are_whole_or_say_what_is_missing(steps: list[tuple[str, Any]]) -> None:
+def test_snapshot_and_batches_are_complete_or_count_what_is_missing(steps: list[tuple[str, Any]]) -> None:
     book = filled(5)
     seen = seqs(book.snapshot(FollowLogs(1)).entries)
     book.follow("g", FollowLogs(1))

@@ -7,7 +7,7 @@ from pathlib import Path
 from supervisor.models import catalogue, files
 
 
-def test_a_name_that_no_disk_takes_is_not_there(tmp_path: Path) -> None:
+def test_a_name_that_no_file_can_have_is_not_found(tmp_path: Path) -> None:
     source = {"checkpoint": "wheel:x==1#" + "é" * 255, "sha256": "00"}
     entry = catalogue.entry("user.a", {"checkpoint": "a/b", "recipe": "llamacpp", "sources": [source]})
     (tmp_path / "models" / "x-1").mkdir(parents=True)

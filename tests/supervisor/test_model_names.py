@@ -31,7 +31,7 @@ def test_a_model_has_several_names(make: MakeModels, name: str) -> None:
         ("nomic", "nomic-embed-text-v1-GGUF"),
     ],
 )
-def test_an_unknown_name_is_answered_with_what_was_meant(make: MakeModels, asked: str, expected: str) -> None:
+def test_the_error_for_an_unknown_name_suggests_similar_ones(make: MakeModels, asked: str, expected: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         make().resolve(asked)
     failure = raised.value.failure
@@ -72,7 +72,9 @@ def test_a_model_is_looked_up_once_for_a_request(
     assert len(looks) == 1
 
 
-def test_a_slow_look_at_the_disk_is_not_repeated_for_a_while(make: MakeModels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_check_of_the_disk_is_not_repeated_for_a_while(
+    make: MakeModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
     models = make()
     looks: list[int] = []
     now = [100.0]

@@ -1,4 +1,4 @@
-"""Entries and specs: which files of a model are there, and what a worker is told of it."""
+"""Entries and specs: which files of a model are there, and what a worker gets to load it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_main_revision_comes_first_but_any_will_do(make: MakeModels, tmp_pat
     assert "/aaa/" in models.spec("Qwen3-0.6B-GGUF", {}).path
 
 
-def test_a_hybrid_model_is_shown_with_the_type_of_its_weights_and_what_it_runs_on_here(
+def test_a_hybrid_model_is_listed_with_its_weights_type_and_the_device_here(
     make: MakeModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = make()
@@ -100,19 +100,19 @@ def test_a_model_made_for_an_npu_runs_on_the_processor_where_there_is_none(
     ("name", "asked", "code"),
     [
         (SMOL, {}, Code.NOT_LOADED),
-        ("nobody", {}, Code.MODEL_NOT_FOUND),
+        ("unknown", {}, Code.MODEL_NOT_FOUND),
         (SMOL, {"ctx_size": -5}, Code.INVALID_REQUEST),
         ("user.Strange", {}, Code.UNSUPPORTED),
     ],
 )
-def test_what_has_no_spec(make: MakeModels, tmp_path: Path, name: str, asked: dict[str, int], code: Code) -> None:
+def test_models_without_a_spec(make: MakeModels, tmp_path: Path, name: str, asked: dict[str, int], code: Code) -> None:
     user_file(tmp_path, {"Strange": {**PHI, "recipe": "strange"}})
     with pytest.raises(LemonbusError) as raised:
         make().spec(name, asked)
     assert raised.value.failure.code is code
 
 
-def test_a_settings_backend_that_does_not_exist_is_told(make: MakeModels, extra: Path) -> None:
+def test_an_unknown_backend_in_the_settings_is_an_error(make: MakeModels, extra: Path) -> None:
     write_files(extra, "m.gguf")
     with pytest.raises(LemonbusError, match="llamacpp_backend must be one of"):
         make(llamacpp_backend="abacus").spec("extra.m", {})
@@ -129,7 +129,7 @@ def test_a_settings_backend_that_does_not_exist_is_told(make: MakeModels, extra:
         (SMOL, "no/such", False),
     ],
 )
-def test_the_type_says_what_is_served(make: MakeModels, name: str, endpoint: str, serves: bool) -> None:
+def test_the_type_decides_which_endpoints_are_served(make: MakeModels, name: str, endpoint: str, serves: bool) -> None:
     models = make()
     assert models.serves(name, endpoint) is serves
     assert models.serves(models.resolve(name), endpoint) is serves

@@ -58,7 +58,7 @@ def test_a_good_name(name: str) -> None:
 
 
 @accepted_share(0.1, bare=st.text(max_size=20) | st.from_regex(r"[\w. -]{1,9}", fullmatch=True))
-def test_no_name_leaves_the_file(bare: str) -> bool:
+def test_a_name_cannot_break_the_file(bare: str) -> bool:
     try:
         registration.check_name(f"user.{bare}")
     except LemonbusError:
@@ -104,7 +104,7 @@ def test_a_bad_registration(given_text: Registration, param: str) -> None:
         ("qwen3:4b", "flm", ["custom"]),
     ],
 )
-def test_what_all_models_of_a_recipe_do_is_a_label(checkpoint: str, recipe: str, labels: list[str]) -> None:
+def test_a_recipe_adds_its_label(checkpoint: str, recipe: str, labels: list[str]) -> None:
     assert registration.entry_from_registration("user.x", Registration(checkpoint, recipe)).labels == labels
 
 
@@ -139,12 +139,12 @@ def test_flms_checkpoints_have_no_owner() -> None:
         ("flm", "llama3.2:1b", ""),
     ],
 )
-def test_a_recipe_must_be_able_to_load_what_came(recipe: str, path: str, given_text: str) -> None:
+def test_a_recipe_must_be_able_to_load_the_downloaded_file(recipe: str, path: str, given_text: str) -> None:
     found = registration.unloadable_reason(recipe, path)
     assert given_text in found
     assert bool(found) == bool(given_text)
 
 
-def test_an_entry_keeps_its_form() -> None:
+def test_an_entry_keeps_its_format() -> None:
     found: CatalogueEntry = registration.entry_from_registration("user.x", GOOD)
     assert (found.checkpoint, found.recipe, found.type.value) == (GOOD.checkpoint, "llamacpp", "llm")

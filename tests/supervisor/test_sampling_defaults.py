@@ -22,7 +22,7 @@ def made(path: Path) -> tuple[SamplingDefaultsStore, list[str]]:
     return SamplingDefaultsStore(path, problems.append), problems
 
 
-def test_only_what_was_set_is_kept_and_found_again(path: Path) -> None:
+def test_only_values_that_were_set_are_stored(path: Path) -> None:
     defaults, problems = made(path)
     assert (defaults.values, defaults.report().set) == ({}, [])
     assert not path.exists()
@@ -42,7 +42,7 @@ def test_a_change_that_changes_nothing_writes_nothing(path: Path) -> None:
     assert not path.exists()
 
 
-def test_taken_back_is_as_never_set(path: Path) -> None:
+def test_a_reset_value_is_removed(path: Path) -> None:
     defaults, _ = made(path)
     defaults.change({"temperature": 0.8, "top_k": 1})
     assert defaults.change({"temperature": None})
@@ -50,7 +50,7 @@ def test_taken_back_is_as_never_set(path: Path) -> None:
     assert json.loads(path.read_text()) == {"top_k": 1}
 
 
-def test_a_wrong_value_changes_nothing_at_all(path: Path) -> None:
+def test_a_wrong_value_changes_nothing(path: Path) -> None:
     defaults, _ = made(path)
     defaults.change({"top_k": 1})
     before = path.read_bytes()
@@ -60,7 +60,7 @@ def test_a_wrong_value_changes_nothing_at_all(path: Path) -> None:
     assert (defaults.values, path.read_bytes()) == ({"top_k": 1}, before)
 
 
-def test_what_an_engine_has_no_use_for_is_told(path: Path) -> None:
+def test_values_that_a_recipe_does_not_use_are_reported(path: Path) -> None:
     defaults, _ = made(path)
     defaults.change({"min_length": 5, "top_k": 1})
     assert defaults.report().ignored["llamacpp"] == ["min_length"]
@@ -79,7 +79,7 @@ def test_a_broken_file_is_moved_aside_and_kept(path: Path, content: bytes) -> No
     assert defaults.change({"top_k": 1})
 
 
-def test_a_wrong_value_in_the_file_costs_only_itself(path: Path) -> None:
+def test_a_wrong_value_in_the_file_is_left_out_alone(path: Path) -> None:
     path.parent.mkdir()
     path.write_text('{"temperature": "hot", "top_k": 5, "heat": 1, "min_length": 5000}')
     defaults, problems = made(path)
@@ -87,7 +87,7 @@ def test_a_wrong_value_in_the_file_costs_only_itself(path: Path) -> None:
     assert [problem.split()[1] for problem in problems] == ["temperature", "heat", "min_length"]
 
 
-def test_a_file_that_cannot_be_written_is_told_without_its_path(tmp_path: Path) -> None:
+def test_the_error_of_a_file_that_cannot_be_written_has_no_path(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     defaults, _ = made(tmp_path / "file" / sampling_defaults.FILE)
     with pytest.raises(LemonbusError) as raised:

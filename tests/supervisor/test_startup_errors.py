@@ -1,4 +1,4 @@
-"""Why a house is not opened: one line that names the setting and where it was written, and an exit code."""
+"""Why a server does not start: one line that names the setting and its origin, and an exit code."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_directories_are_made_and_left_empty(tmp_path: Path) -> None:
     assert list((tmp_path / "a" / "b").iterdir()) == list((tmp_path / "c").iterdir()) == []
 
 
-def test_a_full_disk_is_no_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_no_error_of_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -131,7 +131,7 @@ def test_a_full_disk_is_no_wrong_setting(tmp_path: Path, monkeypatch: pytest.Mon
     assert startup.report_failure(startup.StartupSettings(Settings(), {}), raised.value.failure) == startup.EXIT_FAILED
 
 
-def test_what_others_keep_is_neither_closed_nor_swept(tmp_path: Path) -> None:
+def test_a_directory_of_another_program_is_not_changed(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with socket.socket(socket.AF_UNIX) as theirs:
         theirs.bind(str(tmp_path / "theirs"))
@@ -147,7 +147,7 @@ def test_what_others_keep_is_neither_closed_nor_swept(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir() if path.is_socket()} == {"S.gpg-agent"}, "only what is ours left"
 
 
-def test_another_server_is_no_wrong_setting(tmp_path: Path) -> None:
+def test_another_server_is_no_error_of_a_setting(tmp_path: Path) -> None:
     settings = Settings(runtime_dir=str(tmp_path / "r"))
     held = RuntimeDirectory(tmp_path / "r")
     with pytest.raises(LemonbusError, match="already serves from") as raised:
@@ -156,7 +156,7 @@ def test_another_server_is_no_wrong_setting(tmp_path: Path) -> None:
     held.release()
 
 
-def test_what_is_handed_over_is_taken_from_the_children() -> None:
+def test_the_settings_are_removed_from_the_environment_of_children() -> None:
     handed = {"LEMONBUS_SETTINGS": '{"port": 1}', "LEMONBUS_ORIGINS": '{"port": "--port"}', "HOME": "/"}
     given = startup.take_settings(handed)
     assert (given.settings.port, given.origins, handed) == (1, {"port": "--port"}, {"HOME": "/"})

@@ -26,7 +26,7 @@ URL = "http://127.0.0.1:13305"
     ],
 )
 @pytest.mark.parametrize("model", ["m", "extra.it's"])
-def test_it_fits_the_models_type(kind: str, route: str, field: str, model: str) -> None:
+def test_the_command_fits_the_models_type(kind: str, route: str, field: str, model: str) -> None:
     words = shlex.split(example_command(URL, model, kind, with_key=False))
     assert URL + route in words
     body = json.loads(words[words.index("-d") + 1])
@@ -35,13 +35,13 @@ def test_it_fits_the_models_type(kind: str, route: str, field: str, model: str) 
     assert ("-N" in words) is bool(body.get("stream")) is (kind == "llm")
 
 
-def test_recordings_are_files_and_what_nobody_serves_is_listed() -> None:
+def test_the_command_for_recordings_and_for_types_without_a_route() -> None:
     assert example_command(URL, "ears", "audio", with_key=False).endswith(" -F file=@recording.wav -F model=ears")
     assert example_command(URL, "m", "tts", with_key=False) == f"curl {URL}/v1/models"
     assert "$LEMONBUS_API_KEY" in example_command(URL, "m", "tts", with_key=True)
 
 
-def test_the_readme_shows_it() -> None:
+def test_the_readme_shows_the_command() -> None:
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     shown = re.search(r"^    curl -N .*?}'$", text, re.MULTILINE | re.DOTALL)
     assert shown
@@ -51,9 +51,9 @@ def test_the_readme_shows_it() -> None:
     assert json.loads(readme[-1]) == json.loads(command[-1])
 
 
-def test_it_is_told_once_and_what_cannot_be_known_is_told_too(start_server: StartServer) -> None:
+def test_the_command_is_printed_once_and_unknown_models_are_reported(start_server: StartServer) -> None:
     server = start_server(
-        "tiny-chat", "tiny-embed", load=["nope", "extra.tiny-embed", "extra.tiny-chat"], pin=["never.heard.of"]
+        "tiny-chat", "tiny-embed", load=["nope", "extra.tiny-embed", "extra.tiny-chat"], pin=["not.known"]
     )
 
     def command(event: str) -> list[dict[str, object]]:
@@ -68,5 +68,5 @@ def test_it_is_told_once_and_what_cannot_be_known_is_told_too(start_server: Star
     assert server.client.post(fits, words[-1].encode()).status == 200
     assert [line["model"] for line in command("cannot load at start")] == ["nope"]
     assert [(line["level"], line["model"]) for line in command("pinned model is not known")] == [
-        ("warning", "never.heard.of")
+        ("warning", "not.known")
     ]

@@ -1,4 +1,4 @@
-"""State files: what somebody put in the place of one is not waited for, and costs nobody's changes."""
+"""State files: a pipe or a large file of the same name is not waited for, and loses no changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = [user_models.FILE, options.FILE, sampling_defaults.FILE]
 
 
 def grown(path: Path) -> Path:
-    """Make a file that nobody should read."""
+    """Make a file that is too large to be read."""
     path.parent.mkdir(exist_ok=True)
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
@@ -26,7 +26,7 @@ def grown(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_pipe_in_place_of_a_file_is_told_and_not_waited_for(make: MakeModels, tmp_path: Path, name: str) -> None:
+def test_a_pipe_instead_of_a_file_is_reported_and_not_waited_for(make: MakeModels, tmp_path: Path, name: str) -> None:
     models = make()
     path = tmp_path / "state" / name
     path.parent.mkdir()

@@ -1,4 +1,4 @@
-"""What the house does when something cannot be done: the call ends, the house goes on."""
+"""What the supervisor does when something cannot be done: the call ends, the supervisor goes on."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def supervisor() -> Iterator[Supervisor]:
 @pytest.mark.parametrize(
     ("problem", "expected"),
     [
-        (OSError(errno.EIO, os.strerror(errno.EIO), "/secret/place"), "Input/output error"),
+        (OSError(errno.EIO, os.strerror(errno.EIO), "/secret/path"), "Input/output error"),
         (Failure(Code.CONFLICT, "no, not now").raised(), "no, not now"),
-        (RuntimeError("/secret/place"), "an internal error"),
+        (RuntimeError("/secret/path"), "an internal error"),
     ],
 )
 def test_a_failed_call_affects_no_other(
@@ -84,7 +84,7 @@ def test_a_failed_call_affects_no_other(
     assert supervisor.errors.count == isinstance(problem, RuntimeError)
     if isinstance(problem, RuntimeError):
         assert answer.failure.code is Code.INTERNAL
-        assert "RuntimeError: /secret/place" in answer.failure.detail, "for the log of the gateway"
+        assert "RuntimeError: /secret/path" in answer.failure.detail, "for the log of the gateway"
     assert expected in answer.failure.message
     assert "/secret" not in answer.failure.message
     assert went_on
@@ -165,7 +165,7 @@ def full_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("full_machine")
-def test_a_job_that_cannot_be_started_has_died(supervisor: Supervisor) -> None:
+def test_a_job_that_cannot_be_started_has_ended(supervisor: Supervisor) -> None:
     ended: list[tuple[str, str]] = []
     job, child = jobs.start(supervisor, "x", lambda _supervisor, job, why: ended.append((job, why)))
     supervisor.processes.kill(child)
@@ -199,7 +199,7 @@ def test_a_job_of_another_version_is_killed(supervisor: Supervisor) -> None:
 
 
 @pytest.mark.usefixtures("full_machine")
-def test_a_worker_that_cannot_be_started_has_died(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_cannot_be_started_has_ended(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[tuple[str, Failure]] = []
     monkeypatch.setattr(
         supervisor.scheduler, "worker_gone", lambda worker, failure, _now: gone.append((worker, failure))
@@ -212,7 +212,7 @@ def test_a_worker_that_cannot_be_started_has_died(supervisor: Supervisor, monkey
     assert "could not be started: Resource temporarily unavailable" in failure.message
 
 
-def test_so_many_downloads_and_no_more(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_downloads_is_bounded(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(downloads.MAX_DOWNLOADS):
         supervisor.downloads.begin(f"j{number}", f"m{number}", [], None, None)
     started: list[str] = []

@@ -46,7 +46,7 @@ def test_a_broken_file_is_moved_aside_and_the_server_starts(make: MakeModels, tm
     assert aside.name in models.problems[0]
 
 
-def test_an_edited_file_counts_at_once_and_a_slip_in_it_loses_nothing(make: MakeModels, tmp_path: Path) -> None:
+def test_an_edited_file_counts_at_once_and_an_error_in_it_loses_nothing(make: MakeModels, tmp_path: Path) -> None:
     models = make()
     path = user_file(tmp_path, {"Phi": PHI})
     assert models.resolve("user.Phi").recipe
