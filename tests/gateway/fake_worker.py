@@ -1,4 +1,4 @@
-"""A stand-in worker: what it was asked for, and events that it publishes when told."""
+"""A fake worker: records the requests that are sent to it, and publishes the events of a test."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n'
 DEADLINE = 10.0
 
 
-class ReceivedAsk(msgspec.Struct):
-    """An ``SubmitRequest`` that arrived, and who sent it."""
+class ReceivedRequest(msgspec.Struct):
+    """A ``SubmitRequest`` that arrived, and the gateway that sent it."""
 
     gateway: str
-    ask: work.SubmitRequest
+    message: work.SubmitRequest
     body: bytes
 
     def event(self, seq: int, kind: EventKind, data: bytes = b"", count: int = 0) -> Event:
-        return Event(self.ask.number, self.ask.attempt, seq, kind, count, data)
+        return Event(self.message.number, self.message.attempt, seq, kind, count, data)
 
     def tokens(self, first: int, last: int) -> list[Event]:
         return [self.event(seq, EventKind.DELTA, CHUNK % seq, 1) for seq in range(first, last)]
@@ -47,15 +47,15 @@ class DirectMessage(NamedTuple):
     body: bytes
 
     @property
-    def asked(self) -> ReceivedAsk:
-        """The run, as if it had been asked for."""
+    def received(self) -> ReceivedRequest:
+        """The run, as if it had arrived as a ``SubmitRequest``."""
         run = self.message
-        ask = work.SubmitRequest(run.number, run.attempt, run.model, run.endpoint, run.label)
-        return ReceivedAsk(run.gateway, ask, self.body)
+        message = work.SubmitRequest(run.number, run.attempt, run.model, run.endpoint, run.label)
+        return ReceivedRequest(run.gateway, message, self.body)
 
 
 class FakeWorker:
-    """An XPUB that publishes when told."""
+    """The sockets of a worker, which publish what a test says."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], runtime: Path, boot: str, name: str) -> None:
         self.name = name
@@ -90,6 +90,6 @@ class FakeWorker:
         deadline = time.monotonic() + DEADLINE
         while topic not in self.topics:
             assert self.socket.poll(int(1000 * max(0, deadline - time.monotonic()))), "the gateway did not subscribe"
-            news = self.socket.recv()
-            (self.topics.add if news[0] == 1 else self.topics.discard)(news[1:])
+            waiting = self.socket.recv()
+            (self.topics.add if waiting[0] == 1 else self.topics.discard)(waiting[1:])
         self.socket.send(topic + self.name.encode() + b"." + events.pack_batch(batch))

@@ -1,4 +1,4 @@
-"""A supervisor that does as a test says, speaking the real protocol over real sockets to a real gateway."""
+"""A fake supervisor that a test controls: it speaks the real protocol over real sockets with a real gateway."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from protocol.messages.events import Event
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames
-from tests.gateway.fake_worker import DEADLINE, FakeWorker, ReceivedAsk
+from tests.gateway.fake_worker import DEADLINE, FakeWorker, ReceivedRequest
 from tests.gateway.raw_http import parsed, read_to_end, request
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class GatewayHarness:
-    """The house around one gateway. Everything runs in one thread; :meth:`do` runs a function in it."""
+    """A fake supervisor and one real gateway. The supervisor runs in one thread; :meth:`do` runs a function in it."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         self.runtime = folder
@@ -50,12 +50,12 @@ class GatewayHarness:
         self.logs.bind(endpoints.logs(folder, self.boot))
         self.workers: dict[str, FakeWorker] = {}
         self.gateways: list[peers.Hello] = []
-        self.asked: queue.Queue[ReceivedAsk] = queue.Queue()
+        self.received: queue.Queue[ReceivedRequest] = queue.Queue()
         self.cancelled: queue.Queue[work.Cancel] = queue.Queue()
         self.others: queue.Queue[tuple[str, Any]] = queue.Queue()
         self.lines: list[dict[str, Any]] = []
         self.welcoming = True
-        self.on_ask: Callable[[ReceivedAsk], None] = self.asked.put
+        self.on_request: Callable[[ReceivedRequest], None] = self.received.put
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
         self.supervisor = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -63,7 +63,7 @@ class GatewayHarness:
         self._loop = Loop()
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK)
-        self._number = self._loop.on_socket(self.bus, self._message)
+        self._number = self._loop.on_socket(self.bus, self._control_message)
         self._loop.on_socket(self.logs, self._line)
         self._loop.on_readable(self._wake_read, self._woken)
         self._thread = threading.Thread(target=self._loop.run, daemon=True)
@@ -72,7 +72,7 @@ class GatewayHarness:
 
     # In the thread
 
-    def _message(self) -> None:
+    def _control_message(self) -> None:
         received = frames.receive(self.bus)
         if received is None:
             return
@@ -87,7 +87,7 @@ class GatewayHarness:
                     for worker in self.workers.values():
                         self.send(gateway, peers.WorkerUp(worker.name, worker.endpoint))
             case work.SubmitRequest():
-                self.on_ask(ReceivedAsk(gateway, message, payload))
+                self.on_request(ReceivedRequest(gateway, message, payload))
             case work.Cancel():
                 self.cancelled.put(message)
             case _:
@@ -111,18 +111,19 @@ class GatewayHarness:
         self._loop.used(self._number)
         self.bus.send_multipart([gateway.encode(), envelope.encode(message, payload)])
 
-    def grant(self, asked: ReceivedAsk, worker: str = "w1", model: str = "tiny") -> None:
+    def grant(self, received: ReceivedRequest, worker: str = "w1", model: str = "tiny") -> None:
         self.send(
-            asked.gateway, work.Granted([work.GrantedAttempt(asked.ask.number, asked.ask.attempt, worker, model)])
+            received.gateway,
+            work.Granted([work.GrantedAttempt(received.message.number, received.message.attempt, worker, model)]),
         )
 
-    def publish(self, asked: ReceivedAsk, batch: list[Event], worker: str = "w1") -> None:
-        self.workers[worker].publish(asked.gateway, batch)
+    def publish(self, received: ReceivedRequest, batch: list[Event], worker: str = "w1") -> None:
+        self.workers[worker].publish(received.gateway, batch)
 
     # From the test
 
     def do(self, job: Callable[[], Any]) -> Any:
-        """Run ``job`` in the stand-in's thread; return or raise what it does."""
+        """Run ``job`` in the fake supervisor's thread; return or raise what it does."""
         outcome: queue.Queue[tuple[bool, Any]] = queue.Queue()
 
         def run() -> None:
@@ -155,8 +156,8 @@ class GatewayHarness:
 
         self.do(kill)
 
-    def next_ask(self) -> ReceivedAsk:
-        return self.asked.get(timeout=DEADLINE)
+    def next_request(self) -> ReceivedRequest:
+        return self.received.get(timeout=DEADLINE)
 
     def called(self, kind: type) -> tuple[str, Any]:
         """Return the next call of this kind, and the gateway that made it."""
@@ -241,7 +242,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def running_gateway(folder: Path, **changes: Any) -> Iterator[GatewayHarness]:
-    """Run a gateway in a stand-in house."""
+    """Run a gateway with a fake supervisor."""
     harness = GatewayHarness(folder, **changes)
     try:
         harness.start()

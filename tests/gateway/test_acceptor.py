@@ -1,4 +1,4 @@
-"""Taking connections in: whose turn it is, how many there may be, what goes wrong, how it ends."""
+"""Accepting connections: in batches, up to a limit, with errors of the system, and at shutdown."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Serving:
     def __init__(self) -> None:
         self.begun: list[Any] = []
         self.ended = 0
-        self.who: set[int] = set()
+        self.greenlets: set[int] = set()
 
     def __call__(self, sock: Any, address: Any) -> None:
         self.begun.append(address)
-        self.who.add(id(gevent.getcurrent()))
+        self.greenlets.add(id(gevent.getcurrent()))
         try:
-            if sock.recv(10) == b"stumble":
-                raise ValueError("stumbled")
+            if sock.recv(10) == b"fail":
+                raise ValueError("failed")
         finally:
             sock.close()
             self.ended += 1
@@ -82,7 +82,7 @@ def test_the_acceptor_yields_to_other_greenlets_and_doubles_its_batch_in_a_burst
         seen = [0]
         with accepting(Acceptor(listener, serving, 100, accept_batch=3)), gevent.Timeout(DEADLINE):
             while seen[-1] < 12:
-                gevent.sleep(0)  # until the next turn
+                gevent.sleep(0)  # until the next iteration
                 seen.append(len(serving.begun))
     assert max(after - before for before, after in itertools.pairwise(seen)) == largest
 
@@ -107,7 +107,7 @@ def test_connections_one_after_the_other_need_one_greenlet(listener: Any) -> Non
         for count in range(1, 6):
             client(listener).close()
             until(lambda count=count: serving.ended == count)
-    assert len(serving.who) == 1
+    assert len(serving.greenlets) == 1
 
 
 def test_a_failing_connection_does_not_affect_others(listener: Any) -> None:
@@ -117,7 +117,7 @@ def test_a_failing_connection_does_not_affect_others(listener: Any) -> None:
         until(lambda: len(serving.begun) == 1)
         for _ in range(3):
             with client(listener) as one:
-                one.sendall(b"stumble")
+                one.sendall(b"fail")
                 assert one.recv(1) == b""
         assert serving.ended == 3
         assert len(acceptor) == 1

@@ -35,7 +35,7 @@ def test_a_body_beyond_the_limit_is_503_until_others_end(tmp_path: Path, framing
     prefix = b"%x\r\n" % 900_000 if b"chunked" in framing else b""
     part = HEAD % (PATH.encode(), framing) + prefix + b" " * 700_000
     with running_gateway(tmp_path / "r", body_limit=1_000_000, body_memory=1_200_000) as harness:
-        harness.on_ask = lambda asked: answer_whole(harness, asked)
+        harness.on_request = lambda received: answer_whole(harness, received)
         with harness.connect() as first, harness.connect() as second:
             first.sendall(part)
             second.sendall(part)

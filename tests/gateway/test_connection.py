@@ -71,7 +71,7 @@ EXPECTS = POST % b"Expect: 100-continue\r\nContent-Length: 9\r\n"
 def test_a_body_that_is_awaited_is_asked_for_when_it_is_read() -> None:
     class Reading(FakeGatewayWorker):
         def wsgi(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-            assert client.answers == [], "nothing was said before"
+            assert client.answers == [], "nothing was sent before"
             assert bodies.read(falcon.Request(environ), 9) == b"123456789"
             return super().wsgi(environ, start_response)
 

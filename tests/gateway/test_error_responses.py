@@ -1,4 +1,4 @@
-"""Failures become one JSON body, whoever found them."""
+"""Failures become one JSON body, in whatever layer they were found."""
 
 from __future__ import annotations
 

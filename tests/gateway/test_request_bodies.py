@@ -1,4 +1,4 @@
-"""Every mistake in a body is a 4xx that says where it is."""
+"""Every mistake in a body is a 4xx with its position."""
 
 from __future__ import annotations
 

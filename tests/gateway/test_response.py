@@ -37,7 +37,7 @@ def made(
 def test_a_whole_answer() -> None:
     sock = FakeSocket()
     response = made(sock, headers=(("content-length", "5"), ("X-A", "b")))
-    response.write(b"hello, and more than was said")
+    response.write(b"hello, and more than announced")
     response.close()
     head, body = sock.parts()
     lines = head.split(b"\r\n")

@@ -1,4 +1,4 @@
-"""When an attempt is repeated and when the client is told."""
+"""When an attempt is repeated, and when its failure is answered."""
 
 from __future__ import annotations
 

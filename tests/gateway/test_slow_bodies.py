@@ -1,4 +1,4 @@
-"""Bodies that do not come: how long they are waited for, over real connections."""
+"""Timeouts for slow bodies, over real connections."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.gateway.process.chat_requests import error_of
 from tests.gateway.raw_http import parsed
 
 DEADLINE = 10.0
-PATIENCE = 0.3
-MORE = 1.0
-"""Patience where a slow machine must not be taken for a slow client."""
+TIMEOUT = 0.3
+LONG_TIMEOUT = 1.0
+"""A timeout where a slow machine must not be taken for a slow client."""
 LIMIT = 32 * 1024 * 1024
 HEAD = b"POST /read HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n"
 
 
 class BodyLength:
-    """Says how long the body is."""
+    """Answers with the length of the body."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         resp.text = str(len(bodies.read(req, LIMIT)))
@@ -57,13 +57,13 @@ class OneRouteWorker:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """A client's end of a connection that is served with little patience."""
-    monkeypatch.setattr(bodies, "IDLE_TIMEOUT_S", PATIENCE)
+    """The client's end of a connection with short timeouts."""
+    monkeypatch.setattr(bodies, "IDLE_TIMEOUT_S", TIMEOUT)
     with socket.create_server(("127.0.0.1", 0)) as listener, gevent.Timeout(DEADLINE):
         ours = socket.create_connection(listener.getsockname())
-        theirs, address = listener.accept()
-        peer = ClientSocket(theirs.family, theirs.type, theirs.proto, theirs.detach())
-        serving = gevent.spawn(ClientConnection(OneRouteWorker(), peer, address).serve)
+        accepted, address = listener.accept()
+        server_end = ClientSocket(accepted.family, accepted.type, accepted.proto, accepted.detach())
+        serving = gevent.spawn(ClientConnection(OneRouteWorker(), server_end, address).serve)
         with ours:
             ours.settimeout(DEADLINE)
             yield ours
@@ -71,7 +71,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
 
 
 def answer(client: socket.socket) -> bytes:
-    """Everything until the server ends the connection; others of this process have their turn meanwhile."""
+    """Everything until the server ends the connection; other greenlets run meanwhile."""
     pieces = []
     with contextlib.suppress(ConnectionResetError):
         while True:
@@ -97,16 +97,16 @@ def test_a_body_of_which_nothing_more_comes_is_408(client: socket.socket, sent: 
     began = time.monotonic()
     client.sendall(sent)
     response = parsed(answer(client))
-    assert PATIENCE <= time.monotonic() - began < DEADLINE / 2
+    assert TIMEOUT <= time.monotonic() - began < DEADLINE / 2
     assert (response[0], response[1]["connection"], error_of(response)["code"]) == (408, "close", "timeout")
 
 
 def test_a_body_that_comes_bit_by_bit_is_waited_for(client: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "IDLE_TIMEOUT_S", MORE)
+    monkeypatch.setattr(bodies, "IDLE_TIMEOUT_S", LONG_TIMEOUT)
     monkeypatch.setattr(bodies, "MIN_BYTES_PER_SECOND", 4096)
     client.sendall(HEAD % b"Connection: close\r\nTransfer-Encoding: chunked")
     pieces = [b"800", b"0\r\n", *[b"x" * 4096] * 8, b"\r\n0\r", b"\n\r\n"]
-    due = gevent.get_hub().loop.timer(MORE / 6, MORE / 6)
+    due = gevent.get_hub().loop.timer(LONG_TIMEOUT / 6, LONG_TIMEOUT / 6)
     due.start(lambda: client.sendall(pieces.pop(0)) if pieces else due.stop())
     response = parsed(answer(client))
     due.close()
@@ -123,7 +123,7 @@ def test_a_body_that_comes_bit_by_bit_is_waited_for(client: socket.socket, monke
 )
 def test_a_body_that_comes_too_slowly_is_408(client: socket.socket, framing: bytes, piece: bytes) -> None:
     client.sendall(HEAD % framing)
-    due = gevent.get_hub().loop.timer(PATIENCE / 3, PATIENCE / 3)
+    due = gevent.get_hub().loop.timer(TIMEOUT / 3, TIMEOUT / 3)
 
     def more() -> None:
         with contextlib.suppress(OSError):
@@ -136,14 +136,14 @@ def test_a_body_that_comes_too_slowly_is_408(client: socket.socket, framing: byt
 
 
 def test_the_next_request_is_waited_for_as_ever(client: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "IDLE_TIMEOUT_S", MORE)
+    monkeypatch.setattr(bodies, "IDLE_TIMEOUT_S", LONG_TIMEOUT)
     client.sendall(HEAD % b"Content-Length: 3" + b"ab")
-    due = gevent.get_hub().loop.timer(MORE / 6)
+    due = gevent.get_hub().loop.timer(LONG_TIMEOUT / 6)
     due.start(client.sendall, b"c")
     wait_read(client.fileno(), timeout=DEADLINE)
     assert client.recv(65536).endswith(b"3")
     due.close()
-    due = gevent.get_hub().loop.timer(1.5 * MORE)
+    due = gevent.get_hub().loop.timer(1.5 * LONG_TIMEOUT)
     due.start(client.sendall, HEAD % b"Connection: close\r\nContent-Length: 4" + b"abcd")
     assert parsed(answer(client))[2] == b"4"
     due.close()

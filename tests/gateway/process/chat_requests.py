@@ -1,4 +1,4 @@
-"""What is asked of a gateway, and what it is answered."""
+"""Chat requests to a gateway, and the answers that a fake worker gives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from protocol.messages.events import EventKind
-from tests.gateway.fake_worker import ReceivedAsk
+from tests.gateway.fake_worker import ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness
 from tests.gateway.raw_http import request
 
@@ -43,6 +43,6 @@ def error_of(response: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
     return error
 
 
-def answer_whole(harness: GatewayHarness, asked: ReceivedAsk) -> None:
-    harness.grant(asked)
-    harness.publish(asked, [asked.event(0, EventKind.DELTA, ANSWER, 3), asked.done(1)])
+def answer_whole(harness: GatewayHarness, received: ReceivedRequest) -> None:
+    harness.grant(received)
+    harness.publish(received, [received.event(0, EventKind.DELTA, ANSWER, 3), received.done(1)])

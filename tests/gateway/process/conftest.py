@@ -1,4 +1,4 @@
-"""What the tests of a gateway process share: one of them, in a stand-in house."""
+"""The gateway process that the tests share, with a fake supervisor."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def session_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gatewa
 
 @pytest.fixture
 def harness(session_harness: GatewayHarness) -> GatewayHarness:
-    session_harness.on_ask = session_harness.asked.put
-    for news in (session_harness.asked, session_harness.cancelled, session_harness.others):
+    session_harness.on_request = session_harness.received.put
+    for waiting in (session_harness.received, session_harness.cancelled, session_harness.others):
         with contextlib.suppress(Exception):
             while True:
-                news.get_nowait()
+                waiting.get_nowait()
     if "w1" not in session_harness.workers:
         session_harness.add_worker("w1")
     return session_harness

@@ -15,7 +15,7 @@ import pytest
 from protocol.failures import Code, Failure
 from protocol.messages import admin, peers, work
 from protocol.messages.events import Event, EventKind
-from tests.gateway.fake_worker import CHUNK, DEADLINE, ReceivedAsk
+from tests.gateway.fake_worker import CHUNK, DEADLINE, ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
 from tests.gateway.process.chat_requests import ANSWER, CHAT, PATH, STREAM, error_of, open_request
 from tests.gateway.raw_http import dechunked, parsed, read_to_end, read_until, request
@@ -24,11 +24,11 @@ from tests.gateway.raw_http import dechunked, parsed, read_to_end, read_until, r
 def test_a_worker_that_dies_before_the_first_token_is_not_noticed(harness: GatewayHarness) -> None:
     harness.add_worker("w2")
     with open_request(harness) as connection:
-        first = harness.next_ask()
+        first = harness.next_request()
         harness.do(lambda: harness.grant(first))
         harness.kill_worker("w1", Failure(Code.WORKER_GONE, "killed"))
-        again = harness.next_ask()
-        assert (again.ask.number, again.ask.attempt, again.ask.suspect) == (first.ask.number, 2, True)
+        again = harness.next_request()
+        assert (again.message.number, again.message.attempt, again.message.suspect) == (first.message.number, 2, True)
         assert again.body == first.body
         harness.do(lambda: harness.grant(again, "w2"))
         harness.do(lambda: harness.publish(again, [*again.tokens(0, 2), again.done(2)], "w2"))
@@ -40,11 +40,13 @@ def test_a_worker_that_dies_before_the_first_token_is_not_noticed(harness: Gatew
 def test_a_second_death_is_told_with_its_status(harness: GatewayHarness) -> None:
     with open_request(harness) as connection:
         for seq in (1, 2):
-            asked = harness.next_ask()
-            assert asked.ask.attempt == seq
+            received = harness.next_request()
+            assert received.message.attempt == seq
             failure = Failure(Code.BACKEND_DIED, "the backend was killed by SIGKILL")
-            harness.do(lambda asked=asked: harness.grant(asked))
-            harness.do(lambda asked=asked, failure=failure: harness.publish(asked, [asked.failed(0, failure)]))
+            harness.do(lambda received=received: harness.grant(received))
+            harness.do(
+                lambda received=received, failure=failure: harness.publish(received, [received.failed(0, failure)])
+            )
         error = error_of(parsed(read_to_end(connection)))
     assert (error["code"], error["model"]) == ("backend_died", "tiny")
 
@@ -52,16 +54,16 @@ def test_a_second_death_is_told_with_its_status(harness: GatewayHarness) -> None
 def test_what_a_worker_sent_before_it_died_counts(harness: GatewayHarness) -> None:
     harness.add_worker("w3")
     with open_request(harness) as connection:
-        asked = harness.next_ask()
-        harness.do(lambda: harness.grant(asked, "w3"))
-        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1), "w3"))
+        received = harness.next_request()
+        harness.do(lambda: harness.grant(received, "w3"))
+        harness.do(lambda: harness.publish(received, received.tokens(0, 1), "w3"))
         seen = read_until(connection, CHUNK % 0)
         endpoint = harness.workers["w3"].endpoint
 
         def last_words() -> None:
             # The supervisor's news may overtake them: they travel on another socket.
-            harness.send(asked.gateway, peers.WorkerGone("w3", endpoint, Failure(Code.WORKER_GONE, "killed")))
-            harness.publish(asked, [*asked.tokens(1, 2), asked.done(2)], "w3")
+            harness.send(received.gateway, peers.WorkerGone("w3", endpoint, Failure(Code.WORKER_GONE, "killed")))
+            harness.publish(received, [*received.tokens(1, 2), received.done(2)], "w3")
 
         harness.do(last_words)
         body = parsed(seen + read_to_end(connection))[2]
@@ -70,10 +72,10 @@ def test_what_a_worker_sent_before_it_died_counts(harness: GatewayHarness) -> No
 
 def test_an_error_of_ours_in_the_event_loop_fails_its_request_and_no_other(harness: GatewayHarness) -> None:
     with open_request(harness, CHAT, X_Request_ID="broken.1") as broken, open_request(harness, CHAT) as other:
-        asks = [harness.next_ask(), harness.next_ask()]
-        bad = next(asked for asked in asks if asked.ask.label == "broken.1")
-        good = next(asked for asked in asks if asked is not bad)
-        no_lease = Event(bad.ask.number, 1, 0, EventKind.LEASE_ISSUED, 0, b"x")
+        arrived = [harness.next_request(), harness.next_request()]
+        bad = next(received for received in arrived if received.message.label == "broken.1")
+        good = next(received for received in arrived if received is not bad)
+        no_lease = Event(bad.message.number, 1, 0, EventKind.LEASE_ISSUED, 0, b"x")
         answer = [good.event(0, EventKind.DELTA, ANSWER, 3), good.done(1)]
         harness.do(lambda: harness.publish(bad, [no_lease, *answer]))
         response = parsed(read_to_end(broken))
@@ -92,13 +94,13 @@ def test_an_error_of_ours_in_the_event_loop_fails_its_request_and_no_other(harne
 @pytest.mark.parametrize("how", ["event", "gone"])
 def test_a_death_in_mid_stream_is_told_in_band_and_never_as_complete(harness: GatewayHarness, how: str) -> None:
     with open_request(harness, X_Request_ID="r.7") as connection:
-        asked = harness.next_ask()
-        harness.do(lambda: harness.grant(asked))
-        harness.do(lambda: harness.publish(asked, asked.tokens(0, 2)))
+        received = harness.next_request()
+        harness.do(lambda: harness.grant(received))
+        harness.do(lambda: harness.publish(received, received.tokens(0, 2)))
         seen = read_until(connection, CHUNK % 1)
         failure = Failure(Code.BACKEND_DIED, "the backend was killed by SIGKILL", detail="/secret/path")
         if how == "event":
-            harness.do(lambda: harness.publish(asked, [asked.failed(2, failure)]))
+            harness.do(lambda: harness.publish(received, [received.failed(2, failure)]))
         else:
             harness.kill_worker("w1", failure)
         status, _, body = parsed(seen + read_to_end(connection))
@@ -117,36 +119,36 @@ def test_a_death_in_mid_stream_is_told_in_band_and_never_as_complete(harness: Ga
 
 def test_a_gap_ends_the_attempt_and_cancels_it(harness: GatewayHarness) -> None:
     with open_request(harness) as connection:
-        asked = harness.next_ask()
-        harness.do(lambda: harness.grant(asked))
-        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1)))
+        received = harness.next_request()
+        harness.do(lambda: harness.grant(received))
+        harness.do(lambda: harness.publish(received, received.tokens(0, 1)))
         seen = read_until(connection, CHUNK % 0)
-        harness.do(lambda: harness.publish(asked, asked.tokens(2, 3)))
+        harness.do(lambda: harness.publish(received, received.tokens(2, 3)))
         body = dechunked((seen + read_to_end(connection)).partition(b"\r\n\r\n")[2])
     assert b"events_lost" in body
     assert b"[DONE]" not in body
     cancel = harness.cancelled.get(timeout=DEADLINE)
-    assert (cancel.number, cancel.attempt) == (asked.ask.number, 1)
+    assert (cancel.number, cancel.attempt) == (received.message.number, 1)
 
 
 @pytest.mark.parametrize("body", [STREAM, CHAT], ids=["stream", "whole"])
 @pytest.mark.parametrize("when", ["waiting", "running"])
 def test_a_client_that_hangs_up_cancels_at_once(harness: GatewayHarness, body: dict[str, Any], when: str) -> None:
     with open_request(harness, body):
-        asked = harness.next_ask()
+        received = harness.next_request()
         if when == "running":
-            harness.do(lambda: harness.grant(asked))
+            harness.do(lambda: harness.grant(received))
     began = time.monotonic()
     cancel = harness.cancelled.get(timeout=DEADLINE)
-    assert (cancel.gateway, cancel.number, cancel.attempt) == (asked.gateway, asked.ask.number, 1)
+    assert (cancel.gateway, cancel.number, cancel.attempt) == (received.gateway, received.message.number, 1)
     assert time.monotonic() - began < 1
 
 
 def test_a_hang_up_behind_a_pipelined_request_is_noticed_too(harness: GatewayHarness) -> None:
     with harness.connect() as connection:
         connection.sendall(request("POST", PATH, CHAT, Connection="keep-alive") + request("GET", "/live", b""))
-        asked = harness.next_ask()
-    assert harness.cancelled.get(timeout=DEADLINE).number == asked.ask.number
+        received = harness.next_request()
+    assert harness.cancelled.get(timeout=DEADLINE).number == received.message.number
 
 
 def test_a_call_whose_client_hangs_up_is_forgotten(harness: GatewayHarness) -> None:
@@ -168,11 +170,11 @@ def test_a_call_is_answered_or_refused(harness: GatewayHarness) -> None:
 
 
 def test_a_refusal_has_its_status_and_says_when_to_come_back(harness: GatewayHarness) -> None:
-    def refuse(asked: ReceivedAsk) -> None:
+    def refuse(received: ReceivedRequest) -> None:
         failure = Failure(Code.OVERLOADED, "the queue is full", retry_after=2.2)
-        harness.send(asked.gateway, work.Refused(asked.ask.number, asked.ask.attempt, failure))
+        harness.send(received.gateway, work.Refused(received.message.number, received.message.attempt, failure))
 
-    harness.on_ask = refuse
+    harness.on_request = refuse
     response = harness.post(PATH, STREAM)
     assert (response[0], response[1]["retry-after"]) == (503, "3")
     assert error_of(response)["code"] == "overloaded"
@@ -182,17 +184,18 @@ def test_a_client_that_does_not_read_costs_only_itself(tmp_path: Path) -> None:
     with running_gateway(tmp_path / "r", inbox_bytes=200_000) as harness, harness.connect() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.sendall(request("POST", PATH, STREAM))
-        asked = harness.next_ask()
-        harness.do(lambda: harness.grant(asked))
+        received = harness.next_request()
+        harness.do(lambda: harness.grant(received))
         seq = 0
         reported: list[str] = []
 
         def continues_until_cancelled() -> bool:
             nonlocal seq
             batch = [
-                asked.event(seq + more, EventKind.DELTA, b"data: " + b"x" * 10_000 + b"\n\n", 1) for more in range(20)
+                received.event(seq + more, EventKind.DELTA, b"data: " + b"x" * 10_000 + b"\n\n", 1)
+                for more in range(20)
             ]
-            harness.do(lambda batch=batch: harness.publish(asked, batch))
+            harness.do(lambda batch=batch: harness.publish(received, batch))
             seq += 20
             with contextlib.suppress(queue.Empty):
                 reported.append(harness.cancelled.get(timeout=0.02).reason)

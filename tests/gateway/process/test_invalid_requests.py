@@ -1,4 +1,4 @@
-"""What a real gateway process says to bad requests, to pages, and to those without the key."""
+"""A real gateway process and invalid requests, foreign pages, and clients without the API key."""
 
 from __future__ import annotations
 
@@ -172,13 +172,13 @@ def test_an_image_or_a_link_of_a_foreign_page_changes_nothing(
 
 
 def test_a_name_that_was_allowed_may_change_the_server(tmp_path: Path) -> None:
-    def ask(harness: GatewayHarness, name: str) -> int:
+    def status_for(harness: GatewayHarness, name: str) -> int:
         head = b"POST /v1/params HTTP/1.1\r\n"
         fields = f"Host: {name}:8080\r\nOrigin: http://{name}:8080\r\nConnection: close\r\nContent-Length: 1\r\n\r\n["
         return harness.raw(head + fields.encode())[0]
 
     with running_gateway(tmp_path / "r", api_key="", allowed_hosts=["Box.lan"]) as harness:
-        assert [ask(harness, name) for name in ("box.lan", "BOX.LAN", "other.lan")] == [400, 400, 403]
+        assert [status_for(harness, name) for name in ("box.lan", "BOX.LAN", "other.lan")] == [400, 400, 403]
 
 
 def test_every_line_of_the_log_carries_the_request_id(harness: GatewayHarness) -> None:
@@ -189,7 +189,7 @@ def test_every_line_of_the_log_carries_the_request_id(harness: GatewayHarness) -
 
 def test_with_a_key_only_the_probes_are_open(tmp_path: Path) -> None:
     with running_gateway(tmp_path / "r", api_key="secret-/+=") as harness:
-        harness.on_ask = lambda asked: answer_whole(harness, asked)
+        harness.on_request = lambda received: answer_whole(harness, received)
         assert harness.get("/live")[0] == harness.get("/health")[0] == 200
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"x_api_key": "wrong"}, {"Authorization": "Basic x"}):
             response = harness.post(PATH, CHAT, **headers)

@@ -14,7 +14,7 @@ from protocol.messages.events import EventKind
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from protocol.wire.transcripts import Transcript, TranscriptSegment
-from tests.gateway.fake_worker import ReceivedAsk
+from tests.gateway.fake_worker import ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.raw_http import parsed, read_to_end, read_until, request
 
@@ -32,41 +32,41 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHarness
         yield harness
 
 
-def draw(harness: GatewayHarness) -> tuple[socket.socket, ReceivedAsk]:
+def start_picture(harness: GatewayHarness) -> tuple[socket.socket, ReceivedRequest]:
     connection = harness.connect()
     connection.sendall(request("POST", IMAGES, {"prompt": "a cat"}))
-    asked = harness.next_ask()
-    harness.do(lambda: harness.grant(asked))
-    return connection, asked
+    received = harness.next_request()
+    harness.do(lambda: harness.grant(received))
+    return connection, received
 
 
-def hear(harness: GatewayHarness, form: str) -> tuple[socket.socket, ReceivedAsk]:
+def transcribe(harness: GatewayHarness, form: str) -> tuple[socket.socket, ReceivedRequest]:
     body = form_data.encode(
         [FormPart("model", b"m"), FormPart("response_format", form.encode()), FormPart("file", b"RIFF", "a.wav")]
     )
     kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(body)}"
     connection = harness.connect()
     connection.sendall(request("POST", AUDIO, body, Content_Type=kind))
-    asked = harness.next_ask()
-    harness.do(lambda: harness.grant(asked))
-    return connection, asked
+    received = harness.next_request()
+    harness.do(lambda: harness.grant(received))
+    return connection, received
 
 
-def answer(harness: GatewayHarness, asked: ReceivedAsk, body: bytes) -> None:
-    harness.do(lambda: harness.publish(asked, [asked.event(0, EventKind.DELTA, body, 0), asked.done(1)]))
+def answer(harness: GatewayHarness, received: ReceivedRequest, body: bytes) -> None:
+    harness.do(lambda: harness.publish(received, [received.event(0, EventKind.DELTA, body, 0), received.done(1)]))
 
 
-def fail(harness: GatewayHarness, asked: ReceivedAsk) -> None:
-    harness.do(lambda: harness.publish(asked, [asked.event(0, EventKind.FAILED, msgspec.msgpack.encode(FAILED))]))
+def fail(harness: GatewayHarness, received: ReceivedRequest) -> None:
+    harness.do(lambda: harness.publish(received, [received.event(0, EventKind.FAILED, msgspec.msgpack.encode(FAILED))]))
 
 
 def test_whitespace_goes_ahead_of_a_late_picture(harness: GatewayHarness) -> None:
-    connection, asked = draw(harness)
+    connection, received = start_picture(harness)
     with connection:
         begun = read_until(connection, b"1\r\n \r\n1\r\n \r\n")
         assert b"200 OK" in begun
         assert b"x-accel-buffering: no" in begun.lower()
-        answer(harness, asked, PICTURE)
+        answer(harness, received, PICTURE)
         status, headers, body = parsed(begun + read_to_end(connection))
     assert (status, headers["content-type"]) == (200, "application/json")
     assert body.startswith(b"  ")
@@ -74,38 +74,38 @@ def test_whitespace_goes_ahead_of_a_late_picture(harness: GatewayHarness) -> Non
 
 
 def test_a_picture_that_is_there_soon_has_no_padding_and_a_length(harness: GatewayHarness) -> None:
-    connection, asked = draw(harness)
+    connection, received = start_picture(harness)
     with connection:
-        answer(harness, asked, PICTURE)
+        answer(harness, received, PICTURE)
         _, headers, body = parsed(read_to_end(connection))
     assert body.startswith(b"{")
     assert int(headers["content-length"]) == len(body)
 
 
 def test_an_error_after_the_head_is_told_in_the_body_with_its_status(harness: GatewayHarness) -> None:
-    connection, asked = draw(harness)
+    connection, received = start_picture(harness)
     with connection:
         begun = read_until(connection, b"1\r\n \r\n")
-        fail(harness, asked)
+        fail(harness, received)
         status, headers, body = parsed(begun + read_to_end(connection))
-    said = json.loads(body)
-    assert (status, said["status"], said["message"]) == (200, "error", "it broke")
-    assert (said["error"]["code"], said["error"]["status_code"]) == ("backend_error", 500)
-    assert said["error"]["request_id"] == headers["x-request-id"]
+    document = json.loads(body)
+    assert (status, document["status"], document["message"]) == (200, "error", "it broke")
+    assert (document["error"]["code"], document["error"]["status_code"]) == ("backend_error", 500)
+    assert document["error"]["request_id"] == headers["x-request-id"]
 
 
 def test_an_error_before_the_head_is_a_status(harness: GatewayHarness) -> None:
-    connection, asked = draw(harness)
+    connection, received = start_picture(harness)
     with connection:
-        fail(harness, asked)
+        fail(harness, received)
         assert parsed(read_to_end(connection))[0] == 500
 
 
 def test_an_answer_that_is_no_picture_is_an_error_there_too(harness: GatewayHarness) -> None:
-    connection, asked = draw(harness)
+    connection, received = start_picture(harness)
     with connection:
         begun = read_until(connection, b"1\r\n \r\n")
-        answer(harness, asked, b"{}")
+        answer(harness, received, b"{}")
         assert json.loads(parsed(begun + read_to_end(connection))[2])["error"]["code"] == "backend_error"
 
 
@@ -121,11 +121,11 @@ def test_an_answer_that_is_no_picture_is_an_error_there_too(harness: GatewayHarn
 def test_what_goes_ahead_of_a_transcript_changes_nothing_in_it(
     harness: GatewayHarness, form: str, ahead: bytes, whole: bytes
 ) -> None:
-    connection, asked = hear(harness, form)
+    connection, received = transcribe(harness, form)
     with connection:
         begun = read_until(connection, ahead + b"\r\n")
         begun += read_until(connection, b"\r\n")
-        answer(harness, asked, msgspec.json.encode(TRANSCRIPT))
+        answer(harness, received, msgspec.json.encode(TRANSCRIPT))
         status, _, body = parsed(begun + read_to_end(connection))
     assert status == 200
     assert body.startswith(ahead)
@@ -137,17 +137,17 @@ def test_what_goes_ahead_of_a_transcript_changes_nothing_in_it(
 
 @pytest.mark.parametrize("form", ["text", "srt", "vtt"])
 def test_what_cannot_tell_an_error_is_cut_off(harness: GatewayHarness, form: str) -> None:
-    connection, asked = hear(harness, form)
+    connection, received = transcribe(harness, form)
     with connection:
         begun = read_until(connection, b"\n\r\n")
-        fail(harness, asked)
+        fail(harness, received)
         rest = read_to_end(connection)
     assert not (begun + rest).endswith(b"0\r\n\r\n"), "its end would say that it is whole"
 
 
 def test_a_client_that_hangs_up_meanwhile_is_noticed(harness: GatewayHarness) -> None:
-    connection, asked = draw(harness)
+    connection, received = start_picture(harness)
     read_until(connection, b"1\r\n \r\n")
     connection.close()
     cancelled = harness.cancelled.get(timeout=5)
-    assert cancelled.number == asked.ask.number
+    assert cancelled.number == received.message.number

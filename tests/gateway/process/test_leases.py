@@ -13,7 +13,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.events import Event, EventKind
 from protocol.messages.leases import LeaseTerms
 from protocol.messages.work import Run
-from tests.gateway.fake_worker import CHUNK, DirectMessage, ReceivedAsk
+from tests.gateway.fake_worker import CHUNK, DirectMessage, ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness, wait_for
 from tests.gateway.process.chat_requests import ANSWER, CHAT, PATH, error_of, open_request
 from tests.gateway.raw_http import parsed, read_to_end, read_until
@@ -54,7 +54,7 @@ def test_a_lease_ends_with_its_message_or_its_worker() -> None:
 
 
 class LeasingWorker:
-    """A worker that lends to the gateway of a stand-in house."""
+    """A fake worker that issues leases to the gateway."""
 
     def __init__(self, harness: GatewayHarness) -> None:
         self.harness = harness
@@ -72,15 +72,15 @@ class LeasingWorker:
         return run
 
     def answer(self, run: DirectMessage) -> None:
-        asked = run.asked
+        received = run.received
         self.harness.do(
-            lambda: self.harness.publish(asked, [asked.event(0, EventKind.DELTA, ANSWER, 3), asked.done(1)])
+            lambda: self.harness.publish(received, [received.event(0, EventKind.DELTA, ANSWER, 3), received.done(1)])
         )
 
 
 @pytest.fixture
 def leasing_worker(harness: GatewayHarness) -> Iterator[LeasingWorker]:
-    """The gateway hears a worker before anything is lent: events come in order."""
+    """One lease, and the gateway has read it: events arrive in order."""
     leasing_worker = LeasingWorker(harness)
     leasing_worker.lend(5, 2)
     settled(harness)
@@ -91,7 +91,7 @@ def leasing_worker(harness: GatewayHarness) -> Iterator[LeasingWorker]:
 
 @pytest.fixture
 def unleased_worker(harness: GatewayHarness) -> Iterator[LeasingWorker]:
-    """One that lends nothing yet."""
+    """A worker that has issued no lease."""
     unleased_worker = LeasingWorker(harness)
     settled(harness)
     yield unleased_worker
@@ -100,7 +100,7 @@ def unleased_worker(harness: GatewayHarness) -> Iterator[LeasingWorker]:
 
 
 def cancelled(harness: GatewayHarness) -> list[int]:
-    """Return the numbers of the requests that the supervisor was told of that nobody wants them."""
+    """Return the numbers of the requests that were cancelled at the supervisor."""
     numbers = []
     with contextlib.suppress(queue.Empty):
         while True:
@@ -109,16 +109,16 @@ def cancelled(harness: GatewayHarness) -> list[int]:
 
 
 def settled(harness: GatewayHarness) -> None:
-    """A request for another model, answered by the worker: what that said before was read."""
+    """Wait until the gateway has read the worker's events: a request for another model is answered."""
     with open_request(harness, {**CHAT, "model": "other"}) as connection:
-        asked = harness.next_ask()
-        harness.do(lambda: harness.publish(asked, [asked.event(0, EventKind.DELTA, ANSWER, 3), asked.done(1)]))
+        received = harness.next_request()
+        harness.do(lambda: harness.publish(received, [received.event(0, EventKind.DELTA, ANSWER, 3), received.done(1)]))
         assert parsed(read_to_end(connection))[0] == 200
 
 
-def assert_not_asked(harness: GatewayHarness) -> None:
+def assert_no_submission(harness: GatewayHarness) -> None:
     with pytest.raises(queue.Empty):
-        harness.asked.get_nowait()
+        harness.received.get_nowait()
 
 
 def test_a_leased_request_is_sent_directly_to_the_worker(
@@ -131,15 +131,15 @@ def test_a_leased_request_is_sent_directly_to_the_worker(
         leasing_worker.answer(run)
         status, _, body = parsed(read_to_end(connection))
     assert (status, body) == (200, ANSWER)
-    assert_not_asked(harness)
+    assert_no_submission(harness)
 
 
 def test_more_than_was_lent_is_asked_for(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(open_request(harness, CHAT)) for _ in range(3)]
         runs = [leasing_worker.next_run(), leasing_worker.next_run()]
-        asked = harness.next_ask()
-        for run in [*runs, DirectMessage(_as_run(asked), asked.body)]:
+        received = harness.next_request()
+        for run in [*runs, DirectMessage(_as_run(received), received.body)]:
             leasing_worker.answer(run)
         assert [parsed(read_to_end(each))[0] for each in connections] == [200] * 3
     with open_request(harness, CHAT) as connection:
@@ -149,18 +149,18 @@ def test_more_than_was_lent_is_asked_for(harness: GatewayHarness, leasing_worker
 
 def test_what_was_asked_for_uses_what_is_lent(harness: GatewayHarness, unleased_worker: LeasingWorker) -> None:
     with open_request(harness, {**CHAT, "n": 2}):
-        asked = harness.next_ask()
-        assert asked.ask.weight == 2
-        unleased_worker.lend(6, 3, (asked.ask.number, 1))
+        received = harness.next_request()
+        assert received.message.weight == 2
+        unleased_worker.lend(6, 3, (received.message.number, 1))
         settled(harness)
         with open_request(harness, CHAT) as one, open_request(harness, CHAT) as another:
             unleased_worker.answer(unleased_worker.next_run())
-            second = harness.next_ask()
+            second = harness.next_request()
             unleased_worker.answer(DirectMessage(_as_run(second), second.body))
             assert [parsed(read_to_end(each))[0] for each in (one, another)] == [200, 200]
     cancel = unleased_worker.next_run().message
-    assert (cancel.number, cancel.attempt, cancel.reason) == (asked.ask.number, 1, Code.CANCELLED)
-    assert asked.ask.number not in cancelled(harness)
+    assert (cancel.number, cancel.attempt, cancel.reason) == (received.message.number, 1, Code.CANCELLED)
+    assert received.message.number not in cancelled(harness)
     with open_request(harness, CHAT) as connection:
         unleased_worker.answer(unleased_worker.next_run())
         assert parsed(read_to_end(connection))[0] == 200
@@ -170,11 +170,11 @@ def test_what_was_tried_again_uses_nothing_that_was_lent_to_its_first_attempt(
     harness: GatewayHarness, unleased_worker: LeasingWorker
 ) -> None:
     with open_request(harness, CHAT) as connection:
-        first = harness.next_ask()
+        first = harness.next_request()
         returned = Failure(Code.RETURNED, "the worker never saw the gateway")
         harness.do(lambda: harness.publish(first, [first.failed(0, returned)]))
-        again = harness.next_ask()
-        unleased_worker.lend(6, 1, (first.ask.number, 1))
+        again = harness.next_request()
+        unleased_worker.lend(6, 1, (first.message.number, 1))
         settled(harness)
         with open_request(harness, CHAT) as another:
             unleased_worker.answer(unleased_worker.next_run())
@@ -183,20 +183,24 @@ def test_what_was_tried_again_uses_nothing_that_was_lent_to_its_first_attempt(
         assert parsed(read_to_end(connection))[0] == 200
 
 
-def _as_run(asked: ReceivedAsk) -> object:
-    return Run(asked.gateway, asked.ask.number, asked.ask.attempt, "tiny", "chat/completions", "l")
+def _as_run(received: ReceivedRequest) -> object:
+    return Run(received.gateway, received.message.number, received.message.attempt, "tiny", "chat/completions", "l")
 
 
 def test_what_the_worker_does_not_take_is_asked_for(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
     with open_request(harness, CHAT) as connection:
-        first = leasing_worker.next_run().asked
+        first = leasing_worker.next_run().received
         failure = Failure(Code.RETURNED, "the lease is over")
         harness.do(lambda: harness.publish(first, [first.failed(0, failure)]))
-        asked = harness.next_ask()
-        assert (asked.ask.number, asked.ask.attempt, asked.ask.suspect) == (first.ask.number, 2, False)
-        assert asked.ask.new
-        assert asked.body == first.body
-        harness.do(lambda: harness.publish(asked, [asked.event(0, EventKind.DELTA, ANSWER, 3), asked.done(1)]))
+        received = harness.next_request()
+        assert (received.message.number, received.message.attempt, received.message.suspect) == (
+            first.message.number,
+            2,
+            False,
+        )
+        assert received.message.new
+        assert received.body == first.body
+        harness.do(lambda: harness.publish(received, [received.event(0, EventKind.DELTA, ANSWER, 3), received.done(1)]))
         assert parsed(read_to_end(connection))[0] == 200
 
 
@@ -204,20 +208,20 @@ def test_a_lease_that_is_over_is_not_used(harness: GatewayHarness, leasing_worke
     leasing_worker.end(5)
     settled(harness)
     with open_request(harness, CHAT) as connection:
-        asked = harness.next_ask()
-        harness.do(lambda: harness.publish(asked, [asked.event(0, EventKind.DELTA, ANSWER, 3), asked.done(1)]))
+        received = harness.next_request()
+        harness.do(lambda: harness.publish(received, [received.event(0, EventKind.DELTA, ANSWER, 3), received.done(1)]))
         assert parsed(read_to_end(connection))[0] == 200
 
 
 def test_a_cancel_is_sent_directly_to_the_worker(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
     with open_request(harness) as connection:
         run = leasing_worker.next_run()
-        asked = run.asked
-        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1)))
+        received = run.received
+        harness.do(lambda: harness.publish(received, received.tokens(0, 1)))
         read_until(connection, CHUNK % 0)
     cancel = leasing_worker.next_run().message
-    assert (cancel.number, cancel.attempt, cancel.reason) == (asked.ask.number, 1, Code.CANCELLED)
-    assert asked.ask.number not in cancelled(harness)
+    assert (cancel.number, cancel.attempt, cancel.reason) == (received.message.number, 1, Code.CANCELLED)
+    assert received.message.number not in cancelled(harness)
 
 
 def test_a_large_body_is_a_file_there_too(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
@@ -236,8 +240,8 @@ def test_a_worker_death_under_a_lease_is_noticed(harness: GatewayHarness, leasin
         run = leasing_worker.next_run()
         harness.add_worker("w9")
         harness.kill_worker("w1", Failure(Code.WORKER_GONE, "killed"))
-        again = harness.next_ask()
-        assert (again.ask.number, again.ask.attempt, again.ask.suspect) == (run.message.number, 2, True)
+        again = harness.next_request()
+        assert (again.message.number, again.message.attempt, again.message.suspect) == (run.message.number, 2, True)
         harness.do(lambda: harness.publish(again, [again.event(0, EventKind.DELTA, ANSWER, 3), again.done(1)], "w9"))
         assert parsed(read_to_end(connection))[0] == 200
     harness.kill_worker("w9", Failure(Code.UNLOADED, "unloaded"))
@@ -246,11 +250,11 @@ def test_a_worker_death_under_a_lease_is_noticed(harness: GatewayHarness, leasin
 
 def test_an_engine_death_under_a_lease_is_an_error(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
     with open_request(harness, CHAT) as connection:
-        first = leasing_worker.next_run().asked
+        first = leasing_worker.next_run().received
         died = Failure(Code.BACKEND_DIED, "the backend was killed by SIGKILL")
         harness.do(lambda: harness.publish(first, [first.failed(0, died)]))
-        second = harness.next_ask()
-        assert second.ask.suspect
+        second = harness.next_request()
+        assert second.message.suspect
         harness.do(lambda: harness.publish(second, [second.failed(0, died)]))
         error = error_of(parsed(read_to_end(connection)))
     assert (error["code"], error["model"]) == ("backend_died", "registered")

@@ -22,17 +22,17 @@ def test_draining_refuses_the_new_and_lets_the_old_end(tmp_path: Path) -> None:
     with running_gateway(tmp_path / "r") as harness, harness.connect() as kept, open_request(harness) as connection:
         kept.sendall(request("GET", "/live", b"", Connection="keep-alive"))
         read_until(kept, b'{"status":"ok"}')
-        asked = harness.next_ask()
-        harness.do(lambda: harness.grant(asked))
-        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1)))
+        received = harness.next_request()
+        harness.do(lambda: harness.grant(received))
+        harness.do(lambda: harness.publish(received, received.tokens(0, 1)))
         seen = read_until(connection, CHUNK % 0)
-        harness.do(lambda: harness.send(asked.gateway, peers.Draining(DEADLINE)))
+        harness.do(lambda: harness.send(received.gateway, peers.Draining(DEADLINE)))
         wait_for(lambda: harness.get("/health")[0] == 503)
         kept.sendall(request("POST", PATH, CHAT, Connection="keep-alive"))
         response = parsed(read_to_end(kept))
         assert (response[0], response[1]["connection"], error_of(response)["code"]) == (503, "close", "draining")
         assert harness.get("/live")[0] == 200
-        harness.do(lambda: harness.publish(asked, [*asked.tokens(1, 2), asked.done(2)]))
+        harness.do(lambda: harness.publish(received, [*received.tokens(1, 2), received.done(2)]))
         assert parsed(seen + read_to_end(connection))[2].endswith(b"data: [DONE]\n\n")
         assert harness.gateway is not None
         harness.gateway.send_signal(signal.SIGTERM)
@@ -45,10 +45,10 @@ def test_the_supervisors_death_closes_the_listener_and_lets_streams_end(tmp_path
         open_request(harness, CHAT) as waiting,
         open_request(harness) as running,
     ):
-        asks = [harness.next_ask(), harness.next_ask()]
-        asked = next(asked for asked in asks if asked.ask.stream)
-        harness.do(lambda: harness.grant(asked))
-        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1)))
+        arrived = [harness.next_request(), harness.next_request()]
+        received = next(received for received in arrived if received.message.stream)
+        harness.do(lambda: harness.grant(received))
+        harness.do(lambda: harness.publish(received, received.tokens(0, 1)))
         seen = read_until(running, CHUNK % 0)
         harness.listener.close()
         harness.supervisor.kill()
@@ -57,7 +57,7 @@ def test_the_supervisors_death_closes_the_listener_and_lets_streams_end(tmp_path
         assert (response[0], error_of(response)["code"]) == (503, "supervisor_lost")
         assert response[1]["retry-after"]
         wait_for(lambda: refused(harness.port))
-        harness.do(lambda: harness.publish(asked, [*asked.tokens(1, 2), asked.done(2)]))
+        harness.do(lambda: harness.publish(received, [*received.tokens(1, 2), received.done(2)]))
         assert parsed(seen + read_to_end(running))[2].endswith(b"data: [DONE]\n\n")
         assert harness.gateway is not None
         assert harness.gateway.wait(DEADLINE) == 0
@@ -65,9 +65,9 @@ def test_the_supervisors_death_closes_the_listener_and_lets_streams_end(tmp_path
 
 def test_after_the_grace_streams_are_told(tmp_path: Path) -> None:
     with running_gateway(tmp_path / "r", grace=0.5) as harness, open_request(harness) as running:
-        asked = harness.next_ask()
-        harness.do(lambda: harness.grant(asked))
-        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1)))
+        received = harness.next_request()
+        harness.do(lambda: harness.grant(received))
+        harness.do(lambda: harness.publish(received, received.tokens(0, 1)))
         seen = read_until(running, CHUNK % 0)
         harness.supervisor.kill()
         harness.supervisor.wait(DEADLINE)
@@ -118,7 +118,7 @@ def test_requests_of_a_process_that_is_told_to_end_get_no_traceback(
     with running_gateway(tmp_path / "r", grace=0.5) as harness, contextlib.ExitStack() as stack:
         opened = [stack.enter_context(open_request(harness, CHAT)) for _ in range(20)]
         for _ in opened:
-            harness.next_ask()
+            harness.next_request()
         (worker,) = workers_of(harness)
         worker.send_signal(how)
         answers = [read_to_end(connection) for connection in opened]
@@ -132,9 +132,9 @@ def test_requests_of_a_process_that_is_told_to_end_get_no_traceback(
 
 def test_the_masters_death_breaks_streams_and_never_completes_them(tmp_path: Path) -> None:
     with running_gateway(tmp_path / "r") as harness, open_request(harness) as connection:
-        asked = harness.next_ask()
-        harness.do(lambda: harness.grant(asked))
-        harness.do(lambda: harness.publish(asked, asked.tokens(0, 1)))
+        received = harness.next_request()
+        harness.do(lambda: harness.grant(received))
+        harness.do(lambda: harness.publish(received, received.tokens(0, 1)))
         read_until(connection, CHUNK % 0)
         (worker,) = workers_of(harness)
         assert harness.gateway is not None
