@@ -1,4 +1,4 @@
-"""Our own engine servers: a maker's library behind the maker's command line and HTTP, one folder a server.
+"""Our own engine servers, one folder each: the library of an engine behind the engine's own command line and HTTP API.
 
 Each is started by `python -m workers.engines.<server>`. Backends may import a server's `flags`, never what loads its library.
 Nothing here imports the worker.

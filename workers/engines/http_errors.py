@@ -1,4 +1,4 @@
-"""What an engine of ours refuses, in llama-server's form of an error."""
+"""Errors of our engine servers, in llama-server's form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class EngineHttpError(Exception):
-    """A request that is answered with an error; the text is for whoever asked."""
+    """A request that is answered with an error; the text is for its client."""
 
     def __init__(self, message: str, status: int = 400, kind: str = "invalid_request_error", **facts: int) -> None:
         """``facts`` stand beside the message."""

@@ -1,4 +1,4 @@
-"""The HTTP of an engine server of ours: who may ask, how much, whose turn it is, and that nobody is served who has gone."""
+"""The HTTP server of our engine servers: keys, limits, one request at a time, and clients that hang up."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from typing import Any, ClassVar, Final
 from workers.engines.http_errors import EngineHttpError
 
 MAX_WAITING_REQUESTS: Final = 16
-"""Requests that work or wait for their turn; more are told to come again."""
+"""Requests that run or wait; more get status 503."""
 CONNECTION_TIMEOUT_S: Final = 60.0
 """How long a connection may be silent, or a reader take nothing."""
 DISCONNECT_POLL_S: Final = 0.1
-"""How often one that waits for its turn is asked whether it is still there."""
+"""How often a waiting request checks whether its client has hung up."""
 JSON_CONTENT_TYPE: Final = "application/json"
 
 
 class EngineHttpServer(ThreadingHTTPServer):
-    """The listener, a thread for each connection, and one turn for all of them."""
+    """The listener, a thread for each connection, and one lock on the engine for all of them."""
 
     daemon_threads = True
     request_queue_size = 64
 
     def __init__(self, address: tuple[str, int], handler_class: type[EngineHttpHandler], alias: str, key: str) -> None:
-        """Listen at once; raises OSError. ``key``: what requests must show, empty for nothing."""
+        """Listen at once; raises OSError. ``key``: the key that requests need, empty for none."""
         self.alias = alias
         self.ready = True
-        """Whether ``/health`` says so."""
+        """Whether ``/health`` answers that the model is loaded."""
         self.working = False
         self._key = key.encode()
         self._engine_lock = threading.Lock()
@@ -43,21 +43,21 @@ class EngineHttpServer(ThreadingHTTPServer):
         super().__init__(address, handler_class)
 
     def open(self) -> None:
-        """Answer from now on, beside whatever else is done."""
+        """Answer requests from now on, in threads of their own."""
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def told(self, path: str) -> Any:
-        """Return what a GET is answered with, None if there is nothing of that name."""
+    def get_answer(self, path: str) -> Any:
+        """Return the answer to a GET, None for an unknown path."""
         models = [{"id": self.alias, "object": "model", "owned_by": "local"}]
         return {"object": "list", "data": models} if path == "/v1/models" else None
 
     def is_key_valid(self, shown: str) -> bool:
-        """Return whether that is the key."""
+        """Return whether this is the key."""
         return not self._key or hmac.compare_digest(shown.encode("latin-1", "replace"), self._key)
 
     @contextmanager
     def engine_lock(self, client_disconnected: Callable[[], bool]) -> Iterator[None]:
-        """Wait for the turn and have it; raises :class:`EngineHttpError` if too many wait, OSError if ``gone`` says so."""
+        """Wait for the engine and hold it; raises :class:`EngineHttpError` if too many wait, OSError if the client hung up."""
         if not self._waiting_slots.acquire(blocking=False):
             raise EngineHttpError("too many requests wait", 503, "unavailable_error")
         try:
@@ -74,18 +74,18 @@ class EngineHttpServer(ThreadingHTTPServer):
             self._waiting_slots.release()
 
     def server_bind(self) -> None:
-        """Bind without asking what this machine is called."""
+        """Bind without looking up the name of this machine."""
         socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing of a connection that broke, and one line of anything else: a traceback helps nobody."""
+        """Print nothing for a broken connection, and one line for any other error."""
         problem = sys.exc_info()[1]
         if not isinstance(problem, OSError):
             sys.stderr.write(f"[ERROR] a connection failed: {type(problem).__name__}: {problem}\n")
 
 
 class EngineHttpHandler(BaseHTTPRequestHandler):
-    """One connection. What an engine is asked to do is :meth:`serve`."""
+    """One connection. Subclasses answer in :meth:`serve`."""
 
     server: EngineHttpServer
     protocol_version = "HTTP/1.1"
@@ -96,33 +96,33 @@ class EngineHttpHandler(BaseHTTPRequestHandler):
     """Bytes of a body."""
 
     def serve(self, path: str, body: bytes) -> None:
-        """Answer a POST; whatever it raises, its caller gets an answer."""
+        """Answer a POST; an exception becomes an error answer."""
         raise NotImplementedError
 
     def failure(self, problem: Exception) -> EngineHttpError:
-        """Return what is answered when something fails that nobody foresaw."""
+        """Return the answer to an unexpected error."""
         sys.stderr.write(f"[ERROR] a request failed: {type(problem).__name__}: {problem}\n")
         return EngineHttpError("the server failed on this request", 500, "server_error")
 
     def do_GET(self) -> None:
-        """Tell of health, the model, and what else :meth:`EngineHttpServer.told` knows."""
+        """Answer with the health, the model list, or another answer of :meth:`EngineHttpServer.get_answer`."""
         path = self.path.partition("?")[0]
         if path == "/health":
             ready = self.server.ready
             self.send_json({"status": "ok" if ready else "loading model"}, 200 if ready else 503)
         elif self._admitted():
-            said = self.server.told(path)
+            said = self.server.get_answer(path)
             if said is None:
                 self.refuse(not_found_error())
             else:
                 self.send_json(said)
 
     def do_HEAD(self) -> None:
-        """Tell the same without a body."""
+        """Answer the same without a body."""
         self.do_GET()
 
     def do_POST(self) -> None:
-        """Let the engine work, or refuse it."""
+        """Answer a request, or refuse it."""
         if not self._admitted():
             return
         try:
@@ -156,7 +156,7 @@ class EngineHttpHandler(BaseHTTPRequestHandler):
         return body
 
     def client_disconnected(self) -> bool:
-        """Return whether whoever asked has hung up."""
+        """Return whether the client has hung up."""
         look = select.poll()
         look.register(self.connection, select.POLLIN)
         try:
@@ -197,15 +197,15 @@ class EngineHttpHandler(BaseHTTPRequestHandler):
         self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what the standard library refuses, in our words."""
+        """Answer requests that the standard library refuses, in the form of all errors."""
         del explain
         self.close_connection = True
         self.refuse(EngineHttpError(message or "the request makes no sense", 405 if code == 501 else int(code)))
 
     def log_message(self, *_: object) -> None:
-        """Nothing: whoever asks has a log of its own."""
+        """Do nothing: the worker logs requests."""
 
 
 def not_found_error() -> EngineHttpError:
-    """Return what a path is answered with that there is not."""
+    """Return the answer to an unknown path."""
     return EngineHttpError("File Not Found", 404, "not_found_error")

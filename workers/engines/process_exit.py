@@ -1,4 +1,4 @@
-"""How an engine of ours ends: when it is told to, with the process that started it, and at once."""
+"""The end of our engine servers: at a signal or with the process that started them, and at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def open_parent_pidfd() -> int:
 
 
 def wait_for_shutdown(parent: int) -> None:
-    """Return at SIGTERM or SIGINT, or when the process of :func:`starter` is dead."""
+    """Return at SIGTERM or SIGINT, or when the process of :func:`open_parent_pidfd` is dead."""
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -24,7 +24,7 @@ def wait_for_shutdown(parent: int) -> None:
 
 
 def exit_immediately(code: int) -> NoReturn:
-    """End this process now: what it still computes has nothing worth tidying, and what it holds, the kernel takes back."""
+    """End this process now: nothing that it still computes is needed, and the kernel frees its memory."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,8 +1,8 @@
 """Our ``llama-server``: llama.cpp's own HTTP server out of the xllamacpp wheel, with llama-server's command line.
 
-Exit codes: 0 after SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for a
-command line that makes no sense.  It ends with the process that started it.  Only the extension module is loaded:
-the package around it imports for another 45 ms what a server has no use for.
+Exit codes: 0 after SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for an
+invalid command line.  It ends with the process that started it.  Only the extension module is loaded:
+the package around it takes another 45 ms for imports that a server does not need.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _EXPERTS: Final = r"blk\.{}\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 _server_reference: Final[list[Any]] = []
 """The server, kept to the end of the process.
 
-Its own end is never run: a server that is told to end before its loop has begun to turn waits for that for ever,
-which on a busy machine was one in fifteen of those that were ended as soon as they were healthy.
+The library's own shutdown is never run: a server that is stopped before its loop runs waits for ever. On a busy machine
+that happened to one in fifteen servers that were stopped as soon as they were healthy.
 """
 
 
@@ -54,7 +54,7 @@ def load_library() -> Any:
 
 
 def llamacpp_build() -> str:
-    """Return llama.cpp's build (``b11549``), which the wheel only tells in its own version; empty if it is not there."""
+    """Return llama.cpp's build (``b11549``), which is only in the version of the wheel; empty without the wheel."""
     package = importlib.util.find_spec("xllamacpp")
     for folder in (package.submodule_search_locations or []) if package else []:
         for facts in Path(folder).parent.glob("xllamacpp-*.dist-info"):
@@ -131,7 +131,7 @@ def _apply_model_flags(library: Any, parameters: Any, special: dict[str, Value])
         parameters.sampling.grammar = library.CommonGrammar(kind, str(special["grammar"]))
     if "draft_model" in special:
         parameters.speculative.draft.mparams.path = str(special["draft_model"])
-        special.setdefault("spec_type", "draft-simple")  # the library does not choose it by itself
+        special.setdefault("spec_type", "draft-simple")  # the library does not choose a type by itself
     if "spec_type" in special:
         family = library.common_speculative_type
         members = (name.upper().replace("-", "_") for name in str(special["spec_type"]).split(","))
@@ -153,7 +153,7 @@ def _apply_texts(parameters: Any, special: dict[str, Value]) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Serve until told to end; return the exit code."""
+    """Serve until a signal; return the exit code."""
     try:
         parent = open_parent_pidfd()
         given = parse(words)
@@ -177,7 +177,7 @@ def main(words: list[str]) -> int:
         return 1
     try:
         _server_reference.append(library.Server(parameters))
-    except Exception as problem:  # noqa: BLE001 - whatever the library says, it is a model that cannot be loaded
+    except Exception as problem:  # noqa: BLE001 - any error here means that the model cannot be loaded
         sys.stderr.write(f"llama-server: cannot load the model: {problem}\n")
         return 1
     wait_for_shutdown(parent)

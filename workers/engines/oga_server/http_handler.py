@@ -30,15 +30,15 @@ class OgaHttpServer(EngineHttpServer):
         number = f"{os.getpid():x}-{next(self._numbers)}"
         return ResponseWriter(chat, self.alias, number, int(time.time()), self.model.build)
 
-    def told(self, path: str) -> Any:
-        """Return what a GET is answered with."""
+    def get_answer(self, path: str) -> Any:
+        """Return the answer to a GET."""
         context = self.model.context
         if path == "/props":
             settings = {"n_ctx": context}
             return {"total_slots": 1, "default_generation_settings": settings, "build_info": self.model.build}
         if path == "/slots":
             return [{"id": 0, "n_ctx": context, "is_processing": self.working}]
-        return super().told(path)
+        return super().get_answer(path)
 
 
 class OgaHttpHandler(EngineHttpHandler):

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 MIN_CAPACITY_TOKENS: Final = 4096
-"""Tokens that a kept generator has room for at least, as far as the model's context allows."""
+"""Least capacity of a kept generator, if the model's context allows it."""
 
 
 class CachedGenerator(NamedTuple):
@@ -24,7 +24,7 @@ class CachedGenerator(NamedTuple):
     sampling: tuple[Any, ...]
     """The options that cannot be changed any more."""
     capacity: int
-    """Tokens of prompt and answer that it has room for."""
+    """Most tokens of prompt and answer together."""
 
 
 class PromptCache:
@@ -35,7 +35,7 @@ class PromptCache:
         self._kept: CachedGenerator | None = None
 
     def take(self, sampling: tuple[Any, ...], length: int) -> CachedGenerator | None:
-        """Return the kept generator if it has these options and room for ``length`` tokens. It is kept no longer.
+        """Return the kept generator if it has these options and capacity for ``length`` tokens. The cache is empty then.
 
         A generator that does not fit is dropped at once: two key-value caches could be more than the memory holds.
         """
@@ -52,7 +52,7 @@ class PromptCache:
 
 
 def capacity_for(length: int, context: int) -> int:
-    """Return for how many tokens a generator is made that must have room for ``length``: later prompts are longer."""
+    """Return the capacity of a new generator for ``length`` tokens: later prompts of the conversation are longer."""
     return min(context, max(2 * length, MIN_CAPACITY_TOKENS))
 
 

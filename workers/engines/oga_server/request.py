@@ -1,4 +1,4 @@
-"""What an OpenAI request asks of ONNX Runtime GenAI: read strictly, and refused where it cannot be had. Pure."""
+"""Parses an OpenAI request for ONNX Runtime GenAI strictly; refuses what the library cannot do. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_PENALTY: Final = 100
 
 
 class StreamOptions(msgspec.Struct):
-    """What a stream tells beside its tokens."""
+    """Optional parts of a stream."""
 
     include_usage: bool = False
 
@@ -30,7 +30,7 @@ class ResponseFormat(msgspec.Struct):
 
 
 class OgaRequest(msgspec.Struct):
-    """A chat or a completion. None: nothing was said of it."""
+    """A chat or a completion. None: the request has no such field."""
 
     messages: list[dict[str, Any]] | None = None
     prompt: str | list[Any] | None = None
@@ -65,20 +65,22 @@ class OgaRequest(msgspec.Struct):
     @property
     def max_answer_tokens(self) -> int:
         """How many tokens the answer may have; a negative limit is none, as llama-server has it."""
-        said = (self.max_completion_tokens, self.max_tokens, self.n_predict)
-        limit = next((each for each in said if each is not None), -1)
+        limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
+        limit = next((each for each in limits if each is not None), -1)
         return min(limit, NO_LIMIT) if limit >= 0 else NO_LIMIT
 
     @property
     def stop_words(self) -> list[str]:
-        """The words that end the answer and are not shown."""
+        """The words that end the answer and are not part of it."""
         return [word for word in ([self.stop] if isinstance(self.stop, str) else self.stop or []) if word]
 
     @property
     def logprob_count(self) -> int | None:
-        """How many of the likeliest tokens are told beside each token; None: no probability is told at all."""
-        said = max(self.top_logprobs or 0, self.n_probs or 0, int(self.logprobs or 0) if self.logprobs_is_number else 0)
-        return min(said, MAX_TOP_LOGPROBS) if said or self.logprobs else None
+        """Number of most likely tokens beside each token; None: no probabilities are asked for."""
+        count = max(
+            self.top_logprobs or 0, self.n_probs or 0, int(self.logprobs or 0) if self.logprobs_is_number else 0
+        )
+        return min(count, MAX_TOP_LOGPROBS) if count or self.logprobs else None
 
     @property
     def logprobs_is_number(self) -> bool:
@@ -87,7 +89,7 @@ class OgaRequest(msgspec.Struct):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether a stream ends with what it cost."""
+        """Whether a stream ends with its usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
 
@@ -95,7 +97,7 @@ _decode: Final = msgspec.json.Decoder(OgaRequest).decode
 
 
 def parse_request(body: bytes, chat: bool) -> OgaRequest:
-    """Return the request; raises :class:`EngineHttpError` for one that makes no sense, or that this engine cannot serve."""
+    """Return the request; raises :class:`EngineHttpError` for one that is invalid, or that this engine cannot serve."""
     try:
         request = _decode(body)
     except msgspec.ValidationError as problem:

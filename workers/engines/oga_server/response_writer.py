@@ -72,7 +72,7 @@ class ResponseWriter:
         return {"text": text, "index": 0, "logprobs": shown, "finish_reason": reason}
 
     def opening(self) -> bytes:
-        """Return what a chat's stream begins with; nothing for a completion."""
+        """Return the first event of a chat's stream; nothing for a completion."""
         delta = {"role": "assistant", "content": None}
         return self._event([{"finish_reason": None, "index": 0, "delta": delta}]) if self._chat else b""
 
@@ -86,7 +86,7 @@ class ResponseWriter:
         return self._event([self._choice(text, None, logprobs)])
 
     def ending(self, reason: str, cost: GenerationCost, usage: bool) -> bytes:
-        """Return the events that end a stream: the reason, what it cost if that was asked for, and the end marker."""
+        """Return the events that end a stream: the reason, the usage if it was asked for, and the end marker."""
         if not usage:
             return self._event([self._choice("", reason)], timings=cost.timings()) + DONE
         usage_event = self._event([], usage=cost.usage(), timings=cost.timings())

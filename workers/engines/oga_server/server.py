@@ -1,8 +1,8 @@
 """Our server for ONNX Runtime GenAI: OpenAI's chats and completions over its library, one answer at a time.
 
-The command line is ryzenai-server's as far as that goes (``-m DIR --port P --ctx-size N``).  Exit codes: 0 after
-SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for a command line that makes
-no sense.  It listens on this machine only, and ends with the process that started it.
+The command line includes ryzenai-server's (``-m DIR --port P --ctx-size N``).  Exit codes: 0 after
+SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for an invalid
+command line.  It listens on this machine only, and ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workers.engines.oga_server.model import OgaModel, OgaSampling
 from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 
 KEY: Final = "OGA_API_KEY"
-"""The variable with the key that requests must show."""
+"""The environment variable with the key that requests need."""
 _LOOPBACK: Final = ("127.0.0.1", "localhost")
 _FLAGS: Final = flags.table(
     [
@@ -51,7 +51,7 @@ def parse(words: list[str]) -> dict[str, Any]:
 
 
 def main(words: list[str]) -> int:
-    """Serve until told to end; return the exit code."""
+    """Serve until a signal; return the exit code."""
     try:
         parent = open_parent_pidfd()
         given = parse(words)
@@ -63,7 +63,7 @@ def main(words: list[str]) -> int:
         sampling = OgaSampling(given["temperature"], given["top_p"], given["top_k"])
         model = OgaModel(Path(given["model"]), given["threads"], given["context"], sampling)
         server = OgaHttpServer(("127.0.0.1", given["port"]), model, given["alias"], key)
-    except Exception as problem:  # noqa: BLE001 - whatever the library says, it is a model that cannot be loaded
+    except Exception as problem:  # noqa: BLE001 - any error here means that the model cannot be loaded
         sys.stderr.write(f"oga-server: cannot load the model: {type(problem).__name__}: {problem}\n")
         return 1
     server.open()

@@ -1,4 +1,4 @@
-"""Stop words, found in text that comes piece by piece: what may be the beginning of one is held back. Pure."""
+"""Finds stop words in text that comes in pieces: a possible beginning of one is held back. Pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 
 class StopWordFilter:
-    """Cuts one answer off before the first of its stop words."""
+    """Cuts one answer off before its first stop word."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        """``words`` are not empty ones."""
+        """``words``: none of them is empty."""
         self._words = words
         self._held = ""
         self.found = ""
         """The word that ended the answer."""
 
     def feed(self, piece: str) -> str:
-        """Take the next piece; return what may be sent. After :attr:`found` nothing more may come."""
+        """Take the next piece; return what may be sent. Not to be called after :attr:`found` is set."""
         if not self._words:
             return piece
         text = self._held + piece
@@ -30,7 +30,7 @@ class StopWordFilter:
         return text[: len(text) - keep]
 
     def rest(self) -> str:
-        """The answer has ended otherwise: return what was held back."""
+        """Return the text that was held back, after an answer without a stop word."""
         held, self._held = self._held, ""
         return held
 
