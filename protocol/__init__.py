@@ -1,6 +1,6 @@
 """What every process of lemonbus agrees on: messages, wire format, failures, ids, settings, logs.
 
-This package imports none of the other packages; all of them may import any module of it. README.md beside it
+This package imports none of the other packages; all of them may import any module of it. README.md in this folder
 specifies the wire protocol. Nothing that decides for one process alone is added here.
 """
 

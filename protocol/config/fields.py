@@ -68,7 +68,7 @@ class SettingField(NamedTuple):
 
     @property
     def is_directory(self) -> bool:
-        """Whether a relative value means a directory beside where it was written."""
+        """Whether it is a directory; a relative one is resolved where it was written."""
         return self.name.endswith("_dir")
 
     @property
@@ -127,7 +127,7 @@ class SettingField(NamedTuple):
 
 
 def _is_host(text: str) -> bool:
-    """Return whether this may be an address or a name: what ends in digits must be an address, whole."""
+    """Return whether this may be an address or a name: a text that ends in digits must be a complete address."""
     try:
         return bool(ipaddress.ip_address(text))
     except ValueError:

@@ -103,7 +103,7 @@ class InstallProgress(msgspec.Struct, frozen=True):
 
 @control_message
 class Installed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Job → supervisor: it is there, whole; or, after :class:`StartUninstall`, it is gone."""
+    """Job → supervisor: the backend is completely installed; or, after :class:`StartUninstall`, removed."""
 
     files: int = 0
 

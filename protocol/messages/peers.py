@@ -1,4 +1,4 @@
-"""Messages between the supervisor and its peers about the peers themselves: hello, load, ready, gone."""
+"""Messages between the supervisor and its peers about the peers themselves: hello, load, ready, ended."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A second attempt whose first went to a worker under a lease and was not taken: the queue's limits apply to it."""
     spool: str = ""
     query: str = ""
-    """What an endpoint needs beside the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
+    """What an endpoint needs besides the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
 
 
 class GrantedAttempt(msgspec.Struct, frozen=True, array_like=True):

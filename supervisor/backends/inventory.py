@@ -116,13 +116,13 @@ class BackendInventory:
         installed = self.installation(recipe, backend)
         if installed is not None:
             version = installed.record.version
-            if pin is None or not pin.whole or is_up_to_date(installed, pin):
+            if pin is None or not pin.complete or is_up_to_date(installed, pin):
                 return BackendStatus(usable, INSTALLED, version=version)
             return BackendStatus(usable, UPDATE_REQUIRED, "Backend update is required before use.", action, version)
         version = package_version(backend.requires)
         if version:
             return BackendStatus(usable, INSTALLED, version=version)
-        if pin is None or not pin.whole:
+        if pin is None or not pin.complete:
             return BackendStatus([], UNSUPPORTED, not_installable_reason(recipe, backend, pin))
         return BackendStatus(usable, INSTALLABLE, "Backend is supported but not installed.", action, pin.version)
 

@@ -34,7 +34,7 @@ class PinnedRelease(msgspec.Struct, frozen=True, omit_defaults=True):
     archive: Archive = Archive()
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether the digests of all its files are known."""
         return bool(self.wheels) or bool(self.archive.url and self.archive.sha256)
 

@@ -98,11 +98,11 @@ class BackendJobs:
         pin = self._backends.releases.of(*key)
         installed = self._backends.installation(call.recipe, backend)
         version = package_version(backend.requires)
-        if installed is not None and (pin is None or not pin.whole or is_up_to_date(installed, pin)):
+        if installed is not None and (pin is None or not pin.complete or is_up_to_date(installed, pin)):
             self._done(supervisor, peer, call, installed.record.version)
         elif installed is None and version:
             self._done(supervisor, peer, call, version)
-        elif pin is None or not pin.whole:
+        elif pin is None or not pin.complete:
             raise invalid(not_installable_reason(call.recipe, backend, pin), "backend")
         elif supervisor.settings.offline:
             reason = f"backend {descriptor.recipe}:{backend.name} is not on this machine and the server is offline"

@@ -95,31 +95,35 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
     if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
         raise ValueError(f"{checkpoints.printable(name)!r} cannot be a name")
     try:
-        said = msgspec.convert(item, _CatalogueItem)
-        checkpoint, mmproj = _main_checkpoint(said)
-        sources = said.sources or [CheckpointSource(checkpoint=source_of(said.recipe, checkpoint), mmproj=mmproj)]
+        item_fields = msgspec.convert(item, _CatalogueItem)
+        checkpoint, mmproj = _main_checkpoint(item_fields)
+        sources = item_fields.sources or [
+            CheckpointSource(checkpoint=source_of(item_fields.recipe, checkpoint), mmproj=mmproj)
+        ]
         for source in sources:
             found = checkpoints.parse(source.checkpoint)
             if isinstance(found, checkpoints.WheelCheckpoint) and not source.sha256:
                 raise ValueError(f"source {source.checkpoint} needs `sha256`")
-            if isinstance(found, checkpoints.TagCheckpoint) and found.scheme != _scheme(said.recipe):
-                raise ValueError(f"source {source.checkpoint} is no checkpoint for recipe {said.recipe}")
+            if isinstance(found, checkpoints.TagCheckpoint) and found.scheme != _scheme(item_fields.recipe):
+                raise ValueError(f"source {source.checkpoint} is no checkpoint for recipe {item_fields.recipe}")
     except (msgspec.ValidationError, LemonbusError) as problem:
         raise ValueError(str(problem)) from None
-    labels = said.labels + [
-        label for flag, label in _LABEL_BY_FLAG.items() if getattr(said, flag) and label not in said.labels
+    labels = item_fields.labels + [
+        label
+        for flag, label in _LABEL_BY_FLAG.items()
+        if getattr(item_fields, flag) and label not in item_fields.labels
     ]
     return CatalogueEntry(
         name,
         checkpoint,
-        said.recipe,
+        item_fields.recipe,
         sources,
         labels,
-        said.suggested,
-        said.size,
+        item_fields.suggested,
+        item_fields.size,
         registered,
-        aliases=said.aliases,
-        options={**said.image_defaults, **said.recipe_options},
+        aliases=item_fields.aliases,
+        options={**item_fields.image_defaults, **item_fields.recipe_options},
     )
 
 
@@ -129,18 +133,18 @@ def source_of(recipe: str, checkpoint: str) -> str:
     return f"{scheme}:{checkpoint}" if scheme and not checkpoint.startswith(f"{scheme}:") else checkpoint
 
 
-def _main_checkpoint(said: _CatalogueItem) -> tuple[str, str]:
+def _main_checkpoint(item_fields: _CatalogueItem) -> tuple[str, str]:
     """Return checkpoint and projector, from either of Lemonade's two forms."""
-    checkpoint = said.checkpoint or said.checkpoints.get("main", "")
+    checkpoint = item_fields.checkpoint or item_fields.checkpoints.get("main", "")
     if not checkpoint:
         raise ValueError("`checkpoint` is missing")
-    strange = sorted(set(said.checkpoints) - {"main", "mmproj"} - _optional_checkpoints(said.recipe))
+    strange = sorted(set(item_fields.checkpoints) - {"main", "mmproj"} - _optional_checkpoints(item_fields.recipe))
     if strange:
-        raise ValueError(f"`checkpoints` has {', '.join(strange)}, which recipe {said.recipe} has no use for")
-    mmproj = said.mmproj
-    beside = said.checkpoints.get("mmproj", "")
-    if beside:
-        repo, _, mmproj = beside.rpartition(":")
+        raise ValueError(f"`checkpoints` has {', '.join(strange)}, which recipe {item_fields.recipe} has no use for")
+    mmproj = item_fields.mmproj
+    projector = item_fields.checkpoints.get("mmproj", "")
+    if projector:
+        repo, _, mmproj = projector.rpartition(":")
         if repo != checkpoint.partition(":")[0]:
             raise ValueError("`checkpoints.mmproj` must be a file of the same repository")
     return checkpoint, mmproj

@@ -53,7 +53,7 @@ def locate_for_use(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
 def expected_files(entry: CatalogueEntry) -> ModelFiles:
     """Return what is known of files that are still to come: the tag of a model that a program of its recipe will keep, and no paths."""
     parsed = (checkpoints.parse(source.checkpoint) for source in entry.sources)
-    return ModelFiles(next((place.tag for place in parsed if isinstance(place, TagCheckpoint)), ""), "", 0, 0)
+    return ModelFiles(next((one.tag for one in parsed if isinstance(one, TagCheckpoint)), ""), "", 0, 0)
 
 
 def _in_extra_directory(entry: CatalogueEntry) -> ModelFiles | None:
@@ -84,17 +84,17 @@ def _broken_reason(entry: CatalogueEntry) -> str:
 
 
 def _of_source(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:
-    place = checkpoints.parse(source.checkpoint)
-    if isinstance(place, TagCheckpoint):
-        return _located_by_tag(place, cache_dir)
-    if not isinstance(place, HubCheckpoint):
-        file = place.file(cache_dir)
+    parsed = checkpoints.parse(source.checkpoint)
+    if isinstance(parsed, TagCheckpoint):
+        return _located_by_tag(parsed, cache_dir)
+    if not isinstance(parsed, HubCheckpoint):
+        file = parsed.file(cache_dir)
         return _with_size([file], file.parent)
-    if not os.path.isdir(f"{checkpoints.hub_cache()}/{place.folder}"):  # noqa: PTH112
+    if not os.path.isdir(f"{checkpoints.hub_cache()}/{parsed.folder}"):  # noqa: PTH112
         return None  # the usual case; a listing asks for every model of the catalogue
-    for snapshot in snapshots(checkpoints.hub_cache() / place.folder):
+    for snapshot in snapshots(checkpoints.hub_cache() / parsed.folder):
         names = list(walk(snapshot))
-        chosen = checkpoints.choose_files(names, place.variant)
+        chosen = checkpoints.choose_files(names, parsed.variant)
         projector = checkpoints.projector(names, source.mmproj)
         if chosen and (projector or not source.mmproj):
             files = _with_size([snapshot / name for name in chosen], snapshot / projector)
@@ -107,15 +107,15 @@ def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
     """Return every file that belongs to an entry, in all snapshots and of all its sources, complete or not."""
     found: set[Path] = set()
     for source in entry.sources:
-        place = checkpoints.parse(source.checkpoint)
-        if isinstance(place, TagCheckpoint):
-            found |= _existing(place.mark(cache_dir))
-        elif not isinstance(place, HubCheckpoint):
-            found |= _existing(place.file(cache_dir))
+        parsed = checkpoints.parse(source.checkpoint)
+        if isinstance(parsed, TagCheckpoint):
+            found |= _existing(parsed.mark(cache_dir))
+        elif not isinstance(parsed, HubCheckpoint):
+            found |= _existing(parsed.file(cache_dir))
         else:
-            for snapshot in snapshots(checkpoints.hub_cache() / place.folder):
+            for snapshot in snapshots(checkpoints.hub_cache() / parsed.folder):
                 names = list(walk(snapshot))
-                chosen = [*checkpoints.choose_files(names, place.variant), checkpoints.projector(names, source.mmproj)]
+                chosen = [*checkpoints.choose_files(names, parsed.variant), checkpoints.projector(names, source.mmproj)]
                 found |= {snapshot / name for name in chosen if name}
     return found
 
@@ -125,16 +125,16 @@ def _existing(path: Path) -> set[Path]:
     return {path} if os.path.exists(path) else set()  # noqa: PTH110
 
 
-def _located_by_tag(place: TagCheckpoint, cache_dir: str) -> ModelFiles | None:
+def _located_by_tag(parsed: TagCheckpoint, cache_dir: str) -> ModelFiles | None:
     """Return what was recorded of a model that a program of its recipe keeps: it is loaded by its tag."""
-    mark = place.mark(cache_dir)
+    mark = parsed.mark(cache_dir)
     try:
         facts = mark.stat()
         noted = msgspec.json.decode(small_files.read_small_file(mark), type=dict[str, Any])
     except (OSError, *DECODE_ERRORS):
         return None
     size = noted.get("size", 0)
-    return ModelFiles(place.tag, "", size if isinstance(size, int) else 0, int(facts.st_mtime))
+    return ModelFiles(parsed.tag, "", size if isinstance(size, int) else 0, int(facts.st_mtime))
 
 
 def snapshots(repo: Path) -> Iterator[Path]:
@@ -171,12 +171,12 @@ def _with_size(paths: Sequence[str | Path], mmproj: str | Path) -> ModelFiles | 
             facts = os.stat(path)  # noqa: PTH116 - no pathlib where a listing asks for thousands
             size += facts.st_size
             modified = max(modified, int(facts.st_mtime))
-        beside = bool(mmproj) and Path(mmproj).is_file()
-        size += Path(mmproj).stat().st_size if beside else 0
+        has_projector = bool(mmproj) and Path(mmproj).is_file()
+        size += Path(mmproj).stat().st_size if has_projector else 0
     except OSError:
         return None
     if not size:
         return None
     last = Path(paths[-1]) if str(paths[-1]).endswith(GENAI_CONFIG) else None
     path = last.parent if last and last.name == GENAI_CONFIG else paths[0]
-    return ModelFiles(str(path), str(mmproj) if beside else "", size, modified)
+    return ModelFiles(str(path), str(mmproj) if has_projector else "", size, modified)

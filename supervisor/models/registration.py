@@ -63,9 +63,9 @@ def _parse_checkpoint(registration: Registration) -> HubCheckpoint | TagCheckpoi
     if "/" not in registration.checkpoint and not own_program:
         what = "owner/repo or owner/repo:variant of a Hugging Face hub"
         raise invalid(f"`checkpoint` must be {what}, not {printable(registration.checkpoint)!r}", "checkpoint")
-    place = parse(catalogue.source_of(registration.recipe, registration.checkpoint))
-    if isinstance(place, TagCheckpoint if own_program else HubCheckpoint):
-        return place
+    parsed = parse(catalogue.source_of(registration.recipe, registration.checkpoint))
+    if isinstance(parsed, TagCheckpoint if own_program else HubCheckpoint):
+        return parsed
     raise invalid(
         f"{printable(registration.checkpoint)!r} is no checkpoint for recipe {registration.recipe}", "checkpoint"
     )

@@ -78,7 +78,7 @@ def test_wheels_are_pinned_for_every_supported_python() -> None:
             if each.provision is not Provision.WHEEL:
                 continue
             assert pin is not None, (recipe, each.name)
-            assert pin.whole
+            assert pin.complete
             for wheel in pin.wheels:
                 for tag in ("cp311", "cp312", "cp313"):
                     for machine in ("x86_64", "aarch64"):
@@ -92,12 +92,12 @@ def fits(file: str, tag: str, machine: str) -> bool:
 
 def test_a_pin_of_the_settings_replaces_one_of_the_data_file(tmp_path: Path) -> None:
     ours = BackendReleases(settings(tmp_path)).of("llamacpp", "vulkan")
-    assert ours is None or not ours.whole
+    assert ours is None or not ours.complete
     reported = BackendReleases(settings(tmp_path, backend_releases=[PIN, PIN.replace("b1", "b2")])).of(
         "llamacpp", "vulkan"
     )
     assert reported == PinnedRelease("b2", archive=Archive("https://github.com/x/y.tar.gz", SUM))
-    assert reported.whole
+    assert reported.complete
 
 
 def test_a_mirror(tmp_path: Path) -> None:
