@@ -54,6 +54,8 @@ class EffectPlayer:
         self.calls: set[tuple[str, int]] = set()
         """Load and unload calls that have no answer yet: peer, number."""
         self.fetches: list[str] = []
+        self.downloads: set[str] = set()
+        """Models that are being downloaded."""
         self.killed: list[str] = []
         self.forgotten: list[str] = []
         self.notes: list[LogDecision] = []
@@ -84,6 +86,7 @@ class EffectPlayer:
                 self.calls.discard((peer, number))
             case FetchModel(model):
                 self.fetches.append(model)
+                self.downloads.add(model)
             case ForgetModel(model):
                 self.forgotten.append(model)
             case LogDecision():

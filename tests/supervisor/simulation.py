@@ -141,6 +141,20 @@ class Simulation(EffectPlayer):
         self.scheduler.load_requested("g1", number, ModelTarget(name, "llm", spec(name, **more), pin, plain), self.now)
         self.settle()
 
+    def load_missing(self, name: str, number: int, *, provisional: bool = False) -> None:
+        """Load a model that is not downloaded."""
+        self.calls.add(("g1", number))
+        target = ModelTarget(name, "llm", None, provisional=provisional)
+        self.scheduler.load_requested("g1", number, target, self.now)
+        self.settle()
+
+    def end_download(self, name: str, code: Code | None = None) -> None:
+        """A download ends, with success if there is no ``code``."""
+        self.downloads.discard(name)
+        failure = Failure(code, "no", model=name) if code else None
+        self.scheduler.download_ended(name, None if failure else spec(name), failure, self.now)
+        self.settle()
+
     def unload(self, name: str, number: int = 901) -> bool:
         model = self.scheduler.models.get(name)
         there = model is not None and (model.process is not None or model.keep_loaded)

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from protocol.failures import Code
 from supervisor.scheduler.leases import MAX_PAUSE_S
 from supervisor.scheduler.worker_lifecycle import WorkerState
 from tests.supervisor.simulation import Simulation
@@ -109,6 +110,21 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.calls += 1
         self.sim.load(model, self.calls, options={"ctx_size": ctx}, pinned=pinned)
 
+    @rule(model=MODELS, provisional=st.booleans())
+    def load_missing(self, model: str, provisional: bool) -> None:
+        self.calls += 1
+        self.sim.load_missing(model, self.calls, provisional=provisional)
+
+    @precondition(lambda self: self.sim.downloads)
+    @rule(data=st.data(), code=st.sampled_from([None, None, Code.DOWNLOAD_FAILED, Code.OFFLINE]))
+    def end_download(self, data: st.DataObject, code: Code | None) -> None:
+        self.sim.end_download(self.pick(data, sorted(self.sim.downloads)), code)
+
+    @precondition(lambda self: self.workers(WorkerState.SPAWNED))
+    @rule(data=st.data())
+    def other_version(self, data: st.DataObject) -> None:
+        self.sim.other_version(self.pick(data, self.workers(WorkerState.SPAWNED)), 99)
+
     @rule(model=MODELS)
     def unload(self, model: str) -> None:
         self.calls += 1
@@ -131,7 +147,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             if self.sim.advance():
                 continue
             running = self.running()
-            if running:
+            if self.sim.downloads:
+                self.sim.end_download(min(self.sim.downloads))
+            elif running:
                 self.sim.finish(running[0])
             elif self.sim.live or self.sim.calls:
                 self.sim.pass_time(61.0)
