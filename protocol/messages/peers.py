@@ -39,10 +39,12 @@ class Ping(msgspec.Struct, frozen=True):
 
 
 @control_message
-class Pong(msgspec.Struct, frozen=True):
+class Pong(msgspec.Struct, frozen=True, omit_defaults=True):
     """Any peer → supervisor, at once: the answer to :class:`Ping`."""
 
     number: int
+    errors: int = 0
+    """Exceptions that the peer's own code has raised since its last answer: programming errors, which health counts."""
 
 
 @control_message

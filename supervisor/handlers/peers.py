@@ -63,8 +63,9 @@ def _gateway_gone(supervisor: Supervisor, peer: str) -> None:
     supervisor.reconcile()
 
 
-def pong(_supervisor: Supervisor, _peer: str, _message: Pong, _payload: bytes) -> None:
-    """Nothing to do: every message of a peer counts as a sign of life."""
+def pong(supervisor: Supervisor, _peer: str, message: Pong, _payload: bytes) -> None:
+    """Count the peer's programming errors. That the peer is alive was noted already, as for every message."""
+    supervisor.errors.count += message.errors
 
 
 def checked(supervisor: Supervisor, peer: str, message: ModelChecked, _payload: bytes) -> None:

@@ -47,6 +47,7 @@ class WorkerBus:
         """Ends that wait to be sent together."""
         self._ends_due = 0.0
         """When they are sent."""
+        self._errors_reported = 0
         self.on_message: OnMessage = lambda _message, _payload: None
         self.on_subscription: OnSubscription = lambda _joined, _topic: None
         self.log: Final = DropCounter(self._log)
@@ -108,7 +109,9 @@ class WorkerBus:
     def _read_control(self) -> None:
         for message, payload in _messages(self._control, "the supervisor"):
             if isinstance(message, Ping):
-                self.send(Pong(message.number))
+                errors = self._loop.errors
+                self.send(Pong(message.number, errors - self._errors_reported))
+                self._errors_reported = errors
             else:
                 self.on_message(message, payload)
 
