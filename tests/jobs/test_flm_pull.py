@@ -1,4 +1,4 @@
-"""Models that flm fetches itself: what is told of its progress, and what is noted."""
+"""Models that flm fetches itself: the reported progress, the note in the cache, and failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workers.jobs.errors import SourceError
 from workers.jobs.flm import models as flm
 from workers.jobs.progress import DownloadProgress, ProgressSnapshot
 
-PLACE = TagCheckpoint("flm", "llama3.2:1b")
+CHECKPOINT = TagCheckpoint("flm", "llama3.2:1b")
 PROGRESS_LINES = """[FLM]  Missing files (2):
   - config.json
 [FLM]  Downloading 1/2: config.json
@@ -40,17 +40,17 @@ def write(program: Path, code: int = 0, listed: str = "") -> None:
     program.chmod(0o755)
 
 
-def test_flm_fetches_and_it_is_known(program: Path, tmp_path: Path) -> None:
+def test_a_fetched_model_is_found(program: Path, tmp_path: Path) -> None:
     write(program)
-    model = entry("user.x", {"checkpoint": PLACE.tag, "recipe": "flm"})
+    model = entry("user.x", {"checkpoint": CHECKPOINT.tag, "recipe": "flm"})
     assert files.locate(model, str(tmp_path)) is None
     progress = DownloadProgress()
-    assert flm.fetch(PLACE, str(tmp_path), progress) == 2
+    assert flm.fetch(CHECKPOINT, str(tmp_path), progress) == 2
     size = int(1.2 * 2**30)
     assert progress.reading == ProgressSnapshot("model.q4nx", 2, 2, size, size)
     found = files.locate(model, str(tmp_path))
     assert found is not None
-    assert (found.path, found.size) == (PLACE.tag, size + 1024)
+    assert (found.path, found.size) == (CHECKPOINT.tag, size + 1024)
 
 
 @pytest.mark.parametrize(
@@ -62,22 +62,22 @@ def test_flm_fetches_and_it_is_known(program: Path, tmp_path: Path) -> None:
         ("Error parsing arguments: unrecognised option '--json'", int(1.2 * 2**30) + 1024),
     ],
 )  # fmt: skip
-def test_what_it_lists_counts_more(program: Path, tmp_path: Path, listed: str, size: int) -> None:
+def test_the_size_in_flms_list_wins(program: Path, tmp_path: Path, listed: str, size: int) -> None:
     write(program, listed=listed)
-    flm.fetch(PLACE, str(tmp_path), DownloadProgress())
-    found = files.locate(entry("user.x", {"checkpoint": PLACE.tag, "recipe": "flm"}), str(tmp_path))
+    flm.fetch(CHECKPOINT, str(tmp_path), DownloadProgress())
+    found = files.locate(entry("user.x", {"checkpoint": CHECKPOINT.tag, "recipe": "flm"}), str(tmp_path))
     assert found is not None
     assert found.size == size
 
 
-def test_what_it_does_not_list_as_installed_was_not_fetched(program: Path, tmp_path: Path) -> None:
+def test_a_model_that_flm_does_not_list_is_an_error(program: Path, tmp_path: Path) -> None:
     write(program, listed='{"models":[{"name":"llama3.2:1b","installed":false}]}')
     with pytest.raises(SourceError, match="installed"):
-        flm.fetch(PLACE, str(tmp_path), DownloadProgress())
-    assert not PLACE.mark(str(tmp_path)).exists()
+        flm.fetch(CHECKPOINT, str(tmp_path), DownloadProgress())
+    assert not CHECKPOINT.mark(str(tmp_path)).exists()
 
 
-def test_lines_that_are_written_over_are_told_when_they_come() -> None:
+def test_overwritten_progress_lines_are_separate_lines() -> None:
     reading, writing = os.pipe()
     lines = flm._lines(reading)
     os.write(writing, b"one\n\r\033[Ktwo\r")
@@ -91,10 +91,10 @@ def test_lines_that_are_written_over_are_told_when_they_come() -> None:
 def test_flm_fails(program: Path, tmp_path: Path) -> None:
     write(program, 3)
     with pytest.raises(SourceError, match="exit 3") as raised:
-        flm.fetch(PLACE, str(tmp_path), DownloadProgress())
+        flm.fetch(CHECKPOINT, str(tmp_path), DownloadProgress())
     assert "Missing files" in raised.value.detail
     assert "Missing files" not in str(raised.value)
-    assert not PLACE.mark(str(tmp_path)).exists()
+    assert not CHECKPOINT.mark(str(tmp_path)).exists()
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_flm_fails(program: Path, tmp_path: Path) -> None:
         ("x" * 9000 + " the end\n", "the end"),
     ],
 )
-def test_a_failed_pull_has_the_words_of_flm(program: Path, tmp_path: Path, printed: str, words: str) -> None:
+def test_a_failed_pull_has_the_last_lines_of_flm(program: Path, tmp_path: Path, printed: str, words: str) -> None:
     (tmp_path / "printed").write_text(printed)
     program.write_text(f"#!/bin/sh\ncat {tmp_path}/printed >&2\nexit 1\n")
     program.chmod(0o755)
     with pytest.raises(SourceError) as raised:
-        flm.fetch(PLACE, str(tmp_path), DownloadProgress())
+        flm.fetch(CHECKPOINT, str(tmp_path), DownloadProgress())
     message = str(raised.value)
     assert message.startswith("flm could not fetch llama3.2:1b (exit 1): ")
     assert words in message
@@ -123,4 +123,4 @@ def test_a_failed_pull_has_the_words_of_flm(program: Path, tmp_path: Path, print
 def test_no_flm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SourceError, match="not found on PATH"):
-        flm.fetch(PLACE, str(tmp_path), DownloadProgress())
+        flm.fetch(CHECKPOINT, str(tmp_path), DownloadProgress())

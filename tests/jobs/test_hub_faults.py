@@ -36,7 +36,7 @@ def bytes_of(runner: JobRunner | InProcessDownloader, source: CheckpointSource) 
     return Path(there.path).read_bytes()
 
 
-def test_a_slow_hub_is_told_of_at_most_ten_times_a_second(hub: Hub, runner: JobRunner) -> None:
+def test_progress_is_reported_at_most_ten_times_a_second(hub: Hub, runner: JobRunner) -> None:
     hub.rate = 2_000_000
     assert runner.pull(Q4) == Pulled("m", 1)
     reported = [progress.bytes_downloaded for progress in runner.progress()]
@@ -110,7 +110,7 @@ def test_a_hub_that_wants_to_be_left_alone_for_long_is(hub: Hub, downloader: InP
 @pytest.mark.parametrize(
     ("more", "expected"), [(1000, "ends before the 3001000 bytes"), (-1000, "larger than the 2999000")]
 )
-def test_a_file_of_another_size_than_the_hub_says_is_thrown_away(
+def test_a_file_of_another_size_than_listed_is_deleted(
     hub: Hub, downloader: InProcessDownloader, more: int, expected: str
 ) -> None:
     hub.wrong_size = more
@@ -274,7 +274,7 @@ def test_a_disk_that_fills_up_meanwhile(hub: Hub, environment: dict[str, str], t
     small.mkdir()
     within = ["unshare", "-Urm", "sh", "-c", f'mount -t tmpfs -o size=72m none {small} && exec "$@"', "sh"]
     if subprocess.run([*within, "true"], capture_output=True, timeout=10, check=False).returncode:
-        pytest.skip("this machine lets nobody mount a tmpfs")
+        pytest.skip("a tmpfs cannot be mounted on this machine")
     hub.hold_after = 1_000_000
     with JobRunner(tmp_path / "cache", {**environment, "HF_HOME": str(small / "hf")}) as runner:
         job = runner.start(within=within)

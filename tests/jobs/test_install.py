@@ -1,4 +1,4 @@
-"""What the install job does with a release: fetched from a server on loopback, whole or not, and put in its place."""
+"""The install job with a release from a server on loopback: complete, broken off, continued, refused."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_the_release_server_is_unreachable(releases: ReleaseServer, tmp_path: Pa
     assert "127.0.0.1 cannot be reached" in refused(wanted, tmp_path)
 
 
-def test_a_full_disk_is_told_before_anything_comes(releases: ReleaseServer, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_before_the_download(releases: ReleaseServer, tmp_path: Path) -> None:
     releases.claims = 10**16
     assert "not enough disk space" in refused(order(releases, tmp_path), tmp_path)
 

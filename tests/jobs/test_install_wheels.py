@@ -64,7 +64,7 @@ def test_a_wheel_that_is_another_one_is_refused(wheels: Path, tmp_path: Path) ->
     assert "sha256 differs" in refused(wheel_order(tmp_path, pinned(wheel, "0" * 64)), tmp_path)
 
 
-def test_a_wheel_that_is_not_there_is_named(wheels: Path, tmp_path: Path) -> None:
+def test_a_missing_wheel_is_named(wheels: Path, tmp_path: Path) -> None:
     wheels.mkdir()
     wanted = wheel_order(tmp_path, PinnedWheel("nowhere==1.0", {"x.whl": WheelFile("0" * 64)}))
     assert "the package index has no nowhere==1.0" in refused(wanted, tmp_path)

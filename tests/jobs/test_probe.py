@@ -1,4 +1,4 @@
-"""The makers' tools as stand-ins: what they are asked, what their words mean, and what becomes of those that fail."""
+"""The probe job with fake tools of device makers: their arguments, their output, and their failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RADEON = Gpu("0000:03:00.0", "AMD Radeon RX 7900 XTX", "gfx1100", 25753026560, "
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the stand-ins are; there are no other tools."""
+    """The folder of the fake tools; there are no others on PATH."""
     found = tmp_path / "bin"
     monkeypatch.setenv("PATH", tools.path(found))
     return found
@@ -53,7 +53,7 @@ def test_all_tools_are_asked(folder: Path) -> None:
         ('{"ready":false}', "flm cannot use the NPU: see `flm validate`."),
     ],
 )  # fmt: skip
-def test_flm_is_asked_whether_it_can_run_here(folder: Path, output: str, problem: str) -> None:
+def test_why_flm_cannot_run_here(folder: Path, output: str, problem: str) -> None:
     tools.put(folder, "flm", output, status=int("false" in output))
     found = probe()
     status = found.programs.get("flm", ProgramStatus())
@@ -65,12 +65,12 @@ def test_flm_is_asked_whether_it_can_run_here(folder: Path, output: str, problem
     ("output", "version"),
     [('{"version":"1.0.5"}\n', "1.0.5"), ("FLM v0.9.35\n", "0.9.35"), ("Unknown command: version\n", ""), ("", "")],
 )
-def test_which_flm_it_is(folder: Path, output: str, version: str) -> None:
+def test_the_version_of_flm(folder: Path, output: str, version: str) -> None:
     tools.put(folder, "flm", output, status=int(not version))
     assert status.version() == version
 
 
-def test_an_flm_that_does_not_validate_is_a_trouble_of_its_own(folder: Path) -> None:
+def test_an_flm_without_validate_is_a_probe_error(folder: Path) -> None:
     tools.put(folder, "flm", "Invalid command: validate", status=1)
     found = probe()
     assert (found.programs, len(found.probe_errors)) == ({}, 1)
@@ -93,7 +93,7 @@ def test_an_older_nvidia_smi_is_asked_less(folder: Path) -> None:
         ("exec /bin/sleep 60", "did not answer within"),
     ],
 )
-def test_a_tool_that_fails_is_told_and_costs_only_its_own_words(
+def test_a_failing_tool_is_reported_and_the_others_count(
     folder: Path, monkeypatch: pytest.MonkeyPatch, instead: str, problem: str
 ) -> None:
     monkeypatch.setattr(smi, "SECONDS", 0.5)
@@ -106,7 +106,7 @@ def test_a_tool_that_fails_is_told_and_costs_only_its_own_words(
     assert problem in output
 
 
-def test_a_file_that_is_no_program_is_told_too(folder: Path) -> None:
+def test_a_file_that_is_no_program_is_reported(folder: Path) -> None:
     folder.mkdir()
     (folder / "xrt-smi").write_bytes(b"\x7fELF")
     (folder / "xrt-smi").chmod(0o755)
@@ -123,7 +123,7 @@ def test_a_file_that_is_no_program_is_told_too(folder: Path) -> None:
         ('"Card, with comma", 10, 1.0, 0000:01:00.0, 9.0\n', [Gpu("0000:01:00.0", "Card, with comma", "sm_90", 10 << 20, "nvidia", "1.0")]),
     ],
 )  # fmt: skip
-def test_words_of_nvidia_smi(output: str, found: list[Gpu | str]) -> None:
+def test_output_of_nvidia_smi(output: str, found: list[Gpu | str]) -> None:
     unknown = Gpu("0001:c5:00.0", "NVIDIA L4", driver="nvidia", driver_version="550.54.14")
     assert smi.nvidia_gpus(output) == [unknown if each == "L4" else each for each in found]
 
@@ -138,17 +138,17 @@ def test_words_of_nvidia_smi(output: str, found: list[Gpu | str]) -> None:
          [Gpu("0000:0a:00.0", driver="amdgpu")]),
     ],
 )  # fmt: skip
-def test_words_of_rocm_smi(output: str, found: list[Gpu]) -> None:
+def test_output_of_rocm_smi(output: str, found: list[Gpu]) -> None:
     assert smi.amd_gpus(output) == found
 
 
 @pytest.mark.parametrize("output", ["", "ROCm is not installed", "{", "[1]", '{"card0": 5}', "[" * 100_000])
-def test_words_of_rocm_smi_that_make_no_sense(output: str) -> None:
+def test_malformed_output_of_rocm_smi(output: str) -> None:
     with pytest.raises(smi.ToolError):
         smi.amd_gpus(output)
 
 
 @pytest.mark.parametrize("output", ["", "No devices found", "Power Mode\n"])
-def test_an_npu_whose_mode_is_not_told(folder: Path, output: str) -> None:
+def test_an_npu_without_a_power_mode(folder: Path, output: str) -> None:
     tools.put(folder, "xrt-smi", output)
     assert smi.npu_power_mode() == ""

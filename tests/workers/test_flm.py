@@ -45,7 +45,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "args",
     ["--port 1", "--po 1", "--port=1", "-p1", "-p 1", "--ctx_len 9", "-c 9", "--host ::", "--embed 1", "-a 1", "--hf", "'"],
 )  # fmt: skip
-def test_flags_that_are_ours(args: str) -> None:
+def test_flags_that_lemonbus_sets(args: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         check_flm_args(f"--pmode turbo {args}")
     assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, "flm_args")
@@ -54,7 +54,7 @@ def test_flags_that_are_ours(args: str) -> None:
 
 
 @pytest.mark.parametrize("args", ["", "--pmode turbo", "--q-len 4 -s 20", "--cors 1 --preemption 1", "-r 1"])
-def test_flags_that_are_the_users(args: str) -> None:
+def test_flags_that_users_may_set(args: str) -> None:
     assert check_flm_args(args) == args.split()
 
 
@@ -88,7 +88,7 @@ def test_the_environment_and_the_key() -> None:
     ("kind", "tag", "why"),
     [("embedding", TAG, "embed-gemma:300m"), ("audio", TAG, "whisper-v3:turbo"), ("llm", TAG, "not found on PATH")],
 )
-def test_what_is_told_before_it_is_started(
+def test_errors_found_before_the_start(
     kind: str, tag: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -163,7 +163,7 @@ def test_what_it_cannot_do(endpoint: str, body: bytes, code: Code) -> None:
     assert raised.value.failure.code == code
 
 
-def test_what_it_says_of_itself() -> None:
+def test_props_and_version() -> None:
     assert made().facts(b'{"version":"0.9.35"}') == (1, 4096, "0.9.35")
     assert made().processing(b'{"npu_available":false,"active_requests":1}') == 1
     for question in (made().facts, made().processing):
@@ -209,7 +209,7 @@ def through(data: bytes, pieces: list[int], usage: bool = False) -> tuple[list[A
     return [json.loads(each[6:]) for each in shown.split(b"\n\n") if each], tokens, stream
 
 
-def test_a_chat_is_told_as_llama_server_tells_it() -> None:
+def test_a_chat_is_translated_to_llama_servers_form() -> None:
     shown, tokens, stream = through(CHAT, [])
     assert [each["choices"][0]["delta"] for each in shown] == [
         {"role": "assistant", "content": None},
@@ -261,7 +261,7 @@ def test_an_end_that_is_none_is_an_error(reason: bytes) -> None:
     assert stream.error is not None
 
 
-def test_an_error_in_place_of_a_stream_is_kept_as_it_is() -> None:
+def test_an_error_instead_of_a_stream_is_kept() -> None:
     _, _, stream = through(b'{"error":"Failed to load x model!"}', [7, 9])
     assert not stream.finished
     failure = failure_in_body(stream.rest, "flm")
@@ -271,7 +271,7 @@ def test_an_error_in_place_of_a_stream_is_kept_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"null", b"", b"{}", b'{"data":[{"embedding":"x"}]}'])
-def test_an_answer_without_vectors_makes_no_sense(answer: bytes) -> None:
+def test_an_answer_without_vectors_is_refused(answer: bytes) -> None:
     with pytest.raises(ValueError):
         convert_embeddings(answer, "M", coded=False)
 

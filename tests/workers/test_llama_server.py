@@ -25,7 +25,7 @@ TOGETHER = 8
 """Enough to starve each other, as a machine does on which many models are loaded."""
 
 
-def test_it_ends_as_soon_as_it_is_told_also_when_it_has_just_begun(tmp_path: Path) -> None:
+def test_sigterm_ends_it_also_directly_after_its_start(tmp_path: Path) -> None:
     backend = LlamaCppBackend(spec_of("tiny-chat"), Settings(cache_dir=str(tmp_path)))
     backend.prepare()
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -34,7 +34,7 @@ def made(kind: str = "llm", backend: str = "cpu", home: str = "/home", **options
 @pytest.mark.parametrize(
     "flag", [*DOCUMENTED, *FORBIDDEN_LLAMACPP_FLAGS, "--ctx_size", "--ctx-size=4", "--n_gpu_layers"]
 )
-def test_flags_that_are_ours(flag: str) -> None:
+def test_flags_that_lemonbus_sets(flag: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         check_llamacpp_args(f"-fa on {flag} 1")
     assert raised.value.failure.code == Code.INVALID_REQUEST
@@ -52,13 +52,13 @@ def test_flags_that_are_ours(flag: str) -> None:
         ('--chat-template "a b"', ["--chat-template", "a b"]),
     ],
 )
-def test_flags_that_are_the_users(args: str, words: list[str]) -> None:
+def test_flags_that_users_may_set(args: str, words: list[str]) -> None:
     assert check_llamacpp_args(args) == words
     made(llamacpp_args=args).check()
 
 
 @pytest.mark.parametrize("args", ["'open", "-np", "-np x", "-np 0", "-np 257", "--parallel -1", "a\0b"])
-def test_arguments_that_make_no_sense(args: str) -> None:
+def test_invalid_arguments(args: str) -> None:
     with pytest.raises(LemonbusError):
         check_llamacpp_args(args)
 

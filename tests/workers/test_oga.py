@@ -1,4 +1,4 @@
-"""The OGA recipes: command lines, requests, what is read of a model's folder; stop words and forms of answers."""
+"""The recipes of ONNX Runtime GenAI: command lines, requests, model folders, stop words and answers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ryzenai(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("recipe", FAMILY)
-def test_the_command_line_of_ours(recipe: str) -> None:
+def test_the_command_line_of_our_server(recipe: str) -> None:
     backend = made(recipe, ctx_size=0)
     backend.trained_context = 8192
     assert backend.command(4242)[1:3] == ["-m", "workers.engines.oga_server"]
@@ -92,7 +92,7 @@ def test_the_command_line_of_ryzenai_server(ryzenai: Path, recipe: str, backend:
     assert theirs.idle_check("completions") == IdleCheck.ANSWER
 
 
-def test_what_ryzenai_server_is_asked_and_says(ryzenai: Path) -> None:
+def test_requests_and_answers_of_ryzenai_server(ryzenai: Path) -> None:
     assert ryzenai.is_file()
     theirs = made("oga-npu", "npu")
     theirs.sampling = {"temperature": 0.5, "max_length": 9}
@@ -131,9 +131,11 @@ def test_an_installation_is_shared_by_the_family(recipe: str, tmp_path: Path, mo
     )
     backend = made(recipe, "cpu", str(tmp_path))
     backend.check()
-    environment = backend.environment({"PYTHONPATH": "/house", "OGA_API_KEY": "theirs", "HF_TOKEN": "t", "HOME": "/h"})
+    environment = backend.environment(
+        {"PYTHONPATH": "/packages", "OGA_API_KEY": "theirs", "HF_TOKEN": "t", "HOME": "/h"}
+    )
     assert environment == {
-        "PYTHONPATH": f"/house{os.pathsep}{folder / installations.SITE_FOLDER}",
+        "PYTHONPATH": f"/packages{os.pathsep}{folder / installations.SITE_FOLDER}",
         "HOME": "/h",
         "OGA_API_KEY": backend.key,
         "GOMP_SPINCOUNT": "300",
@@ -269,10 +271,10 @@ def test_a_model_that_was_cut_anywhere_is_not_whole(tmp_path: Path) -> None:
             onnx.check(cut)
 
 
-@accepted_share(0.05, noise=st.binary(max_size=3), place=st.integers(0, 3000))
-def test_any_file_is_read_or_refused(noise: bytes, place: int) -> bool:
+@accepted_share(0.05, noise=st.binary(max_size=3), offset=st.integers(0, 3000))
+def test_any_file_is_read_or_refused(noise: bytes, offset: int) -> bool:
     data = bytearray(onnx_protobuf.model([], [onnx_protobuf.beside(f"w{n}", [2], "d", 8) for n in range(60)], [], []))
-    data[place : place + len(noise)] = noise
+    data[offset : offset + len(noise)] = noise
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.onnx"
         path.write_bytes(data)
@@ -297,7 +299,7 @@ def test_stop_words_are_found_however_the_text_is_cut(text: str, words: list[str
         at += size
     if not stop_words.found:
         shown += stop_words.rest()
-    ends = [place for word in words if (place := text.find(word)) >= 0]
+    ends = [offset for word in words if (offset := text.find(word)) >= 0]
     if not ends:
         assert shown == text
     else:

@@ -1,4 +1,4 @@
-"""Our server for ONNX Runtime GenAI as a process: its command line, its doors, its answers, its end."""
+"""Our server for ONNX Runtime GenAI as a process: command line, keys, answers, prompt cache, and its end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def complete(engine: RawHttpClient, **fields: Any) -> HttpExchange:
         (["-m", "x", "--host", "0.0.0.0"], "--host must be this machine"),
     ],
 )
-def test_command_lines_that_make_no_sense(words: list[str], expected: str) -> None:
+def test_invalid_command_lines(words: list[str], expected: str) -> None:
     with pytest.raises(FlagError, match=expected):
         parse(words)
 
@@ -83,13 +83,13 @@ def test_command_lines_that_make_no_sense(words: list[str], expected: str) -> No
 @pytest.mark.parametrize(
     ("words", "code", "expected"), [(["--nope"], 2, "unknown argument --nope"), (["-m", "/nowhere"], 1, "cannot load")]
 )
-def test_how_it_ends_when_it_cannot_begin(words: list[str], code: int, expected: str) -> None:
+def test_exit_code_when_it_cannot_start(words: list[str], code: int, expected: str) -> None:
     command = [sys.executable, "-m", "workers.engines.oga_server", *words]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, expected in ended.stderr, ended.stderr.count("\n")) == (code, True, 1), ended.stderr
 
 
-def test_what_it_says_of_itself(engine: RawHttpClient) -> None:
+def test_props_and_version(engine: RawHttpClient) -> None:
     props = engine.get("/props").json()
     assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (1, 2048)
     assert [each["id"] for each in engine.get("/v1/models").json()["data"]] == ["public/name"]
@@ -124,7 +124,7 @@ def test_whole_and_streamed_say_the_same(engine: RawHttpClient) -> None:
         ({"max_tokens": 0}, "", "length"),
         ({"max_tokens": -1}, GENAI_TEXT, "stop"),
         ({"stop": " full"}, " One folder", "stop"),
-        ({"stop": ["nobody says this", "ull of num"]}, " One folder f", "stop"),
+        ({"stop": ["an absent phrase", "ull of num"]}, " One folder f", "stop"),
         ({"stop": ["full of no", ""]}, GENAI_TEXT, "stop"),
         ({"temperature": 2, "top_k": 1}, GENAI_TEXT, "stop"),
         ({"temperature": 0.5, "top_p": 0.9, "top_k": 10**9, "seed": 2**40}, GENAI_TEXT, "stop"),
@@ -135,9 +135,7 @@ def test_whole_and_streamed_say_the_same(engine: RawHttpClient) -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_a_request_may_say(
-    engine: RawHttpClient, fields: dict[str, Any], text: str, reason: str, stream: bool
-) -> None:
+def test_valid_requests(engine: RawHttpClient, fields: dict[str, Any], text: str, reason: str, stream: bool) -> None:
     answer = complete(engine, **fields, stream=stream)
     choices = answer.chunks[-1]["choices"] if stream else answer.json()["choices"]
     assert (answer.text, choices[0]["finish_reason"]) == (text, reason)
@@ -184,7 +182,7 @@ def test_a_seed_makes_chance_repeat_itself(engine: RawHttpClient) -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_it_refuses(
+def test_refused_requests(
     engine: RawHttpClient, path: str, body: dict[str, Any], status: int, expected: str, stream: bool
 ) -> None:
     answer = engine.post(path, {**body, "stream": stream})
@@ -239,7 +237,7 @@ def test_a_hang_up_is_noticed_also_in_the_queue(
     assert complete(client, max_tokens=1).status == 200
 
 
-def test_it_ends_in_good_order_in_mid_answer(endless: tuple[RawHttpClient, subprocess.Popen[bytes]]) -> None:
+def test_sigterm_during_an_answer(endless: tuple[RawHttpClient, subprocess.Popen[bytes]]) -> None:
     client, process = endless
     talk = client.start("POST", "/v1/completions", {"prompt": "x", "stream": True})
     talk.until(lambda seen: seen.events)

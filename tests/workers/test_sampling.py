@@ -1,4 +1,4 @@
-"""What a generation is sampled with: its own values, else what was set, else nothing of ours."""
+"""Sampling options of a request: its own values, else the defaults that were set, else the engine's."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def test_it_ends_with_its_parent() -> None:
         (["-m", "/m/broken.gguf"], 1, "cannot load the model"),
     ],
 )
-def test_command_lines_that_make_no_sense(words: list[str], code: int, log_text: str) -> None:
+def test_invalid_command_lines(words: list[str], code: int, log_text: str) -> None:
     ended = subprocess.run([*MODULE, *words], env=environment(), capture_output=True, timeout=20, check=False)
     assert ended.returncode == code
     assert log_text in ended.stderr.decode()

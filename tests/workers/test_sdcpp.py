@@ -116,7 +116,7 @@ def test_a_missing_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back
 
 
 @pytest.mark.parametrize("flag", [*DESCRIPTOR.forbidden_flags, "--listen-port=1"])
-def test_flags_that_are_ours(flag: str) -> None:
+def test_flags_that_lemonbus_sets(flag: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         ARGUMENT_CHECKS["sdcpp_args"](f"--fa {flag} 1")
     assert raised.value.failure.param == "sdcpp_args"

@@ -231,7 +231,7 @@ def cpu_of(engine: WhisperServerProcess) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_command_lines_that_make_no_sense(tmp_path: Path) -> None:
+def test_invalid_command_lines(tmp_path: Path) -> None:
     def run(*words: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "workers.engines.whisper_server", *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)

@@ -49,7 +49,7 @@ def test_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("flag", ["-m", "--model", "--port", "--host", "--port=1", "--inference_path"])
-def test_flags_that_are_ours(flag: str) -> None:
+def test_flags_that_lemonbus_sets(flag: str) -> None:
     for question in (
         lambda: made(whispercpp_args=f"{flag} 1"),
         lambda: ARGUMENT_CHECKS["whispercpp_args"](f"{flag} 1"),
