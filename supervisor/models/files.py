@@ -103,6 +103,21 @@ def _of_source(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:
     return None
 
 
+def cached_repositories() -> frozenset[str]:
+    """Return the names of all folders in the hub's cache."""
+    try:
+        return frozenset(os.listdir(checkpoints.hub_cache()))  # noqa: PTH208 - names, not paths
+    except OSError:
+        return frozenset()
+
+
+def hub_folders(entry: CatalogueEntry) -> frozenset[str]:
+    """Return the folders of the hub's cache without which no file of an entry is there; none if it has other sources."""
+    parsed = [checkpoints.parse(source.checkpoint) for source in entry.sources]
+    folders = frozenset(one.folder for one in parsed if isinstance(one, HubCheckpoint))
+    return folders if all(isinstance(one, HubCheckpoint) for one in parsed) else frozenset()
+
+
 def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
     """Return every file that belongs to an entry, in all snapshots and of all its sources, complete or not."""
     found: set[Path] = set()

@@ -204,8 +204,8 @@ class ModelRegistry:
     def entries(self, show_all: bool) -> list[ModelEntry]:
         """Return the downloaded models, or with ``show_all`` every model, in the order of the catalogues."""
         self._refresh()
-        shown = [self._entries.listed(entry, self.machine) for entry in self._all.values()]
-        return [entry for entry in shown if show_all or entry.downloaded]
+        listed = self._entries.all_listed(self._all.values(), self.machine)
+        return listed if show_all else [entry for entry in listed if entry.downloaded]
 
     def entry(self, model: str | CatalogueEntry) -> ModelEntry:
         """Return one model as the APIs show it; raises ``model_not_found``."""

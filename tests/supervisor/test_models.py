@@ -9,11 +9,11 @@ import pytest
 
 from protocol.failures import Code, LemonbusError
 from protocol.models.devices import Device
-from supervisor.models import catalogue
+from supervisor.models import catalogue, files
 from supervisor.models.compatibility import MachineCapacity
 from tests.supervisor.model_files import PHI, SMOL, MakeModels, user_file, write_files, write_hub_cache
 
-# what is there
+# Files
 
 
 def test_a_model_is_found_in_the_hubs_cache(make: MakeModels, tmp_path: Path) -> None:
@@ -37,6 +37,22 @@ def test_the_main_revision_comes_first_but_any_will_do(make: MakeModels, tmp_pat
     assert "/bbb/" in models.spec("Qwen3-0.6B-GGUF", {}).path
     write_hub_cache(tmp_path, "unsloth/Qwen3-0.6B-GGUF", "README.md", revision="ccc")
     assert "/aaa/" in models.spec("Qwen3-0.6B-GGUF", {}).path
+
+
+def test_a_listing_remembers_models_that_are_not_downloaded(
+    make: MakeModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = make()
+    before = models.entries(show_all=True)
+    looked_for: list[str] = []
+    locate = files.locate
+    monkeypatch.setattr(files, "locate", lambda entry, cache: looked_for.append(entry.name) or locate(entry, cache))
+    assert models.entries(show_all=True) == before
+    assert SMOL in looked_for, "a wheel's file may appear at any time"
+    assert "Qwen3-0.6B-GGUF" not in looked_for
+    write_hub_cache(tmp_path, "unsloth/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q4_0.gguf")
+    (found,) = [entry for entry in models.entries(show_all=False) if entry.id == "Qwen3-0.6B-GGUF"]
+    assert found.downloaded
 
 
 def test_a_hybrid_model_is_listed_with_its_weights_type_and_the_device_here(
