@@ -1,8 +1,8 @@
 """A whole answer that may take minutes: headers and whitespace go ahead of it, so that no client or proxy gives up on it.
 
-A client that gives up asks again, and the engine begins the same recording anew.  Once its headers are out, an answer
-has status 200 whatever comes: an error is told in its body where that is JSON; any other body is cut off, which HTTP
-tells apart from one that ended.
+A client that gives up repeats its request, and the engine begins the same recording again.  Once the headers are sent, the
+status is 200 whatever happens: an error is written into a JSON body; any other body is cut off, which HTTP distinguishes from
+one that ended.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ _CLIENT_GONE: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
 
 
 class AnswerFormat(NamedTuple):
-    """How an answer is written, and what may stand before it without changing what it means."""
+    """How an answer is written, and what may precede it without changing its meaning."""
 
     content_type: str
     write: Callable[[WholeAnswer], bytes]
-    """Raises ``LemonbusError`` for an answer that cannot be written so."""
+    """Raises ``LemonbusError`` for an answer that cannot be written in this form."""
     padding: bytes = b" "
     opening: bytes = b""
-    """What it begins with in any case, if nothing else may stand before that."""
+    """The fixed beginning of the form, if nothing may precede it."""
+    write_error: Callable[[Failure, str], bytes] = error_responses.late_error_body
+    """Writes an error after headers that said 200, with the request id; for JSON."""
 
     @property
     def is_json(self) -> bool:
-        """Whether an error can be told in its place."""
+        """Whether an error can be written instead of the answer."""
         return self.content_type == falcon.MEDIA_JSON
 
 
@@ -69,7 +71,7 @@ class LateAnswer:
         self._context.close_after()
         if failure.code in _CLIENT_GONE or not self._form.is_json:
             raise ConnectionResetError(errno.ECONNRESET, failure.message)
-        return self._end(error_responses.late_error_body(failure, self._context.label))
+        return self._end(self._form.write_error(failure, self._context.label))
 
     def _end(self, last: bytes) -> bytes:
         self._over = self._context.last = True
