@@ -10,6 +10,7 @@ import msgspec
 
 from protocol.failures import Failure
 from protocol.messages.events import Outcome
+from protocol.messages.work import AttemptProgress
 from protocol.models.recipes import ModelSpec
 from protocol.wire.envelope import control_message
 
@@ -142,6 +143,8 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     engine_pid: int = 0
     backend_url: str = ""
     load_seconds: float = 0.0
+    progress: list[AttemptProgress] = []
+    """Of requests whose engine tells how far it is."""
 
 
 class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -124,6 +124,22 @@ class AttemptAbandoned(msgspec.Struct, frozen=True):
 
 
 @control_message
+class AttemptProgress(msgspec.Struct, frozen=True):
+    """Worker → supervisor, once a second at most: how far the engine is with an attempt.
+
+    ``done`` of ``total`` in ``unit``: ``steps`` of a picture, ``%`` of a recording. ``label``: the request id.
+    """
+
+    gateway: str
+    number: int
+    attempt: int
+    label: str
+    done: int
+    total: int
+    unit: str
+
+
+@control_message
 class AttemptsEnded(msgspec.Struct, frozen=True):
     """Worker → supervisor: several ends together, in their order."""
 

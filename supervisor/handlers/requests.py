@@ -9,7 +9,7 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
 from protocol.messages.admin import OptionValue, StatsReport
 from protocol.messages.leases import LeaseEnded, LeaseUsed
-from protocol.messages.work import AttemptAbandoned, AttemptEnded, AttemptsEnded, Cancel, SubmitRequest
+from protocol.messages.work import AttemptAbandoned, AttemptEnded, AttemptProgress, AttemptsEnded, Cancel, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from supervisor.models import files
 from supervisor.models.catalogue import CatalogueEntry
@@ -147,6 +147,11 @@ def attempts_ended(supervisor: Supervisor, peer: str, message: AttemptsEnded, pa
         attempt_ended(supervisor, peer, end, payload)
 
 
+def attempt_progressed(supervisor: Supervisor, peer: str, message: AttemptProgress, _payload: bytes) -> None:
+    """Note how far an engine is with an attempt."""
+    supervisor.scheduler.attempt_progressed(peer, message)
+
+
 def attempt_abandoned(supervisor: Supervisor, peer: str, message: AttemptAbandoned, _payload: bytes) -> None:
     """Note that an engine still works on an attempt whose client has gone."""
     supervisor.scheduler.attempt_abandoned(peer, RequestKey(message.gateway, message.number, message.attempt))
@@ -172,6 +177,7 @@ HANDLERS: Final[dict[type, Handler]] = {
     AttemptEnded: attempt_ended,
     AttemptsEnded: attempts_ended,
     AttemptAbandoned: attempt_abandoned,
+    AttemptProgress: attempt_progressed,
     Cancel: cancel,
     LeaseUsed: lease_used,
     LeaseEnded: lease_ended,

@@ -27,6 +27,7 @@ from protocol.messages.peers import Hello, Ping, Pong, WorkerGone
 from protocol.messages.work import (
     AttemptAbandoned,
     AttemptEnded,
+    AttemptProgress,
     AttemptsEnded,
     Cancel,
     Refused,
@@ -70,7 +71,7 @@ RECONCILE_INTERVAL_S: Final = 0.25
 PING_INTERVAL_S: Final = 1.0
 
 _SETTLED_MESSAGES: Final = frozenset(
-    {SubmitRequest, Cancel, AttemptEnded, AttemptsEnded, LeaseEnded, LeaseUsed, Pong, AttemptAbandoned}
+    {SubmitRequest, Cancel, AttemptEnded, AttemptsEnded, LeaseEnded, LeaseUsed, Pong, AttemptAbandoned, AttemptProgress}
 )
 """Messages that give a settled scheduler nothing to do beyond what they say."""
 

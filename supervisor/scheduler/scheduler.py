@@ -39,6 +39,7 @@ class Scheduler(SchedulerState):
     engine_ready = worker_events.engine_ready
     load_failed = worker_events.load_failed
     attempt_ended = worker_events.attempt_ended
+    attempt_progressed = worker_events.attempt_progressed
     attempt_abandoned = worker_events.attempt_abandoned
     engine_died = worker_events.engine_died
     worker_gone = worker_events.worker_gone

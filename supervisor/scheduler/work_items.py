@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from protocol.ids import RequestKey
 from protocol.messages.admin import OptionValue
-from protocol.messages.work import SubmitRequest
+from protocol.messages.work import AttemptProgress, SubmitRequest
 from protocol.models.recipes import ModelSpec
 
 
@@ -51,10 +51,12 @@ class PendingCall:
 class SlotGrant:
     """Slots that one attempt holds."""
 
-    __slots__ = ("began", "order", "weight")
+    __slots__ = ("began", "order", "progress", "weight")
 
     def __init__(self, weight: int, began: float, order: int) -> None:
         """``weight`` slots since ``began``, for a request of this order of arrival."""
+        self.progress: AttemptProgress | None = None
+        """How far the engine is, if it reports that."""
         self.weight = weight
         self.began = began
         self.order = order

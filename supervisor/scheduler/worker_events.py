@@ -9,6 +9,7 @@ from msgspec import structs
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
+from protocol.messages.work import AttemptProgress
 from supervisor.scheduler import answers, model_transitions, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_lifecycle import ModelState
@@ -135,6 +136,15 @@ def attempt_ended(
 
 def _refuse_returned(state: SchedulerState, key: RequestKey, model: str) -> None:
     state.refuse(key, Failure(Code.RETURNED, "The worker never saw the gateway", model=model))
+
+
+def attempt_progressed(state: SchedulerState, worker: str, progress: AttemptProgress) -> None:
+    """An engine reports how far it is with an attempt."""
+    process = state.workers.get(worker)
+    key = RequestKey(progress.gateway, progress.number, progress.attempt)
+    grant = process.model.grants.get(key) if process and process.model else None
+    if grant is not None:
+        grant.progress = progress
 
 
 def attempt_abandoned(state: SchedulerState, worker: str, key: RequestKey) -> None:

@@ -170,8 +170,11 @@ class FakeSdHandler(BaseHTTPRequestHandler):
             return
         with self.drawing:
             log("INFO", f"stable-diffusion.cpp:3401 - generating image: 1/{wanted.count} - seed {wanted.seed}")
-            for _ in range(wanted.steps):
+            for step in range(1, wanted.steps + 1):
                 time.sleep(1.0 if "endless" in wanted.prompt else STEP_S)
+                end = "\n" if step == wanted.steps else ""
+                sys.stdout.write(f"\r  |====>    | {step}/{wanted.steps} - 1.00s/it\x1b[K{end}")
+                sys.stdout.flush()
             pictures = [base64.b64encode(wanted.drawn(place)).decode() for place in range(wanted.count)]
         shown = [{"b64_json": picture} for picture in pictures]
         self.answer(200, {"created": int(time.time()), "data": shown, "output_format": wanted.form})

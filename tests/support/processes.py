@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ENGINE_KEYS = ("LLAMA_API_KEY", "OGA_API_KEY", "SD_SERVER_API_KEY", "WHISPER_API_KEY")
@@ -19,7 +19,7 @@ class ProcessInfo:
 
     pid: int
     parent: int
-    state: str
+    state: str = field(compare=False)
     """A letter of ``ps``: ``R``, ``S``, ``T`` (stopped), ``Z`` …"""
     words: tuple[str, ...]
     """Its command line."""

@@ -37,10 +37,23 @@ class EngineOutput:
         self.log = Log()
         self.running: str | None = ""
         self.label_calls = 0
+        self.progress: list[str] = []
         self.reading, self.writing = os.pipe()
         self.reader = OutputReader(
-            self.loop, self.log, 1, self._label, [self.reading], lambda line: ("info", line.decode())
+            self.loop,
+            self.log,
+            1,
+            self._label,
+            [self.reading],
+            lambda line: ("info", line.decode()),
+            self._is_progress,
         )  # type: ignore[arg-type]
+
+    def _is_progress(self, line: bytes) -> bool:
+        if not line.startswith(b"|"):
+            return False
+        self.progress.append(line.decode())
+        return True
 
     def _label(self) -> str | None:
         self.label_calls += 1
@@ -107,3 +120,21 @@ def test_what_a_dead_engine_wrote_is_read_at_once(engine: EngineOutput) -> None:
     engine.loop.run_once(0.0)
     assert engine.label_calls == calls, "it is read no more"
     assert list(engine.reader.last_lines) == ["1", "its last words", "unfinished"]
+
+
+def test_bars_of_progress_are_read_as_they_come_and_not_logged(engine: EngineOutput) -> None:
+    engine.write("begin\n\r| 1/3")
+    engine.until(lambda: engine.progress)
+    assert engine.progress == ["| 1/3"]
+    engine.write("\r| 2/3")
+    engine.until(lambda: "| 2/3" in engine.progress)
+    engine.write("\r| 3/3\nend\r\n")
+    engine.until(lambda: len(engine.log.lines) == 2)
+    assert engine.progress[-1] == "| 3/3"
+    assert [text for text, _ in engine.log.lines] == ["begin", "end"]
+
+
+def test_of_what_a_terminal_would_overwrite_the_last_is_logged(engine: EngineOutput) -> None:
+    engine.write("10%\r20%\r100%\nnext\n")
+    engine.until(lambda: len(engine.log.lines) == 2)
+    assert [text for text, _ in engine.log.lines] == ["100%", "next"]

@@ -198,6 +198,7 @@ def test_the_key_and_the_end() -> None:
             assert direct.draw(prompt="a", key=key.encode().decode("latin-1"))[0] == 401
         assert direct.ask("GET", "/v1/models", key="secret")[0] == 200
         connection = http.client.HTTPConnection("127.0.0.1", direct.port, timeout=30)
+        assert direct.draw(key="secret", prompt="a cat")[0] == 200
         body = engine_body(b'{"prompt":"slow"}')
         connection.request("POST", GENERATIONS, body, {"Authorization": "Bearer secret"})
         direct.process.send_signal(signal.SIGTERM)
@@ -207,6 +208,9 @@ def test_the_key_and_the_end() -> None:
         log_text = direct.process.stderr.read().decode()
         assert "[INFO ] loading a model" in log_text
         assert "nobody asked" not in log_text
+        assert [line for line in log_text.splitlines() if "s/it" in line] == [
+            f"  | {n}/4 - 0.10s/it" for n in range(1, 5)
+        ]
         assert "Traceback" not in log_text
 
 

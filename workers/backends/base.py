@@ -45,6 +45,14 @@ class EngineRequest(NamedTuple):
         return self.prompts * self.choices
 
 
+class EngineProgress(NamedTuple):
+    """How far an engine is with the request that it works on: ``done`` of ``total`` in ``unit``."""
+
+    done: int
+    total: int
+    unit: str
+
+
 class EngineFacts(NamedTuple):
     """What a ready engine reports about itself."""
 
@@ -107,6 +115,13 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def parse(self, line: bytes) -> tuple[str, str]:
         """Return level and text of a line that the engine printed: a client's words have level ``trace``."""
+
+    def progress(self, _line: bytes) -> EngineProgress | None:
+        """Return what a line that the engine printed tells about its progress; None for any other line.
+
+        Only for engines that work on one request at a time. A line ends at a carriage return too.
+        """
+        return None
 
     @property
     @abc.abstractmethod

@@ -33,13 +33,15 @@ class OutputReader:
         label: Callable[[], str | None],
         fds: list[int],
         parse: Callable[[bytes], tuple[str, str]],
+        is_progress: Callable[[bytes], bool] = lambda _line: False,
     ) -> None:
         """Read ``fds``, which become non-blocking.
 
         ``label`` returns the id of the running request, empty for none, None for several; ``parse``: see
-        :meth:`workers.backends.base.Backend.parse`.
+        :meth:`workers.backends.base.Backend.parse`.  ``is_progress`` gets every line, also those that a terminal would
+        overwrite, and returns whether the line says how far the engine is: such lines are not logged.
         """
-        self._loop, self._parse = loop, parse
+        self._loop, self._parse, self._is_progress = loop, parse, is_progress
         self._log = log.bind(process="engine", pid=pid)
         self._label = label
         self._incomplete: dict[int, bytes] = {}
@@ -83,14 +85,21 @@ class OutputReader:
         if len(rest) > MAX_LINE_BYTES:
             lines.append(rest)
             rest = b""
-        self._incomplete[fd] = rest
         for line in lines:
             self._log_line(line, label)
+        # A progress bar ends with the carriage return that begins the next one.
+        *overwritten, rest = rest.split(b"\r")
+        for bar in (*overwritten, rest):
+            self._is_progress(bar)
+        self._incomplete[fd] = rest
         return True
 
     def _log_line(self, line: bytes, label: str) -> None:
-        line = line.rstrip(b"\r")[:MAX_LINE_BYTES]
-        if not line.strip():
+        *overwritten, line = line.rstrip(b"\r").split(b"\r")
+        for bar in overwritten:
+            self._is_progress(bar)
+        line = line[:MAX_LINE_BYTES]
+        if not line.strip() or self._is_progress(line):
             return
         level, text = self._parse(line)
         if level != "trace":  # what a client wrote is shown at that level and nowhere else

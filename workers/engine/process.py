@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
-from workers.backends.base import Backend
+from workers.backends.base import Backend, EngineProgress
 from workers.engine import process_usage
 from workers.engine.output_reader import OutputReader
 from workers.engine.parent_death import bound_to_this_process, find_setpriv
@@ -53,6 +53,7 @@ class EngineProcess:
         backend: Backend,
         log: logs.Logger,
         label: Callable[[], str | None],
+        on_progress: Callable[[EngineProgress], None],
         on_exit: Callable[[EngineExit], None],
     ) -> None:
         """Start the engine; raises OSError if it cannot be started.
@@ -86,7 +87,14 @@ class EngineProcess:
         raise_oom_score(self.pid)
         self._pipes = [pipe for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
         fds = [pipe.fileno() for pipe in self._pipes]
-        self._output = OutputReader(loop, log, self.pid, label, fds, backend.parse)
+
+        def is_progress(line: bytes) -> bool:
+            progress = backend.progress(line)
+            if progress is not None:
+                on_progress(progress)
+            return progress is not None
+
+        self._output = OutputReader(loop, log, self.pid, label, fds, backend.parse, is_progress)
         loop.on_death(self.pid, self._exited)
 
     @property

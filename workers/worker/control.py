@@ -150,6 +150,7 @@ class WorkerController:
                 self,
                 self._requests.busy,
                 self._requests.line_attribution,
+                self._requests.report_progress,
             )
         except OSError as problem:
             message = f"{spec.name} cannot be loaded: its engine cannot be started"

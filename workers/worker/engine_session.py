@@ -17,7 +17,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
-from workers.backends.base import Backend, EngineFacts
+from workers.backends.base import Backend, EngineFacts, EngineProgress
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.process import EngineExit, EngineProcess
 from workers.engine.readiness import ReadinessProbe
@@ -48,15 +48,17 @@ class EngineSession:
         owner: SessionOwner,
         busy: Callable[[], bool],
         label: Callable[[], str | None],
+        report_progress: Callable[[EngineProgress], None],
     ) -> None:
         """Start the engine; raises OSError if it cannot be started.
 
-        ``busy``: whether the engine has requests; ``label``: which request its output belongs to.
+        ``busy``: whether the engine has requests; ``label``: which request its output belongs to; ``report_progress`` is
+        called when the output says how far the engine is.
         """
         self.spec, self.backend, self._owner, self._log = backend.spec, backend, owner, log
         self._started_at = time.monotonic()
         self.failure: Failure | None = None
-        self.engine = EngineProcess(loop, backend, log, label, self._exited)
+        self.engine = EngineProcess(loop, backend, log, label, report_progress, self._exited)
         self.pool = EngineConnectionPool(loop, self.engine.port, backend.slots + 1, backend.key)
         by_usage = backend.descriptor.silence_by_cpu
         self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung)

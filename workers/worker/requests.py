@@ -26,6 +26,7 @@ from protocol.models.sampling import SamplingValue
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from workers.backends.base import EngineProgress
 from workers.engine.line_attribution import LineAttribution
 from workers.worker.attempt import Attempt, AttemptPhase
 from workers.worker.bus import WorkerBus
@@ -35,6 +36,7 @@ from workers.worker.engine_request import engine_request
 from workers.worker.engine_session import EngineSession
 from workers.worker.event_publisher import EventPublisher
 from workers.worker.lease_manager import WorkerLeaseManager
+from workers.worker.progress_reports import ProgressReports
 from workers.worker.subscriptions import Subscriptions
 
 DEATH_NOTICE_DELAY_S: Final = 1.0
@@ -57,6 +59,7 @@ class WorkerRequests:
         self._outbox = self._publisher.outbox
         self._attempts: dict[RequestKey, Attempt] = {}
         self.line_attribution = LineAttribution(self._attempts, loop.now)
+        self._progress = ProgressReports(self._attempts, bus.send, loop.now)
         self._leases = WorkerLeaseManager(loop, bus, self._subscriptions, self._attempts)
         self._session: EngineSession | None = None
         self._cancellations: Cancellations | None = None
@@ -72,6 +75,12 @@ class WorkerRequests:
     def busy(self) -> bool:
         """Return whether the engine has work."""
         return any(attempt.phase is not AttemptPhase.WAITING for attempt in self._attempts.values())
+
+    def report_progress(self, progress: EngineProgress) -> None:
+        """Report how far the engine is with the one request that it works on."""
+        attempt = self._progress.report(progress, self._log)
+        if attempt is not None:
+            self.advanced(attempt, b"", 0)
 
     # What the controller decides.
 

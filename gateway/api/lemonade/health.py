@@ -74,6 +74,10 @@ def _running_model(model: RunningModel) -> dict[str, Any]:
         "granted": model.granted,
         "queued": model.queued,
         "load_seconds": round(model.load_seconds, 3),
+        "progress": [
+            {"request_id": each.label, "done": each.done, "total": each.total, "unit": each.unit}
+            for each in model.progress
+        ],
         "worker": model.worker,
         "worker_pid": model.worker_pid,
         "engine_pid": model.engine_pid,

@@ -16,7 +16,7 @@ from protocol.models.recipes import ModelSpec, Provision, RecipeDescriptor
 from protocol.runtime import logs
 from protocol.wire import form_data
 from workers.backends import arguments
-from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
+from workers.backends.base import EngineFacts, EngineProgress, EngineRequest, ModelFacts
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
 from workers.backends.sdcpp import image_request, model_files
@@ -32,6 +32,9 @@ _ZIP: Final = b"PK\x03\x04"
 _MODELS: Final = EngineRequest("GET", "/v1/models")
 """sd-server listens when its model is loaded, and says nothing of itself."""
 _LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)?\[(DEBUG|INFO|WARN|ERROR) *\](?:\x1b\[0m)? +")
+_BAR: Final = re.compile(rb"\| \d+/\d+ - ")
+_STEPS: Final = re.compile(rb"\| (\d{1,6})/(\d{1,6}) - [\d.]+(?:it/s|s/it)")
+"""Its bars while it draws; those of the loading model have another unit."""
 _LEVELS: Final = {b"DEBUG": "trace", b"INFO": "debug", b"WARN": "warning", b"ERROR": "error"}
 """It tells every stage of every picture at INFO, and at DEBUG what its prompt was."""
 
@@ -129,7 +132,12 @@ class SdCppBackend(ProgramBackend):
         found = _LINE.match(line)
         if found is not None:
             return _LEVELS[found[1]], line[found.end() :].decode("utf-8", "replace")
-        return "debug" if b"\r" in line or b"it/s" in line else "info", line.decode("utf-8", "replace")
+        return "debug" if _BAR.search(line) else "info", line.decode("utf-8", "replace")
+
+    def progress(self, line: bytes) -> EngineProgress | None:
+        """See :meth:`Backend.progress`: a bar for each step, and for each tile of a large picture."""
+        found = _STEPS.search(line)
+        return EngineProgress(int(found[1]), int(found[2]), "steps") if found else None
 
     def health(self) -> EngineRequest:
         """See :meth:`Backend.health`."""

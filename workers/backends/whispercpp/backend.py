@@ -7,6 +7,7 @@ client hangs up.  A request without a recording waits for its turn before it is 
 from __future__ import annotations
 
 import io
+import re
 import wave
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from protocol.wire.transcripts import AUTO, LANGUAGES
 from workers.backends import arguments
-from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
+from workers.backends.base import EngineFacts, EngineProgress, EngineRequest, ModelFacts
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
 from workers.backends.whispercpp import model_files, transcription
@@ -31,6 +32,7 @@ from workers.files.errors import BrokenError
 from workers.stream.transcript_events import SegmentStreamTranslator, streamed
 
 OPTION: Final = "whispercpp_args"
+_PROGRESS: Final = re.compile(rb"progress = +(\d{1,3})%")
 _LATEST: Final = "yue"
 """The language that only models with a hundred of them know."""
 _DECODER: Final = "av"
@@ -115,6 +117,11 @@ class WhisperCppBackend(ProgramBackend):
         """See :meth:`Backend.parse`. It tells every stage of every recording; of what went wrong it says so."""
         text = line.decode("utf-8", "replace")
         return "warning" if "error" in text.lower() or "failed" in text.lower() else "debug", text
+
+    def progress(self, line: bytes) -> EngineProgress | None:
+        """See :meth:`Backend.progress`."""
+        found = _PROGRESS.search(line)
+        return EngineProgress(int(found[1]), 100, "%") if found else None
 
     def warm_up(self) -> EngineRequest:
         """A moment of silence in a narrow window: an engine built for another processor dies here, not in a request."""

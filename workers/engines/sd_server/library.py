@@ -69,6 +69,7 @@ class SdLibrary:
         self._free = ctypes.CDLL(None).free
         self._free.argtypes = [ctypes.c_void_p]
         self._given = given
+        self._drawing = False
         self._listen("verbose" in {target for target, _ in given})
         self._context = bindings.sd_ctx_params_t()
         self._calls.sd_ctx_params_init(ctypes.byref(self._context))
@@ -89,8 +90,11 @@ class SdLibrary:
                 sys.stderr.write(f"[{tag:<5}] {text.decode('utf-8', 'replace').rstrip()}\n")
                 sys.stderr.flush()
 
-        def step(_step: int, _steps: int, _time: float, _data: object) -> None:
-            """Without this it draws bars."""
+        def step(step: int, steps: int, seconds: float, _data: object) -> None:
+            """Print what the original's bars tell, on lines of their own; nothing while the model is loaded."""
+            if self._drawing and step:
+                sys.stderr.write(f"  | {step}/{steps} - {seconds:.2f}s/it\n")
+                sys.stderr.flush()
 
         self._callbacks = (
             self._bindings.sd_log_callback(log),
@@ -139,7 +143,11 @@ class SdLibrary:
             picture.init_image = lent[0]
         if lent and over is not None:
             picture.mask_image = over
-        drawn = self._bindings.generate_image(self._model, ctypes.byref(picture))
+        self._drawing = True
+        try:
+            drawn = self._bindings.generate_image(self._model, ctypes.byref(picture))
+        finally:
+            self._drawing = False
         if not drawn:
             return []
         try:

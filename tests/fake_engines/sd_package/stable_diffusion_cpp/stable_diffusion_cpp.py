@@ -17,6 +17,7 @@ _libc.malloc.argtypes = [ctypes.c_size_t]
 sd_log_callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 sd_progress_callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_int, ctypes.c_float, ctypes.c_void_p)
 _log: list[Any] = []
+_progress: list[Any] = []
 
 
 class _Names(enum.IntEnum):
@@ -114,7 +115,8 @@ def sd_set_log_callback(callback: Any, _data: object) -> None:
 
 
 def sd_set_progress_callback(callback: Any, _data: object) -> None:
-    callback(1, 2, 0.1, None)
+    _progress[:] = [callback]
+    callback(1, 2, 0.1, None)  # as while a model is loaded
 
 
 def new_sd_ctx(params: Any) -> int:
@@ -140,6 +142,8 @@ def generate_image(_context: int, params: Any) -> Any:
         time.sleep(60)
     sys.stderr.write(f"steps {asked.sample_params.sample_steps} cfg {asked.sample_params.guidance.txt_cfg:g} ")
     sys.stderr.write(f"method {asked.sample_params.sample_method} not {asked.negative_prompt.decode()!r}\n")
+    for step in range(asked.sample_params.sample_steps):
+        _progress[0](step + 1, asked.sample_params.sample_steps, 0.1, None)
     seen = [asked.ref_images[place] for place in range(asked.ref_images_count)]
     seen += [asked.mask_image] if asked.mask_image.data else []
     beside = [(image.width, image.height, image.channel, image.data[0]) for image in seen]
