@@ -1,7 +1,7 @@
 """Sampling options of a request: its own, else the defaults that were set. Pure.
 
 A request may also use the documents' names for these (``max_length``, ``min_length``, ``do_sample``).  Other
-options are left to the engine, whose own defaults its command line sets.
+options are left to the engine; its command line sets its defaults.
 """
 
 from __future__ import annotations

@@ -111,11 +111,11 @@ class EngineHttpHandler(BaseHTTPRequestHandler):
             ready = self.server.ready
             self.send_json({"status": "ok" if ready else "loading model"}, 200 if ready else 503)
         elif self._admitted():
-            said = self.server.get_answer(path)
-            if said is None:
+            answer = self.server.get_answer(path)
+            if answer is None:
                 self.refuse(not_found_error())
             else:
-                self.send_json(said)
+                self.send_json(answer)
 
     def do_HEAD(self) -> None:
         """Answer the same without a body."""
@@ -143,15 +143,15 @@ class EngineHttpHandler(BaseHTTPRequestHandler):
         return False
 
     def _body(self) -> bytes:
-        said = self.headers.get("Content-Length", "")
-        known = said.isascii() and said.isdigit()
-        if not known or len(said) > 12 or int(said) > self.largest:
+        length = self.headers.get("Content-Length", "")
+        known = length.isascii() and length.isdigit()
+        if not known or len(length) > 12 or int(length) > self.largest:
             self.close_connection = True
             if not known:
                 raise EngineHttpError("the length of the body is not known", 411)
             raise EngineHttpError("the body is too large", 413)
-        body = self.rfile.read(int(said))
-        if len(body) < int(said):
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
             raise ConnectionAbortedError
         return body
 
@@ -164,9 +164,9 @@ class EngineHttpHandler(BaseHTTPRequestHandler):
         except OSError:
             return True
 
-    def send_json(self, said: Any, status: int = 200) -> None:
+    def send_json(self, answer: Any, status: int = 200) -> None:
         """Send a whole answer."""
-        self.answer(json.dumps(said).encode(), status=status)
+        self.answer(json.dumps(answer).encode(), status=status)
 
     def refuse(self, refusal: EngineHttpError) -> None:
         """Send an error."""

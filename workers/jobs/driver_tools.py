@@ -32,8 +32,8 @@ def run(tool: str, *arguments: str) -> str | None:
     """Return what a tool prints, None if there is none; raises :class:`ToolError`."""
     done = run_unchecked(tool, *arguments)
     if done is not None and done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip())[-300:]
-        raise ToolError(f"{tool} ended with {done.returncode}: {said}")
+        output = (done.stderr.strip() or done.stdout.strip())[-300:]
+        raise ToolError(f"{tool} ended with {done.returncode}: {output}")
     return done.stdout if done else None
 
 
@@ -69,14 +69,14 @@ def nvidia() -> list[Gpu]:
 
 
 def _nvidia(fields: tuple[str, ...]) -> list[Gpu]:
-    said = run("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
-    return nvidia_gpus(said or "")
+    output = run("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+    return nvidia_gpus(output or "")
 
 
-def nvidia_gpus(said: str) -> list[Gpu]:
+def nvidia_gpus(output: str) -> list[Gpu]:
     """Read rows of name, MiB, driver version, address and, if there is one, compute capability."""
     found = []
-    for row in csv.reader(io.StringIO(said), skipinitialspace=True):
+    for row in csv.reader(io.StringIO(output), skipinitialspace=True):
         cells = ["" if cell.strip().lower() in _UNKNOWN else cell.strip() for cell in row]
         if len(cells) >= 4 and cells[3]:
             name, mebibytes, version, address = cells[:4]
@@ -86,9 +86,9 @@ def nvidia_gpus(said: str) -> list[Gpu]:
     return found
 
 
-def _address(said: str) -> str:
+def _address(written: str) -> str:
     """Return ``00000000:C5:00.0`` as the kernel writes it: ``0000:c5:00.0``."""
-    domain, _, rest = said.lower().partition(":")
+    domain, _, rest = written.lower().partition(":")
     return f"{domain[-4:]:>04}:{rest}"
 
 
@@ -97,24 +97,29 @@ def amd() -> list[Gpu]:
     return amd_gpus(run("rocm-smi", *ROCM) or "{}")
 
 
-def amd_gpus(said: str) -> list[Gpu]:
-    """Read rocm-smi's JSON: an object for each card, whose keys have changed their case over the years."""
+def amd_gpus(output: str) -> list[Gpu]:
+    """Read rocm-smi's JSON: an object for each card; versions differ in the case of its keys."""
     try:
         cards: dict[str, dict[str, Any]] = msgspec.json.decode(
-            said[said.find("{") :], type=dict[str, dict[str, Any]]
+            output[output.find("{") :], type=dict[str, dict[str, Any]]
         )  # warnings may come before the JSON
     except DECODE_ERRORS as problem:
         raise ToolError(f"rocm-smi printed JSON of an unknown form: {problem}") from None
-    lower = {card: {key.lower(): str(value) for key, value in told.items()} for card, told in cards.items()}
+    lower = {
+        card: {key.lower(): str(value) for key, value in fields_of_card.items()}
+        for card, fields_of_card in cards.items()
+    }
     version = lower.pop("system", {}).get("driver version", "")
     found = []
-    for told in lower.values():
-        if address := told.get("pci bus", ""):
-            names = (told.get(key, "") for key in ("card series", "card model", "device name"))
+    for fields_of_card in lower.values():
+        if address := fields_of_card.get("pci bus", ""):
+            names = (fields_of_card.get(key, "") for key in ("card series", "card model", "device name"))
             name = next((each for each in names if each.lower() not in _UNKNOWN and not each.startswith("0x")), "")
-            size = told.get("vram total memory (b)", "")
+            size = fields_of_card.get("vram total memory (b)", "")
             memory = int(size) if size.isdecimal() else 0
-            family = told.get("gfx version", "") if told.get("gfx version", "").startswith("gfx") else ""
+            family = (
+                fields_of_card.get("gfx version", "") if fields_of_card.get("gfx version", "").startswith("gfx") else ""
+            )
             found.append(Gpu(_address(address), name, family, memory, "amdgpu", version))
     return found
 

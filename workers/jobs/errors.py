@@ -30,7 +30,7 @@ class SourceError(Exception):
 
         ``offline``: no connection was tried, because of the setting.  ``absent``: the source answered that it has no such
         thing.  ``unreachable``: there was no connection to it.  ``retry_after``: seconds after which it wants to be
-        asked again, if it said so.
+        asked again, if it named a time.
         """
         super().__init__(message)
         self.detail = _QUERY.sub(r"\1?***", _CREDENTIALS.sub("//***@", detail))[-_LONGEST_DETAIL:]

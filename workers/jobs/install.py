@@ -73,8 +73,8 @@ def run_order(
         reason = f"backend {name} could not be {verb}: {problem}"
         failure = Failure(Code.DOWNLOAD_FAILED, reason, detail=problem.detail)
     except OSError as problem:
-        said = os.strerror(problem.errno) if problem.errno else type(problem).__name__
-        failure = Failure(Code.DOWNLOAD_FAILED, f"backend {name} could not be {verb}: {said}", detail=str(problem))
+        reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
+        failure = Failure(Code.DOWNLOAD_FAILED, f"backend {name} could not be {verb}: {reason}", detail=str(problem))
     except Exception:  # noqa: BLE001 - the waiting callers must be answered after any error
         failure = Failure(Code.INTERNAL, f"backend {name} could not be {verb}", detail=traceback.format_exc())
     logs.get_logger().debug("order failed", backend=name, reason=failure.message, detail=failure.detail)

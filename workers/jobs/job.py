@@ -103,7 +103,7 @@ class JobProcess:
             self.bus.log(self._records.popleft())
 
     def _give_up(self) -> None:
-        """End a job whose callback raised: the supervisor learns of it by the process's end, and answers its caller."""
+        """End a job whose callback raised: the supervisor notices the end of the process, and answers its caller."""
         self._flush()
         os._exit(1)
 

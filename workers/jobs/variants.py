@@ -22,8 +22,8 @@ def inspect(order: StartInspection) -> Inspected | InspectFailed:
     except SourceError as problem:
         return InspectFailed(order.checkpoint, _failure(problem))
     except Exception:  # noqa: BLE001 - the waiting callers must be answered after any error
-        said = f"{order.checkpoint} could not be inspected"
-        return InspectFailed(order.checkpoint, Failure(Code.INTERNAL, said, detail=traceback.format_exc()))
+        message = f"{order.checkpoint} could not be inspected"
+        return InspectFailed(order.checkpoint, Failure(Code.INTERNAL, message, detail=traceback.format_exc()))
 
 
 def _listed(checkpoint: str) -> Inspected:

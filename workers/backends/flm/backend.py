@@ -1,7 +1,7 @@
 """FastFlowLM: models on AMD's NPU, through the ``flm serve`` that is installed on the machine.
 
 It binds its port before it has loaded anything and answers when it has tried to, whether that went well or not: so a
-warm-up tells.  It has one NPU and works on one request at a time.  ``model`` in a request must be the tag it was
+warm-up decides.  It has one NPU and works on one request at a time.  ``model`` in a request must be the tag it was
 started with, or it changes to another one, which it may first have to download.
 """
 

@@ -28,7 +28,7 @@ from workers.files import gguf, safetensors
 _MODULE: Final = "workers.engines.sd_server"
 _ARGUMENTS: Final = "sdcpp_args"
 _ZIP: Final = b"PK\x03\x04"
-"""How PyTorch's own checkpoints begin, which stable-diffusion.cpp reads too; nothing short tells if one is whole."""
+"""How PyTorch's own checkpoints begin, which stable-diffusion.cpp reads too; no short check shows whether one is complete."""
 _MODELS: Final = EngineRequest("GET", "/v1/models")
 """sd-server listens when its model is loaded, and says nothing of itself."""
 _LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)?\[(DEBUG|INFO|WARN|ERROR) *\](?:\x1b\[0m)? +")
@@ -36,7 +36,7 @@ _BAR: Final = re.compile(rb"\| \d+/\d+ - ")
 _STEPS: Final = re.compile(rb"\| (\d{1,6})/(\d{1,6}) - [\d.]+(?:it/s|s/it)")
 """Its bars while it draws; those of the loading model have another unit."""
 _LEVELS: Final = {b"DEBUG": "trace", b"INFO": "debug", b"WARN": "warning", b"ERROR": "error"}
-"""It tells every stage of every picture at INFO, and at DEBUG what its prompt was."""
+"""It logs every step of every image at INFO, and the prompt at DEBUG."""
 
 
 class SdCppBackend(ProgramBackend):
@@ -159,7 +159,7 @@ class SdCppBackend(ProgramBackend):
         return EngineFacts(self.slots, 0, version)
 
     def busy(self) -> EngineRequest:
-        """See :meth:`Backend.busy`. Nobody asks: it cannot be interrupted, so its answers are waited for."""
+        """See :meth:`Backend.busy`. It is not used: sd-server cannot be interrupted, so its answers are read to the end."""
         return _MODELS
 
     def processing(self, _answer: bytes) -> int:
@@ -179,7 +179,7 @@ class SdCppBackend(ProgramBackend):
 
 
 def check_whole(path: Path) -> None:
-    """Raise ValueError for a file that is no model or not whole, as far as its header tells; OSError if unreadable."""
+    """Raise ValueError for a file whose header is not that of a complete model; OSError if unreadable."""
     with path.open("rb") as file:
         magic = file.read(4)
     if magic == gguf.MAGIC or path.suffix.lower() == ".gguf":

@@ -60,11 +60,11 @@ def engine_form(body: bytes) -> bytes:
     except ValueError as problem:
         raise invalid(f"the request is no form: {problem}") from None
     fields = next((part.data for part in parts if part.name == form_data.JSON_FIELDS_PART), b"")
-    told = [FormPart(name, str(value).encode()) for name, value in _sd_fields(fields).items()]
+    fields_parts = [FormPart(name, str(value).encode()) for name, value in _sd_fields(fields).items()]
     # Its older name is read only where there is but one.
     images = [part._replace(name="image[]") for part in parts if part.name == "image"]
     masks = [part._replace(data=engine_mask(part.data)) for part in parts if part.name == "mask"]
-    return form_data.encode([*told, *images, *masks])
+    return form_data.encode([*fields_parts, *images, *masks])
 
 
 def engine_mask(mask: bytes) -> bytes:
@@ -113,9 +113,9 @@ def _extra_args(wanted: ImageFields) -> str:
     seed = wanted.seed if wanted.seed is not None and wanted.seed >= 0 else secrets.randbelow(_SEEDS)
     extras: dict[str, Any] = {"seed": seed, "negative_prompt": wanted.negative_prompt, "strength": wanted.strength}
     extras["sample_params"] = {name: value for name, value in sampling.items() if value is not None}
-    told = {name: value for name, value in extras.items() if value not in (None, {})}
+    given = {name: value for name, value in extras.items() if value not in (None, {})}
     # Neither the tag's end nor anything else with a bracket may come of what the caller wrote.
-    text = msgspec.json.encode(told).decode().replace("<", "\\u003c").replace(">", "\\u003e")
+    text = msgspec.json.encode(given).decode().replace("<", "\\u003c").replace(">", "\\u003e")
     if len(text.encode()) > MAX_EXTRA_ARGS_BYTES:
         raise invalid("`negative_prompt` is too long", "negative_prompt")
     return text

@@ -1,7 +1,7 @@
 """whisper.cpp: recordings to text, through its own HTTP server or ours over the pywhispercpp wheel.
 
 It hears one recording at a time, and stops at the end of the window it is in (30 seconds of the recording) when its
-client hangs up.  A request without a recording waits for its turn before it is refused: so it tells when all is quiet.
+client hangs up.  A request without a recording is refused only when the recording before it has ended: so the worker learns that the engine is idle.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class WhisperCppBackend(ProgramBackend):
         threads = int(self.spec.options.get("threads", self.settings.threads))
         if threads:
             words += ["-t", str(threads)]
-        # Whoever names no language wants it found out, as OpenAI does; the engine would take it for English.
+        # Without a language OpenAI detects it; the engine would assume English.
         words += ["-l", AUTO, "--print-progress"]
         return words + self._words
 
@@ -114,7 +114,7 @@ class WhisperCppBackend(ProgramBackend):
         return kept
 
     def parse(self, line: bytes) -> tuple[str, str]:
-        """See :meth:`Backend.parse`. It tells every stage of every recording; of what went wrong it says so."""
+        """See :meth:`Backend.parse`. It logs every step of every recording; errors begin with a word that says so."""
         text = line.decode("utf-8", "replace")
         return "warning" if "error" in text.lower() or "failed" in text.lower() else "debug", text
 

@@ -1,4 +1,4 @@
-"""What whisper-server says of a recording, in the middle language: words made of its tokens, tokens counted. Pure."""
+"""Translates whisper-server's answer to the internal format: words are made of tokens, and tokens are counted. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from protocol.wire.transcripts import Transcript, TranscriptSegment, TranscriptUsage, TranscriptWord
 
 _WITHOUT_SPACES: Final = frozenset({"cantonese", "chinese", "japanese", "khmer", "lao", "myanmar", "thai", "tibetan"})
-"""Languages in which each token is as near to a word as can be told."""
+"""Languages in which a token is the nearest thing to a word."""
 _decode = msgspec.json.Decoder(Transcript).decode
 
 

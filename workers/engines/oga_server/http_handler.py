@@ -57,8 +57,8 @@ class OgaHttpHandler(EngineHttpHandler):
 
     def failure(self, problem: Exception) -> EngineHttpError:
         """Return an error of the library as its client sees it."""
-        said = (str(problem).splitlines() or [""])[0][:300]
-        return EngineHttpError(f"ONNX Runtime GenAI failed: {said}", 500, "server_error")
+        reason = (str(problem).splitlines() or [""])[0][:300]
+        return EngineHttpError(f"ONNX Runtime GenAI failed: {reason}", 500, "server_error")
 
 
 class _WholeAnswer(NamedTuple):

@@ -87,8 +87,8 @@ class OgaModel:
         try:
             text = self._tokenizer.apply_chat_template(json.dumps(messages), add_generation_prompt=True)
         except RuntimeError as problem:
-            said = (str(problem).splitlines() or [""])[0]
-            raise EngineHttpError(f"the model's chat template refuses the messages: {said}") from None
+            reason = (str(problem).splitlines() or [""])[0]
+            raise EngineHttpError(f"the model's chat template refuses the messages: {reason}") from None
         return self._encode(text, whole=True)
 
     def _prompt(self, prompt: str | list[Any] | None) -> Sequence[int]:

@@ -122,8 +122,8 @@ def explain_hub_error(problem: Exception, repo: str) -> SourceError:
         case GatedRepoError():
             return SourceError(f"{repo} is gated: accept its terms at the hub and set HF_TOKEN", detail)
         case RepositoryNotFoundError():
-            said = f"there is no repository {repo}, or it is private (HF_TOKEN)"
-            return SourceError(said, detail, absent=True)
+            message = f"there is no repository {repo}, or it is private (HF_TOKEN)"
+            return SourceError(message, detail, absent=True)
         case EntryNotFoundError():
             return SourceError(f"{repo} has been changed at the hub: a file is gone", detail)
         case HfHubHTTPError() if status_of(problem):

@@ -41,10 +41,10 @@ def download_model(order: StartPull, progress: DownloadProgress, offline: bool =
     if not errors:
         return DownloadOutcome(_failed(order, Code.DOWNLOAD_FAILED, "no source is known"), [])
     code = Code.OFFLINE if all(problem.offline for _, problem in errors) else Code.DOWNLOAD_FAILED
-    said = "; ".join(f"{kind}: {problem}" for kind, problem in errors)
+    message = "; ".join(f"{kind}: {problem}" for kind, problem in errors)
     detail = "\n".join(problem.detail for _, problem in errors if problem.detail)
     pause = max(problem.retry_after for _, problem in errors)
-    return DownloadOutcome(_failed(order, code, said, detail, pause), errors)
+    return DownloadOutcome(_failed(order, code, message, detail, pause), errors)
 
 
 def kind_of(source: CheckpointSource) -> str:

