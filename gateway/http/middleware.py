@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import socket
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -86,7 +87,11 @@ class ApiKeyCheck:
         # Headers are latin-1 on their way through WSGI.
         if not hmac.compare_digest(given.encode("latin-1", "replace"), self._key):
             raise Failure(Code.UNAUTHORIZED, "this API key is not valid").raised()
-        request_context(req.env).is_admin = True
+        request_context(req.env).check_admin = _always
+
+
+def _always() -> bool:
+    return True
 
 
 class ForeignOriginCheck:
@@ -102,12 +107,15 @@ class ForeignOriginCheck:
         self._origins = frozenset(origins) - {"*"}
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Treat programs and pages of this machine as administrators."""
+        """Let programs and pages of this machine be administrators."""
+        request_context(req.env).check_admin = partial(self._is_admin, req)
+
+    def _is_admin(self, req: falcon.Request) -> bool:
         origin = req.get_header("Origin")
-        peer = _address(req.env.get("REMOTE_ADDR") or "")
-        request_context(req.env).is_admin = (
-            peer is not None
-            and peer.is_loopback
+        client = _address(req.env.get("REMOTE_ADDR") or "")
+        return (
+            client is not None
+            and client.is_loopback
             and self._is_own_name(_hostname(f"//{req.get_header('Host') or ''}"))
             and (origin is None or origin in self._origins or self._is_local_origin(_hostname(origin)))
             and req.get_header("Sec-Fetch-Site") != "cross-site"

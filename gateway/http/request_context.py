@@ -23,6 +23,11 @@ _MAX_DETAIL_LENGTH: Final = 400
 _EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING})
 
 
+def _never() -> bool:
+    """Return False: the caller was not checked."""
+    return False
+
+
 def _no_connection() -> None:
     """Do nothing: there is no connection (tests)."""
 
@@ -30,7 +35,17 @@ def _no_connection() -> None:
 class RequestContext:
     """State of one request beside its WSGI environment; :func:`request_context` returns it."""
 
-    __slots__ = ("body_bytes", "close_after", "failure", "hand_over", "is_admin", "label", "last", "model", "started")
+    __slots__ = (
+        "body_bytes",
+        "check_admin",
+        "close_after",
+        "failure",
+        "hand_over",
+        "label",
+        "last",
+        "model",
+        "started",
+    )
 
     def __init__(self, given: str | None) -> None:
         """Begin now. ``given``: the caller's ``X-Request-ID``."""
@@ -40,8 +55,8 @@ class RequestContext:
         """The model's name, as soon as it is known; the API family sets it for the log line."""
         self.failure: Failure | None = None
         """The failure that the request was answered with, if any."""
-        self.is_admin = False
-        """Whether answers may show an engine's last words: the caller has the API key, or is a local program or page."""
+        self.check_admin: Callable[[], bool] = _never
+        """Returns whether the caller has the API key, or is a local program or page; few requests need to know."""
         self.started = time.monotonic()
         self.body_bytes = 0
         """Bytes of the body that count against the process's body memory."""
@@ -52,9 +67,15 @@ class RequestContext:
         self.hand_over: Callable[[], None] = _no_connection
         """For WebSockets: the server writes nothing any more, and closes the connection when the responder returns."""
 
+    @property
+    def is_admin(self) -> bool:
+        """Whether answers may show an engine's last words."""
+        return self.check_admin()
+
     def release_connection(self) -> None:
-        """Drop the references to the connection: request and response would keep each other alive."""
+        """Drop the references to connection and request: they would keep each other alive."""
         self.close_after = self.hand_over = _no_connection
+        self.check_admin = _never
 
     def level(self, path: str) -> str:
         """Return the level of the request's log line: a failure of ours, a request like others, or a monitor's."""

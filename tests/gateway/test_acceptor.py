@@ -125,7 +125,7 @@ def test_a_failing_connection_does_not_affect_others(listener: Any) -> None:
         until(lambda: serving.ended == 4)
 
 
-def test_what_is_said_of_a_connection_names_no_request_of_the_one_before(
+def test_log_lines_of_a_connection_have_no_request_id_of_an_earlier_one(
     listener: Any, records: list[dict[str, Any]]
 ) -> None:
     def serve(sock: Any, _address: Any) -> None:
@@ -172,7 +172,7 @@ def test_accepting_pauses_when_descriptors_run_out(listener: Any, monkeypatch: p
 
 
 @pytest.mark.parametrize(("every", "reported"), [(60.0, [1]), (0.0, [1] * 6)])
-def test_what_the_system_refuses_often_is_told_seldom(
+def test_repeated_system_errors_are_logged_seldom(
     listener: Any, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], every: float, reported: list[int]
 ) -> None:
     monkeypatch.setattr(acceptors, "PAUSE_S", 0.001)
@@ -184,7 +184,7 @@ def test_what_the_system_refuses_often_is_told_seldom(
     assert [record["times"] for record in records] == reported
 
 
-def test_how_often_it_happened_is_told_with_the_next(
+def test_a_log_line_counts_the_errors_since_the_last_one(
     listener: Any, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]]
 ) -> None:
     monkeypatch.setattr(acceptors, "PAUSE_S", 0.001)
@@ -208,7 +208,7 @@ def test_connections_in_the_backlog_are_served_at_shutdown(listener: Any) -> Non
         until(lambda: serving.ended == 5 and not len(acceptor))
 
 
-def test_a_listener_can_be_shut_for_all_who_have_it(listener: Any) -> None:
+def test_a_listener_can_be_shut_down_for_all_processes(listener: Any) -> None:
     with listener.dup() as elsewhere:
         Acceptor(listener, Serving(), 2).close(for_all=True)
         with pytest.raises(ConnectionRefusedError):
@@ -228,7 +228,7 @@ def test_a_listener_that_was_shut_is_no_trouble(listener: Any, records: list[dic
     assert records == []
 
 
-def test_what_is_open_stays_open_until_it_is_ended(listener: Any) -> None:
+def test_open_connections_stay_open_until_they_are_killed(listener: Any) -> None:
     serving = Serving()
     acceptor = Acceptor(listener, serving, 100)
     acceptor.start()

@@ -49,7 +49,7 @@ def begun(greenlet: Any) -> None:
 
 
 @pytest.mark.parametrize("likely", [True, False])
-def test_what_is_here_is_read_and_what_is_not_is_waited_for(
+def test_received_bytes_are_read_at_once_and_others_are_waited_for(
     client: socket.socket, connection: ClientSocket, likely: bool
 ) -> None:
     client.sendall(b"here")

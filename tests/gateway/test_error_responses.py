@@ -33,7 +33,7 @@ def test_the_body_has_every_key_and_no_detail(code: Code) -> None:
     }
 
 
-def test_an_error_in_a_stream_says_what_was_sent() -> None:
+def test_an_error_in_a_stream_has_the_number_of_tokens_sent() -> None:
     failure = Failure(Code.BACKEND_DIED, "dead", model="tiny", tokens_sent=5)
     assert msgspec.json.decode(error_responses.stream_error(failure, "r.1")) == {
         "error": {
@@ -49,7 +49,7 @@ def test_an_error_in_a_stream_says_what_was_sent() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "header"), [(0.0, "1"), (0.2, "1"), (1.0, "1"), (1.1, "2"), (59.5, "60")])
-def test_waiting_is_said_in_whole_seconds(seconds: float, header: str | None) -> None:
+def test_retry_after_is_in_whole_seconds(seconds: float, header: str | None) -> None:
     assert error_responses.retry_after(Failure(Code.OVERLOADED, "full", retry_after=seconds)) == header
 
 

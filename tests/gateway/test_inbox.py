@@ -32,7 +32,7 @@ def test_pieces_are_joined_in_order_and_counted() -> None:
     assert inbox.take() == b""
 
 
-def test_the_end_keeps_what_waits() -> None:
+def test_the_end_keeps_waiting_pieces() -> None:
     inbox = Inbox(1, LIMIT)
     inbox.put(delta(0))
     inbox.put(done(1))
@@ -108,7 +108,7 @@ def test_whatever_the_rhythm_of_reading_the_bytes_are_the_same(pieces: list[byte
 
 
 @given(st.lists(st.integers(0, 12), max_size=30))
-def test_no_order_of_numbers_makes_a_hole_look_whole(seqs: list[int]) -> None:
+def test_a_gap_is_found_in_any_order_of_numbers(seqs: list[int]) -> None:
     inbox = Inbox(1, 10_000)
     for seq in seqs:
         if inbox.put(delta(seq, b"%d," % seq)) is not None:

@@ -57,7 +57,7 @@ def test_a_line_is_one_line_and_commands_no_terminal() -> None:
     assert got["event"] == "a\nb\x1b[2J\x9b"
 
 
-def test_what_was_lost_before_an_entry_is_visible() -> None:
+def test_an_entry_has_the_number_of_dropped_ones_before_it() -> None:
     assert json.loads(render_entry(entry(dropped=3), 4))["dropped"] == 7
     assert json.loads(render_entry(entry(), 4))["dropped"] == 4
     assert "dropped" not in json.loads(render_entry(entry()))
@@ -75,7 +75,7 @@ def test_a_record_cannot_speak_for_the_stream() -> None:
 
 
 @pytest.mark.parametrize("fields", [b"", b"nonsense", b"[]", b"\xff", b"{}", b'{"level": 5, "process": null}'])
-def test_whatever_is_in_the_log_becomes_an_entry(fields: bytes) -> None:
+def test_any_log_record_becomes_an_entry(fields: bytes) -> None:
     got = json.loads(render_entry(LogEntry(1, fields)))
     assert set(got) >= {"seq", "timestamp", "severity", "tag", "line"}
 

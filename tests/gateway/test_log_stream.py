@@ -135,7 +135,7 @@ def test_a_second_subscription_is_refused_and_the_first_goes_on(harness: Gateway
     assert receive_message(client)["entry"]["seq"] == 3
 
 
-def test_what_the_supervisor_refuses_is_told(harness: GatewayHarness, connect: Connect) -> None:
+def test_a_refusal_of_the_supervisor_is_sent_to_the_reader(harness: GatewayHarness, connect: Connect) -> None:
     client = connect()
     client.send(SUBSCRIBE)
     gateway, call = harness.called(FollowLogs)
@@ -225,9 +225,7 @@ def test_others_are_answered_while_readers_wait(harness: GatewayHarness, connect
         ({"Upgrade": "websocket", "Origin": "http://evil.example"}, 403),
     ],
 )
-def test_what_is_no_handshake_of_ours_gets_an_error_body(
-    harness: GatewayHarness, headers: dict[str, str], status: int
-) -> None:
+def test_an_invalid_handshake_gets_an_error_body(harness: GatewayHarness, headers: dict[str, str], status: int) -> None:
     got, _, body = harness.get("/logs/stream", **headers)
     assert got == status
     assert json.loads(body)["status"] == "error"

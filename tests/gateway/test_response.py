@@ -82,7 +82,7 @@ def test_which_answers_have_a_body_and_which_end_the_connection(
     assert (b"Connection: close" in head) == closes
 
 
-def test_close_is_heard_and_hop_by_hop_headers_are_ours() -> None:
+def test_only_close_is_taken_of_the_applications_hop_by_hop_headers() -> None:
     sock = FakeSocket()
     response = made(sock, headers=(("Connection", "close"), ("Transfer-Encoding", "gzip"), ("Content-Length", "0")))
     response.close()

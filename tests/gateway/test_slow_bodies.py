@@ -93,7 +93,7 @@ def answer(client: socket.socket) -> bytes:
         HEAD % b"Transfer-Encoding: chunked" + b"0\r\n",
     ],
 )
-def test_a_body_of_which_nothing_more_comes_is_408(client: socket.socket, sent: bytes) -> None:
+def test_a_body_that_stops_arriving_is_408(client: socket.socket, sent: bytes) -> None:
     began = time.monotonic()
     client.sendall(sent)
     response = parsed(answer(client))
@@ -101,7 +101,9 @@ def test_a_body_of_which_nothing_more_comes_is_408(client: socket.socket, sent: 
     assert (response[0], response[1]["connection"], error_of(response)["code"]) == (408, "close", "timeout")
 
 
-def test_a_body_that_comes_bit_by_bit_is_waited_for(client: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_arrives_in_small_parts_is_waited_for(
+    client: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bodies, "IDLE_TIMEOUT_S", LONG_TIMEOUT)
     monkeypatch.setattr(bodies, "MIN_BYTES_PER_SECOND", 4096)
     client.sendall(HEAD % b"Connection: close\r\nTransfer-Encoding: chunked")
@@ -121,7 +123,7 @@ def test_a_body_that_comes_bit_by_bit_is_waited_for(client: socket.socket, monke
         (b"Transfer-Encoding: chunked", b"1\r\nx\r\n"),
     ],
 )
-def test_a_body_that_comes_too_slowly_is_408(client: socket.socket, framing: bytes, piece: bytes) -> None:
+def test_a_body_that_arrives_too_slowly_is_408(client: socket.socket, framing: bytes, piece: bytes) -> None:
     client.sendall(HEAD % framing)
     due = gevent.get_hub().loop.timer(TIMEOUT / 3, TIMEOUT / 3)
 

@@ -37,7 +37,7 @@ def test_a_worker_that_dies_before_the_first_token_is_not_noticed(harness: Gatew
     harness.kill_worker("w2", Failure(Code.UNLOADED, "unloaded"))
 
 
-def test_a_second_death_is_told_with_its_status(harness: GatewayHarness) -> None:
+def test_a_second_death_is_answered_with_its_status(harness: GatewayHarness) -> None:
     with open_request(harness) as connection:
         for seq in (1, 2):
             received = harness.next_request()
@@ -51,7 +51,7 @@ def test_a_second_death_is_told_with_its_status(harness: GatewayHarness) -> None
     assert (error["code"], error["model"]) == ("backend_died", "tiny")
 
 
-def test_what_a_worker_sent_before_it_died_counts(harness: GatewayHarness) -> None:
+def test_events_that_a_worker_sent_before_its_death_count(harness: GatewayHarness) -> None:
     harness.add_worker("w3")
     with open_request(harness) as connection:
         received = harness.next_request()
@@ -92,7 +92,7 @@ def test_an_error_of_ours_in_the_event_loop_fails_its_request_and_no_other(harne
 
 
 @pytest.mark.parametrize("how", ["event", "gone"])
-def test_a_death_in_mid_stream_is_told_in_band_and_never_as_complete(harness: GatewayHarness, how: str) -> None:
+def test_a_death_in_mid_stream_is_an_error_in_the_stream_and_no_end(harness: GatewayHarness, how: str) -> None:
     with open_request(harness, X_Request_ID="r.7") as connection:
         received = harness.next_request()
         harness.do(lambda: harness.grant(received))
@@ -169,7 +169,7 @@ def test_a_call_is_answered_or_refused(harness: GatewayHarness) -> None:
     assert harness.others.empty()
 
 
-def test_a_refusal_has_its_status_and_says_when_to_come_back(harness: GatewayHarness) -> None:
+def test_a_refusal_has_its_status_and_retry_after(harness: GatewayHarness) -> None:
     def refuse(received: ReceivedRequest) -> None:
         failure = Failure(Code.OVERLOADED, "the queue is full", retry_after=2.2)
         harness.send(received.gateway, work.Refused(received.message.number, received.message.attempt, failure))

@@ -125,7 +125,7 @@ def test_pages_may_ask_and_the_headers_they_want_are_echoed(harness: GatewayHarn
     assert headers["access-control-allow-headers"] == "authorization, x-a"
 
 
-def test_what_a_cache_keeps_of_one_is_good_for_a_page_too(harness: GatewayHarness) -> None:
+def test_a_cached_response_has_the_cors_header(harness: GatewayHarness) -> None:
     _, headers, _ = harness.raw(request("GET", "/live", b""))
     assert headers["access-control-allow-origin"] == "*"
     assert "access-control-expose-headers" not in headers

@@ -134,7 +134,9 @@ def test_a_leased_request_is_sent_directly_to_the_worker(
     assert_no_submission(harness)
 
 
-def test_more_than_was_lent_is_asked_for(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
+def test_requests_beyond_the_lease_are_submitted_to_the_supervisor(
+    harness: GatewayHarness, leasing_worker: LeasingWorker
+) -> None:
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(open_request(harness, CHAT)) for _ in range(3)]
         runs = [leasing_worker.next_run(), leasing_worker.next_run()]
@@ -147,7 +149,9 @@ def test_more_than_was_lent_is_asked_for(harness: GatewayHarness, leasing_worker
         assert parsed(read_to_end(connection))[0] == 200
 
 
-def test_what_was_asked_for_uses_what_is_lent(harness: GatewayHarness, unleased_worker: LeasingWorker) -> None:
+def test_a_submitted_request_uses_the_lease_that_arrives_with_it(
+    harness: GatewayHarness, unleased_worker: LeasingWorker
+) -> None:
     with open_request(harness, {**CHAT, "n": 2}):
         received = harness.next_request()
         assert received.message.weight == 2
@@ -166,7 +170,7 @@ def test_what_was_asked_for_uses_what_is_lent(harness: GatewayHarness, unleased_
         assert parsed(read_to_end(connection))[0] == 200
 
 
-def test_what_was_tried_again_uses_nothing_that_was_lent_to_its_first_attempt(
+def test_a_second_attempt_does_not_use_the_lease_of_the_first(
     harness: GatewayHarness, unleased_worker: LeasingWorker
 ) -> None:
     with open_request(harness, CHAT) as connection:
@@ -187,7 +191,9 @@ def _as_run(received: ReceivedRequest) -> object:
     return Run(received.gateway, received.message.number, received.message.attempt, "tiny", "chat/completions", "l")
 
 
-def test_what_the_worker_does_not_take_is_asked_for(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
+def test_a_request_that_the_worker_returns_is_submitted_to_the_supervisor(
+    harness: GatewayHarness, leasing_worker: LeasingWorker
+) -> None:
     with open_request(harness, CHAT) as connection:
         first = leasing_worker.next_run().received
         failure = Failure(Code.RETURNED, "the lease is over")
@@ -260,7 +266,7 @@ def test_an_engine_death_under_a_lease_is_an_error(harness: GatewayHarness, leas
     assert (error["code"], error["model"]) == ("backend_died", "registered")
 
 
-def test_nonsense_about_leases_is_no_harm(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
+def test_malformed_lease_events_do_no_harm(harness: GatewayHarness, leasing_worker: LeasingWorker) -> None:
     harness.do(
         lambda: harness.workers["w1"].publish(leasing_worker.gateway, [Event(0, 0, 0, EventKind.LEASE_ISSUED, 0, b"x")])
     )

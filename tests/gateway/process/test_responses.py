@@ -17,7 +17,7 @@ from tests.gateway.process.chat_requests import ANSWER, CHAT, PATH, STREAM, answ
 from tests.gateway.raw_http import parsed, read_to_end, read_until, request
 
 
-def test_a_stream_is_written_as_it_comes_and_ends_with_done(harness: GatewayHarness) -> None:
+def test_a_stream_is_written_as_it_arrives_and_ends_with_done(harness: GatewayHarness) -> None:
     with open_request(harness) as connection:
         received = harness.next_request()
         assert (received.message.model, received.message.endpoint, received.message.stream) == (
@@ -36,7 +36,7 @@ def test_a_stream_is_written_as_it_comes_and_ends_with_done(harness: GatewayHarn
     assert body == b"".join(CHUNK % seq for seq in range(3)) + b"data: [DONE]\n\n"
 
 
-def test_a_whole_answer_comes_as_it_was_made(harness: GatewayHarness) -> None:
+def test_a_whole_answer_is_passed_on_unchanged(harness: GatewayHarness) -> None:
     harness.on_request = lambda received: answer_whole(harness, received)
     status, headers, body = harness.post(PATH, CHAT, X_Request_ID="mine.1")
     assert (status, body) == (200, ANSWER)

@@ -63,7 +63,7 @@ def test_the_supervisors_death_closes_the_listener_and_lets_streams_end(tmp_path
         assert harness.gateway.wait(DEADLINE) == 0
 
 
-def test_after_the_grace_streams_are_told(tmp_path: Path) -> None:
+def test_after_the_grace_streams_end_with_an_error(tmp_path: Path) -> None:
     with running_gateway(tmp_path / "r", grace=0.5) as harness, open_request(harness) as running:
         received = harness.next_request()
         harness.do(lambda: harness.grant(received))
@@ -112,7 +112,7 @@ def test_a_gateway_that_the_supervisor_does_not_answer_ends_with_a_line(
 
 
 @pytest.mark.parametrize("how", [signal.SIGABRT, signal.SIGINT], ids=lambda how: how.name)
-def test_requests_of_a_process_that_is_told_to_end_get_no_traceback(
+def test_requests_of_a_process_that_ends_by_a_signal_get_no_traceback(
     tmp_path: Path, how: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with running_gateway(tmp_path / "r", grace=0.5) as harness, contextlib.ExitStack() as stack:
