@@ -42,6 +42,7 @@ def supervisor() -> Iterator[Supervisor]:
         made.peers.add(Peer("gateway", "g1", os.getpid()), 0.0)
         made.bus.listen(lambda *_: None, lambda _: None, lambda _: None, lambda *_: None)
         yield made
+        made.state_writer.close()
         made.bus.close()
         loop.close()
         runtime.release()
