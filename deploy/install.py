@@ -25,10 +25,14 @@ SILENCE_S: Final = 10.0
 """Seconds without a word from pip, before it has found the first package, after which a user is told what it waits for."""
 
 _STEP: Final = re.compile(r"\s*(?:Collecting|Processing|Requirement already satisfied:) ")
+_CONNECTION: Final = re.compile(
+    r"^.*(?:Retrying|[Cc]onnection|Failed to connect|Max retries exceeded).*$", re.MULTILINE
+)
+"""A line about the network; package names have words like timeout in them."""
 _CAUSES: Final = (
     (r"CERTIFICATE_VERIFY_FAILED|SSLError", "its certificate is not trusted"),
     (r"ProxyError|Cannot connect to proxy", "the proxy does not answer"),
-    (r"ConnectTimeoutError|ReadTimeoutError|[Tt]imed? ?out", "it does not answer"),
+    (r"ConnectTimeoutError|ReadTimeoutError|timed out", "it does not answer"),
     (r"[Nn]ame or service not known|name resolution|NameResolutionError|getaddrinfo", "its name is not found"),
     (r"Connection refused", "the connection is refused"),
     (r"NewConnectionError|Network is unreachable|No route to host|ConnectionResetError", "there is no connection"),
@@ -131,8 +135,9 @@ def reason(output: str) -> str:
         return "the disk is full"
     if "DO NOT MATCH THE HASHES" in output:
         return "a package is another one than was asked for (its hash differs)"
+    connection = "\n".join(_CONNECTION.findall(output))
     for pattern, cause in _CAUSES:
-        if re.search(pattern, output):
+        if re.search(pattern, connection):
             return f"the package index cannot be reached ({cause}): {_NETWORK}"
     if unknown := _UNKNOWN.search(output):
         return f"the package index has no {unknown[1]} for this Python: {_NETWORK}"

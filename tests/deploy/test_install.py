@@ -150,6 +150,7 @@ def test_what_a_user_has_told_pip_about_waiting_stands() -> None:
             "  ERROR: Cannot install setuptools>=77\n  ERROR: ResolutionImpossible: for help visit\nerror: subprocess-exited\n",
             "Cannot install setuptools>=77",
         ),
+        ("Collecting pytest-timeout>=2.3.1\nERROR: Cannot install one and two\n", "Cannot install one and two"),
         ("Killed\n", "pip failed"),
     ],
 )
