@@ -119,6 +119,7 @@ def test_tokens_and_words(tiny: WhisperServerProcess) -> None:
     assert segment["tokens"] == list(range(len(CHAT_TEXT.split())))
     assert [word["word"] for word in segment["words"]] == [f" {word}" for word in CHAT_TEXT.split()]
     assert segment["words"][0]["start"] == 0.0
+    assert segment["no_speech_prob"] == 0.0, "it knows its story"
     assert segment["words"][-1]["end"] == segment["end"] == 1.0
 
 

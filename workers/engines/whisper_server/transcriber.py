@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from protocol.wire.transcripts import AUTO, LANGUAGES, Transcript, TranscriptSegment, TranscriptWord
 from workers.engines.whisper_server.audio import SAMPLE_RATE_HZ, Samples
+from workers.engines.whisper_server.no_speech import no_speech_reader
 
 LIBRARY: Final = "_pywhispercpp"
 _ERROR: Final = 4
@@ -37,6 +38,7 @@ class Transcriber:
         wanted.use_gpu = bool(given.get("<use_gpu>", True))
         wanted.flash_attn = bool(given.get("<flash_attn>", wanted.flash_attn))
         self._context = self._loaded(path, wanted)
+        self._no_speech_prob = no_speech_reader(self._library, self._context)
         self._speaks_all = bool(self._library.whisper_is_multilingual(self._context))
 
     def _loaded(self, path: str, wanted: Any) -> Any:
@@ -153,6 +155,7 @@ class Transcriber:
             text=text,
             tokens=[token.id for token in tokens],
             temperature=temperature,
+            no_speech_prob=self._no_speech_prob(index),
             avg_logprob=round(sum(token.plog for token in tokens) / len(tokens), 4) if tokens else None,
             words=list(self._pieces(tokens)),
         )
