@@ -80,15 +80,11 @@ JSON = st.recursive(
 )
 
 
-SMALL = st.integers(0, 300) | st.sampled_from(["cpu", "--no-mmap", "default"])
+VALID = st.dictionaries(st.sampled_from(["ctx_size", "slots", "threads"]), st.integers(0, 256), min_size=1, max_size=2)
+ANY = st.dictionaries(st.sampled_from([option.name for option in LLAMACPP.options]), JSON, max_size=2)
 
 
-@accepted_share(
-    0.1,
-    given_options=st.dictionaries(
-        st.sampled_from([option.name for option in LLAMACPP.options]), JSON | SMALL, max_size=2
-    ),
-)
+@accepted_share(0.1, given_options=VALID | ANY)
 def test_any_options_pass_or_are_the_callers_error(given_options: dict[str, Any]) -> bool:
     try:
         found = options.check(LLAMACPP, given_options)

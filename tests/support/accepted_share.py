@@ -23,12 +23,12 @@ def accepted_share(
         def test() -> None:
             outcomes: list[bool] = []
 
-            @settings(max_examples=examples)
+            @settings(max_examples=examples, derandomize=True)
             @given(**strategies)
             def run(**inputs: Any) -> None:
                 outcomes.append(holds(**inputs))
 
-            run()
+            run()  # the same inputs each time, so that the share is not a matter of chance
             share = outcomes.count(True) / len(outcomes)
             assert least <= share < 1, f"{share:.0%} of {len(outcomes)} inputs were accepted, not {least:.0%} to 99%"
 
