@@ -128,10 +128,10 @@ def test_a_small_file_may_be_a_very_long_silence(monkeypatch: pytest.MonkeyPatch
 def test_audio_of_a_cancelled_request_is_not_decoded() -> None:
     asked: list[int] = []
 
-    def unwanted() -> bool:
+    def client_disconnected() -> bool:
         asked.append(1)
         return len(asked) == 3
 
     with pytest.raises(ConnectionAbortedError):
-        decode_audio(wav(30.0, rate=8_000), unwanted=unwanted)
+        decode_audio(wav(30.0, rate=8_000), client_disconnected=client_disconnected)
     assert len(asked) == 3

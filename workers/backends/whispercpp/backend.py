@@ -1,6 +1,6 @@
 """whisper.cpp: recordings to text, through its own HTTP server or ours over the pywhispercpp wheel.
 
-It hears one recording at a time, and stops at the end of the window it is in (30 seconds of the recording) when its
+It transcribes one recording at a time, and stops at the end of the window that it is in (30 seconds of the recording) when its
 client hangs up.  A request without a recording is refused only when the recording before it has ended: so the worker learns that the engine is idle.
 """
 

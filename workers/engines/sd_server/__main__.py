@@ -53,8 +53,6 @@ class SdHttpHandler(EngineHttpHandler):
                 raise not_found_error()
         except FlagError as problem:
             raise EngineHttpError(str(problem)) from None
-        except ImportError:
-            raise EngineHttpError("for that the Python package pillow is missing", 501, "server_error") from None
 
     def _draw(self, asked: ParsedImageRequest) -> None:
         with self.server.engine_lock(self.client_disconnected):

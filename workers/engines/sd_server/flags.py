@@ -1,7 +1,7 @@
 """The command line of our sd-server: a table, and a strict reader that knows no library.
 
 Names and meanings are sd-server's own.  The worker reads a user's arguments with the same table before anything is
-started, so that an unknown flag evicts nobody.
+started, so that no model is evicted for an unknown flag.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workers.engines import flags
 from workers.engines.flags import Row, Value
 
 PACKAGE: Final = "stable_diffusion_cpp"
-"""The Python package that holds the library; it comes as source only, so whoever wants it compiles it."""
+"""The Python package that holds the library; it comes as source only, so installing it compiles it."""
 KEY: Final = "SD_SERVER_API_KEY"
 """Variable with the key that callers must show; ours, the original knows none."""
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import io
-import struct
 import sys
-import zlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -169,8 +167,8 @@ class SdLibrary:
 
 
 def decode_image(data: bytes, channels: int, size: tuple[int, int] | None) -> RawImage:
-    """Return the pixels of a PNG or JPEG, cut and scaled to ``size``; raises ValueError, or ImportError."""
-    from PIL import Image, ImageOps  # noqa: PLC0415 - 60 ms that hardly anybody needs
+    """Return the pixels of a PNG or JPEG, cut and scaled to ``size``; raises ValueError."""
+    from PIL import Image, ImageOps  # noqa: PLC0415 - 60 ms that would delay the start
 
     try:
         with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as file:
@@ -183,24 +181,14 @@ def decode_image(data: bytes, channels: int, size: tuple[int, int] | None) -> Ra
 
 
 def encode_image(picture: RawImage, form: str, quality: int) -> bytes:
-    """Return a picture as ``png``, ``jpeg`` or ``webp``; raises ImportError if that cannot be written here."""
-    if form == "png":
-        return _encode_png(picture)
-    from PIL import Image  # noqa: PLC0415 - 60 ms that hardly anybody needs
+    """Return a picture as ``png``, ``jpeg`` or ``webp``; ``quality`` from 0 to 100 counts for the latter two."""
+    from PIL import Image  # noqa: PLC0415 - 60 ms that would delay the start
 
     mode = {1: "L", 3: "RGB", 4: "RGBA"}[picture.channels]
-    file = io.BytesIO()
     image = Image.frombytes(mode, (picture.width, picture.height), picture.data)
-    image.convert("RGB").save(file, form, quality=quality)
+    file = io.BytesIO()
+    if form == "png":
+        image.save(file, form)
+    else:
+        image.convert("RGB").save(file, form, quality=quality)
     return file.getvalue()
-
-
-def _encode_png(picture: RawImage) -> bytes:
-    row = picture.width * picture.channels
-    lines = b"".join(b"\0" + picture.data[start : start + row] for start in range(0, len(picture.data), row))
-    colour = {1: 0, 3: 2, 4: 6}[picture.channels]
-    head = struct.pack(">IIBBBBB", picture.width, picture.height, 8, colour, 0, 0, 0)
-    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines, 6)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )

@@ -1,8 +1,9 @@
 """Our ``whisper-server``: whisper.cpp's HTTP server in Python, over the pywhispercpp wheel, with its command line.
 
-``GET /health`` is 503 while the model loads, then 200.  ``POST /inference`` takes a form with ``file`` in it and hears
-one recording at a time, in the order of arrival; it stops within a window of 30 seconds when its client hangs up.
-Beyond the original, ``stream=true`` has each segment sent as it is heard: ``data: {"segment": …}``, then ``data: [DONE]``.
+``GET /health`` is 503 while the model loads, then 200.  ``POST /inference`` takes a form with ``file`` in it and
+transcribes one recording at a time, in the order of arrival; when the client hangs up, it stops at the end of a window of
+30 seconds or earlier.  Unlike the original, it takes ``stream=true``: each segment is sent as soon as it is known
+(``data: {"segment": …}``), then ``data: [DONE]``.
 Exit codes: 0 after SIGTERM (which ends it by itself while it loads), 1 if the model cannot be loaded, 2 for a command
 line that makes no sense.  It ends with the process that started it.
 """
@@ -62,22 +63,22 @@ class WhisperHttpHandler(EngineHttpHandler):
         with self.server.engine_lock(self.client_disconnected):
             fields, recording = self._form(body)
             try:
-                wishes = parse_form_fields(fields)
+                options = parse_form_fields(fields)
                 samples = decode_audio(recording, self.client_disconnected)
             except (FlagError, AudioError) as problem:
                 raise EngineHttpError(str(problem)) from None
-            form = str(wishes.pop("<form>", "json"))
-            if wishes.pop("<stream>", False):
-                self._stream(transcriber, samples, wishes)
+            form = str(options.pop("<form>", "json"))
+            if options.pop("<stream>", False):
+                self._stream(transcriber, samples, options)
                 return
-            transcript = self._transcribe(transcriber, samples, wishes)
+            transcript = self._transcribe(transcriber, samples, options)
         self.answer(*_format_transcript(transcript, form))
 
-    def _stream(self, transcriber: Transcriber, samples: Samples, wishes: dict[str, Any]) -> None:
-        """Send each segment as it is heard; an error after the head is an event."""
+    def _stream(self, transcriber: Transcriber, samples: Samples, options: dict[str, Any]) -> None:
+        """Send each segment as soon as it is known; an error is an event, because the status is sent already."""
         self.begin_stream()
         try:
-            self._transcribe(transcriber, samples, wishes, self._send_segment)
+            self._transcribe(transcriber, samples, options, self._send_segment)
         except EngineHttpError as problem:
             self.send(b"data: " + msgspec.json.encode({"error": problem.body}) + b"\n\n")
         else:
@@ -91,12 +92,12 @@ class WhisperHttpHandler(EngineHttpHandler):
         self,
         transcriber: Transcriber,
         samples: Samples,
-        wishes: dict[str, Any],
+        options: dict[str, Any],
         on_segment: Callable[[TranscriptSegment], None] | None = None,
     ) -> Transcript:
         """Return the transcript; raises :class:`EngineHttpError`, or OSError if the client is gone."""
         try:
-            transcript = transcriber.transcribe(samples, wishes, self.client_disconnected, on_segment)
+            transcript = transcriber.transcribe(samples, options, self.client_disconnected, on_segment)
         except TranscriptionError as problem:
             raise EngineHttpError(str(problem), 500, "server_error") from None
         if transcript is None:

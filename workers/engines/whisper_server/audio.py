@@ -1,7 +1,7 @@
-"""From the bytes of a recording to what whisper models hear: one channel, 16,000 samples a second.
+"""Decodes recordings to what whisper models need: one channel, 16,000 samples a second.
 
-FFmpeg's libraries read the file (PyAV brings them, no program is needed), so whatever people have can be sent: WAV of
-every kind, MP3, FLAC, Ogg, Opus, M4A, WebM, and the sound of a video.
+FFmpeg's libraries read the file. PyAV brings them, so no program is needed, and the usual formats all work: WAV of every
+kind, MP3, FLAC, Ogg, Opus, M4A, WebM, and the sound of a video.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from av.audio.resampler import AudioResampler
 from numpy.typing import NDArray
 
 SAMPLE_RATE_HZ: Final = 16_000
-SLOWEST, FASTEST = 4_000, 768_000
-"""Samples a second that a recording may have: a small file with few of them is hours of sound."""
+MIN_RATE_HZ, MAX_RATE_HZ = 4_000, 768_000
+"""Sample rates that are read: a small file with few samples a second is hours of sound."""
 MAX_DURATION_S: Final = 4 * 3600
 """Seconds of a recording: a small file may be a very long silence."""
-_LOOK_EVERY: Final = 64
-"""Packets between two looks whether the client is still there."""
+_PACKETS_PER_CHECK: Final = 64
+"""Packets between two checks whether the client is still connected."""
 _CONTAINERS: Final = "aac,ac3,aiff,amr,asf,avi,caf,flac,flv,matroska,mov,mp3,mpeg,mpegts,ogg,w64,wav,webm"
-"""What is read, by FFmpeg's names: a playlist would have it read other files of this machine."""
+"""The containers that are read, by FFmpeg's names. Playlists are not: they make FFmpeg read other files of this machine."""
 _FULL_SCALE: Final = np.float32(2**15)
 _CURE: Final = (
     "send WAV, MP3, FLAC, Ogg, Opus, M4A or WebM, or convert it first, as with `ffmpeg -i recording recording.wav`"
@@ -37,49 +37,49 @@ class AudioError(ValueError):
     """A recording that cannot be read; the text is for the caller."""
 
 
-def decode_audio(data: bytes, unwanted: Callable[[], bool] = bool) -> Samples:
-    """Return a recording as a model hears it; raises :class:`AudioError`, or OSError if ``unwanted`` says so meanwhile."""
+def decode_audio(data: bytes, client_disconnected: Callable[[], bool] = bool) -> Samples:
+    """Return the samples of a recording, from -1 to 1; raises :class:`AudioError`, or OSError if the client disconnects."""
     pieces: list[NDArray[np.int16]] = []
     length = 0
     try:
-        for piece in _pieces(data, unwanted):
+        for piece in _pieces(data, client_disconnected):
             pieces.append(piece)
             length += piece.size
             if length > MAX_DURATION_S * SAMPLE_RATE_HZ:
                 raise AudioError(f"the recording is longer than {MAX_DURATION_S // 3600} hours: send it in parts")
     except av.FFmpegError:
         raise AudioError(f"the recording cannot be read: {_CURE}") from None
-    # Whole numbers until here: half the memory, and channels are mixed without growing louder.
+    # 16-bit integers until here: they take half the memory, and FFmpeg mixes their channels without making them louder.
     return np.concatenate(pieces).astype(np.float32) / _FULL_SCALE if pieces else np.zeros(0, np.float32)
 
 
-def _pieces(data: bytes, unwanted: Callable[[], bool]) -> Iterator[NDArray[np.int16]]:
+def _pieces(data: bytes, client_disconnected: Callable[[], bool]) -> Iterator[NDArray[np.int16]]:
     options = {"format_whitelist": _CONTAINERS, "protocol_whitelist": ""}
     with av.open(io.BytesIO(data), "r", container_options=options, metadata_errors="ignore") as container:
         if not container.streams.audio:
             raise AudioError("the file has no sound in it")
         resampler: AudioResampler | None = None
         kind: tuple[str, str, int] | None = None
-        for frame in _frames(container, unwanted):
+        for frame in _frames(container, client_disconnected):
             found = (frame.format.name, frame.layout.name, frame.sample_rate)
             if found != kind:
-                # Recordings that were joined may change in the middle.
+                # Recordings that were concatenated may change their format in the middle.
                 yield from _resampled(resampler, None)
-                if not SLOWEST <= frame.sample_rate <= FASTEST:
+                if not MIN_RATE_HZ <= frame.sample_rate <= MAX_RATE_HZ:
                     what = f"the recording has {frame.sample_rate} samples a second"
-                    raise AudioError(f"{what}; from {SLOWEST} to {FASTEST} can be read")
+                    raise AudioError(f"{what}; from {MIN_RATE_HZ} to {MAX_RATE_HZ} can be read")
                 kind, resampler = found, AudioResampler("s16", "mono", SAMPLE_RATE_HZ)
             yield from _resampled(resampler, frame)
         yield from _resampled(resampler, None)
 
 
-def _frames(container: av.container.InputContainer, unwanted: Callable[[], bool]) -> Iterator[av.AudioFrame]:
-    """Yield what can be decoded: a recording that broke off, or is damaged inside, is heard as far as it goes."""
+def _frames(container: av.container.InputContainer, client_disconnected: Callable[[], bool]) -> Iterator[av.AudioFrame]:
+    """Yield what can be decoded: of a truncated or damaged recording, everything but the damaged parts."""
     decoded = False
     damage: Exception | None = None
     packets = container.demux(container.streams.audio[0])
     for number in itertools.count():
-        if number % _LOOK_EVERY == 0 and unwanted():
+        if number % _PACKETS_PER_CHECK == 0 and client_disconnected():
             raise ConnectionAbortedError
         try:
             packet = next(packets, None)

@@ -1,4 +1,4 @@
-"""whisper.cpp out of the pywhispercpp wheel: loads a model, and writes down what it hears.
+"""whisper.cpp from the pywhispercpp wheel: loads a model and transcribes recordings.
 
 Only the extension module is loaded: the package around it brings a downloader along.
 """
@@ -28,7 +28,7 @@ class TranscriptionError(Exception):
 
 
 class Transcriber:
-    """One loaded model. It hears one recording at a time."""
+    """One loaded model. It transcribes one recording at a time."""
 
     def __init__(self, path: str, given: Mapping[str, Any]) -> None:
         """Load ``path``; ``given``: the command line. Raises ImportError, and :class:`TranscriptionError` if it cannot be."""
@@ -62,18 +62,19 @@ class Transcriber:
     def transcribe(
         self,
         samples: Samples,
-        wishes: Mapping[str, Any],
+        options: Mapping[str, Any],
         client_disconnected: Callable[[], bool],
         on_segment: Callable[[TranscriptSegment], None] | None = None,
     ) -> Transcript | None:
-        """Return what is heard; None if the client is gone meanwhile. Raises :class:`TranscriptionError`.
+        """Return the transcript; None if the client disconnected meanwhile. Raises :class:`TranscriptionError`.
 
-        ``on_segment`` is called with each segment as soon as it is heard; OSError of it means that the client is gone.
+        ``options``: the request's, by the targets of ``flags.py``.  ``on_segment`` is called with each segment as soon as
+        it is known; if it raises OSError, the client has disconnected.
         """
         library = self._library
-        parameters, task = self._parameters({**self._given, **wishes})
+        parameters, task = self._parameters({**self._given, **options})
         if not samples.size:
-            # The library would listen to the recording before this one again.
+            # The library would transcribe the previous recording again.
             return Transcript(task=task)
         temperature = round(float(parameters.temperature), 4)
         gone = threading.Event()
@@ -81,8 +82,8 @@ class Transcriber:
         def abort() -> bool:
             return gone.is_set() or client_disconnected()
 
-        def heard(_context: object, count: int, *_: object) -> None:
-            # No exception may go through the library's own code.
+        def new_segments(_context: object, count: int, *_: object) -> None:
+            # An exception that passes through the library's C++ code ends the process.
             try:
                 total = library.whisper_full_n_segments(self._context)
                 if on_segment is not None:
@@ -92,9 +93,9 @@ class Transcriber:
                 gone.set()
 
         library.assign_abort_callback(parameters, abort)
-        library.assign_new_segment_callback(parameters, heard)
+        library.assign_new_segment_callback(parameters, new_segments)
         if self._given.get("<print_progress>"):
-            parameters.print_progress = True  # without it the binding calls nobody
+            parameters.print_progress = True  # without it the binding never calls the callback
             library.assign_progress_callback(parameters, _print_progress)
         failed = library.whisper_full(self._context, parameters, samples, len(samples))
         if abort():
