@@ -12,6 +12,7 @@ from protocol.wire import envelope
 from supervisor.models import extra_models
 from supervisor.models.extra_models import ExtraModels
 from tests.supervisor.model_files import SMOL, MakeModels, extra_ids, write_files
+from tests.support.models import bert_gguf, diffusion_gguf
 
 
 def test_each_refresh_opens_some_files_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +64,23 @@ def test_extra_models_are_named_by_file_or_folder(make: MakeModels, extra: Path)
     assert big.size == 16
     assert len(models.problems) == 1
     assert "not all of them" in models.problems[0]
+
+
+def test_the_header_of_a_file_decides_what_the_model_is(make: MakeModels, extra: Path) -> None:
+    bert_gguf.write(extra / "one.gguf", "x", ranks=False, seed=1)
+    bert_gguf.write(extra / "two.gguf", "x", ranks=True, seed=1)
+    (extra / "parts").mkdir()
+    diffusion_gguf.write(extra / "parts")
+    (extra / "parts" / "dit.gguf").rename(extra / "three.gguf")
+    write_files(extra, "embed-rerank-sd.gguf")
+    models = make()
+    found = {name: models.spec(models.resolve(f"extra.{name}"), {}) for name in ("one", "two", "three")}
+    assert {name: (spec.recipe, spec.type) for name, spec in found.items()} == {
+        "one": ("llamacpp", "embedding"),
+        "two": ("llamacpp", "reranking"),
+        "three": ("sd-cpp", "image"),
+    }
+    assert models.entry("extra.embed-rerank-sd").type == "llm", "its name says nothing"
 
 
 def test_a_folder_of_onnx_genai_is_one_model(make: MakeModels, extra: Path) -> None:
