@@ -178,8 +178,11 @@ def test_locating_a_model_does_not_list_its_folder(
     write_files(extra, "a.gguf", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf")
     os.utime(extra, (1_000_000, 1_000_000))
     models = make()
-    for opened_files in ("scandir", "listdir"):
-        monkeypatch.setattr(os, opened_files, lambda path: pytest.fail(f"looked through {path}"))
+    monkeypatch.setattr(os, "scandir", lambda path: pytest.fail(f"listed {path}"))
+    list_folder = os.listdir
+    monkeypatch.setattr(
+        os, "listdir", lambda path: pytest.fail(f"listed {path}") if Path(path) == extra else list_folder(path)
+    )
     assert set(extra_ids(models)) == {"extra.a", "extra.big"}
     (extra / "big-00002-of-00002.gguf").unlink()
     os.utime(extra, (1_000_000, 1_000_000))
