@@ -66,8 +66,9 @@ def test_the_longer_header() -> None:
 
 
 def test_a_truncated_recording_is_decoded_as_far_as_it_goes() -> None:
-    whole = tone(440, 0.2, 16_000)
-    assert len(decode_audio(whole[:-1001])) == (len(whole) - 44 - 1002) // 2
+    whole = tone(440, 2.0, 16_000)
+    missing = len(decode_audio(whole)) - len(decode_audio(whole[:-1001]))
+    assert 500 < missing < 3_000, "older versions of the library drop the last packet"
     song = encoded("mp3", "libmp3lame")
     assert 0.4 < len(decode_audio(song[: len(song) // 2])) / SAMPLE_RATE_HZ / 2 < 0.6
 

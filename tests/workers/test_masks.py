@@ -23,7 +23,7 @@ def picture(mode: str, left: Any, right: Any, kind: str = "png", **how: Any) -> 
 
 def pixels(mask: bytes) -> list[Any]:
     with Image.open(io.BytesIO(mask)) as image:
-        return list(image.convert("L").get_flattened_data())
+        return list(image.convert("L").tobytes())
 
 
 @pytest.mark.parametrize(
