@@ -85,6 +85,16 @@ class ExtraModels:
         self._settled = quiet and self._reads <= _MOST_READS
         return True
 
+    def changed_near(self, path: str) -> bool:
+        """Return whether the directory itself, or the folder of the file ``path`` in it, was changed since it was read.
+
+        Two ``stat`` calls, however many folders there are.
+        """
+        if self._root is None:
+            return False
+        known = self._modified
+        return any(_modified(folder) != known[folder] for folder in (self._root, Path(path).parent) if folder in known)
+
     def _report(self, problem: str) -> None:
         self.problems.append(f"extra models directory: {problem}")
 

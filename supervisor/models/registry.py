@@ -27,9 +27,9 @@ from workers.backends.registry import DESCRIPTORS, backend_class
 
 MAX_ADOPTED: Final = 256
 """Unregistered checkpoints that may have an entry; the oldest is forgotten first."""
-_SLOW_REFRESH_S = 0.05
-_REFRESH_PAUSE: Final = 20
-"""After a slow check of the disk, none follows for so many times as long."""
+_SLOW_CHECK_S = 0.05
+_CHECK_PAUSE: Final = 20
+"""After a slow check of the extra models directory, none follows for so many times as long."""
 MAX_REPORTED: Final = 1000
 """Problems that are remembered, so that each is logged once."""
 
@@ -60,7 +60,7 @@ class ModelRegistry:
         self._by_checkpoint: dict[str, CatalogueEntry] = {}
         self._similar: names.SimilarNames | None = None
         """Made for the first unknown name after a change."""
-        self._next_refresh = 0.0
+        self._next_check = 0.0
         self._reported: set[str] = set()
         self._entries = ModelEntries(settings)
         self.problems: list[str] = []
@@ -70,29 +70,32 @@ class ModelRegistry:
 
     # The disk
 
-    def _refresh(self, starting: bool = False) -> None:
-        """Read the files that were changed on the disk, unless that was just checked and took long.
-
-        A check is a few ``stat`` calls, one for every folder of the extra models directory.  Where it takes long
-        (thousands of folders, a slow disk), at most a twentieth of the loop's time is spent on checks.
-        """
-        began = time.monotonic()
-        if began < self._next_refresh:
-            return
-        self._read_changes(starting)
-        ended = time.monotonic()
-        if ended - began > _SLOW_REFRESH_S:
-            self._next_refresh = ended + _REFRESH_PAUSE * (ended - began)
-
-    def _read_changes(self, starting: bool) -> None:
+    def _refresh(self, found: CatalogueEntry | None = None, starting: bool = False) -> None:
+        """Read the files that were changed on the disk; ``found``: the entry that is asked for."""
         changed = self._user.refresh(starting)
-        if self._extra.refresh():
+        if self._refresh_extra(found.path if found else ""):
             changed = True
             self._report(self._extra.problems)
         if changed:
             self._index()
         self.options.refresh()
         self._collect()
+
+    def _refresh_extra(self, path: str) -> bool:
+        """Read the extra models directory again if it was changed; return whether it was read.
+
+        A check is one ``stat`` call for every folder.  Where it takes long (thousands of folders, a slow disk, a busy
+        machine), at most a twentieth of the loop's time is spent on checks.  Until the next one, the directory itself
+        and the folder of the file ``path`` are still checked every time: what was just put there, or removed, counts.
+        """
+        began = time.monotonic()
+        if began < self._next_check and not self._extra.changed_near(path):
+            return False
+        changed = self._extra.refresh()
+        ended = time.monotonic()
+        if ended - began > _SLOW_CHECK_S:
+            self._next_check = ended + _CHECK_PAUSE * (ended - began)
+        return changed
 
     def _index(self) -> None:
         self._all = {**self._built_in, **self._user.entries, **self._extra.entries, **self._adopted}
@@ -117,7 +120,7 @@ class ModelRegistry:
         """Return the entry a name means, or None."""
         found = names.find(name, self._all, self._by_checkpoint)
         if found is None or found.name in self._user.entries or found.path:
-            self._refresh()
+            self._refresh(found)
             found = names.find(name, self._all, self._by_checkpoint)
         return found
 

@@ -35,7 +35,7 @@ def extra(tmp_path: Path) -> Path:
 @pytest.fixture
 def make(tmp_path: Path, extra: Path, monkeypatch: pytest.MonkeyPatch) -> MakeModels:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(registry, "_SLOW_REFRESH_S", math.inf)  # a busy machine must not delay a test's changes
+    monkeypatch.setattr(registry, "_SLOW_CHECK_S", math.inf)  # a busy machine must not delay a test's changes
 
     def made(**settings: Any) -> ModelRegistry:
         state, cache = str(tmp_path / "state"), str(tmp_path / "cache")

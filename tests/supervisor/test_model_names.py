@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import math
+import os
 from pathlib import Path
 
 import pytest
@@ -63,7 +66,7 @@ def test_a_model_is_looked_up_once_for_a_request(
     models = make()
     looks: list[int] = []
     refresh = models._refresh
-    monkeypatch.setattr(models, "_refresh", lambda: (looks.append(1), refresh()))
+    monkeypatch.setattr(models, "_refresh", lambda found: (looks.append(1), refresh(found)))
     entry = models.resolve("extra.m")
     found = models.located(entry)
     spec = models.spec(entry, {"ctx_size": 512}, found=found)
@@ -79,12 +82,13 @@ def test_a_slow_check_of_the_disk_is_not_repeated_for_a_while(
     looks: list[int] = []
     now = [100.0]
 
-    def slow(_starting: bool) -> None:
+    def slow() -> bool:
         looks.append(1)
         now[0] += 0.1
+        return False
 
-    monkeypatch.setattr(models, "_read_changes", slow)
-    monkeypatch.setattr(registry, "_SLOW_REFRESH_S", 0.05)
+    monkeypatch.setattr(models._extra, "refresh", slow)
+    monkeypatch.setattr(registry, "_SLOW_CHECK_S", 0.05)
     monkeypatch.setattr(registry.time, "monotonic", lambda: now[0])
     for _ in range(100):
         models.find("unknown")
@@ -92,6 +96,26 @@ def test_a_slow_check_of_the_disk_is_not_repeated_for_a_while(
     now[0] += 2.0
     models.find("unknown")
     assert len(looks) == 2
+
+
+def test_until_the_next_check_of_a_slow_disk_new_and_removed_files_count(make: MakeModels, extra: Path) -> None:
+    stamps = itertools.count(1_000_000)
+
+    def changed(folder: Path) -> None:
+        stamp = next(stamps)  # two changes within one tick of the file system's clock would have the same time
+        os.utime(folder, (stamp, stamp))
+
+    write_files(extra, "folder/old.gguf")
+    changed(extra)
+    models = make()
+    models._next_check = math.inf
+    assert models.find("extra.new") is None
+    write_files(extra, "new.gguf")
+    changed(extra)
+    assert models.find("extra.new") is not None
+    (extra / "folder" / "old.gguf").unlink()
+    changed(extra / "folder")
+    assert models.find("extra.folder") is None
 
 
 ENTRIES = {
