@@ -23,6 +23,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "supervisor", "workers", "gateway")
 FILES = sorted(path for free_bytes in PACKAGES for path in (ROOT / free_bytes).rglob("*.py"))
 DEPLOYED = [*sorted((ROOT / "deploy").rglob("*.py")), ROOT / "setup.py"]
+DOCUMENTS = [
+    *(path for path in sorted(ROOT.glob("*.md")) if path.name != "CHANGELOG.md"),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "protocol" / "README.md",
+]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 ALLOWED_IMPORTS = {
@@ -249,3 +254,10 @@ def test_the_wire_document_names_every_message() -> None:
     words = set(re.findall(r"`([A-Za-z_]+)`", text))
     assert {*envelope.message_names(), *(kind.name for kind in EventKind)} - words == set()
     assert re.search(rf"\bversion {VERSION}\b", text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_documents_name_files_that_exist(document: Path) -> None:
+    """A path in backticks, such as ``protocol/failures.py``, must be there; ``RECIPE`` stands for any recipe."""
+    paths = re.findall(r"`((?:protocol|supervisor|workers|gateway|deploy|tests|docs)/[\w./-]*)`", document.read_text())
+    assert [path for path in paths if "RECIPE" not in path and not (ROOT / path).exists()] == []

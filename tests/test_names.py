@@ -1,0 +1,150 @@
+"""Names are the field's terms: the words of a private language may not come back, in names or in prose."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGES: Final = ("protocol", "supervisor", "workers", "gateway", "deploy", "tests")
+SOURCES: Final = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+DOCUMENTS: Final = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "protocol" / "README.md"]
+
+METAPHORS: Final = frozenset(
+    [
+        "house",
+        "room",
+        "rooms",
+        "door",
+        "doors",
+        "desk",
+        "desks",
+        "seat",
+        "seats",
+        "shelf",
+        "shelves",
+        "bell",
+        "visit",
+        "visits",
+        "nursery",
+        "boss",
+        "errand",
+        "errands",
+    ]
+)
+"""Words of things that this project does not have. Neither names nor prose may use them."""
+
+NOT_IN_NAMES: Final = METAPHORS | frozenset(
+    [
+        "whose",
+        "whoever",
+        "nobody",
+        "somebody",
+        "anybody",
+        "told",
+        "tells",
+        "said",
+        "says",
+        "wish",
+        "wishes",
+        "meant",
+        "trouble",
+        "heard",
+        "surroundings",
+        "roster",
+        "audience",
+        "journal",
+        "outlet",
+        "guest",
+        "stillborn",
+        "speak",
+        "speaks",
+        "goes",
+        "looks",
+    ]
+)
+"""Further words that say too little in a name: a message, a reason, a log line or a subscription has a name of its own."""
+
+NOT_IN_PROSE: Final = METAPHORS | frozenset({"whoever", "nobody", "somebody", "anybody", "everybody"})
+"""A sentence has a process, a client or a request as its subject."""
+
+EXCEPTIONS: Final = frozenset({"tests/test_names.py", "CHANGELOG.md"})
+"""This list itself, and the table of the old names."""
+
+
+def words_of(name: str) -> set[str]:
+    """Split ``snake_case`` and ``CamelCase``."""
+    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+
+
+def names_in(path: Path) -> Iterator[str]:
+    """Yield every name that a file gives: of functions, classes, parameters, variables, attributes, and its own."""
+    yield path.stem
+    yield from path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+def prose_in(path: Path) -> Iterator[str]:
+    """Yield a file's comments, docstrings and other sentences. Strings without a space are data."""
+    if path.suffix != ".py":
+        yield path.read_text()
+        return
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and " " in token.string):
+            yield token.string
+
+
+def label(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_names_are_the_fields_terms(package: str) -> None:
+    found = {
+        f"{label(path)}: {name}"
+        for path in SOURCES
+        if path.relative_to(ROOT).parts[0] == package and label(path) not in EXCEPTIONS
+        for name in names_in(path)
+        if words_of(name) & (METAPHORS if name.startswith("test_") else NOT_IN_NAMES)
+    }
+    assert sorted(found) == []
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "documents"])
+def test_prose_has_no_metaphors(package: str) -> None:
+    paths = DOCUMENTS if package == "documents" else [p for p in SOURCES if p.relative_to(ROOT).parts[0] == package]
+    found = {
+        f"{label(path)}: {word}: {' '.join(text.split())[:100]}"
+        for path in paths
+        if label(path) not in EXCEPTIONS
+        for text in prose_in(path)
+        for word in set(re.findall(r"[a-z]+", text.lower())) & NOT_IN_PROSE
+    }
+    assert sorted(found) == []
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """Two classes of one name are allowed in no two files of the production packages."""
+    seen: dict[str, str] = {}
+    twice = []
+    for path in SOURCES:
+        if path.relative_to(ROOT).parts[0] == "tests":
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                if node.name in seen:
+                    twice.append(f"{node.name}: {seen[node.name]} and {label(path)}")
+                seen[node.name] = label(path)
+    assert twice == []
