@@ -47,7 +47,9 @@ def main(arguments: list[str]) -> int:
     requirement, what = arguments
     environment = Path(sys.prefix)
     log = environment / "install.log"
-    progress = Progress(f"Installing {what} into {os.path.relpath(environment)}; this happens once.", sys.stdout)
+    progress = InstallProgressLine(
+        f"Installing {what} into {os.path.relpath(environment)}; this happens once.", sys.stdout
+    )
     with log.open("w+", encoding="utf-8", errors="replace") as file:
         code = _pip(["-e", requirement], file, progress)
         progress.end()
@@ -57,7 +59,7 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-class Progress:
+class InstallProgressLine:
     """One line: what is done, and on a terminal how far it is."""
 
     def __init__(self, text: str, out: TextIO) -> None:
@@ -91,7 +93,7 @@ class Progress:
             self._write(f"\r{self._text} {self._found} packages, {time.monotonic() - self._began:.0f} s\n")
 
 
-def _pip(words: list[str], log: TextIO, progress: Progress) -> int:
+def _pip(words: list[str], log: TextIO, progress: InstallProgressLine) -> int:
     command = [sys.executable, "-m", "pip", "install", "--no-input", "--progress-bar", "off", *words]
     environment = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **patience(_configured()), **os.environ}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
@@ -101,7 +103,7 @@ def _pip(words: list[str], log: TextIO, progress: Progress) -> int:
     return process.returncode
 
 
-def _lines(process: subprocess.Popen[bytes], progress: Progress) -> Iterator[str]:
+def _lines(process: subprocess.Popen[bytes], progress: InstallProgressLine) -> Iterator[str]:
     """Return what pip prints, line by line; tell ``progress`` once if it prints nothing for long."""
     assert process.stdout is not None  # noqa: S101 - it was asked for
     rest, told = b"", False

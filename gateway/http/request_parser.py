@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from gateway.http.request_body import ChunkedBody, SizedBody
+from gateway.http.body_framing import ChunkedBody, SizedBody
 from gateway.http.request_context import REQUEST_ID_KEY, SOCKET_KEY
 from protocol.failures import Code, Failure
 from protocol.runtime import logs

@@ -14,7 +14,7 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
-from gateway.http import bodies, request_parser
+from gateway.http import body_limits, request_parser
 from gateway.http.acceptor import ACCEPT_BATCH, Acceptor
 from gateway.http.body_memory import BodyMemory
 from gateway.http.client_socket import ClientSocket
@@ -102,7 +102,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self._deadline = time.monotonic() + grace
         if self.session.state is AdmissionState.LOST:
             self.alive = False
-        bodies.abort_waiting_reads(ADMISSION_FAILURES[self.session.state])
+        body_limits.abort_waiting_reads(ADMISSION_FAILURES[self.session.state])
         self._stop_event.set()
 
     def run(self) -> None:

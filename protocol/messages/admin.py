@@ -132,7 +132,7 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     spec: ModelSpec
     worker: str
     state: str
-    """A state of the model's lifecycle (``supervisor/scheduler/model_lifecycle.py``)."""
+    """A state of the model's lifecycle (``supervisor/scheduler/model_states.py``)."""
     worker_pid: int
     last_use: float
     """Unix seconds."""

@@ -17,7 +17,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.admin import Peer
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from supervisor.runtime.peers import PeerRegistry
+from supervisor.runtime.peer_liveness import PeerRegistry
 from supervisor.runtime.processes import ChildProcess, ChildProcesses
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 

@@ -15,7 +15,7 @@ from protocol.config.settings import SETTINGS_FILE
 from protocol.runtime import logs
 from protocol.wire import endpoints
 from supervisor.runtime.supervisor import Supervisor
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 
 CHECK_INTERVAL_S: Final = 1.0
 _CONFIRMATIONS: Final = 3

@@ -46,7 +46,7 @@ from supervisor.runtime.grant_notices import GrantNotices
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.internal_errors import InternalErrors
 from supervisor.runtime.logbook import LogBook
-from supervisor.runtime.peers import PeerRegistry
+from supervisor.runtime.peer_liveness import PeerRegistry
 from supervisor.runtime.processes import ChildProcess, ChildProcesses
 from supervisor.runtime.state_writer import StateWriter
 from supervisor.runtime.worker_processes import WorkerProcesses
@@ -65,7 +65,7 @@ from supervisor.scheduler.effects import (
 )
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import SchedulerLimits
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 
 RECONCILE_INTERVAL_S: Final = 0.25
 PING_INTERVAL_S: Final = 1.0

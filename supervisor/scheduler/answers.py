@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.admin import Loaded
-from supervisor.scheduler import model_transitions
+from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import AnswerCall
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
@@ -46,14 +46,14 @@ def refuse_waiting(state: SchedulerState, model: ScheduledModel, failure: Failur
         state.refuse(waiting.key, failure)
     refuse_loads(state, model, failure)
     if model.provisional and model.unused():
-        model_transitions.forget(state, model)
+        model_changes.forget(state, model)
 
 
 def refuse_loads(state: SchedulerState, model: ScheduledModel, failure: Failure) -> None:
     """Refuse all loads of a model; requests that wait for it wait on."""
     refuse_calls(state, model.loaders, with_model(model, failure))
     model.loaders.clear()
-    model_transitions.drop_requested_options(model)
+    model_changes.drop_requested_options(model)
 
 
 def refuse_calls(state: SchedulerState, callers: Sequence[PendingCall], failure: Failure) -> None:

@@ -12,11 +12,11 @@ from protocol.messages.admin import OptionValue
 from protocol.messages.leases import RevokeLease
 from protocol.messages.work import Cancel, SubmitRequest
 from protocol.models.recipes import ModelSpec
-from supervisor.scheduler import answers, model_transitions, spare_workers
+from supervisor.scheduler import answers, model_changes, spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
 from supervisor.scheduler.grants import grant, send_run
 from supervisor.scheduler.leases import lend
-from supervisor.scheduler.model_lifecycle import ModelState
+from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine, with_model
 from supervisor.scheduler.state import ModelTarget, SchedulerState
 from supervisor.scheduler.work_items import PendingCall, QueuedRequest
@@ -28,7 +28,7 @@ def request_submitted(
     state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, target: ModelTarget, now: float
 ) -> None:
     """A gateway wants a request run."""
-    model = model_transitions.find_or_add(state, target)
+    model = model_changes.find_or_add(state, target)
     failure = _refusal(state, model, request, now)
     if failure:
         state.refuse(key, failure)
@@ -112,9 +112,9 @@ def load_requested(state: SchedulerState, peer: str, number: int, target: ModelT
     if failure is not None:
         state.refuse(key, failure)
         return
-    model = model_transitions.find_or_add(state, target, load=True)
+    model = model_changes.find_or_add(state, target, load=True)
     caller = PendingCall(peer, number, next(state.order), None if target.any else target.spec, target.options)
-    model_transitions.request_options(model, target)
+    model_changes.request_options(model, target)
     model.backoff.ready()
     if state.spawn_backoff.pause(now):
         state.spawn_backoff.ready()
@@ -145,20 +145,20 @@ def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -
     model = state.models.get(name)
     if model is None or not model.unloadable:
         return False
-    model_transitions.stop_keeping(model)
-    model_transitions.allow_refused_options(model)
+    model_changes.stop_keeping(model)
+    model_changes.allow_refused_options(model)
     failure = Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading")
     if model.process is not None and model.process.serves:
         answers.refuse_loads(state, model, failure)
     else:
         answers.refuse_waiting(state, model, failure)
-    model_transitions.release_worker(state, model)
+    model_changes.release_worker(state, model)
     if model.process is None:
         state.emit(AnswerCall(peer, number, [name]))
         return True
     model.unloaders.append(PendingCall(peer, number, 0))
     if model.state in (ModelState.LOADING, ModelState.RESTARTING):
-        model_transitions.unload(state, model, model.process)
+        model_changes.unload(state, model, model.process)
     return True
 
 
@@ -166,7 +166,7 @@ def model_deleted(state: SchedulerState, name: str) -> None:
     """The files of a model are about to be removed: nothing waits for it any more, and it does not come back."""
     model = state.models.get(name)
     if model is not None:
-        model_transitions.stop_keeping(model)
+        model_changes.stop_keeping(model)
         failure = Failure(Code.MODEL_NOT_FOUND, f"model {name} was deleted", model=name)
         answers.refuse_waiting(state, model, failure)
 
@@ -194,7 +194,7 @@ def download_ended(
     model = state.models.get(name)
     if model is None:
         return
-    waited = model_transitions.end_download(model, spec)
+    waited = model_changes.end_download(model, spec)
     known = model.backoff.failure
     if spec is not None and known is not None and known.code is Code.DOWNLOAD_FAILED:
         model.backoff.ready()
@@ -231,5 +231,5 @@ def close(state: SchedulerState) -> None:
     state.closing = True
     failure = Failure(Code.DRAINING, "The server is shutting down", retry_after=state.limits.grace)
     for model in list(state.models.values()):
-        model_transitions.stop_keeping(model)
+        model_changes.stop_keeping(model)
         answers.refuse_waiting(state, model, failure)

@@ -13,16 +13,16 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
-from supervisor.scheduler import answers, model_transitions, spare_workers
+from supervisor.scheduler import answers, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.eviction import Blocked, Capacity, Evict, Fits, LoadedModel, LoadRequest, decide_eviction
 from supervisor.scheduler.grants import grant_queued
 from supervisor.scheduler.leases import recall_leases
-from supervisor.scheduler.model_lifecycle import TO_BE_LOADED, ModelState
+from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import EVICTED, stop_reason
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 
 MAX_REMEMBERED_FAILURES: Final = 64
 """So many models without a worker have their last failure remembered."""
@@ -47,7 +47,7 @@ def reconcile(state: SchedulerState, now: float) -> None:
     models = list(state.models.values())
     for model in models:
         if not state.closing:
-            model_transitions.update_demand(state, model, now)
+            model_changes.update_demand(state, model, now)
         _restart(state, model, now)
         if not model.demanded:
             _release_if_checked(state, model)
@@ -91,11 +91,11 @@ def _restart(state: SchedulerState, model: ScheduledModel, now: float) -> None:
     if model.state is not ModelState.RESTARTING or process is None or model.spec is None:
         return
     if not model.keep_loaded or model.unloaders or state.closing:
-        model_transitions.unload(state, model, process)
+        model_changes.unload(state, model, process)
     elif model.pending_spec is not None:
-        model_transitions.reload(state, model, process)
+        model_changes.reload(state, model, process)
     elif model.backoff.pause(now) == 0.0:
-        model_transitions.start_engine(state, model, model.spec, process)
+        model_changes.start_engine(state, model, model.spec, process)
         state.count("restarts")
 
 
@@ -129,9 +129,9 @@ def _assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now
             claim = EvictionClaim(model.order or 0, sure=model.state is ModelState.CHECKED)
             claims |= dict.fromkeys(verdict.models, claim)
         if process is None and spares:
-            model_transitions.begin_check(state, model, spec, spares.pop())
+            model_changes.begin_check(state, model, spec, spares.pop())
         elif process is not None and model.state is ModelState.CHECKED and isinstance(verdict, Fits):
-            model_transitions.start_engine(state, model, spec, process)
+            model_changes.start_engine(state, model, spec, process)
     return claims
 
 
@@ -163,7 +163,7 @@ def _may_displace(model: ScheduledModel, now: float) -> bool:
 
 def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Blocked) -> None:
     _release_if_checked(state, model)
-    model_transitions.stop_keeping(model)
+    model_changes.stop_keeping(model)
     reason = (
         f"Model {model.name} cannot be loaded, because no other may be evicted; pinned are {', '.join(verdict.pins)}"
     )
@@ -173,8 +173,8 @@ def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Bl
 def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) -> None:
     """It died or failed while others are well: it displaces no other model."""
     _release_if_checked(state, model)
-    model_transitions.stop_keeping(model)
-    model_transitions.drop_requested_options(model)
+    model_changes.stop_keeping(model)
+    model_changes.drop_requested_options(model)
     known = model.backoff.failure
     if known is None:
         return
@@ -190,7 +190,7 @@ def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) ->
 def _release_if_checked(state: SchedulerState, model: ScheduledModel) -> None:
     """Make the worker a spare again that has checked a model; a check that is under way goes on."""
     if model.state is ModelState.CHECKED:
-        model_transitions.release_worker(state, model)
+        model_changes.release_worker(state, model)
 
 
 # ---- drains and grants -------------------------------------------------------------------------------------------
@@ -202,11 +202,11 @@ def _drain_or_resume(state: SchedulerState, model: ScheduledModel, claim: Evicti
         return
     must = claim is not None or model.unloaders or model.pending_spec is not None or state.closing or model.stuck
     if must and model.state is ModelState.READY:
-        model_transitions.drain(model, process)
+        model_changes.drain(model, process)
         fields = {"model": model.name, "worker": process.worker, "why": stop_reason(state, model)}
         state.emit(LogDecision("info", "draining", fields))
     elif not must and model.state is ModelState.DRAINING:
-        model_transitions.resume(model, process)
+        model_changes.resume(model, process)
         answers.answer_loads(state, model)  # that came while it drained
 
 
@@ -237,7 +237,7 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
         # Without a claim it is loaded again as after a death: without a request.
         reload = not evicted
         state.count("restarts" if reload else "evictions")
-    stop = model_transitions.reload if reload else model_transitions.unload
+    stop = model_changes.reload if reload else model_changes.unload
     stop(state, model, process)
 
 
@@ -253,4 +253,4 @@ def _forget_unused(state: SchedulerState, now: float) -> None:
     remembered = failed[-MAX_REMEMBERED_FAILURES:]
     for model in unused:
         if model not in remembered:
-            model_transitions.forget(state, model)
+            model_changes.forget(state, model)

@@ -12,11 +12,11 @@ from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.models.recipes import ModelSpec
-from supervisor.scheduler import model_lifecycle, worker_lifecycle
+from supervisor.scheduler import model_states, worker_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
-from supervisor.scheduler.model_lifecycle import ModelEvent, ModelState
+from supervisor.scheduler.model_states import ModelEvent, ModelState
 from supervisor.scheduler.work_items import PendingCall, QueuedRequest, SlotGrant, SlotLease
-from supervisor.scheduler.worker_lifecycle import COUNTS_AS_LOADED, SERVING, WorkerEvent, WorkerState
+from supervisor.scheduler.worker_states import COUNTS_AS_LOADED, SERVING, WorkerEvent, WorkerState
 
 _SMOOTHING: Final = 0.2
 _INITIAL_SERVICE_S: Final = 1.0
@@ -47,7 +47,7 @@ class ScheduledWorker:
 
     def transition(self, event: WorkerEvent) -> None:
         """Go on in the lifecycle; an illegal step raises."""
-        self.state = worker_lifecycle.next_state(self.state, event)
+        self.state = worker_states.next_state(self.state, event)
 
     @property
     def counts_as_loaded(self) -> bool:
@@ -114,8 +114,8 @@ class ScheduledModel:
         """Measured resident bytes of its last load, 0 if unknown."""
 
     def transition(self, event: ModelEvent) -> None:
-        """Go on in the lifecycle; an illegal step raises. For :mod:`supervisor.scheduler.model_transitions` alone."""
-        self.state = model_lifecycle.next_state(self.state, event)
+        """Go on in the lifecycle; an illegal step raises. For :mod:`supervisor.scheduler.model_changes` alone."""
+        self.state = model_states.next_state(self.state, event)
 
     @property
     def busy(self) -> int:

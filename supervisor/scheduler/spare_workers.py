@@ -16,7 +16,7 @@ from supervisor.scheduler import answers
 from supervisor.scheduler.effects import LogDecision, SpawnWorker
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 
 MAX_SPAWN_FAILURES: Final = 3
 """Worker processes in a row that ended before Hello, until the requests that wait for one are refused."""

@@ -15,7 +15,7 @@ from protocol.models.recipes import ModelSpec
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
-from supervisor.scheduler.worker_lifecycle import WorkerEvent
+from supervisor.scheduler.worker_states import WorkerEvent
 
 MAX_PAST_USES: Final = 256
 """Models that are not loaded of which the time of their last use is remembered."""

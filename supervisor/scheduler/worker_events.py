@@ -10,12 +10,12 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress
-from supervisor.scheduler import answers, model_transitions, spare_workers
+from supervisor.scheduler import answers, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
-from supervisor.scheduler.model_lifecycle import ModelState
+from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.worker_lifecycle import WorkerEvent, WorkerState
+from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 EVICTED: Final = "it is evicted for another model"
 """A reason for an engine's end, for the log."""
@@ -35,7 +35,7 @@ def model_checked(state: SchedulerState, worker: str, need: int, available: int)
     """A worker finds nothing against loading its model. ``need``, ``available``: bytes of memory."""
     process = state.workers[worker]
     if process.model is not None and process.state is WorkerState.CHECKING:
-        model_transitions.finish_check(process.model, process, need)
+        model_changes.finish_check(process.model, process, need)
         state.memory = available
 
 
@@ -45,7 +45,7 @@ def engine_ready(state: SchedulerState, worker: str, facts: EngineReady, now: fl
     model = process.model
     if process.state is not WorkerState.LOADING or model is None:
         return
-    model_transitions.become_ready(state, model, process, facts)
+    model_changes.become_ready(state, model, process, facts)
     model.last_use = now
     state.count("loads")
     state.emit(LogDecision("info", "model ready", {"model": model.name, "worker": worker, **_log_fields(facts)}))
@@ -60,7 +60,7 @@ def load_failed(state: SchedulerState, worker: str, failure: Failure, now: float
         return
     failure = with_model(model, failure)
     state.count("load_failures")
-    started = model_transitions.fail_load(state, model, process)
+    started = model_changes.fail_load(state, model, process)
     fields: dict[str, Any] = {
         "model": model.name,
         "worker": worker,
@@ -91,7 +91,7 @@ def _roll_back(state: SchedulerState, model: ScheduledModel, failure: Failure, n
     pause = state.limits.restarts.most if failure.http_status == 503 else 0.0
     reason = f"{failure.message}; it keeps its former options"
     failure = structs.replace(failure, message=reason, retry_after=pause)
-    model_transitions.roll_back(model, failure, now, pause)
+    model_changes.roll_back(model, failure, now, pause)
     answers.refuse_calls(state, refused, failure)
 
 
@@ -170,12 +170,12 @@ def engine_died(state: SchedulerState, worker: str, failure: Failure, now: float
         model.end_runs()
         return
     draining = model.state is ModelState.DRAINING
-    model_transitions.lose_engine(model, process)
+    model_changes.lose_engine(model, process)
     _engine_lost(state, model, failure, now, leaving=draining)
     if draining and model.keep_loaded:
-        model_transitions.reload(state, model, process)
+        model_changes.reload(state, model, process)
     elif draining or not model.keep_loaded:
-        model_transitions.unload(state, model, process)
+        model_changes.unload(state, model, process)
 
 
 def worker_gone(state: SchedulerState, worker: str, failure: Failure, now: float) -> None:
@@ -190,7 +190,7 @@ def worker_gone(state: SchedulerState, worker: str, failure: Failure, now: float
     model = process.model
     if model is None:
         return
-    model_transitions.lose_worker(model)
+    model_changes.lose_worker(model)
     state.memory += process.memory if state.memory else 0
     if before in (WorkerState.READY, WorkerState.DRAINING):
         _engine_lost(state, model, failure, now, leaving=before is WorkerState.DRAINING)
@@ -222,7 +222,7 @@ def _note_death(
     fields = {"model": model.name, "reason": failure.message}
     if not model.backoff.died(failure, now):
         state.emit(LogDecision("error", "engine lost too often, it is not started again", fields))
-        model_transitions.stop_keeping(model)
+        model_changes.stop_keeping(model)
         refusal = model.backoff.refusal(model.name, now)
         if model.provisional:
             model.backoff.ready()
@@ -257,8 +257,8 @@ def stop_all_workers(state: SchedulerState) -> None:
         elif model is None:
             state.stop_worker(process)
         elif model.state in (ModelState.CHECKING, ModelState.CHECKED):
-            model_transitions.release_worker(state, model)
+            model_changes.release_worker(state, model)
             if process.state is WorkerState.SPARE:
                 state.stop_worker(process)
         else:
-            model_transitions.unload(state, model, process)
+            model_changes.unload(state, model, process)

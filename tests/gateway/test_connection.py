@@ -9,7 +9,7 @@ import falcon
 import gevent
 import pytest
 
-from gateway.http import bodies, request_parser
+from gateway.http import body_limits, request_parser
 from gateway.http.connection import ClientConnection
 from gateway.http.error_responses import DEFAULT_FORMATS
 from gateway.http.start_queue import StartQueue
@@ -52,7 +52,7 @@ def test_a_busy_connection_yields_to_other_greenlets() -> None:
 def test_a_body_of_tiny_chunks_yields_to_other_greenlets() -> None:
     class Reading(FakeGatewayWorker):
         def wsgi(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-            assert bodies.read(falcon.Request(environ), 10**6) == b"x" * 20_000
+            assert body_limits.read(falcon.Request(environ), 10**6) == b"x" * 20_000
             return super().wsgi(environ, start_response)
 
     chunks = [b"1\r\nx\r\n" * 1000] * 20
@@ -72,7 +72,7 @@ def test_a_body_that_is_awaited_is_asked_for_when_it_is_read() -> None:
     class Reading(FakeGatewayWorker):
         def wsgi(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
             assert client.answers == [], "nothing was sent before"
-            assert bodies.read(falcon.Request(environ), 9) == b"123456789"
+            assert body_limits.read(falcon.Request(environ), 9) == b"123456789"
             return super().wsgi(environ, start_response)
 
     client = NeverPausingSocket(EXPECTS, b"1234", b"56789", GET % b"")

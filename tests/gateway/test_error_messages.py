@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from gateway.http import bodies, error_messages
+from gateway.http import body_decoding, error_messages
 from protocol.failures import LemonbusError
 
 
@@ -55,11 +55,11 @@ def test_types_have_their_json_names(text: str, rewritten: str) -> None:
 )
 def test_a_wrong_field_is_reported_with_json_types(field: bytes, message: str) -> None:
     with pytest.raises(LemonbusError) as raised:
-        bodies.decode(b"{%b}" % field, SampleBody)
+        body_decoding.decode(b"{%b}" % field, SampleBody)
     assert str(raised.value) == message
 
 
 def test_a_body_that_is_no_object_is_reported_with_json_types() -> None:
     with pytest.raises(LemonbusError) as raised:
-        bodies.decode_object(b"[]")
+        body_decoding.decode_object(b"[]")
     assert str(raised.value) == "the body must be a JSON object: expected object, got array"

@@ -20,7 +20,7 @@ from gateway.api.openai.completions import (
     prompt_texts,
     with_text,
 )
-from gateway.http import bodies
+from gateway.http import body_decoding
 from protocol.failures import Code, LemonbusError
 
 CHAT = b'{"messages":[{"role":"user","content":"hi"}]%b}'
@@ -43,20 +43,20 @@ CHAT = b'{"messages":[{"role":"user","content":"hi"}]%b}'
     ],
 )
 def test_bad_json_says_where(data: bytes, value_text: str) -> None:
-    for read in (bodies.decode_object, lambda data: bodies.decode(data, EmbeddingRequest)):
+    for read in (body_decoding.decode_object, lambda data: body_decoding.decode(data, EmbeddingRequest)):
         with pytest.raises(LemonbusError) as raised:
             read(data)
         assert raised.value.failure.code in (Code.INVALID_JSON, Code.INVALID_REQUEST)
         assert raised.value.failure.http_status == 400
     with pytest.raises(LemonbusError, match=value_text) as raised:
-        bodies.decode_object(data)
+        body_decoding.decode_object(data)
     assert raised.value.failure.code == Code.INVALID_JSON
 
 
 @pytest.mark.parametrize("data", [b"[]", b"1", b'"a"', b"null"])
 def test_only_objects_are_taken(data: bytes) -> None:
     with pytest.raises(LemonbusError, match="object") as raised:
-        bodies.decode_object(data)
+        body_decoding.decode_object(data)
     assert raised.value.failure.http_status == 400
 
 
@@ -87,7 +87,7 @@ def test_only_objects_are_taken(data: bytes) -> None:
 )
 def test_a_wrong_field_is_named(fields: bytes, param: str) -> None:
     with pytest.raises(LemonbusError) as raised:
-        bodies.decode(CHAT % fields, ChatRequest).check()
+        body_decoding.decode(CHAT % fields, ChatRequest).check()
     failure = raised.value.failure
     assert failure.http_status == 400
     assert failure.param == param
@@ -97,20 +97,20 @@ def test_a_wrong_field_is_named(fields: bytes, param: str) -> None:
 def test_a_missing_field_is_named() -> None:
     for cls, field in ((ChatRequest, "messages"), (TextRequest, "prompt"), (EmbeddingRequest, "input")):
         with pytest.raises(LemonbusError) as raised:
-            bodies.decode(b"{}", cls)
+            body_decoding.decode(b"{}", cls)
         assert (raised.value.failure.param, raised.value.failure.http_status) == (field, 400)
 
 
 def test_unknown_fields_and_nulls_pass() -> None:
-    request = bodies.decode(CHAT % b',"min_length":0,"device":"cpu","stop":null,"temperature":null', ChatRequest)
+    request = body_decoding.decode(CHAT % b',"min_length":0,"device":"cpu","stop":null,"temperature":null', ChatRequest)
     request.check()
     assert request.stop is None
 
 
 def test_lone_surrogates_hide_in_no_field() -> None:
     with pytest.raises(LemonbusError):
-        bodies.decode(CHAT % b',"elsewhere":"\\udfff\\ud800"', ChatRequest)
-    assert bodies.decode(CHAT % b',"elsewhere":"\\ud83c\\udf4b"', ChatRequest)
+        body_decoding.decode(CHAT % b',"elsewhere":"\\udfff\\ud800"', ChatRequest)
+    assert body_decoding.decode(CHAT % b',"elsewhere":"\\ud83c\\udf4b"', ChatRequest)
 
 
 @given(st.binary(max_size=200))
@@ -118,7 +118,7 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
     statuses = {400}
     with contextlib.suppress(LemonbusError):
         try:
-            bodies.decode_object(data)
+            body_decoding.decode_object(data)
         except LemonbusError as problem:
             statuses.add(problem.failure.http_status)
             raise
@@ -174,11 +174,11 @@ def test_other_greenlets_run_between_large_bodies(monkeypatch: pytest.MonkeyPatc
         seen.append("decode")
         time.sleep(0.01)
 
-    monkeypatch.setattr(bodies, "_decode", slow_decode)
+    monkeypatch.setattr(body_decoding, "_decode", slow_decode)
     ticks = gevent.get_hub().loop.timer(0.001, 0.001)
     ticks.start(seen.append, "tick")
     large = b" " * 300_000
-    gevent.joinall([gevent.spawn(bodies.decode, large, dict) for _ in range(5)], timeout=10, raise_error=True)
+    gevent.joinall([gevent.spawn(body_decoding.decode, large, dict) for _ in range(5)], timeout=10, raise_error=True)
     ticks.close()
     assert seen.count("decode") == 5
     assert ("decode", "decode") not in list(pairwise(seen))
@@ -187,5 +187,5 @@ def test_other_greenlets_run_between_large_bodies(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("item", [b'{"a":0},', b"[],", b"0,"])
 def test_a_large_body_of_tiny_values_is_refused(item: bytes) -> None:
     with pytest.raises(LemonbusError) as caught:
-        bodies.decode_object(b'{"messages":[%b0]}' % (item * 2_000_001))
+        body_decoding.decode_object(b'{"messages":[%b0]}' % (item * 2_000_001))
     assert caught.value.failure.http_status == 400

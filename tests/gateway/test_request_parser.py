@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from gateway.http import request_parser
-from gateway.http.request_body import SizedBody
+from gateway.http.body_framing import SizedBody
 from gateway.http.request_parser import HttpRequest, InvalidRequestError
 
 BASE = request_parser.connection_environ(

@@ -13,7 +13,7 @@ import gevent
 import pytest
 from gevent.socket import wait_read
 
-from gateway.http import bodies, error_responses, request_parser
+from gateway.http import body_limits, error_responses, request_parser
 from gateway.http.client_socket import ClientSocket
 from gateway.http.connection import ClientConnection
 from gateway.http.middleware import RequestIdHeader
@@ -33,7 +33,7 @@ class BodyLength:
     """Answers with the length of the body."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        resp.text = str(len(bodies.read(req, LIMIT)))
+        resp.text = str(len(body_limits.read(req, LIMIT)))
 
 
 class OneRouteWorker:
@@ -58,7 +58,7 @@ class OneRouteWorker:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """The client's end of a connection with short timeouts."""
-    monkeypatch.setattr(bodies, "IDLE_TIMEOUT_S", TIMEOUT)
+    monkeypatch.setattr(body_limits, "IDLE_TIMEOUT_S", TIMEOUT)
     with socket.create_server(("127.0.0.1", 0)) as listener, gevent.Timeout(DEADLINE):
         ours = socket.create_connection(listener.getsockname())
         accepted, address = listener.accept()
@@ -104,8 +104,8 @@ def test_a_body_that_stops_arriving_is_408(client: socket.socket, sent: bytes) -
 def test_a_body_that_arrives_in_small_parts_is_waited_for(
     client: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "IDLE_TIMEOUT_S", LONG_TIMEOUT)
-    monkeypatch.setattr(bodies, "MIN_BYTES_PER_SECOND", 4096)
+    monkeypatch.setattr(body_limits, "IDLE_TIMEOUT_S", LONG_TIMEOUT)
+    monkeypatch.setattr(body_limits, "MIN_BYTES_PER_SECOND", 4096)
     client.sendall(HEAD % b"Connection: close\r\nTransfer-Encoding: chunked")
     pieces = [b"800", b"0\r\n", *[b"x" * 4096] * 8, b"\r\n0\r", b"\n\r\n"]
     due = gevent.get_hub().loop.timer(LONG_TIMEOUT / 6, LONG_TIMEOUT / 6)
@@ -138,7 +138,7 @@ def test_a_body_that_arrives_too_slowly_is_408(client: socket.socket, framing: b
 
 
 def test_the_next_request_is_waited_for_as_ever(client: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "IDLE_TIMEOUT_S", LONG_TIMEOUT)
+    monkeypatch.setattr(body_limits, "IDLE_TIMEOUT_S", LONG_TIMEOUT)
     client.sendall(HEAD % b"Content-Length: 3" + b"ab")
     due = gevent.get_hub().loop.timer(LONG_TIMEOUT / 6)
     due.start(client.sendall, b"c")

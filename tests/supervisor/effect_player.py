@@ -25,7 +25,7 @@ from supervisor.scheduler.effects import (
 )
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import SchedulerLimits
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor import invariants
 from tests.supervisor.simulated_worker import SimulatedWorker
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from protocol.ids import RequestKey
-from supervisor.scheduler.model_lifecycle import WORKER_STATES, ModelState
+from supervisor.scheduler.model_states import WORKER_STATES, ModelState
 from supervisor.scheduler.scheduler import Scheduler
 from tests.supervisor.simulated_worker import SimulatedWorker
 

@@ -11,7 +11,7 @@ from protocol.messages.leases import LeasedAttempt
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import SubmitRequest
 from supervisor.scheduler.state import ModelTarget
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.effect_player import EffectPlayer, spec
 
 

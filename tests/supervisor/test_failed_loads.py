@@ -9,7 +9,7 @@ from protocol.ids import RequestKey
 from supervisor.scheduler.backoff import FORGIVEN_AFTER_PAUSES, BackoffPolicy
 from supervisor.scheduler.reconcile import MAX_REMEMBERED_FAILURES
 from supervisor.scheduler.state import MAX_PAST_USES, ModelTarget
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.effect_player import spec
 from tests.supervisor.simulation import Simulation, loaded
 

@@ -9,20 +9,14 @@ from pathlib import Path
 import pytest
 
 import supervisor
-from supervisor.scheduler import model_transitions
-from supervisor.scheduler.model_lifecycle import (
-    TRANSITIONS,
-    WORKER_STATES,
-    ModelEvent,
-    ModelState,
-    next_state,
-)
-from supervisor.scheduler.worker_lifecycle import IllegalTransitionError, WorkerState
+from supervisor.scheduler import model_changes
+from supervisor.scheduler.model_states import TRANSITIONS, WORKER_STATES, ModelEvent, ModelState, next_state
+from supervisor.scheduler.worker_states import IllegalTransitionError, WorkerState
 from tests.supervisor.simulation import Simulation, loaded
 
 OWNED = {"keep_loaded", "spec", "pending_spec", "rollback_spec", "rollback_pinned", "refused_reload", "process"}
 """Attributes of a model that only its owner writes, beside the class that has them."""
-OWNER = Path(model_transitions.__file__).name
+OWNER = Path(model_changes.__file__).name
 
 
 def test_every_state_and_event_is_in_the_table() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.effect_player import spec
 from tests.supervisor.simulation import Simulation, loaded
 

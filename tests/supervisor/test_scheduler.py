@@ -9,7 +9,7 @@ from protocol.ids import RequestKey
 from protocol.messages.peers import StartEngine
 from protocol.messages.work import SubmitRequest
 from supervisor.scheduler.scheduled_model import needs_new_engine
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.effect_player import spec
 from tests.supervisor.simulation import Simulation, loaded
 

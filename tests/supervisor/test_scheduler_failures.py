@@ -6,7 +6,7 @@ import pytest
 
 from protocol.failures import Code
 from supervisor.scheduler.backoff import FORGIVEN_AFTER_PAUSES, BackoffPolicy
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.simulation import Simulation, loaded
 
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from protocol.failures import Code
 from supervisor.scheduler.leases import MAX_PAUSE_S
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.simulation import Simulation
 
 MODELS = st.sampled_from("abc")

@@ -9,7 +9,7 @@ from protocol.failures import Code
 from protocol.ids import RequestKey
 from protocol.messages.peers import Shutdown
 from supervisor.scheduler.spare_workers import SLOW_START_S, SPARE_LINGER_S
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.simulation import Simulation, loaded
 
 SPARE, SPAWNED = WorkerState.SPARE, WorkerState.SPAWNED

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.messages.peers import Shutdown
 from protocol.models.recipes import ModelSpec
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor import effect_player
 from tests.supervisor import simulation as worlds
 from tests.supervisor.simulation import Simulation

@@ -10,7 +10,7 @@ from protocol.failures import Code
 from protocol.ids import RequestKey
 from protocol.messages.peers import Shutdown
 from supervisor.scheduler.state import ModelTarget
-from supervisor.scheduler.worker_lifecycle import WorkerState
+from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.simulation import Simulation, loaded, spec
 
 LOADER = RequestKey("g1", 700, 0)

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.scheduler.worker_lifecycle import (
-    TRANSITIONS,
-    IllegalTransitionError,
-    WorkerEvent,
-    WorkerState,
-    next_state,
-)
+from supervisor.scheduler.worker_states import TRANSITIONS, IllegalTransitionError, WorkerEvent, WorkerState, next_state
 
 
 def test_every_state_is_in_the_table_and_every_living_one_can_end() -> None:

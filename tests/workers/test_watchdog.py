@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from workers.engine.process_usage import ProcessUsage
-from workers.worker.watchdog import MIN_MEMORY_PROGRESS_BYTES, MIN_READ_PROGRESS_BYTES, Verdict, Watchdog, is_progress
+from workers.worker.engine_watchdog import (
+    MIN_MEMORY_PROGRESS_BYTES,
+    MIN_READ_PROGRESS_BYTES,
+    Verdict,
+    Watchdog,
+    is_progress,
+)
 
 F, ABORT, KILL = Verdict.FINE, Verdict.ABORT, Verdict.KILL
 

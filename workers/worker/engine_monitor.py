@@ -12,7 +12,7 @@ from typing import Final
 
 from protocol.runtime.loop import Loop, Timer
 from workers.engine.process import EngineProcess
-from workers.worker.watchdog import Verdict, Watchdog
+from workers.worker.engine_watchdog import Verdict, Watchdog
 
 MEMORY_CHECK_INTERVAL_S: Final = 0.25
 """A looping template was seen to allocate one gigabyte a second."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import falcon
 
-from gateway.http import bodies
+from gateway.http import body_decoding
 from protocol.config.settings import Settings
 from protocol.failures import invalid
 
@@ -17,9 +17,9 @@ JsonObject = dict[str, Any]
 
 
 def optional_body(req: falcon.Request, settings: Settings) -> JsonObject:
-    """Return the JSON object of a request, empty for a request without a body; raises like :func:`gateway.http.bodies.decode_object`."""
-    data = bodies.read_json(req, settings.body_limit)
-    return bodies.decode_object(data) if data.strip() else {}
+    """Return the JSON object of a request, empty for a request without a body; raises like :func:`gateway.http.body_decoding.decode_object`."""
+    data = body_decoding.read_json(req, settings.body_limit)
+    return body_decoding.decode_object(data) if data.strip() else {}
 
 
 def model_of(body: JsonObject, *, required: bool = True) -> str:

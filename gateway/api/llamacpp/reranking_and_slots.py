@@ -17,7 +17,7 @@ from gateway.api.common.inference_resource import (
 )
 from gateway.api.common.request_fields import optional_body, text_of
 from gateway.bus.session import SupervisorSession
-from gateway.http import bodies
+from gateway.http import body_decoding
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire.decoding import DECODE_ERRORS
@@ -132,8 +132,8 @@ class RerankingResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; the answer has one score per document, in the order of the documents."""
-        data = bodies.read_json(req, self.body_limit)
-        body = bodies.decode_object(data)
+        data = body_decoding.read_json(req, self.body_limit)
+        body = body_decoding.decode_object(data)
         return TranslatedRequest(
             "rerank",
             text_of(body, "model"),

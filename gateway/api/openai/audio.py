@@ -17,7 +17,7 @@ import msgspec
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.api.openai.event_stream import EventStreamWriter
-from gateway.http import bodies
+from gateway.http import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure, invalid
@@ -158,7 +158,7 @@ class TranscriptionsResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the form and write the one that the engine gets."""
-        form = parse_form(bodies.read_form(req, self.body_limit), self.endpoint)
+        form = parse_form(body_decoding.read_form(req, self.body_limit), self.endpoint)
         body = form_data.encode(form.parts)
         return TranslatedRequest(
             self.endpoint,

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.openai.event_stream import EventStreamWriter
-from gateway.http import bodies
+from gateway.http import body_decoding
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 
@@ -129,8 +129,8 @@ class ChatCompletionsResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; it goes to the engine as it is."""
-        data = bodies.read_json(req, self.body_limit)
-        request = bodies.decode(data, ChatRequest)
+        data = body_decoding.read_json(req, self.body_limit)
+        request = body_decoding.decode(data, ChatRequest)
         request.check()
         stream = EventStreamWriter() if request.stream else None
         return TranslatedRequest("chat/completions", request.model or "", data, weight=request.n or 1, stream=stream)
@@ -141,8 +141,8 @@ class CompletionsResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; a whole answer also has the first choice's ``text`` at its top level."""
-        data = bodies.read_json(req, self.body_limit)
-        request = bodies.decode(data, TextRequest)
+        data = body_decoding.read_json(req, self.body_limit)
+        request = body_decoding.decode(data, TextRequest)
         request.check()
         n = request.n or 1
         weight = count_prompts(request.prompt, "prompt") * n
@@ -162,8 +162,8 @@ class EmbeddingsResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request; it goes to the engine as it is."""
-        data = bodies.read_json(req, self.body_limit)
-        request = bodies.decode(data, EmbeddingRequest)
+        data = body_decoding.read_json(req, self.body_limit)
+        request = body_decoding.decode(data, EmbeddingRequest)
         weight = count_prompts(request.input, "input")
         return TranslatedRequest("embeddings", request.model or "", data, weight=weight)
 

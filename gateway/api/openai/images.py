@@ -17,7 +17,7 @@ from msgspec import Meta
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.openai.image_answer import with_seed, with_seeds_and_size
 from gateway.api.openai.image_size import JPEG, PNG, image_size
-from gateway.http import bodies
+from gateway.http import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure, invalid
@@ -99,8 +99,8 @@ class ImageGenerationsResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the request and give it a seed."""
-        data = bodies.read_json(req, self.body_limit)
-        request = bodies.decode(data, ImageRequest)
+        data = body_decoding.read_json(req, self.body_limit)
+        request = body_decoding.decode(data, ImageRequest)
         request.check()
         body, seed = with_seed(data, request.seed)
         return _translated(GENERATIONS, request, body, seed)
@@ -114,9 +114,9 @@ class ImageEditsResource(InferenceResource):
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
         """Check the form and give the request a seed."""
-        fields, files = split_form(bodies.read_form(req, self.body_limit))
+        fields, files = split_form(body_decoding.read_form(req, self.body_limit))
         data = msgspec.json.encode(fields)
-        request = bodies.decode(data, ImageEditRequest)
+        request = body_decoding.decode(data, ImageEditRequest)
         request.check()
         if not any(file.name == "image" for file in files):
             raise invalid("`image` is required", "image")

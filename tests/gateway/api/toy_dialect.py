@@ -17,7 +17,7 @@ from gateway.api.common.inference_resource import InferenceResource, TranslatedR
 from gateway.api.common.progress_events import ProgressEventStream, stream_progress
 from gateway.api.common.stream_writer import ChunkWriter
 from gateway.bus.session import SupervisorSession
-from gateway.http import bodies
+from gateway.http import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure
@@ -64,7 +64,7 @@ class ToyWriter(ChunkWriter):
 
 class SayResource(InferenceResource):
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        request = bodies.decode(bodies.read_json(req, self.body_limit), ToyRequest)
+        request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), ToyRequest)
         body: dict[str, Any] = {"model": request.model_name, "messages": [{"role": "user", "content": request.words}]}
         if request.live:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -104,7 +104,7 @@ class FetchResource:
         self._session = session
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        model_name = bodies.decode(bodies.read_json(req, 1000), ToyFetch).model_name
+        model_name = body_decoding.decode(body_decoding.read_json(req, 1000), ToyFetch).model_name
         stream_progress(self._session, req, resp, partial(PullModel, model=model_name, progress=True), ToyFetchStream)
 
 

@@ -1,11 +1,11 @@
 """The life of a model, as one table: from not loaded to ready and back.
 
 Two rules.  A missing key is an error: an event that the table does not have in a state is a bug, and going on would
-make it worse.  And only :mod:`supervisor.scheduler.model_transitions` changes a model's state, its specs and whether it
+make it worse.  And only :mod:`supervisor.scheduler.model_changes` changes a model's state, its specs and whether it
 is kept loaded.
 
 ABSENT, DOWNLOADING, BACKING_OFF and QUEUED have no worker; all other states have one, and the worker's own table is in
-:mod:`supervisor.scheduler.worker_lifecycle`.
+:mod:`supervisor.scheduler.worker_states`.
 
 ::
 
@@ -32,7 +32,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from supervisor.scheduler.worker_lifecycle import IllegalTransitionError, WorkerState
+from supervisor.scheduler.worker_states import IllegalTransitionError, WorkerState
 
 
 class ModelState(enum.StrEnum):

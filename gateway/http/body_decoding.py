@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -12,115 +11,24 @@ import gevent
 import msgspec
 from gevent.lock import BoundedSemaphore
 
-from gateway.http import error_messages
-from gateway.http.body_memory import BodyMemory
-from gateway.http.hangup import CLIENT_LEFT
-from gateway.http.request_body import ChunkedBody, ConnectionEndedError
-from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, request_context
+from gateway.http import body_limits, error_messages
+from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 
 T = TypeVar("T")
-IDLE_TIMEOUT_S: Final = 60.0
-"""Seconds after which a body is given up when nothing more of it arrived, and which any body may take."""
-MIN_BYTES_PER_SECOND: Final = 64 * 1024
-"""A body may take a second more for every so many bytes of it that arrived."""
-_STEP: Final = 128 * 1024
-"""Bytes of a body that are read before other greenlets run."""
 _LARGE: Final = 256 * 1024
 """Bytes above which only one body of the process is checked and decoded at a time."""
 _PAUSE_S: Final = 0.001
 _MOST_OF_LARGE: Final = {b"{": 250_000, b"[": 250_000, b":": 250_000, b",": 2_000_000}
 """Characters that a large body may have: each may be an object of Python's, which takes ten times as long as text."""
 _decoding: Final = BoundedSemaphore(1)
-_readers: set[Any] = set()
-"""Greenlets that wait for a body."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _AT_BYTE: Final = re.compile(r" ?\(byte (\d+)\)")
 _AT_FIELD: Final = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
 _JSON_TYPES: Final = ("application/json", "application/x-www-form-urlencoded", "application/octet-stream")
 """Content types that JSON may have; the second one is what ``curl -d`` sends unless it is told otherwise."""
-
-
-def read(req: falcon.Request, limit: int) -> bytes:
-    """Return the whole body.
-
-    Raises ``body_too_large`` (413) as soon as more than ``limit`` bytes are announced, by the length or by the chunks;
-    ``timeout`` (408) when nothing arrives for :data:`IDLE_TIMEOUT_S` or the body is too slow; ``overloaded`` (503) when
-    the process holds too many bodies; ``invalid_request`` for broken chunks; ``cancelled`` when the client leaves.
-    """
-    length = req.content_length
-    try:
-        if length is not None and length > limit:
-            raise Failure(Code.TOO_LARGE, f"the body is larger than {limit} bytes").raised()
-        source = req.env["wsgi.input"]
-        if length is not None and getattr(source, "received", False):
-            _count(req, length)
-            return _rest_of(source)
-        if length is None and req.env.get("HTTP_TRANSFER_ENCODING") is None:
-            return b""
-        reader = gevent.getcurrent()
-        _readers.add(reader)
-        try:
-            return _read(req, source, limit)
-        finally:
-            _readers.discard(reader)
-    except LemonbusError:
-        # The rest of the body must not be taken for the next request.
-        request_context(req.env).close_after()
-        raise
-
-
-def abort_waiting_reads(failure: Failure) -> None:
-    """Raise ``failure`` in all greenlets that wait for a body (call it in the hub)."""
-    for reader in list(_readers):
-        reader.throw(failure.raised())
-
-
-def _rest_of(source: Any) -> bytes:
-    pieces = []
-    while piece := source.read():
-        pieces.append(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _read(req: falcon.Request, source: Any, limit: int) -> bytes:
-    client_socket = req.env.get(SOCKET_KEY)
-    if isinstance(source, ChunkedBody):
-        source.limit = limit
-    pieces = []
-    size = 0
-    started = time.monotonic()
-    try:
-        while True:
-            if client_socket is not None:
-                most = started + IDLE_TIMEOUT_S + size / MIN_BYTES_PER_SECOND
-                client_socket.set_read_deadline(min(most, time.monotonic() + IDLE_TIMEOUT_S))
-            piece = source.read(_STEP)
-            if not piece:
-                break
-            size += len(piece)
-            _count(req, len(piece))
-            pieces.append(piece)
-            gevent.sleep(0)
-    except ConnectionEndedError:
-        if client_socket is not None and client_socket.timed_out:
-            raise Failure(Code.TIMEOUT, "the body did not arrive in time", status=408).raised() from None
-        raise Failure(Code.CANCELLED, CLIENT_LEFT).raised() from None
-    finally:
-        if client_socket is not None:
-            client_socket.set_read_deadline(None)
-    return b"".join(pieces)
-
-
-def _count(req: falcon.Request, size: int) -> None:
-    """Count bytes that arrived against the limit of the process, until the request is answered."""
-    memory: BodyMemory | None = req.env.get(MEMORY_KEY)
-    if memory is not None:
-        context = request_context(req.env)
-        memory.reserve(size, context.body_bytes)
-        context.body_bytes += size
 
 
 def read_json(req: falcon.Request, limit: int) -> bytes:
@@ -132,7 +40,7 @@ def read_json(req: falcon.Request, limit: int) -> bytes:
     if req.env.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
         request_context(req.env).close_after()
         raise Failure(Code.MEDIA_TYPE, "compressed bodies are not supported").raised()
-    return read(req, limit)
+    return body_limits.read(req, limit)
 
 
 def read_form(req: falcon.Request, limit: int) -> list[FormPart]:
@@ -149,7 +57,7 @@ def read_form(req: falcon.Request, limit: int) -> list[FormPart]:
     if req.env.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
         request_context(req.env).close_after()
         raise Failure(Code.MEDIA_TYPE, "compressed bodies are not supported").raised()
-    data = read(req, limit)
+    data = body_limits.read(req, limit)
     try:
         return form_data.parse(form_data.boundary_from_content_type(kind), data, lambda: gevent.sleep(0))
     except ValueError as problem:

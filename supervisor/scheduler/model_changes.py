@@ -10,7 +10,7 @@ from protocol.failures import Failure
 from protocol.messages.peers import CheckModel, EngineReady, StartEngine
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
-from supervisor.scheduler.model_lifecycle import ModelEvent, ModelState
+from supervisor.scheduler.model_states import ModelEvent, ModelState
 from supervisor.scheduler.scheduled_model import (
     NEVER,
     RefusedReload,
@@ -19,7 +19,7 @@ from supervisor.scheduler.scheduled_model import (
     needs_new_engine,
 )
 from supervisor.scheduler.state import ModelTarget, SchedulerState
-from supervisor.scheduler.worker_lifecycle import WorkerEvent, WorkerState
+from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 # ---- demand ------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 Two rules.  A missing key is an error: an event that the table does not have in a state is a bug, and going on would
 make it worse.  And a state is only changed by :meth:`ScheduledWorker.transition`, from
-:mod:`supervisor.scheduler.model_transitions` where the worker has a model.
+:mod:`supervisor.scheduler.model_changes` where the worker has a model.
 
 ::
 

@@ -1,0 +1,104 @@
+"""Reads a request's whole body within its limits: bytes, seconds, and the memory that all bodies of a process share."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import falcon
+import gevent
+
+from gateway.http.body_framing import ChunkedBody, ConnectionEndedError
+from gateway.http.body_memory import BodyMemory
+from gateway.http.hangup import CLIENT_LEFT
+from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, request_context
+from protocol.failures import Code, Failure, LemonbusError
+
+IDLE_TIMEOUT_S: Final = 60.0
+"""Seconds after which a body is given up when nothing more of it arrived, and which any body may take."""
+MIN_BYTES_PER_SECOND: Final = 64 * 1024
+"""A body may take a second more for every so many bytes of it that arrived."""
+_STEP: Final = 128 * 1024
+"""Bytes of a body that are read before other greenlets run."""
+_readers: set[Any] = set()
+"""Greenlets that wait for a body."""
+
+
+def read(req: falcon.Request, limit: int) -> bytes:
+    """Return the whole body.
+
+    Raises ``body_too_large`` (413) as soon as more than ``limit`` bytes are announced, by the length or by the chunks;
+    ``timeout`` (408) when nothing arrives for :data:`IDLE_TIMEOUT_S` or the body is too slow; ``overloaded`` (503) when
+    the process holds too many bodies; ``invalid_request`` for broken chunks; ``cancelled`` when the client leaves.
+    """
+    length = req.content_length
+    try:
+        if length is not None and length > limit:
+            raise Failure(Code.TOO_LARGE, f"the body is larger than {limit} bytes").raised()
+        source = req.env["wsgi.input"]
+        if length is not None and getattr(source, "received", False):
+            _count(req, length)
+            return _rest_of(source)
+        if length is None and req.env.get("HTTP_TRANSFER_ENCODING") is None:
+            return b""
+        reader = gevent.getcurrent()
+        _readers.add(reader)
+        try:
+            return _read(req, source, limit)
+        finally:
+            _readers.discard(reader)
+    except LemonbusError:
+        # The rest of the body must not be taken for the next request.
+        request_context(req.env).close_after()
+        raise
+
+
+def abort_waiting_reads(failure: Failure) -> None:
+    """Raise ``failure`` in all greenlets that wait for a body (call it in the hub)."""
+    for reader in list(_readers):
+        reader.throw(failure.raised())
+
+
+def _rest_of(source: Any) -> bytes:
+    pieces = []
+    while piece := source.read():
+        pieces.append(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _read(req: falcon.Request, source: Any, limit: int) -> bytes:
+    client_socket = req.env.get(SOCKET_KEY)
+    if isinstance(source, ChunkedBody):
+        source.limit = limit
+    pieces = []
+    size = 0
+    started = time.monotonic()
+    try:
+        while True:
+            if client_socket is not None:
+                most = started + IDLE_TIMEOUT_S + size / MIN_BYTES_PER_SECOND
+                client_socket.set_read_deadline(min(most, time.monotonic() + IDLE_TIMEOUT_S))
+            piece = source.read(_STEP)
+            if not piece:
+                break
+            size += len(piece)
+            _count(req, len(piece))
+            pieces.append(piece)
+            gevent.sleep(0)
+    except ConnectionEndedError:
+        if client_socket is not None and client_socket.timed_out:
+            raise Failure(Code.TIMEOUT, "the body did not arrive in time", status=408).raised() from None
+        raise Failure(Code.CANCELLED, CLIENT_LEFT).raised() from None
+    finally:
+        if client_socket is not None:
+            client_socket.set_read_deadline(None)
+    return b"".join(pieces)
+
+
+def _count(req: falcon.Request, size: int) -> None:
+    """Count bytes that arrived against the limit of the process, until the request is answered."""
+    memory: BodyMemory | None = req.env.get(MEMORY_KEY)
+    if memory is not None:
+        context = request_context(req.env)
+        memory.reserve(size, context.body_bytes)
+        context.body_bytes += size
