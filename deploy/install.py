@@ -106,11 +106,11 @@ def _pip(words: list[str], log: TextIO, progress: InstallProgressLine) -> int:
 def _lines(process: subprocess.Popen[bytes], progress: InstallProgressLine) -> Iterator[str]:
     """Return what pip prints, line by line; tell ``progress`` once if it prints nothing for long."""
     assert process.stdout is not None  # noqa: S101 - it was asked for
-    rest, told = b"", False
+    rest, message = b"", False
     while True:
-        if not told and not select.select([process.stdout], [], [], SILENCE_S)[0]:
+        if not message and not select.select([process.stdout], [], [], SILENCE_S)[0]:
             progress.silence()
-            told = True
+            message = True
         piece = os.read(process.stdout.fileno(), 65536)
         *lines, rest = (rest + piece).split(b"\n")
         yield from (f"{line.decode('utf-8', 'replace')}\n" for line in lines)

@@ -114,7 +114,7 @@ class ClientSocket:
             watcher.stop()
 
     def sendall(self, data: bytes | memoryview) -> None:
-        """Send all of it, in one system call where there is room.
+        """Send all of it, in one system call if the buffer has space.
 
         Raises ``OSError``; ``TimeoutError`` when the client took nothing for :data:`WRITE_TIMEOUT_S`: then the
         connection is reset when it is closed.

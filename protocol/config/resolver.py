@@ -184,17 +184,17 @@ def _from_file(file: ConfigFile | None, environment: Mapping[str, str]) -> Value
     try:
         table = tomllib.loads(file.text)
     except (ValueError, RecursionError) as problem:
-        said = str(problem) if isinstance(problem, tomllib.TOMLDecodeError) else "a value beyond any bounds"
-        said = said.replace("end of document", f"the end, line {file.text.count(chr(10)) + 1}")
-        raise invalid(f"{file.path}: expected TOML: {said[:1].lower()}{said[1:]}") from problem
+        reason = str(problem) if isinstance(problem, tomllib.TOMLDecodeError) else "a value beyond any bounds"
+        reason = reason.replace("end of document", f"the end, line {file.text.count(chr(10)) + 1}")
+        raise invalid(f"{file.path}: expected TOML: {reason[:1].lower()}{reason[1:]}") from problem
     found: ValuesWithOrigin = {}
     for name, given in table.items():
         where = f"{file.path}:{_line(file.text, name)}"
         field = setting_fields().get(name)
         if field is None:
             # No setting is a table, whatever that is called.
-            meant = _suggestion(name, [] if isinstance(given, dict) else setting_fields())
-            raise invalid(f"{where}: unknown setting {name!r}{meant}", name)
+            similar = _suggestion(name, [] if isinstance(given, dict) else setting_fields())
+            raise invalid(f"{where}: unknown setting {name!r}{similar}", name)
         try:
             value = field.checked(given)
         except ValueError as problem:

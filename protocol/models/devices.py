@@ -24,7 +24,7 @@ class DeviceNames(NamedTuple):
     """In health and in lists of models."""
     asked: tuple[str, ...]
     """In load requests."""
-    said: str
+    phrase: str
     """In a sentence: "Requires …"."""
 
 
@@ -52,6 +52,6 @@ def health_words(devices: Iterable[str]) -> str:
     return " ".join([word for word in words if word != "cpu"] or words)
 
 
-def devices_meant_by(asked: str) -> set[str]:
+def devices_for_name(asked: str) -> set[str]:
     """Return the devices that a load request's ``device`` means, in any case; none for ``hybrid`` and an empty one."""
     return {device for device, names in DEVICE_NAMES.items() if asked.lower() in names.asked}

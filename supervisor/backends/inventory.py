@@ -160,7 +160,7 @@ def missing_requirement(backend: BackendDescriptor, devices: Collection[str]) ->
     if backend.systems and sys.platform not in backend.systems:
         return "Requires " + _joined_with_or([_SYSTEM_NAMES.get(system, system) for system in backend.systems])
     if not any(device in devices for device in backend.devices):
-        return "Requires " + _joined_with_or([DEVICE_NAMES[device].said for device in backend.devices])
+        return "Requires " + _joined_with_or([DEVICE_NAMES[device].phrase for device in backend.devices])
     return ""
 
 

@@ -124,7 +124,7 @@ class Deletions:
 
     def _unload(self, supervisor: Supervisor, deletion: _Deletion) -> None:
         name = deletion.entry.name
-        for called in [called for called, meant in supervisor.running_names.items() if meant == name]:
+        for called in [called for called, entry_found in supervisor.running_names.items() if entry_found == name]:
             del supervisor.running_names[called]
         supervisor.scheduler.model_deleted(name)
         model = supervisor.scheduler.models.get(name)

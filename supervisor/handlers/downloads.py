@@ -45,8 +45,8 @@ def fetch(
         reason = f"Model {model} is not on this machine and the server is offline"
         raise Failure(Code.OFFLINE, reason, model=model).raised()
     if len(supervisor.downloads.running()) >= MAX_DOWNLOADS:
-        said = f"{MAX_DOWNLOADS} models are being downloaded already"
-        raise Failure(Code.OVERLOADED, said, model=model, retry_after=10.0).raised()
+        explanation = f"{MAX_DOWNLOADS} models are being downloaded already"
+        raise Failure(Code.OVERLOADED, explanation, model=model, retry_after=10.0).raised()
     sources = pending.sources if pending else supervisor.models.resolve(model).sources
     order = StartPull(model, sources, supervisor.settings.cache_dir, list(present))
     job, child = jobs.start(supervisor, MODULE, _job_ended, order)

@@ -8,7 +8,7 @@ from typing import Final
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import Loaded, LoadModel, OptionValue, UnloadModel
 from protocol.models.checkpoints import printable
-from protocol.models.devices import HYBRID, Device, devices_meant_by
+from protocol.models.devices import HYBRID, Device, devices_for_name
 from protocol.models.recipes import DEFAULT_RECIPE, RecipeDescriptor
 from supervisor.handlers.requests import resolve_target
 from supervisor.models.catalogue import CatalogueEntry
@@ -83,7 +83,7 @@ def device_option(descriptor: RecipeDescriptor, device: str, options: dict[str, 
     option = f"{descriptor.recipe}_backend"
     if device.lower() in ("", HYBRID) or option in options:
         return {}
-    wanted = devices_meant_by(device)
+    wanted = devices_for_name(device)
     fitting = [each for each in descriptor.backends if not wanted.isdisjoint(each.devices)]
     if not fitting:
         raise invalid(f"recipe {descriptor.recipe} does not run on {device}", "device")

@@ -135,8 +135,8 @@ class SystemInspection:
         jobs.dismiss(supervisor, peer)
         if peer != self._job:
             return
-        for trouble in message.probe_errors:
-            log.warning("a tool did not answer", problem=trouble)
+        for explanation in message.probe_errors:
+            log.warning("a tool did not answer", problem=explanation)
         self._probed = message
         self.machine = merge_probe(self._from_kernel, message)
         self._answer_all(supervisor)

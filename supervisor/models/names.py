@@ -30,8 +30,8 @@ def find(
     name: str, entries: Mapping[str, CatalogueEntry], by_checkpoint: Mapping[str, CatalogueEntry]
 ) -> CatalogueEntry | None:
     """Return the entry that a name means, or None."""
-    for meant in (name, name.removesuffix(LATEST)):
-        found = entries.get(meant) or by_checkpoint.get(meant.removeprefix("hf:"))
+    for found_entry in (name, name.removesuffix(LATEST)):
+        found = entries.get(found_entry) or by_checkpoint.get(found_entry.removeprefix("hf:"))
         if found:
             return found
     return None

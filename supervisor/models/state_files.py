@@ -112,9 +112,9 @@ class StateFile:
 
     def move_aside(self) -> str:
         """Move the broken file aside; return where it is now, or why it could not be moved."""
-        said = move_broken_file(self.path)
+        content = move_broken_file(self.path)
         self._version = file_version(self.path)
-        return said
+        return content
 
     def replace(self, value: Mapping[str, Any]) -> None:
         """Replace the content; raises OSError, and then nothing is changed."""

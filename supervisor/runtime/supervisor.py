@@ -306,8 +306,8 @@ class Supervisor:
         process = self.scheduler.workers.get(worker)
         model = process.model.name if process and process.model else ""
         # At the end of the grace a worker ends as it was told to, together with its model.
-        told_to_end = self.scheduler.closing and (not model or why == "exit 0")
-        expected = process is None or process.state is WorkerState.STOPPING or told_to_end
+        asked_to_end = self.scheduler.closing and (not model or why == "exit 0")
+        expected = process is None or process.state is WorkerState.STOPPING or asked_to_end
         context = {"model": model} if model else {}
         (log.info if expected else log.error)("worker gone", worker=worker, **context, why=why)
         failure = Failure(Code.WORKER_GONE, f"The worker of model {model} is gone ({why})", model=model)

@@ -147,7 +147,7 @@ def test_what_a_user_has_told_pip_about_waiting_stands() -> None:
         ("ERROR: No matching distribution found for falcon>=99\n", "the package index has no falcon>=99"),
         ("ERROR: first\nERROR: Failed to build gevent\n", "Failed to build gevent"),
         (
-            "  ERROR: Cannot install setuptools>=77\n  ERROR: ResolutionImpossible: for help visit\nerror: subprocess-exited\n",
+            "  ERROR: Cannot install setuptools>=77\n  ERROR: ResolutionImpossible: for help see\nerror: subprocess-exited\n",
             "Cannot install setuptools>=77",
         ),
         ("Collecting pytest-timeout>=2.3.1\nERROR: Cannot install one and two\n", "Cannot install one and two"),

@@ -18,15 +18,15 @@ def test_the_bounds_of_all_requirements() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requirements", "said"),
+    ("requirements", "output"),
     [
         (("falcon", "pytest >= 9"), "got 'falcon'"),
         (("falcon == 4.0", "pytest >= 9"), "got 'falcon == 4.0'"),
         (("falcon >= 4.0", "falcon >= 4.1"), "falcon has two lowest versions: 4.0 and 4.1"),
     ],
 )
-def test_a_requirement_without_one_lower_bound_is_an_error(requirements: tuple[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_requirement_without_one_lower_bound_is_an_error(requirements: tuple[str, str], output: str) -> None:
+    with pytest.raises(ValueError, match=output):
         lowest(BOTH.format(*requirements))
 
 

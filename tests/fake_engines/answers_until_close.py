@@ -21,8 +21,8 @@ class AnswersUntilClose(FakeLlamaServer):
             writer.write(event(path, model, [], usage=usage(len(WORDS))))
             writer.write(b"data: [DONE]\n\n")
         else:
-            said = {"choices": [choice(path, "".join(WORDS), "stop", whole=True)], "usage": usage(len(WORDS))}
-            writer.write(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + json.dumps(said).encode())
+            content = {"choices": [choice(path, "".join(WORDS), "stop", whole=True)], "usage": usage(len(WORDS))}
+            writer.write(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + json.dumps(content).encode())
         await writer.drain()
         writer.close()
 

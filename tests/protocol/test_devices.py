@@ -9,7 +9,7 @@ from protocol.models.devices import (
     HYBRID,
     REQUEST_DEVICE_WORDS,
     Device,
-    devices_meant_by,
+    devices_for_name,
     health_words,
 )
 from workers.backends.registry import DESCRIPTORS
@@ -36,7 +36,7 @@ def test_every_device_has_its_names() -> None:
     ],
 )
 def test_what_a_request_means(asked: str, devices: set[Device]) -> None:
-    assert devices_meant_by(asked) == devices
+    assert devices_for_name(asked) == devices
 
 
 @pytest.mark.parametrize(

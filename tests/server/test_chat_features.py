@@ -78,10 +78,10 @@ def test_the_answer_of_a_tool_is_understood(shared_server: LemonbusServer) -> No
 def test_reasoning(shared_server: LemonbusServer) -> None:
     message = shared_server.client.chat(THINK).json()["choices"][0]["message"]
     assert message["content"] == "Forty two."
-    assert message["reasoning_content"].strip() == "Somebody asks for a number."
+    assert message["reasoning_content"].strip() == "The user asks for a number."
     stream = shared_server.client.chat(THINK, stream=True)
     assert joined(stream.chunks, "content") == "Forty two."
-    assert joined(stream.chunks, "reasoning_content").strip() == "Somebody asks for a number."
+    assert joined(stream.chunks, "reasoning_content").strip() == "The user asks for a number."
 
 
 @pytest.mark.parametrize("stream", [True, False])

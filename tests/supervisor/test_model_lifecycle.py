@@ -99,7 +99,7 @@ def test_a_life_from_absent_to_ready_and_back() -> None:
     assert "a" not in sim.scheduler.models
 
 
-def test_a_model_that_waits_for_room_is_checked() -> None:
+def test_a_model_that_waits_for_an_eviction_is_checked() -> None:
     sim = loaded("a")
     sim.submit("a")
     sim.submit("b")

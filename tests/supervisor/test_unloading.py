@@ -40,7 +40,7 @@ def checking(model: str) -> Simulation:
 
 
 def waiting_for_capacity(model: str) -> Simulation:
-    """It is checked, and waits until another model has made room."""
+    """It is checked, and waits until another model is unloaded."""
     sim = loaded("other")
     sim.submit("other")
     sim.load(model, 700)

@@ -294,9 +294,9 @@ def test_a_prompt_with_a_known_beginning_is_not_computed_again(
 
 def test_the_answer_before_is_a_part_of_the_conversation(contextual: RawHttpClient) -> None:
     first = complete(contextual, prompt=PROMPT, max_tokens=20, logprobs=1).json()
-    said = [token["id"] for token in first["choices"][0]["logprobs"]["content"]]
-    cached, _ = scored(contextual, [*PROMPT, *said, 40, 41])
-    assert cached == len(PROMPT) + len(said)
+    expected_text = [token["id"] for token in first["choices"][0]["logprobs"]["content"]]
+    cached, _ = scored(contextual, [*PROMPT, *expected_text, 40, 41])
+    assert cached == len(PROMPT) + len(expected_text)
 
 
 @pytest.mark.parametrize("other", [{"temperature": 300.0}, {"seed": 4, "temperature": 300.0}, {"cache_prompt": False}])

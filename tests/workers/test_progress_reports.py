@@ -31,14 +31,14 @@ class Reports:
     def __init__(self, *phases: AttemptPhase) -> None:
         self.now = 100.0
         self.log = Log()
-        self.told: list[AttemptProgress] = []
+        self.reported: list[AttemptProgress] = []
         self.attempts: dict[RequestKey, Attempt] = {}
         for number, phase in enumerate(phases, 1):
             run = Run("g1", number, 1, "m", "images/generations", f"req-{number}")
             attempt = Attempt(run, b"", "sd-server", "m", None, lambda: self.now)  # type: ignore[arg-type]
             attempt.phase = phase
             self.attempts[attempt.key] = attempt
-        self.reports = ProgressReports(self.attempts, self.told.append, lambda: self.now)
+        self.reports = ProgressReports(self.attempts, self.reported.append, lambda: self.now)
 
     def report(self, done: int, after: float = 0.0) -> Attempt | None:
         self.now += after
@@ -51,7 +51,7 @@ def test_the_first_report_is_told_at_once_and_the_others_once_a_second() -> None
         attempt = reports.report(done, after=0.4)
         assert attempt is not None
         assert attempt.run.label == "req-2"
-    assert [(told.number, told.label, told.done, told.total) for told in reports.told] == [
+    assert [(reported.number, reported.label, reported.done, reported.total) for reported in reports.reported] == [
         (2, "req-2", 1, 20),
         (2, "req-2", 4, 20),
         (2, "req-2", 7, 20),
@@ -73,7 +73,7 @@ def test_the_log_has_a_line_every_ten_seconds() -> None:
 def test_progress_of_no_known_request_is_not_told(phases: list[AttemptPhase]) -> None:
     reports = Reports(*phases)
     assert reports.report(1) is None
-    assert not reports.told
+    assert not reports.reported
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_the_key_and_the_end() -> None:
         assert direct.process.stderr is not None
         log_text = direct.process.stderr.read().decode()
         assert "[INFO ] loading a model" in log_text
-        assert "nobody asked" not in log_text
+        assert "unasked output" not in log_text
         assert [line for line in log_text.splitlines() if "s/it" in line] == [
             f"  | {n}/4 - 0.10s/it" for n in range(1, 5)
         ]

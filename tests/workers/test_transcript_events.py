@@ -30,9 +30,9 @@ def shown(events: bytes) -> tuple[list[Any], SseFilter]:
 
 
 def check(events: bytes) -> None:
-    told, filtered = shown(events)
-    assert told[:-1] == [{"type": "transcript.text.delta", "delta": text} for text in TEXTS]
-    assert told[-1] == {"type": "transcript.text.done", "text": "".join(TEXTS)}
+    sent_events, filtered = shown(events)
+    assert sent_events[:-1] == [{"type": "transcript.text.delta", "delta": text} for text in TEXTS]
+    assert sent_events[-1] == {"type": "transcript.text.done", "text": "".join(TEXTS)}
     assert filtered.finished
     assert [tail.usage.completion_tokens for tail in filtered.summaries() if tail.usage] == [6]
 
@@ -43,13 +43,13 @@ def test_a_whole_transcript() -> None:
 
 
 def test_a_text_without_segments_is_one_delta() -> None:
-    told, _ = shown(all_events(Transcript(text="hello")))
-    assert [event.get("delta") or event["text"] for event in told] == ["hello", "hello"]
+    sent_events, _ = shown(all_events(Transcript(text="hello")))
+    assert [event.get("delta") or event["text"] for event in sent_events] == ["hello", "hello"]
 
 
 def test_nothing_heard() -> None:
-    told, filtered = shown(all_events(Transcript()))
-    assert told == [{"type": "transcript.text.done", "text": ""}]
+    sent_events, filtered = shown(all_events(Transcript()))
+    assert sent_events == [{"type": "transcript.text.done", "text": ""}]
     assert filtered.finished
 
 

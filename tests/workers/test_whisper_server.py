@@ -109,8 +109,8 @@ def tiny() -> Iterator[WhisperServerProcess]:
     ],
 )
 def test_forms_of_the_answer(tiny: WhisperServerProcess, form: str, kind: str, begins: str) -> None:
-    status, content_type_text, body = tiny.ask(FormPart("response_format", form.encode()), SOUND)
-    assert (status, content_type_text) == (200, kind)
+    status, stderr_text, body = tiny.ask(FormPart("response_format", form.encode()), SOUND)
+    assert (status, stderr_text) == (200, kind)
     assert body.decode().startswith(begins), body
 
 
@@ -144,8 +144,8 @@ STREAM = FormPart("stream", b"true")
 
 
 def test_a_stream_has_one_event_for_each_segment(tiny: WhisperServerProcess) -> None:
-    status, said, body = tiny.ask(STREAM, LONG)
-    assert (status, said) == (200, "text/event-stream")
+    status, actual_type, body = tiny.ask(STREAM, LONG)
+    assert (status, actual_type) == (200, "text/event-stream")
     *events, last, rest = body.split(b"\n\n")
     assert (last, rest) == (b"data: [DONE]", b"")
     segments = [json.loads(event.removeprefix(b"data: "))["segment"] for event in events]
@@ -186,7 +186,7 @@ def test_decoding_as_it_was_asked_for(tiny: WhisperServerProcess) -> None:
 
 
 def test_other_paths_keys_and_bodies(tiny: WhisperServerProcess) -> None:
-    assert tiny.get("/health") == (200, b'{"status": "ok"}'), "which nobody needs a key for"
+    assert tiny.get("/health") == (200, b'{"status": "ok"}'), "which needs no key"
     assert tiny.get("/v1/models")[0] == 401
     assert json.loads(tiny.get("/v1/models", KEY)[1])["data"][0]["id"] == "tiny-whisper"
     assert tiny.get("/nothing", KEY)[0] == 404
@@ -241,8 +241,8 @@ def test_invalid_command_lines(tmp_path: Path) -> None:
     assert run("--no-such-flag") == (2, "whisper-server: unknown argument --no-such-flag\n")
     broken = tmp_path / "x.bin"
     broken.write_bytes(b"lmgg")
-    code, content_type_text = run("-m", str(broken), "--port", str(free_port()))
-    assert (code, content_type_text) == (1, "whisper-server: cannot load the model: it is truncated\n")
+    code, stderr_text = run("-m", str(broken), "--port", str(free_port()))
+    assert (code, stderr_text) == (1, "whisper-server: cannot load the model: it is truncated\n")
 
 
 def test_it_ends_with_its_parent(tmp_path: Path) -> None:

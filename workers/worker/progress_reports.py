@@ -28,7 +28,7 @@ class ProgressReports:
         """``attempts``: all that are under way; ``send`` tells the supervisor."""
         self._attempts, self._send, self._clock = attempts, send, clock
         self._key: RequestKey | None = None
-        self._told = self._logged = 0.0
+        self._reported = self._logged = 0.0
 
     def report(self, progress: EngineProgress, log: logs.Logger) -> Attempt | None:
         """Return the attempt that the engine works on; None if it is not known which, or there is none."""
@@ -38,9 +38,9 @@ class ProgressReports:
         attempt, now = at_work[0], self._clock()
         if attempt.key != self._key:
             # The first report comes at once, the first line in the log only if there is much to do.
-            self._key, self._told, self._logged = attempt.key, now - MESSAGE_INTERVAL_S, now
-        if now - self._told >= MESSAGE_INTERVAL_S:
-            self._told = now
+            self._key, self._reported, self._logged = attempt.key, now - MESSAGE_INTERVAL_S, now
+        if now - self._reported >= MESSAGE_INTERVAL_S:
+            self._reported = now
             self._send(AttemptProgress(*attempt.key, attempt.run.label, *progress))
         if now - self._logged >= LOG_INTERVAL_S:
             self._logged = now

@@ -266,10 +266,10 @@ def test_a_long_picture_of_a_client_that_is_gone_blocks_nobody(loaded: LemonbusS
     waiting = loaded.client.start("POST", GENERATIONS, {"model": MODEL, "prompt": "a cat", "size": "64x64"})
     wait_for(lambda: loaded.state()["queued"] == 1, "the next one waits")
     wait_for(lambda: progress(loaded), "health tells how far it is")
-    (told,) = progress(loaded)
-    assert told["request_id"].startswith("req-")
-    assert (told["total"], told["unit"]) == (100, "steps")
-    assert 1 <= told["done"] < 100
+    (reported,) = progress(loaded)
+    assert reported["request_id"].startswith("req-")
+    assert (reported["total"], reported["unit"]) == (100, "steps")
+    assert 1 <= reported["done"] < 100
     request.hang_up()
     assert waiting.finish(20).status == 200
     assert engine(loaded) not in (None, there)

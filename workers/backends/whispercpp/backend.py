@@ -157,8 +157,8 @@ class WhisperCppBackend(ProgramBackend):
         more += [FormPart("stream", b"true")] if stream and self._is_own_server else []
         try:
             fields = form_data.parse(form_data.boundary_from_body(body), body)
-            wishes = flags.parse_form_fields({part.name: part.text() for part in fields if not part.filename})
-            self._check_language(str(wishes.get(flags.LANGUAGE, AUTO)))
+            sampling_options = flags.parse_form_fields({part.name: part.text() for part in fields if not part.filename})
+            self._check_language(str(sampling_options.get(flags.LANGUAGE, AUTO)))
             inference = self._inference(form_data.prepend_parts(body, [*_FIXED_FIELDS, *more]))
         except FlagError as problem:
             # The original answers 500 to a number that is none.

@@ -30,10 +30,10 @@ def _language(text: str) -> str:
 
 
 def _boolean(text: str) -> bool:
-    said = text.strip().lower()
-    if said not in _TRUE | _FALSE:
+    reason = text.strip().lower()
+    if reason not in _TRUE | _FALSE:
         raise ValueError(f"{text[:40]} (true or false)")
-    return said in _TRUE
+    return reason in _TRUE
 
 
 def _integer_between(least: int, most: int) -> Callable[[str], int]:
@@ -77,7 +77,7 @@ def _form(text: str) -> str:
 _COUNT: Final = _integer_between(-1, 2**31 - 1)
 _THRESHOLD: Final = _float_between(-1e6, 1e6)
 _BEAMS: Final = _integer_between(-1, 8)
-"""whisper.cpp has room for eight decoders."""
+"""whisper.cpp has at most eight decoders."""
 
 _DECODING: Final[list[tuple[str, str, str, Callable[[str], Value]]]] = [
     ("-t --threads", "", "n_threads", _integer_between(1, 512)),

@@ -106,8 +106,8 @@ def _write(source: IO[bytes], target: Path, mode: int) -> None:
 def _link(folder: Path, target: Path, to: str) -> None:
     """Make a symbolic link whose text does not lead out of the folder."""
     beside = str(target.parent.relative_to(folder))
-    meant = posixpath.normpath(posixpath.join(beside, to.replace("\\", "/")))
-    if to.startswith(("/", "\\")) or meant.split("/")[0] == ".." or not to:
+    link_target = posixpath.normpath(posixpath.join(beside, to.replace("\\", "/")))
+    if to.startswith(("/", "\\")) or link_target.split("/")[0] == ".." or not to:
         raise _refused(target.name, "is a link out of the folder")
     _prepare(target)
     target.symlink_to(to)

@@ -125,7 +125,7 @@ def new_sd_ctx(params: Any) -> int:
     assert not given.vae_decode_only
     file = (given.model_path or given.diffusion_model_path).decode()
     _log[0](1, b"loading a model\n", None)
-    _log[0](0, b"nobody asked\n", None)
+    _log[0](0, b"unasked output\n", None)
     return 0 if "broken" in file else 4711
 
 
