@@ -74,8 +74,8 @@ class SdLibrary:
         # A model that serves again and again, and reads pictures too.
         self._context.free_params_immediately = self._context.vae_decode_only = False
         for target, value in given:
-            room, _, name = target.partition(".")
-            if room == "context" and not (name == "n_threads" and int(value) <= 0):
+            length, _, name = target.partition(".")
+            if length == "context" and not (name == "n_threads" and int(value) <= 0):
                 self._put(self._context, name, value)
         self._model: Any = None
 

@@ -39,18 +39,18 @@ class Transcriber:
         wanted.flash_attn = bool(given.get("<flash_attn>", wanted.flash_attn))
         self._context = self._loaded(path, wanted)
         self._no_speech_prob = no_speech_reader(self._library, self._context)
-        self._speaks_all = bool(self._library.whisper_is_multilingual(self._context))
+        self._speaks_all_text = bool(self._library.whisper_is_multilingual(self._context))
 
     def _loaded(self, path: str, wanted: Any) -> Any:
         wrong: list[str] = []
 
-        def told(level: int, text: str) -> None:
+        def reported(level: int, text: str) -> None:
             if level == _ERROR:
                 wrong.append(text.strip())
                 sys.stderr.write(text)
 
         # The library hands out a context even if there is none, and says so here alone.
-        self._library.whisper_log_set(told)
+        self._library.whisper_log_set(reported)
         try:
             context = self._library.whisper_init_from_file_with_params(path, wanted)
         finally:
@@ -136,7 +136,7 @@ class Transcriber:
         if wanted.get("<no_fallback>"):
             parameters.temperature_inc = 0.0
         language = str(wanted.get("<language>", "en"))
-        if not self._speaks_all:
+        if not self._speaks_all_text:
             language, parameters.translate = "en", False
         elif wanted.get("<detect_language>"):
             language = AUTO
