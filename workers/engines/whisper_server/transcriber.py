@@ -39,7 +39,7 @@ class Transcriber:
         wanted.flash_attn = bool(given.get("<flash_attn>", wanted.flash_attn))
         self._context = self._loaded(path, wanted)
         self._no_speech_prob = no_speech_reader(self._library, self._context)
-        self._speaks_all_text = bool(self._library.whisper_is_multilingual(self._context))
+        self._knows_all_languages = bool(self._library.whisper_is_multilingual(self._context))
 
     def _loaded(self, path: str, wanted: Any) -> Any:
         wrong: list[str] = []
@@ -136,7 +136,7 @@ class Transcriber:
         if wanted.get("<no_fallback>"):
             parameters.temperature_inc = 0.0
         language = str(wanted.get("<language>", "en"))
-        if not self._speaks_all_text:
+        if not self._knows_all_languages:
             language, parameters.translate = "en", False
         elif wanted.get("<detect_language>"):
             language = AUTO
