@@ -16,28 +16,31 @@ LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
 
 def test_sigterm_lets_running_requests_end(start_server: StartServer) -> None:
     # One gateway: the kept connection is at the one that says it is not ready any more.
-    server = start_server("tiny-loop", load=[LOOP], gateway_workers=1)
+    server = start_server("tiny-loop", load=[LOOP], gateway_workers=1, grace=120)
+    server.wait_loaded(LOOP)
+    engine = server.engine_pid(LOOP)
     kept = server.client.connect()
     assert not server.client.start("GET", "/live", connection=kept).until(lambda it: it.complete).closed
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=4000)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
     stream.until(lambda it: len(it.events) > 2)
 
-    server.signal(signal.SIGTERM)
-    # While a request runs, new clients get an answer: the listener stays.
-    wait_for(lambda: server.client.get("/health", patience=2).status == 503, "readiness is false")
-    new = server.client.chat(LOOP)
-    late = server.client.start("POST", "/v1/chat/completions", chat_body(LOOP), connection=kept).until(
-        lambda it: it.complete, 5
-    )
-    for refused in (new, late):
-        assert (refused.status, refused.error["code"]) == (503, "draining")
-        assert int(refused.headers["retry-after"]) >= 1
-        assert refused.headers["connection"] == "close"
-    assert late.read_to_close(5), "the kept connection really closes"
-    assert server.client.get("/live").status == 200
-    assert server.alive
+    with processes.stopped(engine):  # however fast or slow it is, it is not done before all this is seen
+        server.signal(signal.SIGTERM)
+        # While a request runs, new clients get an answer: the listener stays.
+        wait_for(lambda: server.client.get("/health", patience=2).status == 503, "readiness is false")
+        new = server.client.chat(LOOP)
+        late = server.client.start("POST", "/v1/chat/completions", chat_body(LOOP), connection=kept).until(
+            lambda it: it.complete, 5
+        )
+        for refused in (new, late):
+            assert (refused.status, refused.error["code"]) == (503, "draining")
+            assert int(refused.headers["retry-after"]) >= 1
+            assert refused.headers["connection"] == "close"
+        assert late.read_to_close(5), "the kept connection really closes"
+        assert server.client.get("/live").status == 200
+        assert server.alive
 
-    stream.finish()
+    stream.finish(100)
     assert stream.done
     assert stream.complete
     assert server.wait_exit() == 0
@@ -45,16 +48,19 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer) -> None:
 
 
 def test_sigterm_refuses_what_waits(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=20)
+    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120)
+    server.wait_loaded(LOOP)
+    engine = server.engine_pid(LOOP)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
     stream.until(lambda it: len(it.events) > 2)
-    waiting = server.client.start_chat(LOOP)
-    wait_for(lambda: server.state()["queued"] == 1, "one waits")
-    server.signal(signal.SIGTERM)
-    waiting.finish(5)
+    with processes.stopped(engine):
+        waiting = server.client.start_chat(LOOP)
+        wait_for(lambda: server.state()["queued"] == 1, "one waits")
+        server.signal(signal.SIGTERM)
+        waiting.finish(5)
     assert waiting.status == 503
     assert waiting.headers["retry-after"]
-    assert stream.finish().done
+    assert stream.finish(100).done
     assert server.wait_exit() == 0
 
 
