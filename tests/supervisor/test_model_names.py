@@ -64,26 +64,26 @@ def test_a_model_is_looked_up_once_for_a_request(
 ) -> None:
     write_files(extra, "m.gguf")
     models = make()
-    looks: list[int] = []
+    lookups: list[int] = []
     refresh = models._refresh
-    monkeypatch.setattr(models, "_refresh", lambda found: (looks.append(1), refresh(found)))
+    monkeypatch.setattr(models, "_refresh", lambda found: (lookups.append(1), refresh(found)))
     entry = models.resolve("extra.m")
     found = models.located(entry)
     spec = models.spec(entry, {"ctx_size": 512}, found=found)
     models.precheck(spec)
     assert models.serves(spec, "chat/completions")
-    assert len(looks) == 1
+    assert len(lookups) == 1
 
 
 def test_a_slow_check_of_the_disk_is_not_repeated_for_a_while(
     make: MakeModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = make()
-    looks: list[int] = []
+    lookups: list[int] = []
     now = [100.0]
 
     def slow() -> bool:
-        looks.append(1)
+        lookups.append(1)
         now[0] += 0.1
         return False
 
@@ -92,10 +92,10 @@ def test_a_slow_check_of_the_disk_is_not_repeated_for_a_while(
     monkeypatch.setattr(registry.time, "monotonic", lambda: now[0])
     for _ in range(100):
         models.find("unknown")
-    assert len(looks) == 1
+    assert len(lookups) == 1
     now[0] += 2.0
     models.find("unknown")
-    assert len(looks) == 2
+    assert len(lookups) == 2
 
 
 def test_until_the_next_check_of_a_slow_disk_new_and_removed_files_count(make: MakeModels, extra: Path) -> None:
