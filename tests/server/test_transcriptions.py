@@ -24,6 +24,8 @@ ROUTE = "audio/transcriptions"
 SOUND = FormPart("file", wav(1.2), "a.wav")
 LONG = FormPart("file", wav(90, rate=4_000, width=1), "long.wav")
 """Three windows, half a second each for the slow model."""
+LONGEST = FormPart("file", wav(240, rate=4_000, width=1), "longest.wav")
+"""Eight windows: not heard before a test has seen what it waits for."""
 
 
 def start(
@@ -187,14 +189,28 @@ def test_an_engine_that_dies_before_it_answers_is_asked_again(faulty: LemonbusSe
     assert faulty.engine_pid(MODEL) != pid
 
 
-def test_a_client_that_hangs_up_stops_it_and_others_wait_their_turn(faulty: LemonbusServer) -> None:
-    assert send(faulty, SOUND, model=SLOW).status == 200
-    exchange = start(faulty, LONG, model=SLOW)
-    wait_for(lambda: faulty.state()["granted"] == 1, "it runs")
-    second = start(faulty, SOUND, model=SLOW)
-    wait_for(lambda: faulty.state()["queued"] == 1, "the other one waits")
+def hang_up_before_another(server: LemonbusServer, sound: FormPart, model: str) -> HttpExchange:
+    """Let a client hang up while its recording is at the engine and another one waits; return the other one."""
+    exchange = start(server, sound, model=model)
+    wait_for(lambda: server.state()["granted"] == 1, "it runs")
+    second = start(server, SOUND, model=model)
+    wait_for(lambda: server.state()["queued"] == 1, "the other one waits")
     exchange.hang_up()
-    assert second.finish().status == 200
+    return second
+
+
+def test_a_client_that_hangs_up_stops_it_and_others_wait_their_turn(faulty: LemonbusServer) -> None:
+    # It stops at the end of a window, or is started again where a window takes more than a second.
+    assert send(faulty, SOUND, model=SLOW).status == 200
+    assert hang_up_before_another(faulty, LONGEST, SLOW).finish().status == 200
+
+
+def test_an_engine_that_works_on_for_a_client_that_is_gone_is_started_again(faulty: LemonbusServer) -> None:
+    assert send(faulty, SOUND).status == 200
+    pid = faulty.engine_pid(MODEL)
+    with processes.stopped(pid):  # it notices nothing
+        assert hang_up_before_another(faulty, SOUND, MODEL).finish().json()["text"] == TRANSCRIPT
+    assert faulty.engine_pid(MODEL) != pid
 
 
 @pytest.mark.parametrize(
