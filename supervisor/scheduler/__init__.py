@@ -1,7 +1,7 @@
 """The scheduler: events in, effects out. Pure: no socket, process, log or clock of its own.
 
 Outside, import `scheduler.Scheduler`, `state.SchedulerLimits`, `state.ModelTarget`, the effects and the states.
-The tables and policies (`model_lifecycle`, `worker_lifecycle`, `eviction`, `backoff`) may be read alone.  An event is a
+The tables and policies (`model_states`, `worker_states`, `eviction`, `backoff`) may be read alone.  An event is a
 function over the state (`gateway_events`, `worker_events`, `leases`), listed in `scheduler`; a model is changed in
-`model_transitions` alone.  Add no I/O and no import of other folders of the supervisor here.
+`model_changes` alone.  Add no I/O and no import of other folders of the supervisor here.
 """
