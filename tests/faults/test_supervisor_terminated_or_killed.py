@@ -122,7 +122,7 @@ def test_sigkill_of_an_idle_supervisor_ends_all(start_server: StartServer) -> No
 
 
 def test_sigkill_of_the_supervisor_answers_every_client(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=20, gateway_workers=2)
+    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120, gateway_workers=2)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
     stream.until(lambda it: len(it.events) > 2)
     waiting = [server.client.start_chat(LOOP, stream=stream_it) for stream_it in (True, False)]
@@ -134,7 +134,7 @@ def test_sigkill_of_the_supervisor_answers_every_client(start_server: StartServe
         assert request.error["code"] == "supervisor_lost"
         assert int(request.headers["retry-after"]) >= 1
     wait_for(lambda: not server.listens(), "the listener is closed")
-    stream.finish()
+    stream.finish(60)
     assert stream.done, "what runs may go on up to the grace"
     wait_for(lambda: not server.process_tree(), "then all leave")
 
