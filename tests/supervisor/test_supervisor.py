@@ -42,6 +42,9 @@ def supervisor() -> Iterator[Supervisor]:
         made.peers.add(Peer("gateway", "g1", os.getpid()), 0.0)
         made.bus.listen(lambda *_: None, lambda _: None, lambda _: None, lambda *_: None)
         yield made
+        made.scheduler.close()  # it starts a worker where one is missing
+        made.processes.kill_all()
+        run_loop_until(made, lambda: len(made.processes) == 0)
         made.state_writer.close()
         made.bus.close()
         loop.close()
