@@ -19,7 +19,7 @@ TOOL_CALL_WORDS = ["<tool_call>", '\n{"name":', f'{SPACE}"get_weather",', f'{SPA
 TOOL_CALL_WORDS += [f'{SPACE}{{"city":', f'{SPACE}"Paris"}}}}\n', "</tool_call>"]
 REASONING_WORDS = [
     "<think>",
-    "\nSomebody",
+    "\nThe user",
     *words("asks for a"),
     f"{SPACE}number.\n",
     "</think>",
