@@ -217,10 +217,10 @@ def test_a_pull_that_fails_says_why_and_leaves_nothing_registered_wrong(hub: Hub
     assert error["code"] == "download_failed"
     whole = start(server).finish()
     assert whole.status == 502
-    told = whole.json()
+    reported = whole.json()
     folder = str(Path(os.environ["HF_HOME"]).parent)
-    assert folder in told["error"].pop("detail"), "for the administrator that a caller of a server without keys is"
-    assert folder not in json.dumps(told)
+    assert folder in reported["error"].pop("detail"), "for the administrator that a caller of a server without keys is"
+    assert folder not in json.dumps(reported)
     hub.wrong_size = 0
     assert start(server).finish().json()["status"] == "success"
 
