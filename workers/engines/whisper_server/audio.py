@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import av
@@ -37,6 +38,10 @@ class AudioError(ValueError):
     """A recording that cannot be read; the text is for the caller."""
 
 
+# A title in an unknown encoding is no reason to refuse a recording; from 19 on, PyAV takes any without being told.
+_open: Final = av.open if int(av.__version__.split(".")[0]) >= 19 else partial(av.open, metadata_errors="ignore")
+
+
 def decode_audio(data: bytes, client_disconnected: Callable[[], bool] = bool) -> Samples:
     """Return the samples of a recording, from -1 to 1; raises :class:`AudioError`, or OSError if the client disconnects."""
     pieces: list[NDArray[np.int16]] = []
@@ -55,7 +60,7 @@ def decode_audio(data: bytes, client_disconnected: Callable[[], bool] = bool) ->
 
 def _pieces(data: bytes, client_disconnected: Callable[[], bool]) -> Iterator[NDArray[np.int16]]:
     options = {"format_whitelist": _CONTAINERS, "protocol_whitelist": ""}
-    with av.open(io.BytesIO(data), "r", container_options=options, metadata_errors="ignore") as container:
+    with _open(io.BytesIO(data), "r", container_options=options) as container:
         if not container.streams.audio:
             raise AudioError("the file has no sound in it")
         resampler: AudioResampler | None = None
