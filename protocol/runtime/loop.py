@@ -62,6 +62,8 @@ class Loop:
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._after_each: list[Callback] = []
+        self._last: list[Callback] = []
+        """Called once, after those of :attr:`_after_each`."""
         self._deaths: dict[int, int] = {}
         self._signals: dict[int, Callback] = {}
         self._wake_read, self._wake_write = -1, -1
@@ -142,6 +144,10 @@ class Loop:
         """Call back at the end of every iteration, to flush what the iteration collected."""
         self._after_each.append(callback)
 
+    def call_last(self, callback: Callback) -> None:
+        """Call back once, at the very end of this iteration: after what it collected was flushed."""
+        self._last.append(callback)
+
     def on_death(self, pid: int, callback: Callback) -> None:
         """Call back once when the process ``pid`` has ended, at once if it ended before."""
         try:
@@ -212,8 +218,15 @@ class Loop:
                 self._used.add(fd)
                 self._call(known[1])
         self._fire()
+        self._end_iteration()
+
+    def _end_iteration(self) -> None:
         for callback in self._after_each:
             self._call(callback)
+        while self._last:
+            last, self._last = self._last, []
+            for callback in last:
+                self._call(callback)
 
     def _call_for(self, fd: int, flags: int) -> None:
         if flags & _NOT_WRITE:

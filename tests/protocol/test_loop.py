@@ -199,6 +199,25 @@ def test_run_returns_after_the_iteration_that_called_stop(loop: Loop) -> None:
     assert ends
 
 
+def test_what_is_called_last_follows_what_every_iteration_does(loop: Loop) -> None:
+    order: list[str] = []
+
+    def work() -> None:
+        loop.call_last(last)
+        order.append("work")
+
+    def last() -> None:
+        order.append("last")
+        loop.call_last(lambda: order.append("of the last"))
+
+    loop.after_each_iteration(lambda: order.append("flush"))
+    loop.call_later(0.0, work)
+    loop.run_once(0.0)
+    assert order == ["work", "flush", "last", "of the last"]
+    loop.run_once(0.0)
+    assert order[4:] == ["flush"], "once"
+
+
 def fails() -> None:
     raise RuntimeError("a programming error")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from workers.backends.llamacpp.log_lines import parse_line
@@ -63,21 +65,43 @@ class _Attempt:
 def test_a_line_belongs_to_the_request_that_runs_or_just_ran() -> None:
     attempts: dict[int, _Attempt] = {}
     now = 10.0
-    attribution = LineAttribution(attempts, lambda: now)
+    attribution = LineAttribution(attempts, lambda: now, lambda _callback: None)
     assert attribution() == ""
     attempts[1] = _Attempt("a")
     assert attribution() == "a"
     attempts[2] = _Attempt("b")
     assert attribution() is None
+    attribution.before_end("a")
     del attempts[1]
-    attribution.ended("a")
     assert attribution() == "b"
     now += LATE_LINE_S
+    attribution.before_end("b")
     del attempts[2]
-    attribution.ended("b")
     assert attribution() == "b"
     now += LATE_LINE_S
     assert attribution() == ""
-    attribution.ended("c")
-    attribution.ended("d")
+    attribution.before_end("c")
+    attribution.before_end("d")
     assert attribution() == "", "it may be of either"
+
+
+def test_the_output_is_read_before_the_requests_that_run_change() -> None:
+    attempts: dict[int, _Attempt] = {}
+    later: list[Callable[[], None]] = []
+    read: list[str] = []
+    attribution = LineAttribution(attempts, lambda: 10.0, later.append)
+    attribution.read_output = read.append
+    attribution.before_start()
+    attempts[1] = _Attempt("a")
+    attribution.before_start()
+    attempts[2] = _Attempt("b")
+    attribution.before_start()
+    attempts[3] = _Attempt("c")
+    assert read == ["", "a"], "among several, a line belongs to none anyway"
+    for number, label in ((3, "c"), (2, "b"), (1, "a")):
+        attribution.before_end(label)
+        del attempts[number]
+    assert read == ["", "a", ""]
+    (callback,) = later
+    callback()
+    assert read == ["", "a", "", "a"], "after the answer of the last one has left"

@@ -89,6 +89,30 @@ def test_a_line_is_of_the_only_request(engine: EngineOutput) -> None:
     assert engine.log.lines == [("half a line", "a"), ("and another", "a")]
 
 
+def test_pieces_of_a_line_wake_the_process_once(engine: EngineOutput) -> None:
+    engine.running = "a"
+    engine.write("0.01.")
+    engine.loop.run_once(1.0)
+    for piece in ("201.771 ", "W ", "slot 3\n"):
+        engine.write(piece)
+        engine.loop.run_once(0.0)
+    assert engine.label_calls == 1, "one read, for all of them"
+    assert engine.log.lines == []
+    engine.running = None
+    engine.reader.read_batched("a")
+    assert engine.log.lines == [("0.01.201.771 W slot 3", "a")], "another request is about to begin"
+
+
+def test_output_is_watched_again_after_a_silence(engine: EngineOutput) -> None:
+    for text in ("first", "second"):
+        engine.write(f"{text}\n")
+        engine.loop.run_once(1.0)
+        assert engine.log.lines[-1] == (text, "")
+        for _ in range(2):  # one batch that has nothing, then the watch
+            engine.time += OUTPUT_BATCH_DELAY_S
+            engine.loop.run_once(0.0)
+
+
 def test_lines_of_concurrent_requests_are_attributed_to_none(engine: EngineOutput) -> None:
     engine.running = None
     engine.write("1\n")
@@ -100,6 +124,7 @@ def test_lines_of_concurrent_requests_are_attributed_to_none(engine: EngineOutpu
     engine.until(lambda: len(engine.log.lines) == 6)
     assert [label for _, label in engine.log.lines] == [""] * 6
     engine.write("of several\n")
+    engine.reader.read_batched("")
     engine.running = "a"
     engine.until(lambda: len(engine.log.lines) == 7)
     assert engine.log.lines[-1] == ("of several", ""), "it was written before there was only one"

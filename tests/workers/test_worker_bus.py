@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+import pytest
 import zmq
 
 from protocol import ids
 from protocol.messages.peers import Ping, Pong
+from protocol.messages.work import AttemptEnded, AttemptsEnded
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope
@@ -18,34 +22,60 @@ from workers.worker.bus import WorkerBus
 DEADLINE = 5.0
 
 
-def test_a_pong_reports_new_errors_once(tmp_path: Path) -> None:
-    runtime = endpoints.RuntimeDirectory(tmp_path / "rt")
-    context = zmq.Context()
-    router = context.socket(zmq.ROUTER)
-    router.bind(endpoints.bus(runtime.path))
-    loop = Loop()
-    name = ids.peer_id("worker")
-    bus = WorkerBus(loop, ProcessContext(runtime.path, ids.boot_id(), os.getpid()), name)
+class Supervisor:
+    """A bus under test, and the supervisor's socket."""
 
-    def ping(number: int) -> Pong:
-        router.send_multipart([name.encode(), envelope.encode(Ping(number))])
+    def __init__(self, folder: Path) -> None:
+        self._runtime = endpoints.RuntimeDirectory(folder)
+        self._context = zmq.Context()
+        self.router = self._context.socket(zmq.ROUTER)
+        self.router.bind(endpoints.bus(self._runtime.path))
+        self.loop = Loop()
+        self.name = ids.peer_id("worker")
+        self.bus = WorkerBus(self.loop, ProcessContext(self._runtime.path, ids.boot_id(), os.getpid()), self.name)
+        self.bus.send(Pong(0))
+        assert self.receive() == Pong(0)
+
+    def send(self, message: msgspec.Struct) -> None:
+        self.router.send_multipart([self.name.encode(), envelope.encode(message)])
+
+    def receive(self) -> object:
         end = time.monotonic() + DEADLINE
-        while not router.poll(0):
+        while not self.router.poll(0):
             assert time.monotonic() < end
-            loop.run_once(0.01)
-        answer: Pong = envelope.decode(router.recv_multipart()[1])[0]
-        return answer
+            self.loop.run_once(0.01)
+        return envelope.decode(self.router.recv_multipart()[1])[0]
 
-    try:
-        bus.send(Pong(0))
-        assert router.poll(1000 * DEADLINE)
-        router.recv_multipart()
-        assert ping(1) == Pong(1)
-        loop.errors += 2
-        assert ping(2) == Pong(2, errors=2)
-        assert ping(3) == Pong(3)
-    finally:
-        bus.close(supervisor_lives=False)
-        loop.close()
-        context.destroy(0)
-        runtime.release()
+    def close(self) -> None:
+        self.bus.close(supervisor_lives=False)
+        self.loop.close()
+        self._context.destroy(0)
+        self._runtime.release()
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    supervisor = Supervisor(tmp_path / "rt")
+    yield supervisor
+    supervisor.close()
+
+
+def test_a_pong_reports_new_errors_once(supervisor: Supervisor) -> None:
+    def ping(number: int) -> object:
+        supervisor.send(Ping(number))
+        return supervisor.receive()
+
+    assert ping(1) == Pong(1)
+    supervisor.loop.errors += 2
+    assert ping(2) == Pong(2, errors=2)
+    assert ping(3) == Pong(3)
+
+
+def test_ends_that_wait_are_sent_before_any_other_message(supervisor: Supervisor) -> None:
+    ends = [AttemptEnded("g", number, 1) for number in (1, 2)]
+    for end in ends:
+        supervisor.bus.send_soon(end, 60.0)
+    assert supervisor.bus.unreported == 2
+    supervisor.bus.send(Pong(9))
+    assert supervisor.bus.unreported == 0
+    assert [supervisor.receive(), supervisor.receive()] == [AttemptsEnded(ends), Pong(9)]

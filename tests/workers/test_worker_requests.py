@@ -55,7 +55,10 @@ def worker() -> Iterator[tuple[Loop, Any, WorkerRequests]]:
     context = ProcessContext(Path("/nowhere"), "boot", 1)
     requests = WorkerRequests(loop, bus, context, Settings(), lambda: None)  # type: ignore[arg-type]
     backend = failing_backend()
-    session: Any = SimpleNamespace(backend=backend, spec=SimpleNamespace(name="m"), pool=None, monitor=None)
+    engine = SimpleNamespace(read_output=lambda _label: None)
+    session: Any = SimpleNamespace(
+        backend=backend, spec=SimpleNamespace(name="m"), pool=None, monitor=None, engine=engine
+    )
     requests.open(session, logs.get_logger())
     bus.on_subscription(True, topic("g"))
     yield loop, bus, requests

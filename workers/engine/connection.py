@@ -237,12 +237,16 @@ class EngineConnection:
         if self._keep_alive and not self._unsent and not exchange.request.streamed:
             self._owner.keep(self)
         else:
-            self.close()
-            self._owner.connect_ahead()
+            # The answer leaves first: closing and opening a connection take as long as its way through this process.
+            self._loop.call_last(self._replace)
         try:
             exchange.handler.ended(until_close)
         except Exception as error:  # noqa: BLE001 - a programming error ends one request, not the worker
             exchange.handler.crashed(error)
+
+    def _replace(self) -> None:
+        self.close()
+        self._owner.connect_ahead()
 
     def _break(self, reason: str) -> None:
         send_again = self._reused and not self._bytes_received

@@ -1,9 +1,14 @@
-"""Which request a line of an engine's output belongs to, where that is known: only if one runs, or just ended. Pure."""
+"""Which request a line of an engine's output belongs to, where that is known: only if one runs, or just ended.
+
+The output is read in batches (``output_reader.py``): so it is read before the requests that run change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from protocol.runtime.loop import Callback
 
 LATE_LINE_S: Final = 0.05
 """An engine answers a request first, and prints what was wrong with it afterwards."""
@@ -12,14 +17,30 @@ LATE_LINE_S: Final = 0.05
 class LineAttribution:
     """Returns the id of the request that a line belongs to."""
 
-    def __init__(self, attempts: Mapping[Any, Any], clock: Callable[[], float]) -> None:
-        """``attempts``: the running ones, of :class:`~workers.worker.attempt.Attempt`."""
-        self._attempts, self._clock = attempts, clock
+    def __init__(
+        self, attempts: Mapping[Any, Any], clock: Callable[[], float], call_last: Callable[[Callback], None]
+    ) -> None:
+        """``attempts``: the running ones, of :class:`~workers.worker.attempt.Attempt`.
+
+        ``call_last`` calls back after the answers of this iteration of the loop have left.
+        """
+        self._attempts, self._clock, self._call_last = attempts, clock, call_last
         self._last_label = ""
         self._last_until = 0.0
+        self.read_output: Callable[[str], None] = lambda _label: None
+        """Reads what the engine wrote so far; it belongs to the given id."""
 
-    def ended(self, label: str) -> None:
-        """Take note that a request has ended. If two end together, a line after that belongs to neither."""
+    def before_start(self) -> None:
+        """Take note that another request is about to begin."""
+        if len(self._attempts) < 2:
+            self.read_output(self() or "")
+
+    def before_end(self, label: str) -> None:
+        """Take note that a request is about to end. If two end together, a line after that belongs to neither."""
+        if len(self._attempts) == 1:
+            self._call_last(lambda: self.read_output(label))
+        elif len(self._attempts) == 2:
+            self.read_output("")
         now = self._clock()
         self._last_label = "" if now < self._last_until and label != self._last_label else label
         self._last_until = now + LATE_LINE_S

@@ -1,7 +1,8 @@
 """An engine's output: written line by line into the log, with the last lines kept for the failure report.
 
-An engine writes a line in several pieces, and each would wake this process.  While several requests run, no line can
-be attributed to one of them, so the output is then read only every ``OUTPUT_BATCH_DELAY_S``.
+An engine writes a line in several pieces, and each would wake this process while the engine needs the processors.  So
+after a first piece the output is read every ``OUTPUT_BATCH_DELAY_S``, and before another request begins or ends: what
+it said until then belongs to those that ran.
 
 Invariant: a pipe is watched by the loop, or a timer for it is pending, until it ends.
 """
@@ -46,6 +47,8 @@ class OutputReader:
         self._label = label
         self._incomplete: dict[int, bytes] = {}
         """Open pipe → the beginning of a line."""
+        self._batched: set[int] = set()
+        """Open pipes that are read by a timer."""
         self.last_lines: deque[str] = deque(maxlen=KEPT_LINES)
         for fd in fds:
             os.set_blocking(fd, False)
@@ -54,24 +57,30 @@ class OutputReader:
 
     def _reader(self, fd: int) -> Callback:
         def read() -> None:
-            label = self._label()
-            self._read(fd, label or "")
-            if label is None and fd in self._incomplete:
+            self._read(fd)
+            if fd in self._incomplete:
                 self._loop.on_readable(fd, None)
+                self._batched.add(fd)
                 self._loop.call_later(OUTPUT_BATCH_DELAY_S, read_again)
 
         def read_again() -> None:
-            if fd not in self._incomplete:
+            if fd not in self._batched:
                 return
-            # Without a label: several requests may have run when this was written, even if only one runs now.
-            if self._read(fd) and self._label() is None:
+            if self._read(fd):
                 self._loop.call_later(OUTPUT_BATCH_DELAY_S, read_again)
-            elif fd in self._incomplete:
+            elif fd in self._batched:
+                self._batched.remove(fd)
                 self._loop.on_readable(fd, read)
 
         return read
 
-    def _read(self, fd: int, label: str = "") -> bool:
+    def read_batched(self, label: str) -> None:
+        """Read what was not read yet; it belongs to the request ``label``."""
+        for fd in tuple(self._batched):
+            self._read(fd, label)
+
+    def _read(self, fd: int, label: str | None = None) -> bool:
+        """Read once; return whether there was something. ``label``: else that of the request that runs."""
         try:
             data = os.read(fd, 65536)
         except BlockingIOError:
@@ -81,6 +90,8 @@ class OutputReader:
         if not data:
             self._end(fd)
             return False
+        if label is None:
+            label = self._label() or ""
         *lines, rest = (self._incomplete[fd] + data).split(b"\n")
         if len(rest) > MAX_LINE_BYTES:
             lines.append(rest)
@@ -109,13 +120,14 @@ class OutputReader:
 
     def _end(self, fd: int) -> None:
         self._loop.on_readable(fd, None)
+        self._batched.discard(fd)
         self._log_line(self._incomplete.pop(fd), self._label() or "")
 
     def drain(self) -> None:
         """Read the rest of a dead engine's output, and stop reading."""
         for fd in list(self._incomplete):
             for _ in range(1000):
-                if not self._read(fd, self._label() or ""):
+                if not self._read(fd):
                     break
             if fd in self._incomplete:
                 self._end(fd)

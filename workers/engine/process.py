@@ -102,6 +102,10 @@ class EngineProcess:
         """The address at which it answers."""
         return f"http://127.0.0.1:{self.port}"
 
+    def read_output(self, label: str) -> None:
+        """Log what it wrote so far under the request id ``label``."""
+        self._output.read_batched(label)
+
     def _exited(self) -> None:
         code = self._process.wait()
         if self._kill_timer is not None:

@@ -93,6 +93,11 @@ class WorkerBus:
             self._ends_due = due
             self._loop.call_later(seconds, self._send_ends)
 
+    @property
+    def unreported(self) -> int:
+        """How many ends wait to be sent."""
+        return len(self._ends)
+
     def _send_ends(self) -> None:
         ends, self._ends = self._ends, []
         if ends:
@@ -117,7 +122,8 @@ class WorkerBus:
 
     def _read_runs(self) -> None:
         # The supervisor may have answered a client, which has then sent this: its message to us must count first.
-        self._read_control()
+        if frames.readable(self._control):  # cheaper than to try
+            self._read_control()
         for message, payload in _messages(self._runs, "a gateway"):
             if isinstance(message, Cancel) or (isinstance(message, Run) and message.lease > 0 and message.weight > 0):
                 self.on_message(message, payload)

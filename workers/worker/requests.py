@@ -58,7 +58,7 @@ class WorkerRequests:
         self._publisher = EventPublisher(loop, bus, self._overflowed)
         self._outbox = self._publisher.outbox
         self._attempts: dict[RequestKey, Attempt] = {}
-        self.line_attribution = LineAttribution(self._attempts, loop.now)
+        self.line_attribution = LineAttribution(self._attempts, loop.now, loop.call_last)
         self._progress = ProgressReports(self._attempts, bus.send, loop.now)
         self._leases = WorkerLeaseManager(loop, bus, self._subscriptions, self._attempts)
         self._session: EngineSession | None = None
@@ -87,6 +87,7 @@ class WorkerRequests:
     def open(self, session: EngineSession, log: logs.Logger) -> None:
         """Take requests: an engine is ready."""
         self._session, self._log = session, log
+        self.line_attribution.read_output = session.engine.read_output
         session.backend.sampling = self._sampling
         self._cancellations = Cancellations(self._loop, self._bus, session, self._attempts, self._end)
         self._accepts = True
@@ -137,6 +138,7 @@ class WorkerRequests:
             return
         backend = self._session.backend
         attempt = Attempt(run, body, backend.program, backend.alias, self, self._loop.now)
+        self.line_attribution.before_start()
         self._attempts[key] = attempt
         if subscribed:
             self._start(attempt)
@@ -221,8 +223,8 @@ class WorkerRequests:
 
     def _remove(self, attempt: Attempt) -> None:
         attempt.enter(AttemptPhase.ENDED)
+        self.line_attribution.before_end(attempt.run.label)
         del self._attempts[attempt.key]
-        self.line_attribution.ended(attempt.run.label)
         attempt.exchange = None  # it refers to the attempt, and would keep it and its request in memory
         if attempt.run.lease:
             self._leases.release(attempt.run)
@@ -260,6 +262,8 @@ class WorkerRequests:
         if delay:
             self._bus.send_soon(end, delay)
         else:
+            # Before the client has its answer: its next request must not come to a supervisor that sees no free slot,
+            # and revokes all leases.
             self._bus.send(end)
         if not self._attempts:
             self._on_empty()
@@ -267,6 +271,7 @@ class WorkerRequests:
     def _end_delay(self, attempt: Attempt) -> float:
         return end_delay(
             running=len(self._attempts),
+            unreported=self._bus.unreported,
             slots=self._session.backend.slots if self._session else 0,
             lease_stands=bool(attempt.run.lease) and self._leases.stands(attempt.run),
             any_lease=bool(self._leases),

@@ -47,6 +47,8 @@ class LlamaCppBackend(ProgramBackend):
         """Resolve the backend and the options; raises ``invalid_request`` for invalid ones."""
         super().__init__(spec, settings)
         self._words = check_llamacpp_args(str(self._option("llamacpp_args")))
+        options = {name: self._option(name) for name in ("llamacpp_args", "slots")}
+        self._slot_count = arguments.slots_of(options, self._program.slots)  # kept: each end of a request asks for it
         self._had_request = False
 
     @property
@@ -62,8 +64,7 @@ class LlamaCppBackend(ProgramBackend):
     @property
     def slots(self) -> int:
         """The number in ``-np`` of the arguments, else the option, else the backend's default."""
-        options = {name: self._option(name) for name in ("llamacpp_args", "slots")}
-        return arguments.slots_of(options, self._program.slots)
+        return self._slot_count
 
     @property
     def context(self) -> int:
