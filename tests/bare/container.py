@@ -36,9 +36,21 @@ class Container:
         """Nothing is started yet. ``name``: of a machine, as systemd allows it."""
         self._folder = folder
         self._name = name
+        self._init: psutil.Process | None = None
 
     def __enter__(self) -> Self:
-        command = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot", "--console=pipe"]
+        # Killed tests leave no container behind.
+        command = [
+            "setpriv",
+            "--pdeathsig",
+            "TERM",
+            "systemd-nspawn",
+            "--quiet",
+            "--register=no",
+            "--keep-unit",
+            "--boot",
+            "--console=pipe",
+        ]
         self._process = subprocess.Popen(
             [*command, f"--machine={self._name}", "-D", self._folder],
             stdin=subprocess.DEVNULL,
@@ -65,19 +77,24 @@ class Container:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._init is not None and self._init.is_running():
+            self._init.kill()  # the container's first process: all others end with it
         shutil.rmtree(f"/run/systemd/nspawn/propagate/{self._name}", ignore_errors=True)
 
     def run(self, *words: str) -> str:
         """Run a program of the container in it, as root; return what it prints."""
+        assert self._init, "it was not started"
         enter = ["nsenter", "-t", str(self._init.pid), "-m", "-p", "-u", "-i", "-n", "-C", *words]
         return subprocess.run(enter, capture_output=True, text=True, check=False, timeout=120).stdout.strip()
 
     def processes(self) -> list[psutil.Process]:
         """Return all of them, by this machine's pids."""
+        assert self._init, "it was not started"
         return self._init.children(recursive=True)
 
     def process(self, pid: int) -> psutil.Process:
         """Return the one that has this pid in the container."""
+        assert self._init, "it was not started"
         found = _inside(self._init, pid)
         assert found, f"there is no process {pid} in the container"
         return found
