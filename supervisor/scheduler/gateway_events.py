@@ -15,7 +15,7 @@ from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import answers, model_changes, spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
 from supervisor.scheduler.grants import grant, send_run
-from supervisor.scheduler.leases import lend
+from supervisor.scheduler.leases import issue_lease
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine, with_model
 from supervisor.scheduler.state import ModelTarget, SchedulerState
@@ -53,7 +53,7 @@ def _granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: Queu
     closely = model.follows_closely(now)
     grant(state, model, process, waiting, weight, now)
     if closely and request.model and request.attempt == 1:
-        lend(state, model, waiting.key, request, now)
+        issue_lease(state, model, waiting.key, request, now)
     return True
 
 
@@ -222,7 +222,7 @@ def gateway_gone(state: SchedulerState, gateway: str) -> None:
                 state.emit(SendMessage(model.process.worker, Cancel(*key, Code.GATEWAY_GONE)))
         lease = model.leases.get(gateway)
         if lease is not None and model.process:
-            lease.orphaned = lease.recalled = True
+            lease.orphaned = lease.revoked = True
             state.emit(SendMessage(model.process.worker, RevokeLease(gateway, lease.number)))
 
 

@@ -1,10 +1,10 @@
-"""Slots lent to gateways, so that a request need not pass the supervisor: when, how many, and how they end. Pure.
+"""Leases of slots to gateways, so that a request need not pass the supervisor: when, how many, and how they end. Pure.
 
 While the state is settled and requests follow each other closely, the slots of a request stay with its gateway when it
 is granted, to be used again as soon as it has ended.  So a lease grows with what its gateway has under way at once, and
-takes no slot that was free for others at that moment.  One slot is never lent, so that a later request of another
-gateway need not wait for a lease's end.  As soon as anything waits or moves, all leases are recalled
-(:mod:`supervisor.scheduler.reconcile`), and nothing is lent for a while; that pause doubles with each recall.
+takes no slot that was free for others at that moment.  One slot is never leased, so that a later request of another
+gateway need not wait for a lease's end.  As soon as anything waits or moves, all leases are revoked
+(:mod:`supervisor.scheduler.reconcile`), and none are issued for a while; that pause doubles with each revocation.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.work_items import SlotGrant, SlotLease
 
-MIN_SLOTS_TO_LEND: Final = 3
-"""An engine with fewer slots lends none: with two, the second gateway would always wait."""
-RECALL_PAUSE_S: Final = 0.1
-"""How long nothing is lent after leases were recalled: at first."""
+MIN_SLOTS_FOR_LEASES: Final = 3
+"""An engine with fewer slots gets no leases: with two, the second gateway would always wait."""
+REVOKED_PAUSE_S: Final = 0.1
+"""How long no lease is issued after leases were revoked: at first."""
 MAX_PAUSE_S: Final = 3.2
 PAUSES_UNTIL_RESET: Final = 10
-"""After this many pauses without a recall the next one is as short as the first."""
+"""After this many pauses without a revocation the next one is as short as the first."""
 
 
-def lend(state: SchedulerState, model: ScheduledModel, key: RequestKey, request: SubmitRequest, now: float) -> None:
+def issue_lease(
+    state: SchedulerState, model: ScheduledModel, key: RequestKey, request: SubmitRequest, now: float
+) -> None:
     """Let the slots of a request that was just granted stay with its gateway, for more requests like it.
 
     A lease that was not known to be good for its name and endpoint may have free slots: then it only learns of them.
     """
     process = model.process
-    if process is None or process.facts is None or process.facts.slots < MIN_SLOTS_TO_LEND:
+    if process is None or process.facts is None or process.facts.slots < MIN_SLOTS_FOR_LEASES:
         return
-    if now < model.recalled_at + model.lend_pause:
+    if now < model.revoked_at + model.lease_pause:
         return
     name = request.model, request.endpoint
     lease = model.leases.get(key.gateway)
@@ -58,23 +60,25 @@ def lend(state: SchedulerState, model: ScheduledModel, key: RequestKey, request:
     state.emit(SendMessage(process.worker, issue))
 
 
-def recall_leases(state: SchedulerState, now: float) -> None:
+def revoke_leases(state: SchedulerState, now: float) -> None:
     """Ask for all leases back: something waits or moves, and then every request is scheduled here."""
     for model in state.models.values():
-        recalled = False
+        revoked = False
         for gateway, lease in model.leases.items():
-            if not lease.recalled and model.process is not None:
-                lease.recalled = recalled = True
+            if not lease.revoked and model.process is not None:
+                lease.revoked = revoked = True
                 state.emit(SendMessage(model.process.worker, RevokeLease(gateway, lease.number)))
-        if recalled:
-            state.count("recalls")
-            model.lend_pause = _next_pause(model, now)
-            model.recalled_at = now
+        if revoked:
+            state.count("leases_revoked")
+            model.lease_pause = _next_pause(model, now)
+            model.revoked_at = now
 
 
 def _next_pause(model: ScheduledModel, now: float) -> float:
-    since = now - model.recalled_at
-    return RECALL_PAUSE_S if since > PAUSES_UNTIL_RESET * model.lend_pause else min(MAX_PAUSE_S, 2 * model.lend_pause)
+    since = now - model.revoked_at
+    return (
+        REVOKED_PAUSE_S if since > PAUSES_UNTIL_RESET * model.lease_pause else min(MAX_PAUSE_S, 2 * model.lease_pause)
+    )
 
 
 def lease_used(state: SchedulerState, worker: str, gateway: str, number: int, runs: Sequence[LeasedAttempt]) -> None:

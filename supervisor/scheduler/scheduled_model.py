@@ -25,7 +25,7 @@ NEVER: Final = -math.inf
 END_NOTICE_DELAY_S: Final = 0.01
 """An end may be reported this late (``protocol/README.md``): another model may have been used since."""
 BURST_WINDOW_S: Final = 0.25
-"""How soon after the last use of a model another request follows it closely: then it is worth lending slots for more."""
+"""How soon after the last use of a model another request follows it closely: then a lease is worth its messages for more."""
 _MAX_RETURNING: Final = 1024
 
 
@@ -96,9 +96,9 @@ class ScheduledModel:
         """By gateway."""
         self.abandoned: set[RequestKey] = set()
         """The granted attempts that its engine has worked on for a while although their clients are gone."""
-        self.recalled_at = 0.0
-        self.lend_pause = 0.0
-        """How long nothing is lent after the last recall of leases: it would soon be recalled again."""
+        self.revoked_at = 0.0
+        self.lease_pause = 0.0
+        """How long no lease is issued after the last revocation: it would soon be revoked again."""
         self.queue: list[QueuedRequest] = []
         self.queued_bytes = 0
         self.loaders: list[PendingCall] = []
@@ -119,15 +119,15 @@ class ScheduledModel:
 
     @property
     def busy(self) -> int:
-        """Slots that may be in use: granted or lent."""
-        lent = sum(lease.slots for lease in self.leases.values()) if self.leases else 0
-        return sum(grant.weight for grant in self.grants.values()) + lent
+        """Slots that may be in use: granted or leased."""
+        leased = sum(lease.slots for lease in self.leases.values()) if self.leases else 0
+        return sum(grant.weight for grant in self.grants.values()) + leased
 
     @property
     def running(self) -> int:
         """Slots known to be in use."""
-        lent = sum(sum(lease.running.values()) for lease in self.leases.values())
-        return sum(grant.weight for grant in self.grants.values()) + lent
+        leased = sum(sum(lease.running.values()) for lease in self.leases.values())
+        return sum(grant.weight for grant in self.grants.values()) + leased
 
     @property
     def has_clients(self) -> bool:

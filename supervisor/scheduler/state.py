@@ -80,7 +80,7 @@ class SchedulerState:
 
     @property
     def granted(self) -> int:
-        """Slots granted or lent, of all models."""
+        """Slots granted or leased, of all models."""
         return sum(model.busy for model in self.models.values())
 
     @property

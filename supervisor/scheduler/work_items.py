@@ -65,7 +65,7 @@ class SlotGrant:
 class SlotLease:
     """Slots that a gateway uses without asking."""
 
-    __slots__ = ("names", "number", "orphaned", "recalled", "running", "slots")
+    __slots__ = ("names", "number", "orphaned", "revoked", "running", "slots")
 
     def __init__(self, number: int) -> None:
         """Start without slots."""
@@ -75,6 +75,6 @@ class SlotLease:
         """(what clients call the model, endpoint) that it is good for."""
         self.running: dict[RequestKey, int] = {}
         """The attempts that are known to run under it, and their slots. One that ends soon is never reported."""
-        self.recalled = False
+        self.revoked = False
         self.orphaned = False
         """Its gateway is gone."""

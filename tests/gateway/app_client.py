@@ -84,7 +84,7 @@ class FakeBus:
         return False
 
     def open_worker(self, worker: str) -> None:
-        """Nothing is lent here."""
+        """There are no leases here."""
 
     def ended(self, endpoint: str) -> bool:
         return True

@@ -69,7 +69,7 @@ class FakeWorker:
         self.runs.bind(endpoints.runs(runtime, boot, name))
         self.topics: set[bytes] = set()
 
-    def lend(self, gateway: str, lease: int, slots: int, first: tuple[int, int] = (0, 0)) -> None:
+    def issue_lease(self, gateway: str, lease: int, slots: int, first: tuple[int, int] = (0, 0)) -> None:
         """``first``: number and attempt of the request that uses one of the slots."""
         offer = LeaseTerms(lease, slots, "tiny", "chat/completions", "registered")
         self.publish(gateway, [Event(*first, 0, EventKind.LEASE_ISSUED, 0, envelope.pack_payload(offer))])

@@ -26,7 +26,7 @@ def asked(server: LemonbusServer) -> int:
 
 
 def wait_for_lease(server: LemonbusServer, model: str) -> None:
-    """Ask until something is lent."""
+    """Ask until a lease is issued."""
 
     def straight() -> bool:
         before = asked(server)
@@ -57,13 +57,13 @@ def test_one_client_beside_a_lease_of_all_but_one_slot_takes_nothing_back(server
     stream.until(lambda it: it.events)
     answers = run_concurrently(7, lambda _: [server.client.chat(LOOP, max_tokens=20).status for _ in range(5)])
     assert answers == [[200] * 5] * 7
-    before = server.state()["counters"].get("recalls", 0)
+    before = server.state()["counters"].get("leases_revoked", 0)
     for _ in range(20):
         body = {"model": LOOP, "prompt": "Once", "max_tokens": 1}
         assert server.client.post("/v1/completions", body).status == 200
         # The worker tells the supervisor of its end while the client hears of it: the next may come first there.
         wait_for(lambda: server.state()["granted"] == 1, "only the stream runs")
-    assert server.state()["counters"].get("recalls", 0) == before
+    assert server.state()["counters"].get("leases_revoked", 0) == before
     stream.hang_up()
     server.assert_idle()
 

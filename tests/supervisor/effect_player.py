@@ -108,11 +108,11 @@ class EffectPlayer:
             case IssueLease():
                 self.workers[peer].take_lease(message)
             case RevokeLease():
-                self.workers[peer].recalls.append(message)
+                self.workers[peer].revocations.append(message)
             case Shutdown():
                 its = self.workers[peer]
                 assert its.abandoned.issuperset(its.running), "a worker was stopped while a client waits for it"
-                assert not self.workers[peer].leases, "a worker was stopped while its slots are lent"
+                assert not self.workers[peer].leases, "a worker was stopped while its slots are leased"
                 self.workers[peer].commands.append(message)
             case CheckModel() | StartEngine() | Cancel():
                 self.workers[peer].commands.append(message)

@@ -32,7 +32,7 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
         assert known.keys() == set(worker.running), f"{model.name}: grants differ from what the engine does"
         assert model.busy <= slots
         assert model.abandoned <= worker.abandoned & set(worker.running)
-        assert sum(known.values()) <= model.busy, f"{model.name}: more runs than was granted and lent"
+        assert sum(known.values()) <= model.busy, f"{model.name}: more runs than was granted and leased"
         for gateway, lease in worker.leases.items():
             if worker.undelivered:
                 assert model.leases[gateway].slots >= lease.slots

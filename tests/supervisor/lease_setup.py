@@ -18,7 +18,7 @@ def lease_of(sim: Simulation, gateway: str = "g1") -> SimulatedLease | None:
 
 
 def lend_slots(sim: Simulation, gateway: str = "g1", slots: int = 4) -> SimulatedLease:
-    """Let a gateway ask for so much at once, and end it, until that is lent."""
+    """Let a gateway ask for so much at once, and end it, until that is leased."""
     sim.finish(sim.submit("a", gateway))
     keys: list[RequestKey] = []
     while (found := lease_of(sim, gateway)) is None or found.slots < slots:

@@ -24,7 +24,7 @@ class SimulatedWorker:
         """The attempts that it has reported as abandoned, and its engine works on."""
         self.leases: dict[str, SimulatedLease] = {}
         self.last_ended_lease = 0
-        self.recalls: list[RevokeLease] = []
+        self.revocations: list[RevokeLease] = []
         self.unreported: list[tuple[str, int, list[LeasedAttempt]]] = []
         """Ends of leases that the scheduler has not heard of yet: gateway, number, what still runs."""
         self.delivery_paused = False
@@ -51,4 +51,4 @@ class SimulatedWorker:
     def forget_leases(self) -> None:
         self.last_ended_lease = max([self.last_ended_lease, *(lease.number for lease in self.leases.values())])
         self.leases.clear()
-        self.recalls.clear()
+        self.revocations.clear()

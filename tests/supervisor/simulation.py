@@ -253,11 +253,11 @@ class Simulation(EffectPlayer):
     def answer_recall(self) -> bool:
         """Let a worker that was told to end a lease do so; return whether there is one."""
         for name, worker in self.workers.items():
-            while worker.recalls:
-                recall = worker.recalls.pop(0)
-                lease = worker.leases.get(recall.gateway)
-                if lease is not None and lease.number == recall.lease:
-                    self.end_lease(name, recall.gateway)
+            while worker.revocations:
+                revocation = worker.revocations.pop(0)
+                lease = worker.leases.get(revocation.gateway)
+                if lease is not None and lease.number == revocation.lease:
+                    self.end_lease(name, revocation.gateway)
                     return True
         return False
 

@@ -1,11 +1,11 @@
-"""Slots that were lent: how they come back, and what becomes of what runs on them."""
+"""Leases: how they end, and what becomes of what runs on them."""
 
 from __future__ import annotations
 
 from protocol.failures import Code
 from protocol.messages.leases import LeasedAttempt, RevokeLease
 from protocol.messages.work import Cancel
-from supervisor.scheduler.leases import MAX_PAUSE_S, PAUSES_UNTIL_RESET, RECALL_PAUSE_S
+from supervisor.scheduler.leases import MAX_PAUSE_S, PAUSES_UNTIL_RESET, REVOKED_PAUSE_S
 from tests.supervisor.lease_setup import lease_of, lend_slots, load_by_request
 from tests.supervisor.simulation import Simulation
 
@@ -39,8 +39,8 @@ def test_waiting_requests_get_unused_leased_slots(sim: Simulation) -> None:
     assert set(keys) <= set(running)
     late = sim.submit("a", "g2")
     assert late not in running
-    assert [type(each) for each in sim.workers[sim.serving("a")].recalls] == [RevokeLease, RevokeLease]
-    assert sim.scheduler.counters["recalls"] == 1
+    assert [type(each) for each in sim.workers[sim.serving("a")].revocations] == [RevokeLease, RevokeLease]
+    assert sim.scheduler.counters["leases_revoked"] == 1
     sim.run_until_idle()
     assert late in running
     assert lease_of(sim) is None
@@ -61,7 +61,7 @@ def test_leased_attempts_keep_their_slots_when_the_lease_ends(sim: Simulation) -
     assert model.busy == 0
 
 
-def recalled(sim: Simulation) -> None:
+def revoked(sim: Simulation) -> None:
     """Let more be asked for than there is, and let all of it end."""
     lend_slots(sim)
     for _ in range(9):
@@ -73,9 +73,9 @@ def recalled(sim: Simulation) -> None:
 
 
 def test_the_pause_after_a_recall_doubles(sim: Simulation) -> None:
-    pause = RECALL_PAUSE_S
+    pause = REVOKED_PAUSE_S
     for _ in range(8):
-        recalled(sim)
+        revoked(sim)
         sim.pass_time(0.9 * pause)
         sim.finish(sim.submit("a"))
         sim.finish(sim.submit("a"))
@@ -87,11 +87,11 @@ def test_the_pause_after_a_recall_doubles(sim: Simulation) -> None:
 
 def test_the_pause_is_short_again_after_a_quiet_time(sim: Simulation) -> None:
     for _ in range(4):
-        recalled(sim)
+        revoked(sim)
         sim.pass_time(MAX_PAUSE_S)
     sim.pass_time(PAUSES_UNTIL_RESET * MAX_PAUSE_S)
-    recalled(sim)
-    sim.pass_time(RECALL_PAUSE_S)
+    revoked(sim)
+    sim.pass_time(REVOKED_PAUSE_S)
     lend_slots(sim)
 
 

@@ -1,4 +1,4 @@
-"""Slots that are lent: when, to whom, and how many."""
+"""Leases: when they are issued, to whom, and how many."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 class LeaseMachine(SchedulerMachine):
-    """Histories with many settled states, so that slots are lent; and everything that can happen to leases."""
+    """Histories with many settled states, so that slots are leased; and everything that can happen to leases."""
 
     @initialize(models=st.integers(1, 2), slots=st.sampled_from([4, 8]))
     def open(self, models: int, slots: int) -> None:
@@ -200,7 +200,7 @@ class LeaseMachine(SchedulerMachine):
     @precondition(lambda self: self.workers(WorkerState.READY))
     @rule(gateway=GATEWAYS, times=st.integers(1, 3), ended=st.booleans())
     def submit_before_delivery(self, gateway: str, times: int, ended: bool) -> None:
-        """Requests end, and more are submitted, before the worker has read what was lent."""
+        """Requests end, and more are submitted, before the worker has read what was leased."""
         worker = self.workers(WorkerState.READY)[0]
         self.sim.workers[worker].delivery_paused = True
         model = self.sim.scheduler.workers[worker].model.name
@@ -214,7 +214,7 @@ class LeaseMachine(SchedulerMachine):
         for worker in list(self.sim.workers):
             self.sim.resume_delivery(worker)
 
-    @precondition(lambda self: any(worker.recalls for worker in self.sim.workers.values()))
+    @precondition(lambda self: any(worker.revocations for worker in self.sim.workers.values()))
     @rule()
     def answer_recall(self) -> None:
         self.sim.answer_recall()

@@ -233,7 +233,7 @@ def test_cancelled_requests_under_a_lease() -> None:
     assert key is not None, "the supervisor has not heard of it"
     sim.keep_running_abandoned(key)
     assert sim.unload("a")
-    assert not was_stopped(sim), "its slots are lent"
+    assert not was_stopped(sim), "its slots are leased"
     assert sim.answer_recall()
     assert was_stopped(sim)
 

@@ -75,7 +75,5 @@ def test_ends_that_wait_are_sent_before_any_other_message(supervisor: Supervisor
     ends = [AttemptEnded("g", number, 1) for number in (1, 2)]
     for end in ends:
         supervisor.bus.send_soon(end, 60.0)
-    assert supervisor.bus.unreported == 2
     supervisor.bus.send(Pong(9))
-    assert supervisor.bus.unreported == 0
     assert [supervisor.receive(), supervisor.receive()] == [AttemptsEnded(ends), Pong(9)]

@@ -93,11 +93,6 @@ class WorkerBus:
             self._ends_due = due
             self._loop.call_later(seconds, self._send_ends)
 
-    @property
-    def unreported(self) -> int:
-        """How many ends wait to be sent."""
-        return len(self._ends)
-
     def _send_ends(self) -> None:
         ends, self._ends = self._ends, []
         if ends:

@@ -12,15 +12,17 @@ LEASED_END_DELAY_S: Final = 0.01
 """While the lease stands, its gateway uses the slot again without the supervisor."""
 
 
-def end_delay(*, running: int, unreported: int, slots: int, lease_stands: bool, any_lease: bool) -> float:
+def end_delay(*, running: int, slots: int, lease_stands: bool, any_lease: bool) -> float:
     """Return how many seconds a report may wait, 0 for not at all.
 
-    ``running``: attempts that have not ended; ``unreported``: ends that wait already; ``lease_stands``: the attempt ran
-    under a lease that has not ended; ``any_lease``: there is a lease for any gateway.
+    ``running``: attempts that have not ended; ``lease_stands``: the attempt ran under a lease that has not ended;
+    ``any_lease``: there is a lease for any gateway.
     """
-    if lease_stands and running:
+    if not running:
+        # `stats` asked for after the answer is about this request, and a next one finds its slot free.
+        return 0.0
+    if lease_stands:
         return LEASED_END_DELAY_S
-    # The supervisor takes the slots of unreported ends for busy ones.
-    if running + unreported + 1 <= slots / 2 and (lease_stands or not any_lease):
+    if running < slots / 2 and not any_lease:
         return END_BATCH_DELAY_S
     return 0.0

@@ -262,8 +262,8 @@ class WorkerRequests:
         if delay:
             self._bus.send_soon(end, delay)
         else:
-            # Before the client has its answer: its next request must not come to a supervisor that sees no free slot,
-            # and revokes all leases.
+            # Before the client has its answer: its next request must not come to a supervisor that sees no free slot and
+            # revokes all leases, nor must `stats` be about an earlier request.
             self._bus.send(end)
         if not self._attempts:
             self._on_empty()
@@ -271,7 +271,6 @@ class WorkerRequests:
     def _end_delay(self, attempt: Attempt) -> float:
         return end_delay(
             running=len(self._attempts),
-            unreported=self._bus.unreported,
             slots=self._session.backend.slots if self._session else 0,
             lease_stands=bool(attempt.run.lease) and self._leases.stands(attempt.run),
             any_lease=bool(self._leases),

@@ -1,4 +1,4 @@
-"""A real gateway process and slots that are lent to it: what goes straight to the worker, and what does not."""
+"""A real gateway process and slots that are leased to it: what goes straight to the worker, and what does not."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class LeasingWorker:
         self.harness = harness
         self.gateway = harness.gateways[-1].id
 
-    def lend(self, number: int, slots: int, first: tuple[int, int] = (0, 0)) -> None:
-        """Lend; the gateway knows when it has read something later of the worker (``settled``)."""
-        self.harness.do(lambda: self.harness.workers["w1"].lend(self.gateway, number, slots, first))
+    def issue_lease(self, number: int, slots: int, first: tuple[int, int] = (0, 0)) -> None:
+        """Issue a lease; the gateway knows when it has read something later of the worker (``settled``)."""
+        self.harness.do(lambda: self.harness.workers["w1"].issue_lease(self.gateway, number, slots, first))
 
     def end(self, number: int) -> None:
         self.harness.do(lambda: self.harness.workers["w1"].end_lease(self.gateway, number))
@@ -82,7 +82,7 @@ class LeasingWorker:
 def leasing_worker(harness: GatewayHarness) -> Iterator[LeasingWorker]:
     """One lease, and the gateway has read it: events arrive in order."""
     leasing_worker = LeasingWorker(harness)
-    leasing_worker.lend(5, 2)
+    leasing_worker.issue_lease(5, 2)
     settled(harness)
     yield leasing_worker
     leasing_worker.end(5)
@@ -155,7 +155,7 @@ def test_a_submitted_request_uses_the_lease_that_arrives_with_it(
     with open_request(harness, {**CHAT, "n": 2}):
         received = harness.next_request()
         assert received.message.weight == 2
-        unleased_worker.lend(6, 3, (received.message.number, 1))
+        unleased_worker.issue_lease(6, 3, (received.message.number, 1))
         settled(harness)
         with open_request(harness, CHAT) as one, open_request(harness, CHAT) as another:
             unleased_worker.answer(unleased_worker.next_run())
@@ -178,7 +178,7 @@ def test_a_second_attempt_does_not_use_the_lease_of_the_first(
         returned = Failure(Code.RETURNED, "the worker never saw the gateway")
         harness.do(lambda: harness.publish(first, [first.failed(0, returned)]))
         again = harness.next_request()
-        unleased_worker.lend(6, 1, (first.message.number, 1))
+        unleased_worker.issue_lease(6, 1, (first.message.number, 1))
         settled(harness)
         with open_request(harness, CHAT) as another:
             unleased_worker.answer(unleased_worker.next_run())
