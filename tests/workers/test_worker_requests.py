@@ -13,33 +13,17 @@ import structlog
 from protocol.config.settings import Settings
 from protocol.failures import Code
 from protocol.ids import topic
-from protocol.messages.events import Event, failure_of, unpack_batch
+from protocol.messages.events import failure_of
 from protocol.messages.peers import CheckModel, LoadFailed
 from protocol.messages.work import AttemptEnded, Run
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from tests.workers.fake_worker_bus import FakeWorkerBus
 from workers.backends import registry
 from workers.worker.control import WorkerController
 from workers.worker.requests import WorkerRequests
-
-
-class FakeWorkerBus:
-    """Keeps what the worker sends."""
-
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-        self.events: list[Event] = []
-        self.on_subscription: Any = None
-        self.on_message: Any = None
-
-    def send(self, message: Any) -> None:
-        self.sent.append(message)
-
-    def publish(self, to: bytes, batch: bytes) -> bool:
-        self.events += unpack_batch(to + b"w." + batch, len(to))[1]
-        return True
 
 
 def failing_backend() -> Any:

@@ -1,0 +1,135 @@
+"""Each attempt ends once: the supervisor hears of it once, and its gateway gets nothing after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure
+from protocol.ids import RequestKey, topic
+from protocol.messages.events import EventKind, failure_of
+from protocol.messages.work import AttemptEnded, Run
+from protocol.models.recipes import IdleCheck
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from tests.workers.fake_worker_bus import FakeWorkerBus
+from workers.backends.base import EngineRequest
+from workers.worker.attempt import Attempt
+from workers.worker.requests import WorkerRequests
+
+
+class FakePool:
+    """Keeps the attempts that were sent to the engine; each gets a connection, and the engine says nothing by itself."""
+
+    open = True
+
+    def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
+
+    def send(self, _request: EngineRequest, attempt: Attempt) -> Any:
+        self.attempts.append(attempt)
+        return SimpleNamespace(connection=object())
+
+
+class Worker:
+    """A worker whose engine cannot be interrupted: a cancelled request runs to its end."""
+
+    def __init__(self) -> None:
+        self.loop, self.bus, self.pool = Loop(), FakeWorkerBus(), FakePool()
+        self.empty = 0
+        context = ProcessContext(Path("/nowhere"), "boot", 1)
+        self.requests = WorkerRequests(self.loop, self.bus, context, Settings(), self._emptied)  # type: ignore[arg-type]
+        backend = SimpleNamespace(
+            program="engine",
+            alias="m",
+            slots=4,
+            sampling={},
+            settings=Settings(),
+            request=lambda *_: EngineRequest("POST", "/v1/completions"),
+            idle_check=lambda _endpoint: IdleCheck.ANSWER,
+        )
+        session: Any = SimpleNamespace(
+            backend=backend,
+            spec=SimpleNamespace(name="m"),
+            pool=self.pool,
+            monitor=SimpleNamespace(wake=lambda: None, progress=lambda: None),
+            engine=SimpleNamespace(read_output=lambda _label: None),
+        )
+        self.requests.open(session, logs.get_logger())
+        self.bus.on_subscription(True, topic("g"))
+
+    def _emptied(self) -> None:
+        self.empty += 1
+
+    def run(self, number: int, gateway: str = "g") -> None:
+        self.requests.run(Run(gateway, number, 1, "m", "completions", f"req-{number}"), b"{}")
+
+    def ends(self) -> list[tuple[int, str]]:
+        self.loop.run_once(0.0)
+        return [(message.number, message.code) for message in self.bus.sent if isinstance(message, AttemptEnded)]
+
+    def event_kinds(self, number: int) -> list[int]:
+        self.loop.run_once(0.0)
+        return [event.kind for event in self.bus.events if event.number == number]
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    made = Worker()
+    yield made
+    made.loop.close()
+
+
+def answer(attempt: Attempt) -> None:
+    attempt.began(200)
+    attempt.data(b'{"model":"m"}')
+    attempt.ended()
+
+
+def test_a_complete_answer_ends_its_attempt(worker: Worker) -> None:
+    worker.run(1)
+    answer(worker.pool.attempts[0])
+    worker.requests.cancel(RequestKey("g", 1, 1), Code.CANCELLED)
+    assert worker.ends() == [(1, "")]
+    assert worker.event_kinds(1) == [EventKind.DELTA, EventKind.DONE]
+    assert (len(worker.requests), worker.empty) == (0, 1)
+
+
+def test_a_cancelled_attempt_ends_with_the_engines_answer_and_publishes_nothing(worker: Worker) -> None:
+    worker.run(1)
+    for _ in range(2):
+        worker.requests.cancel(RequestKey("g", 1, 1), Code.CANCELLED)
+    assert worker.ends() == [], "the engine still works on it"
+    assert worker.requests.busy()
+    answer(worker.pool.attempts[0])
+    assert worker.ends() == [(1, Code.CANCELLED)]
+    assert worker.event_kinds(1) == []
+    assert (len(worker.requests), worker.empty) == (0, 1)
+
+
+def test_a_waiting_attempt_that_is_cancelled_ends_at_once_and_never_starts(worker: Worker) -> None:
+    worker.run(1, gateway="late")
+    worker.requests.cancel(RequestKey("late", 1, 1), Code.CANCELLED)
+    worker.bus.on_subscription(True, topic("late"))
+    assert worker.ends() == [(1, Code.CANCELLED)]
+    assert worker.pool.attempts == []
+    assert worker.empty == 1
+
+
+def test_when_the_engine_dies_waiting_attempts_are_returned_and_running_ones_fail(worker: Worker) -> None:
+    worker.run(1, gateway="late")
+    worker.run(2)
+    worker.run(3)
+    worker.requests.cancel(RequestKey("g", 3, 1), Code.CANCELLED)
+    worker.requests.fail_all(Failure(Code.BACKEND_DIED, "the engine died"))
+    worker.bus.on_subscription(True, topic("late"))
+    assert worker.ends() == [(1, Code.RETURNED)], "the death of the engine ends the others"
+    assert (worker.event_kinds(2), worker.event_kinds(3)) == ([EventKind.FAILED], [])
+    assert failure_of(worker.bus.events[-1]).code == Code.BACKEND_DIED
+    assert (len(worker.requests), worker.empty) == (0, 0)

@@ -1,0 +1,239 @@
+"""Starts, stops and ends attempts, and passes on what the engine sends for them.
+
+Output goes to the gateway through the outbox; the end of each attempt goes to the supervisor, which frees its slot.
+
+Invariants:
+
+* For each attempt exactly one `AttemptEnded` is sent, or the `EngineDied` of the controller ends all together.
+* Nothing of an attempt is published after its end, or after it was cancelled.
+* An exception of our own code fails the one attempt that it concerns, with ``internal_error``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.ids import RequestKey
+from protocol.messages.work import AttemptEnded
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from workers.engine.line_attribution import LineAttribution
+from workers.worker.attempt import Attempt, AttemptPhase
+from workers.worker.bus import WorkerBus
+from workers.worker.cancellation import Cancellations
+from workers.worker.end_batching import end_delay
+from workers.worker.engine_request import engine_request
+from workers.worker.engine_session import EngineSession
+from workers.worker.event_publisher import EventPublisher
+from workers.worker.lease_manager import WorkerLeaseManager
+
+DEATH_NOTICE_DELAY_S: Final = 1.0
+"""A broken connection is most often a dying engine: the report of its exit, a moment later, says more."""
+KEEPALIVE_INTERVAL_S: Final = 1.0
+"""At most so often a gateway is told that the engine still works, while there is nothing for the client."""
+
+
+class AttemptLifecycle:
+    """The way of each attempt to its end. It is the :class:`~workers.worker.attempt.AttemptOwner` of all attempts."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        bus: WorkerBus,
+        context: ProcessContext,
+        settings: Settings,
+        attempts: dict[RequestKey, Attempt],
+        leases: WorkerLeaseManager,
+        line_attribution: LineAttribution,
+        on_empty: Callable[[], None],
+    ) -> None:
+        """Start no attempts yet.
+
+        ``attempts``: all that have not ended; an attempt is taken out at its end.
+        ``on_empty`` is called when the last one has ended, unless :meth:`fail_all` ended it.
+        """
+        self._loop, self._bus, self._context = loop, bus, context
+        self._attempts, self._leases, self._line_attribution = attempts, leases, line_attribution
+        self._on_empty = on_empty
+        self._log = logs.get_logger()
+        self._logs_outcomes = settings.log_level in ("debug", "trace")
+        self._publisher = EventPublisher(loop, bus, self._overflowed)
+        self.outbox = self._publisher.outbox
+        self._session: EngineSession | None = None
+        self._cancellations: Cancellations | None = None
+        self.accepts = False
+        """Whether attempts may start: the engine is ready, and is not to end."""
+
+    # The engine.
+
+    def open(self, session: EngineSession, log: logs.Logger) -> None:
+        """Start attempts from now on: an engine is ready."""
+        self._session, self._log = session, log
+        self._line_attribution.read_output = session.engine.read_output
+        self._cancellations = Cancellations(self._loop, self._bus, session, self._attempts, self.end)
+        self.accepts = True
+
+    def close(self) -> None:
+        """Start no more attempts; those that run go on."""
+        self.accepts = False
+
+    def fail_all(self, failure: Failure) -> None:
+        """End all attempts: the engine is dead, or is about to be."""
+        self.accepts = False
+        if self._cancellations is not None:
+            self._cancellations.engine_died()
+        for attempt in list(self._attempts.values()):
+            phase = attempt.phase
+            self._remove(attempt)
+            if phase is AttemptPhase.WAITING:
+                self._bus.send(AttemptEnded(*attempt.key, code=Code.RETURNED))
+            elif phase is AttemptPhase.RUNNING:
+                self._log.warning(
+                    "request lost", request_id=attempt.run.label, code=failure.code, tokens=attempt.tokens
+                )
+                self.outbox.failed(attempt.key, msgspec.structs.replace(failure, tokens_sent=attempt.tokens_sent))
+        self._publisher.flush()
+
+    # One attempt.
+
+    def start(self, attempt: Attempt) -> None:
+        """Send an attempt to the engine; if that is impossible, it fails."""
+        self.outbox.opened(attempt.key)
+        session = self._session
+        if not self.accepts or session is None:
+            failure = Failure(Code.RETURNED, "the worker takes no requests now", model=attempt.run.model)
+            self.failed(attempt, failure, stopped=True)
+            return
+        try:
+            request = engine_request(attempt.run, attempt.body, session.backend, self._context.runtime)
+            attempt.start(request)
+            attempt.exchange = session.pool.send(request, attempt)
+            session.monitor.wake()
+        except LemonbusError as problem:
+            self.failed(attempt, problem.failure, stopped=True)
+        except Exception as error:  # noqa: BLE001 - a programming error ends one request, not the worker
+            self.crashed(attempt, error)
+
+    def cancel(self, attempt: Attempt, code: str) -> None:
+        """Stop an attempt whose result is not wanted any more, unless it is stopping already."""
+        if attempt.phase is AttemptPhase.STOPPING:
+            return
+        # A dead gateway logs nothing about its requests, so this process does.
+        log = self._log.warning if code == Code.GATEWAY_GONE else self._log.debug
+        log("request stopped", request_id=attempt.run.label, code=code, tokens=attempt.tokens)
+        self.outbox.dropped(attempt.key)
+        if attempt.phase is AttemptPhase.WAITING:
+            self.end(attempt, code)
+        else:
+            self._stop(attempt, code)
+
+    def _stop(self, attempt: Attempt, code: str) -> None:
+        if self._cancellations is not None:
+            self._cancellations.stop(attempt, code)
+        else:
+            self.end(attempt, code)
+
+    def end(self, attempt: Attempt, code: str) -> None:
+        """End an attempt without an outcome."""
+        self._remove(attempt)
+        self._bus.send(AttemptEnded(*attempt.key, code=code, lease=attempt.run.lease))
+        if not self._attempts:
+            self._on_empty()
+
+    def _remove(self, attempt: Attempt) -> None:
+        attempt.enter(AttemptPhase.ENDED)
+        self._line_attribution.before_end(attempt.run.label)
+        del self._attempts[attempt.key]
+        attempt.exchange = None  # it refers to the attempt, and would keep it and its request in memory
+        if attempt.run.lease:
+            self._leases.release(attempt.run)
+
+    def _overflowed(self, key: RequestKey) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is not None and attempt.phase is AttemptPhase.RUNNING:
+            self._stop(attempt, Code.CLIENT_TOO_SLOW)
+
+    # What attempts report; see :class:`~workers.worker.attempt.AttemptOwner`.
+
+    def advanced(self, attempt: Attempt, data: bytes, tokens: int) -> None:
+        """Hand output on, or a sign of life."""
+        if self._session is not None:
+            self._session.monitor.progress()
+        if attempt.phase is AttemptPhase.STOPPING:
+            if self._cancellations is not None:
+                self._cancellations.advanced(attempt)
+        elif data:
+            self.outbox.delta(attempt.key, data, tokens)
+        elif attempt.keepalive_due(KEEPALIVE_INTERVAL_S):
+            self.outbox.alive(attempt.key)
+
+    def completed(self, attempt: Attempt, body: bytes) -> None:
+        """End a generation that is complete."""
+        outcome = attempt.outcome(self._session.spec.name if self._session else "")
+        if body:
+            self.outbox.delta(attempt.key, body, attempt.tokens)
+        self.outbox.done(attempt.key, outcome)
+        if self._logs_outcomes:
+            self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
+        self._remove(attempt)
+        delay = self._end_delay(attempt)
+        end = AttemptEnded(*attempt.key, outcome=outcome, lease=attempt.run.lease)
+        if delay:
+            self._bus.send_soon(end, delay)
+        else:
+            # Before the client has its answer: its next request must not come to a supervisor that sees no free slot and
+            # revokes all leases, nor must `stats` be about an earlier request.
+            self._bus.send(end)
+        if not self._attempts:
+            self._on_empty()
+
+    def _end_delay(self, attempt: Attempt) -> float:
+        return end_delay(
+            running=len(self._attempts),
+            slots=self._session.backend.slots if self._session else 0,
+            lease_stands=bool(attempt.run.lease) and self._leases.stands(attempt.run),
+            any_lease=bool(self._leases),
+        )
+
+    def failed(self, attempt: Attempt, failure: Failure, stopped: bool) -> None:
+        """End an attempt with a failure."""
+        # The gateway logs a caller's mistake.
+        log = self._log.warning if failure.http_status >= 500 else self._log.debug
+        log("request failed", request_id=attempt.run.label, code=failure.code, reason=failure.loggable_message)
+        self.outbox.failed(attempt.key, failure)
+        if stopped:
+            self.end(attempt, failure.code)
+        else:
+            self._stop(attempt, failure.code)
+
+    def broken(self, attempt: Attempt, failure: Failure) -> None:
+        """Fail an attempt whose connection broke, unless the engine turns out to have died."""
+
+        def fail_if_running() -> None:
+            if self._attempts.get(attempt.key) is attempt and attempt.phase is AttemptPhase.RUNNING:
+                self.failed(attempt, failure, stopped=False)
+
+        self._loop.call_later(DEATH_NOTICE_DELAY_S, fail_if_running)
+
+    def crashed(self, attempt: Attempt, error: BaseException) -> None:
+        """Fail an attempt for which our own code raised; log the traceback."""
+        self._loop.errors += 1
+        self._log.error("a request raised an exception", request_id=attempt.run.label, exc_info=error)
+        if self._attempts.get(attempt.key) is not attempt:
+            return
+        if attempt.phase is AttemptPhase.STOPPING:
+            self.discarded(attempt)
+            return
+        failure = Failure(Code.INTERNAL, "an internal error; the server's log has the details", model=attempt.run.model)
+        self.failed(attempt, failure, stopped=attempt.phase is AttemptPhase.WAITING)
+
+    def discarded(self, attempt: Attempt) -> None:
+        """Free the slot of a stopping attempt once the engine has stopped."""
+        if self._cancellations is not None:
+            self._cancellations.response_ended(attempt)
