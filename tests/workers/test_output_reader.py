@@ -16,16 +16,20 @@ DEADLINE = 5.0
 
 
 class Log:
-    """Keeps lines."""
+    """Keeps lines, and exceptions."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
+        self.errors: list[str] = []
 
     def bind(self, **_: object) -> Log:
         return self
 
     def info(self, text: str, request_id: str = "") -> None:
         self.lines.append((text, request_id))
+
+    def error(self, _event: str, exc_info: Exception) -> None:
+        self.errors.append(str(exc_info))
 
 
 class EngineOutput:
@@ -35,7 +39,7 @@ class EngineOutput:
         self.time = 0.0
         self.loop = Loop(lambda: self.time)
         self.log = Log()
-        self.running: str | None = ""
+        self.running = ""
         self.label_calls = 0
         self.progress: list[str] = []
         self.reading, self.writing = os.pipe()
@@ -45,17 +49,24 @@ class EngineOutput:
             1,
             self._label,
             [self.reading],
-            lambda line: ("info", line.decode()),
+            self._parse,
             self._is_progress,
         )  # type: ignore[arg-type]
 
+    def _parse(self, line: bytes) -> tuple[str, str]:
+        if line == b"unreadable":
+            raise ValueError("parse")
+        return "info", line.decode()
+
     def _is_progress(self, line: bytes) -> bool:
+        if line == b"|0":
+            raise ValueError("progress")
         if not line.startswith(b"|"):
             return False
         self.progress.append(line.decode())
         return True
 
-    def _label(self) -> str | None:
+    def _label(self) -> str:
         self.label_calls += 1
         return self.running
 
@@ -98,8 +109,7 @@ def test_pieces_of_a_line_wake_the_process_once(engine: EngineOutput) -> None:
         engine.loop.run_once(0.0)
     assert engine.label_calls == 1, "one read, for all of them"
     assert engine.log.lines == []
-    engine.running = None
-    engine.reader.read_batched("a")
+    engine.reader.read_now()
     assert engine.log.lines == [("0.01.201.771 W slot 3", "a")], "another request is about to begin"
 
 
@@ -113,28 +123,74 @@ def test_output_is_watched_again_after_a_silence(engine: EngineOutput) -> None:
             engine.loop.run_once(0.0)
 
 
-def test_lines_of_concurrent_requests_are_attributed_to_none(engine: EngineOutput) -> None:
-    engine.running = None
+def test_lines_wait_for_each_other(engine: EngineOutput) -> None:
     engine.write("1\n")
     engine.until(lambda: engine.log.lines)
     for number in range(2, 7):
         engine.write(f"{number}\n")
         engine.loop.run_once(0.0)
-    assert engine.log.lines == [("1", "")], "they wait for each other"
-    engine.until(lambda: len(engine.log.lines) == 6)
-    assert [label for _, label in engine.log.lines] == [""] * 6
-    engine.write("of several\n")
-    engine.reader.read_batched("")
+    assert engine.log.lines == [("1", "")]
+    engine.write("of none\n")
+    engine.reader.read_now()
     engine.running = "a"
-    engine.until(lambda: len(engine.log.lines) == 7)
-    assert engine.log.lines[-1] == ("of several", ""), "it was written before there was only one"
+    assert [text for text, _ in engine.log.lines] == ["1", "2", "3", "4", "5", "6", "of none"]
     engine.write("of one\n")
     engine.until(lambda: len(engine.log.lines) == 8)
-    assert engine.log.lines[-1] == ("of one", "a")
+    assert [label for _, label in engine.log.lines] == [""] * 7 + ["a"]
+
+
+def test_a_watched_pipe_is_read_too_before_the_requests_change(engine: EngineOutput) -> None:
+    engine.running = "a"
+    engine.write("of a\n")
+    engine.reader.read_now()
+    engine.running = "b"
+    assert engine.log.lines == [("of a", "a")]
+    engine.write("of b\n")
+    engine.until(lambda: len(engine.log.lines) == 2)
+    assert engine.log.lines[-1] == ("of b", "b"), "it is still watched"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        (("half of a, ", "rest\nof b\n"), [("half of a, rest", "a"), ("of b", "b")]),
+        (("\r|1 of a", "\r|2 of b\nof b\n"), [("of b", "b")]),
+        (("10% of a", "\r10% of b\n"), [("10% of b", "b")]),
+        (("of a\r", "\nof b\r\n"), [("of a", "a"), ("of b", "b")]),
+    ],
+)
+def test_a_line_belongs_to_the_request_that_ran_when_it_began(
+    engine: EngineOutput, pieces: tuple[str, str], lines: list[tuple[str, str]]
+) -> None:
+    for engine.running, piece in zip("ab", pieces, strict=True):
+        engine.write(piece)
+        engine.reader.read_now()
+    assert engine.log.lines == lines
+
+
+def test_the_unfinished_last_line_belongs_to_the_request_that_ran_when_it_began(engine: EngineOutput) -> None:
+    engine.running = "a"
+    engine.write("unfinished")
+    engine.reader.read_now()
+    engine.running = ""
+    engine.reader.drain()
+    assert engine.log.lines == [("unfinished", "a")]
+
+
+@pytest.mark.parametrize(("line", "error"), [("unreadable", "parse"), ("|0", "progress")])
+def test_an_exception_costs_one_line(engine: EngineOutput, line: str, error: str) -> None:
+    engine.write("before\n")
+    engine.loop.run_once(1.0)
+    engine.write(f"{line}\nafter\nhalf ")
+    engine.until(lambda: len(engine.log.lines) == 2)
+    assert engine.log.errors == [error]
+    assert engine.loop.errors == 1
+    engine.write("line\n")
+    engine.until(lambda: len(engine.log.lines) == 3)
+    assert [text for text, _ in engine.log.lines] == ["before", "after", "half line"]
 
 
 def test_what_a_dead_engine_wrote_is_read_at_once(engine: EngineOutput) -> None:
-    engine.running = None
     engine.write("1\n")
     engine.until(lambda: engine.log.lines)
     engine.write("its last words\nunfinished")

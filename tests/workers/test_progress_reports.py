@@ -68,7 +68,14 @@ def test_the_log_has_a_line_every_ten_seconds() -> None:
 
 
 @pytest.mark.parametrize(
-    "phases", [[], [AttemptPhase.WAITING], [AttemptPhase.RUNNING, AttemptPhase.STOPPING], [AttemptPhase.RUNNING] * 2]
+    "phases",
+    [
+        [],
+        [AttemptPhase.WAITING],
+        [AttemptPhase.RUNNING, AttemptPhase.STOPPING],
+        [AttemptPhase.RUNNING] * 2,
+        [AttemptPhase.WAITING, AttemptPhase.ENDED],
+    ],
 )
 def test_progress_of_no_known_request_is_not_told(phases: list[AttemptPhase]) -> None:
     reports = Reports(*phases)

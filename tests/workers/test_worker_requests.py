@@ -39,7 +39,7 @@ def worker() -> Iterator[tuple[Loop, Any, WorkerRequests]]:
     context = ProcessContext(Path("/nowhere"), "boot", 1)
     requests = WorkerRequests(loop, bus, context, Settings(), lambda: None)  # type: ignore[arg-type]
     backend = failing_backend()
-    engine = SimpleNamespace(read_output=lambda _label: None)
+    engine = SimpleNamespace(read_output=lambda: None)
     session: Any = SimpleNamespace(
         backend=backend, spec=SimpleNamespace(name="m"), pool=None, monitor=None, engine=engine
     )

@@ -15,7 +15,7 @@ LATE_LINE_S: Final = 0.05
 
 
 class LineAttribution:
-    """Returns the id of the request that a line belongs to."""
+    """Returns the id of the request that a line belongs to which is read now."""
 
     def __init__(
         self, attempts: Mapping[Any, Any], clock: Callable[[], float], call_last: Callable[[Callback], None]
@@ -27,28 +27,41 @@ class LineAttribution:
         self._attempts, self._clock, self._call_last = attempts, clock, call_last
         self._last_label = ""
         self._last_until = 0.0
-        self.read_output: Callable[[str], None] = lambda _label: None
-        """Reads what the engine wrote so far; it belongs to the given id."""
+        self._left_one_until = 0.0
+        """Until then a line may belong to the request that runs alone, or to one that ended while it ran."""
+        self.read_output: Callback = lambda: None
+        """Reads what the engine wrote so far."""
 
     def before_start(self) -> None:
         """Take note that another request is about to begin."""
         if len(self._attempts) < 2:
-            self.read_output(self() or "")
+            self.read_output()
 
     def before_end(self, label: str) -> None:
         """Take note that a request is about to end. If two end together, a line after that belongs to neither."""
-        if len(self._attempts) == 1:
-            self._call_last(lambda: self.read_output(label))
-        elif len(self._attempts) == 2:
-            self.read_output("")
         now = self._clock()
+        if len(self._attempts) == 1:
+            self._call_last(self._read_after_end)
+        elif len(self._attempts) == 2:
+            self.read_output()
+            self._left_one_until = now + LATE_LINE_S
         self._last_label = "" if now < self._last_until and label != self._last_label else label
         self._last_until = now + LATE_LINE_S
 
-    def __call__(self) -> str | None:
-        """Return the id of the request that runs or just ended, empty if there is none, None if several run."""
+    def _read_after_end(self) -> None:
+        if self._attempts:
+            return  # another request has begun meanwhile: it was read before that
+        self._last_until = self._clock() + LATE_LINE_S
+        self.read_output()
+
+    def __call__(self) -> str:
+        """Return the id of the request that runs alone or just ended; empty if there is none, or several may be meant.
+
+        A request that begins after another has ended counts as alone: what the other one caused was read before.
+        """
         if len(self._attempts) > 1:
-            return None
+            return ""
+        now = self._clock()
         for attempt in self._attempts.values():
-            return str(attempt.run.label)
-        return self._last_label if self._clock() < self._last_until else ""
+            return "" if now < self._left_one_until else str(attempt.run.label)
+        return self._last_label if now < self._last_until else ""

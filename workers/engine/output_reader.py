@@ -4,15 +4,20 @@ An engine writes a line in several pieces, and each would wake this process whil
 after a first piece the output is read every ``OUTPUT_BATCH_DELAY_S``, and before another request begins or ends: what
 it said until then belongs to those that ran.
 
-Invariant: a pipe is watched by the loop, or a timer for it is pending, until it ends.
+Invariants:
+
+* A pipe is watched by the loop, or a timer for it is pending, until it ends.
+* A line belongs to the request that ran when its first piece was read.
+* An exception that a line causes costs this line only: requests that begin or end are not affected.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.runtime import logs
 from protocol.runtime.loop import Callback, Loop
@@ -21,6 +26,15 @@ KEPT_LINES: Final = 50
 MAX_LINE_BYTES: Final = 8192
 OUTPUT_BATCH_DELAY_S: Final = 0.01
 """A pipe holds 64 KiB; an engine that writes more within this time waits."""
+_TEXT: Final = re.compile(rb"([^\r\n]*+)(?:(\r*+\n)|\r++(?=[^\n]))")
+"""A text and what ends it: a newline, or a carriage return after which a terminal would overwrite it."""
+
+
+class _Beginning(NamedTuple):
+    """The beginning of a line, and the id of the request that it belongs to."""
+
+    text: bytes = b""
+    label: str = ""
 
 
 class OutputReader:
@@ -31,56 +45,52 @@ class OutputReader:
         loop: Loop,
         log: logs.Logger,
         pid: int,
-        label: Callable[[], str | None],
+        label: Callable[[], str],
         fds: list[int],
         parse: Callable[[bytes], tuple[str, str]],
         is_progress: Callable[[bytes], bool] = lambda _line: False,
     ) -> None:
         """Read ``fds``, which become non-blocking.
 
-        ``label`` returns the id of the running request, empty for none, None for several; ``parse``: see
+        ``label`` returns the id of the running request, empty for none or several; ``parse``: see
         :meth:`workers.backends.base.Backend.parse`.  ``is_progress`` gets every line, also those that a terminal would
         overwrite, and returns whether the line says how far the engine is: such lines are not logged.
         """
         self._loop, self._parse, self._is_progress = loop, parse, is_progress
         self._log = log.bind(process="engine", pid=pid)
         self._label = label
-        self._incomplete: dict[int, bytes] = {}
-        """Open pipe → the beginning of a line."""
-        self._batched: set[int] = set()
-        """Open pipes that are read by a timer."""
+        self._beginnings: dict[int, _Beginning] = {}
+        """Open pipe → the beginning of its next line."""
         self.last_lines: deque[str] = deque(maxlen=KEPT_LINES)
         for fd in fds:
             os.set_blocking(fd, False)
-            self._incomplete[fd] = b""
+            self._beginnings[fd] = _Beginning()
             loop.on_readable(fd, self._reader(fd))
 
     def _reader(self, fd: int) -> Callback:
         def read() -> None:
             self._read(fd)
-            if fd in self._incomplete:
+            if fd in self._beginnings:
                 self._loop.on_readable(fd, None)
-                self._batched.add(fd)
                 self._loop.call_later(OUTPUT_BATCH_DELAY_S, read_again)
 
         def read_again() -> None:
-            if fd not in self._batched:
+            if fd not in self._beginnings:
                 return
             if self._read(fd):
                 self._loop.call_later(OUTPUT_BATCH_DELAY_S, read_again)
-            elif fd in self._batched:
-                self._batched.remove(fd)
+            elif fd in self._beginnings:
                 self._loop.on_readable(fd, read)
 
         return read
 
-    def read_batched(self, label: str) -> None:
-        """Read what was not read yet; it belongs to the request ``label``."""
-        for fd in tuple(self._batched):
-            self._read(fd, label)
+    def read_now(self) -> None:
+        """Read what the engine wrote so far. A watched pipe is read too: the loop may not have come to it yet."""
+        for fd in tuple(self._beginnings):
+            self._read(fd)
 
-    def _read(self, fd: int, label: str | None = None) -> bool:
-        """Read once; return whether there was something. ``label``: else that of the request that runs."""
+    def _read(self, fd: int) -> bool:
+        """Read once; return whether there was something."""
         try:
             data = os.read(fd, 65536)
         except BlockingIOError:
@@ -90,44 +100,62 @@ class OutputReader:
         if not data:
             self._end(fd)
             return False
-        if label is None:
-            label = self._label() or ""
-        *lines, rest = (self._incomplete[fd] + data).split(b"\n")
+        label, beginning = self._label(), self._beginnings[fd]
+        first_label = beginning.label if beginning.text else label
+        data, end = beginning.text + data, 0
+        texts: list[tuple[bytes, bool]] = []
+        while found := _TEXT.match(data, end):
+            texts.append((found[1], found[2] is not None))
+            end = found.end()
+        rest = data[end:]
         if len(rest) > MAX_LINE_BYTES:
-            lines.append(rest)
+            texts.append((rest, True))
             rest = b""
-        for line in lines:
-            self._log_line(line, label)
-        # A progress bar ends with the carriage return that begins the next one.
-        *overwritten, rest = rest.split(b"\r")
-        for bar in (*overwritten, rest):
-            self._is_progress(bar)
-        self._incomplete[fd] = rest
+        # Kept first: the progress that a text tells of may end a request, and this pipe is then read once more.
+        self._beginnings[fd] = _Beginning(rest, label if texts else first_label)
+        for text, is_line in texts:
+            if is_line:
+                self._log_line(text, first_label)
+            else:
+                self._counts_as_progress(text)
+            first_label = label
+        self._counts_as_progress(rest.rstrip(b"\r"))
         return True
 
     def _log_line(self, line: bytes, label: str) -> None:
-        *overwritten, line = line.rstrip(b"\r").split(b"\r")
-        for bar in overwritten:
-            self._is_progress(bar)
-        line = line[:MAX_LINE_BYTES]
-        if not line.strip() or self._is_progress(line):
+        line = line[:MAX_LINE_BYTES].rstrip(b"\r")
+        if not line.strip() or self._counts_as_progress(line):
             return
-        level, text = self._parse(line)
+        try:
+            level, text = self._parse(line)
+        except Exception as error:  # noqa: BLE001 - a programming error costs one line, not the request that begins or ends
+            self._crashed(error)
+            return
         if level != "trace":  # what a client wrote is shown at that level and nowhere else
             self.last_lines.append(text)
         fields = {"request_id": label} if label else {}
         getattr(self._log, level)(text, **fields)
 
+    def _counts_as_progress(self, text: bytes) -> bool:
+        try:
+            return self._is_progress(text)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._crashed(error)
+            return True
+
+    def _crashed(self, error: Exception) -> None:
+        self._loop.errors += 1
+        self._log.error("a line of the engine's output raised an exception", exc_info=error)
+
     def _end(self, fd: int) -> None:
         self._loop.on_readable(fd, None)
-        self._batched.discard(fd)
-        self._log_line(self._incomplete.pop(fd), self._label() or "")
+        self._log_line(*self._beginnings.pop(fd))
 
     def drain(self) -> None:
         """Read the rest of a dead engine's output, and stop reading."""
-        for fd in list(self._incomplete):
+        for fd in list(self._beginnings):
             for _ in range(1000):
                 if not self._read(fd):
                     break
-            if fd in self._incomplete:
+            if fd in self._beginnings:
                 self._end(fd)

@@ -52,7 +52,7 @@ class EngineProcess:
         loop: Loop,
         backend: Backend,
         log: logs.Logger,
-        label: Callable[[], str | None],
+        label: Callable[[], str],
         on_progress: Callable[[EngineProgress], None],
         on_exit: Callable[[EngineExit], None],
     ) -> None:
@@ -102,9 +102,9 @@ class EngineProcess:
         """The address at which it answers."""
         return f"http://127.0.0.1:{self.port}"
 
-    def read_output(self, label: str) -> None:
-        """Log what it wrote so far under the request id ``label``."""
-        self._output.read_batched(label)
+    def read_output(self) -> None:
+        """Log what it wrote so far: the requests that run are about to change."""
+        self._output.read_now()
 
     def _exited(self) -> None:
         code = self._process.wait()

@@ -47,7 +47,7 @@ class EngineSession:
         log: logs.Logger,
         owner: SessionOwner,
         busy: Callable[[], bool],
-        label: Callable[[], str | None],
+        label: Callable[[], str],
         report_progress: Callable[[EngineProgress], None],
     ) -> None:
         """Start the engine; raises OSError if it cannot be started.

@@ -33,8 +33,8 @@ class ProgressReports:
     def report(self, progress: EngineProgress, log: logs.Logger) -> Attempt | None:
         """Return the attempt that the engine works on; None if it is not known which, or there is none."""
         at_work = [attempt for attempt in self._attempts.values() if attempt.phase is not AttemptPhase.WAITING]
-        if len(at_work) != 1:
-            return None
+        if len(at_work) != 1 or at_work[0].phase is AttemptPhase.ENDED:
+            return None  # the output is read while an attempt is being removed
         attempt, now = at_work[0], self._clock()
         if attempt.key != self._key:
             # The first report comes at once, the first line in the log only if there is much to do.
