@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import gevent
 
-from gateway.http import error_responses, request_parser
+from gateway.http import error_responses, request_parser, wsgi_environ
 from gateway.http.body_memory import BodyMemory
 from gateway.http.client_socket import ClientSocket
 from gateway.http.error_formats import ErrorFormats
@@ -62,7 +62,7 @@ class ClientConnection:
         self._process = process
         self._socket = client_socket
         self._address = address
-        self._environ = request_parser.connection_environ(process.base_environ, client_socket, address)
+        self._environ = wsgi_environ.connection_environ(process.base_environ, client_socket, address)
         self._answered = 0
 
     def serve(self) -> None:

@@ -1,22 +1,22 @@
-"""Parses the head of one HTTP request with llhttp, and makes its WSGI environment.
+"""Parses the head of one HTTP request with llhttp, and refuses what is invalid.
 
 llhttp finds the fields and refuses broken syntax.  This file adds what a server must decide itself: sizes, one ``Host``
-that is valid, one way to tell a body's length, and which headers must not reach the environment.
+that is valid, and one way to tell a body's length.  How a header is named in the WSGI environment, and which one is left
+out of it, is decided in :mod:`gateway.http.wsgi_environ`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import httptools
 
 from gateway.http.body_framing import ChunkedBody, SizedBody
-from gateway.http.request_context import REQUEST_ID_KEY, SOCKET_KEY
+from gateway.http.request_context import REQUEST_ID_KEY
+from gateway.http.wsgi_environ import KNOWN_HEADERS, header_key
 from protocol.failures import Code, Failure
-from protocol.runtime import logs
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 """Bytes of a request line and all headers."""
@@ -37,13 +37,10 @@ _STANDARD_METHODS: Final = frozenset({b"GET", b"POST", b"HEAD", b"DELETE", b"OPT
 _CODINGS: Final = frozenset({"chunked", "gzip", "x-gzip", "deflate", "compress", "x-compress", "identity"})
 _ONCE: Final = frozenset({"HTTP_HOST", "CONTENT_LENGTH", "CONTENT_TYPE", "HTTP_AUTHORIZATION", "HTTP_ORIGIN"})
 """A second one would let two programs read the same request differently."""
-_MAX_KEPT_NAMES: Final = 512
 _MAX_KEPT_HOSTS: Final = 64
 _BLANKS: Final = b" \t"
 _TLS_HANDSHAKE: Final = 0x16
 
-_keys: dict[bytes, str] = {}
-"""Header names as clients write them → keys of the environment, empty for a header that is left out."""
 _valid_hosts: set[str] = set()
 
 
@@ -178,10 +175,11 @@ def _split_target(target: bytes) -> tuple[str, str]:
 
 
 def _set_headers(environ: dict[str, Any], fields: list[tuple[bytes, bytes]]) -> None:
+    known_key = KNOWN_HEADERS.get
     for name, value in fields:
-        key = _keys.get(name)
+        key = known_key(name)
         if key is None:
-            key = _environ_key(name)
+            key = header_key(name)
         if not key:
             continue
         text = value.strip(_BLANKS).decode("latin-1")
@@ -243,61 +241,6 @@ def _wants_close(environ: dict[str, Any], modern: bool) -> bool:
         return not modern
     options = [each.strip() for each in given.lower().split(",")]
     return "close" in options or (not modern and "keep-alive" not in options)
-
-
-def _environ_key(name: bytes) -> str:
-    """Return the environment's key for a header, empty for one that is left out."""
-    lower = name.lower()
-    # An underscore would be taken for a dash, and HTTP_PROXY for the variable that names a proxy.
-    key = "" if b"_" in lower or lower == b"proxy" else lower.decode("ascii").upper().replace("-", "_")
-    if key and key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-        key = "HTTP_" + key
-    if len(_keys) < _MAX_KEPT_NAMES:
-        _keys[name] = key
-    return key
-
-
-class _ErrorLog:
-    """``wsgi.errors``: what the framework writes there is one line of the log."""
-
-    def write(self, text: str) -> None:
-        logs.get_logger().error("application error", text=text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        self.write("".join(lines))
-
-    def flush(self) -> None:
-        """Nothing is kept back."""
-
-
-def process_environ(listener: Any, processes: int) -> dict[str, Any]:
-    """Return what the environments of all requests of a process have in common.
-
-    ``listener``: the address that is listened on; ``processes``: how many share it.
-    """
-    return {
-        "wsgi.version": (1, 0),
-        "wsgi.errors": _ErrorLog(),
-        "wsgi.url_scheme": "http",
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": processes > 1,
-        "wsgi.run_once": False,
-        "wsgi.input_terminated": True,
-        "SERVER_SOFTWARE": "lemonbus",
-        "SERVER_NAME": listener[0] if isinstance(listener, tuple) else str(listener),
-        "SERVER_PORT": str(listener[1]) if isinstance(listener, tuple) else "",
-        "SCRIPT_NAME": "",
-    }
-
-
-def connection_environ(base: dict[str, Any], sock: Any, address: Any) -> dict[str, Any]:
-    """Return what the environments of all requests of a connection have in common. ``address``: the client's."""
-    known = isinstance(address, tuple)
-    return base | {
-        SOCKET_KEY: sock,
-        "REMOTE_ADDR": address[0] if known else str(address),
-        "REMOTE_PORT": str(address[1]) if known else "",
-    }
 
 
 def _invalid(message: str) -> InvalidRequestError:

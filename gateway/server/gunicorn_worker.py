@@ -14,7 +14,7 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
-from gateway.http import body_limits, request_parser
+from gateway.http import body_limits, wsgi_environ
 from gateway.http.acceptor import ACCEPT_BATCH, Acceptor
 from gateway.http.body_memory import BodyMemory
 from gateway.http.client_socket import ClientSocket
@@ -108,7 +108,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     def run(self) -> None:
         """Serve until the shutdown begins, then let running requests end."""
         self.error_formats = self.wsgi.error_formats
-        self.base_environ = request_parser.process_environ(self.sockets[0].getsockname(), self.cfg.workers)
+        self.base_environ = wsgi_environ.process_environ(self.sockets[0].getsockname(), self.cfg.workers)
         self.base_environ[MEMORY_KEY] = BodyMemory(self.session.settings.body_memory)
         with gevent.Timeout(_WELCOME_WAIT_S, exception=False):
             self.session.welcomed.wait()

@@ -9,7 +9,7 @@ import falcon
 import gevent
 import pytest
 
-from gateway.http import body_limits, request_parser
+from gateway.http import body_limits, wsgi_environ
 from gateway.http.connection import ClientConnection
 from gateway.http.error_responses import DEFAULT_FORMATS
 from gateway.http.start_queue import StartQueue
@@ -29,7 +29,7 @@ class FakeGatewayWorker:
     keep_alive_s = 5.0
 
     def __init__(self) -> None:
-        self.base_environ = request_parser.process_environ(("127.0.0.1", 1), 1)
+        self.base_environ = wsgi_environ.process_environ(("127.0.0.1", 1), 1)
         self.idle: set[Any] = set()
         self.start_queue = StartQueue()
         self.error_formats = DEFAULT_FORMATS

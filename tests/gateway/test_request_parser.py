@@ -9,13 +9,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from gateway.http import request_parser
+from gateway.http import request_parser, wsgi_environ
 from gateway.http.body_framing import SizedBody
 from gateway.http.request_parser import HttpRequest, InvalidRequestError
 
-BASE = request_parser.connection_environ(
-    request_parser.process_environ(("127.0.0.1", 13305), 1), None, ("127.0.0.2", 5)
-)
+BASE = wsgi_environ.connection_environ(wsgi_environ.process_environ(("127.0.0.1", 13305), 1), None, ("127.0.0.2", 5))
 HOST = b"Host: a:1\r\n"
 
 
@@ -222,7 +220,7 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
 
 
 def test_few_names_and_hosts_are_kept() -> None:
-    for number in range(2 * request_parser._MAX_KEPT_NAMES):
+    for number in range(2 * wsgi_environ.MAX_KNOWN_HEADERS):
         parse(get(b"Host: h%d\r\nx-%d: 1\r\n" % (number, number)))
-    assert len(request_parser._keys) <= request_parser._MAX_KEPT_NAMES
+    assert len(wsgi_environ.KNOWN_HEADERS) <= wsgi_environ.MAX_KNOWN_HEADERS
     assert len(request_parser._valid_hosts) <= request_parser._MAX_KEPT_HOSTS

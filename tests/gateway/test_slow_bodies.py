@@ -13,7 +13,7 @@ import gevent
 import pytest
 from gevent.socket import wait_read
 
-from gateway.http import body_limits, error_responses, request_parser
+from gateway.http import body_limits, error_responses, wsgi_environ
 from gateway.http.client_socket import ClientSocket
 from gateway.http.connection import ClientConnection
 from gateway.http.middleware import RequestIdHeader
@@ -43,7 +43,7 @@ class OneRouteWorker:
     keep_alive_s = DEADLINE
 
     def __init__(self) -> None:
-        self.base_environ = request_parser.process_environ(("127.0.0.1", 1), 1)
+        self.base_environ = wsgi_environ.process_environ(("127.0.0.1", 1), 1)
         self.idle: set[Any] = set()
         self.start_queue = StartQueue()
         self.app: Any = falcon.App(middleware=[RequestIdHeader()])

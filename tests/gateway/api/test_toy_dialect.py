@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.app import DIALECTS, create_app
-from gateway.http import request_parser
+from gateway.http import wsgi_environ
 from gateway.http.connection import ClientConnection
 from gateway.requests.admission import AdmissionState
 from protocol.failures import Code, Failure
@@ -143,7 +143,7 @@ class ServingToys:
     def __init__(self, ask: AppClient) -> None:
         self.wsgi = create_app(ask.session, [*DIALECTS, ToyDialect()])
         self.error_formats = self.wsgi.error_formats
-        self.base_environ = request_parser.process_environ(("127.0.0.1", 1), 1)
+        self.base_environ = wsgi_environ.process_environ(("127.0.0.1", 1), 1)
         self.idle: set[Any] = set()
 
 

@@ -1,0 +1,79 @@
+"""The WSGI environment: what all requests of a process or a connection have in common, and the keys of headers.
+
+Three layers, each a copy of the one before with more keys: :func:`process_environ`, :func:`connection_environ`, and the
+request's own, which :func:`gateway.http.request_parser.parse_request` makes.
+
+Invariants:
+
+* No header overwrites a key that the server sets: each gets ``HTTP_``, but for ``CONTENT_TYPE`` and ``CONTENT_LENGTH``.
+* Two names that differ in more than case never share a key, so a client cannot pass one header off as another.
+* What clients send cannot make :data:`KNOWN_HEADERS` grow without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from gateway.http.request_context import SOCKET_KEY
+from protocol.runtime import logs
+
+MAX_KNOWN_HEADERS: Final = 512
+
+KNOWN_HEADERS: Final[dict[bytes, str]] = {}
+"""Header names as clients write them → what :func:`header_key` returned: the parser looks here first, without a call."""
+
+
+class _ErrorLog:
+    """``wsgi.errors``: what the framework writes there is one line of the log."""
+
+    def write(self, text: str) -> None:
+        logs.get_logger().error("application error", text=text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+
+def process_environ(listener: Any, processes: int) -> dict[str, Any]:
+    """Return what the environments of all requests of a process have in common.
+
+    ``listener``: the address that is listened on; ``processes``: how many share it.
+    """
+    return {
+        "wsgi.version": (1, 0),
+        "wsgi.errors": _ErrorLog(),
+        "wsgi.url_scheme": "http",
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": processes > 1,
+        "wsgi.run_once": False,
+        "wsgi.input_terminated": True,
+        "SERVER_SOFTWARE": "lemonbus",
+        "SERVER_NAME": listener[0] if isinstance(listener, tuple) else str(listener),
+        "SERVER_PORT": str(listener[1]) if isinstance(listener, tuple) else "",
+        "SCRIPT_NAME": "",
+    }
+
+
+def connection_environ(base: dict[str, Any], sock: Any, address: Any) -> dict[str, Any]:
+    """Return what the environments of all requests of a connection have in common. ``address``: the client's."""
+    known = isinstance(address, tuple)
+    return base | {
+        SOCKET_KEY: sock,
+        "REMOTE_ADDR": address[0] if known else str(address),
+        "REMOTE_PORT": str(address[1]) if known else "",
+    }
+
+
+def header_key(name: bytes) -> str:
+    """Return the environment's key for a header, empty for one that is left out; remembers the first names."""
+    lower = name.lower()
+    # An underscore would be taken for a dash, and HTTP_PROXY for the variable that names a proxy.
+    key = "" if b"_" in lower or lower == b"proxy" else lower.decode("ascii").upper().replace("-", "_")
+    if key and key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+        key = "HTTP_" + key
+    if len(KNOWN_HEADERS) < MAX_KNOWN_HEADERS:
+        KNOWN_HEADERS[name] = key
+    return key
