@@ -64,7 +64,7 @@ def main() -> int:
     loop = Loop()
     process_context = ProcessContext(runtime.path, ids.boot_id(), os.getpid())
     supervisor = Supervisor(settings, process_context, loop, listener.fileno())
-    supervisor.fetch = partial(downloads.fetch_for_scheduler, supervisor)
+    supervisor.effect_executor.fetch = partial(downloads.fetch_for_scheduler, supervisor)
     closing = GracefulShutdown(supervisor)
     loop.on_signal(signal.SIGTERM, closing.begin)
     loop.on_signal(signal.SIGINT, closing.begin)

@@ -69,7 +69,7 @@ def fetch_for_scheduler(supervisor: Supervisor, model: str) -> None:
         fetch(supervisor, model)
     except LemonbusError as problem:
         supervisor.scheduler.download_ended(model, None, problem.failure, supervisor.loop.now())
-        supervisor.perform(supervisor.scheduler.effects())
+        supervisor.execute_effects()
 
 
 def progress(supervisor: Supervisor, job: str, message: Progress, _payload: bytes) -> None:

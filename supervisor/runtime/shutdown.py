@@ -71,7 +71,7 @@ class GracefulShutdown:
             self._gateway_stopped = True
             supervisor.processes.terminate(supervisor.gateway.child)
         supervisor.scheduler.stop_all_workers()
-        supervisor.perform(supervisor.scheduler.effects())
+        supervisor.execute_effects()
 
     def _end_grace(self) -> None:
         supervisor = self._supervisor

@@ -1,18 +1,14 @@
 """The supervisor: owns the bus, the processes and the scheduler, and connects them. It decides nothing.
 
-A message, the end of a process or a timer comes in; the scheduler decides what follows; the supervisor carries it out.
-What each message means is in :mod:`supervisor.handlers`.  An exception in a handler, in the scheduler or in an effect
-fails that one step and is counted (:mod:`supervisor.runtime.internal_errors`).
+A message, the end of a process or a timer comes in; the scheduler decides what follows, as a list of effects; the
+supervisor has them carried out (:mod:`supervisor.runtime.effect_executor`).  What each message means is in
+:mod:`supervisor.handlers`.  An exception in a handler, in the scheduler or in an effect fails that one step and is
+counted (:mod:`supervisor.runtime.internal_errors`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import os
-import signal
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +19,7 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.admin import CallResult, StatsReport
 from protocol.messages.leases import LeaseEnded, LeaseUsed
-from protocol.messages.peers import Hello, Ping, Pong, WorkerGone
+from protocol.messages.peers import Hello, Pong, WorkerGone
 from protocol.messages.work import (
     AttemptAbandoned,
     AttemptEnded,
@@ -40,40 +36,30 @@ from protocol.wire import envelope
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.download_registry import DownloadRegistry
-from supervisor.runtime.gateway_process import ROLE as GATEWAY_MASTER
+from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.runtime.gateway_process import GatewayProcess
 from supervisor.runtime.grant_notices import GrantNotices
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.internal_errors import InternalErrors
 from supervisor.runtime.logbook import LogBook
 from supervisor.runtime.peer_liveness import PeerRegistry
+from supervisor.runtime.peer_monitor import PeerMonitor
 from supervisor.runtime.processes import ChildProcess, ChildProcesses
 from supervisor.runtime.state_writer import StateWriter
 from supervisor.runtime.worker_processes import WorkerProcesses
 from supervisor.scheduler.backoff import BackoffPolicy
-from supervisor.scheduler.effects import (
-    AnswerCall,
-    Effect,
-    FetchModel,
-    ForgetModel,
-    KillAfter,
-    KillWorker,
-    LogDecision,
-    NotifyGrant,
-    SendMessage,
-    SpawnWorker,
-)
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import SchedulerLimits
 from supervisor.scheduler.worker_states import WorkerState
 
 RECONCILE_INTERVAL_S: Final = 0.25
-PING_INTERVAL_S: Final = 1.0
+"""So often the scheduler looks at everything even if nothing happens: time alone makes a request or a model due."""
 
 _SETTLED_MESSAGES: Final = frozenset(
     {SubmitRequest, Cancel, AttemptEnded, AttemptsEnded, LeaseEnded, LeaseUsed, Pong, AttemptAbandoned, AttemptProgress}
 )
-"""Messages that give a settled scheduler nothing to do beyond what they say."""
+"""After these the scheduler need not look at all models again, unless something waits or moves: see
+:func:`supervisor.scheduler.reconcile.reconcile_unless_settled`."""
 
 log = logs.get_logger()
 Handler = Callable[["Supervisor", str, Any, bytes], None]
@@ -98,6 +84,7 @@ class Supervisor:
         self.downloads = DownloadRegistry()
         self.processes = ChildProcesses(loop, process_context)
         self.bus = SupervisorBus(loop, process_context.runtime, process_context.boot)
+        self._peer_monitor = PeerMonitor(loop, self.bus, self.peers)
         policy = BackoffPolicy(
             settings.backoff_first, settings.backoff_most, settings.breaker_deaths, settings.breaker_window
         )
@@ -121,26 +108,34 @@ class Supervisor:
         """Job → its order, until its process has said Hello."""
         self.stats = StatsReport()
         self.stats_by_model: dict[str, StatsReport] = {}
+        """Last figures of a generation: of any model, and of each model by its registered name."""
         self.on_worker_hello: list[Callable[[str], None]] = []
         """Called with the name of each worker that has said Hello."""
         self.on_process_ended: Callable[[], None] = lambda: None
         """Called when a process has ended: a shutdown may be complete."""
-        self.fetch: Callable[[str], None] = lambda _model: None
-        """Downloads a model for the scheduler."""
         self.internal_calls = InternalCalls()
         self._grant_notices = GrantNotices(loop, self.bus)
+        self.effect_executor = EffectExecutor(
+            loop,
+            self.bus,
+            self.workers,
+            self.models,
+            self._grant_notices,
+            self.internal_calls,
+            self.errors,
+            self.answer,
+        )
         self._handlers: dict[type, Handler] = {}
-        self._pings = itertools.count()
 
     # Life
 
     def open(self, handlers: Mapping[type, Handler]) -> None:
         """Read the bus from now on, and start the gateway and the first spare worker."""
         self._handlers.update(handlers)
-        self.bus.listen(self._received, self._logged, self._overflow, self._other_version)
+        self.bus.listen(self._received, self._logged, self._peer_monitor.outbox_overflowed, self._other_version)
         logs.set_sink(self._logged)
         self.loop.every(RECONCILE_INTERVAL_S, self.reconcile)
-        self.loop.every(PING_INTERVAL_S, self._ping)
+        self._peer_monitor.start()
         self.loop.after_each_iteration(self._send_log_batches)
         self.gateway.start()
         self.reconcile()
@@ -158,26 +153,11 @@ class Supervisor:
         except Exception as problem:  # noqa: BLE001 - logged and counted; the next event tries again
             self.scheduler.settled = False
             self.errors.failure_of(problem, where="scheduler")
-        self.perform(self.scheduler.effects())
+        self.execute_effects()
 
-    def _ping(self) -> None:
-        for peer in self.peers.silent(self.loop.now()):
-            self.kill_peer(peer.id, "it does not answer")
-        number = next(self._pings)
-        for peer in self.peers.all():
-            if peer.role != GATEWAY_MASTER:  # it is not on the bus; its heartbeats come through a pipe
-                self.bus.send(peer.id, Ping(number))
-
-    def _overflow(self, peer: str) -> None:
-        self.kill_peer(peer, "it does not read")
-
-    def kill_peer(self, peer: str, why: str) -> None:
-        """Kill a peer's process; everything else follows from its end."""
-        known = self.peers.get(peer)
-        if known is not None:
-            log.error("peer killed", peer=peer, role=known.role, peer_pid=known.pid, why=why)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(known.pid, signal.SIGKILL)
+    def execute_effects(self) -> None:
+        """Carry out what the scheduler has decided since the last time."""
+        self.effect_executor.execute(self.scheduler.effects())
 
     # Logs
 
@@ -251,49 +231,6 @@ class Supervisor:
     def refuse(self, peer: str, number: int, failure: Failure) -> None:
         """Refuse a call."""
         self.bus.send(peer, Refused(number, 0, failure))
-
-    # Effects
-
-    def perform(self, effects: list[Effect]) -> None:
-        """Carry out effects of the scheduler."""
-        for effect in effects:
-            try:
-                self._perform(effect)
-            except Exception as problem:  # noqa: BLE001 - the other effects are carried out all the same
-                self.errors.failure_of(problem, effect=type(effect).__name__)
-
-    def _perform(self, effect: Effect) -> None:
-        match effect:
-            case SendMessage(peer, message, payload):
-                self._send(peer, message, payload)
-            case NotifyGrant(gateway, grant):
-                self._grant_notices.add(gateway, grant)
-            case AnswerCall(peer, number, report):
-                self._report(peer, number, report)
-            case SpawnWorker(worker):
-                self.workers.start(worker)
-            case KillWorker(worker):
-                self.workers.kill(worker)
-            case KillAfter(worker, seconds):
-                self.loop.call_later(seconds, partial(self.workers.kill, worker))
-            case FetchModel(model):
-                self.fetch(model)
-            case ForgetModel(model):
-                self.models.forget_adopted(model)
-            case LogDecision(level, event, fields):
-                getattr(log, level)(event, **fields)
-
-    def _send(self, peer: str, message: Any, payload: bytes) -> None:
-        if peer:
-            self.bus.send(peer, message, payload)
-        elif isinstance(message, Refused):
-            self.internal_calls.end(message.number, message.failure)
-
-    def _report(self, peer: str, number: int, report: object) -> None:
-        if peer:
-            self.answer(peer, number, report)
-        else:
-            self.internal_calls.end(number, report)
 
     # Ends of processes
 

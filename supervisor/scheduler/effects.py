@@ -1,4 +1,4 @@
-"""What the scheduler wants done. :meth:`supervisor.runtime.supervisor.Supervisor.perform` carries it out."""
+"""What the scheduler wants done. :class:`supervisor.runtime.effect_executor.EffectExecutor` carries it out."""
 
 from __future__ import annotations
 

@@ -116,8 +116,8 @@ def test_an_effect_that_cannot_be_carried_out_stops_no_other(
 ) -> None:
     sent: list[tuple[str, Any]] = []
     monkeypatch.setattr(supervisor.bus, "send", lambda peer, answer, *_: sent.append((peer, answer)))
-    monkeypatch.setattr(supervisor, "fetch", lambda _model: {}["nothing"])
-    supervisor.perform([FetchModel("m"), AnswerCall("g1", 3, [])])
+    monkeypatch.setattr(supervisor.effect_executor, "fetch", lambda _model: {}["nothing"])
+    supervisor.effect_executor.execute([FetchModel("m"), AnswerCall("g1", 3, [])])
     assert sent == [("g1", CallResult(3))]
     assert supervisor.errors.count == 1
 
@@ -209,7 +209,7 @@ def test_a_worker_that_cannot_be_started_has_ended(supervisor: Supervisor, monke
         supervisor.scheduler, "worker_gone", lambda worker, failure, _now: gone.append((worker, failure))
     )
     monkeypatch.setattr(supervisor.scheduler, "reconcile", lambda _now: None)
-    supervisor.perform([SpawnWorker("w1")])
+    supervisor.effect_executor.execute([SpawnWorker("w1")])
     supervisor.loop.run_once(0.0)
     ((worker, failure),) = gone
     assert worker == "w1"

@@ -1,0 +1,104 @@
+"""Carries out the effects that the scheduler decided on: messages, answers, processes, downloads, lines in the log.
+
+An effect that raises is logged and counted, and the others are carried out all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import assert_never
+
+from msgspec import Struct
+
+from protocol.messages.work import Refused
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from supervisor.models.registry import ModelRegistry
+from supervisor.runtime.bus import SupervisorBus
+from supervisor.runtime.grant_notices import GrantNotices
+from supervisor.runtime.internal_calls import InternalCalls
+from supervisor.runtime.internal_errors import InternalErrors
+from supervisor.runtime.worker_processes import WorkerProcesses
+from supervisor.scheduler.effects import (
+    AnswerCall,
+    Effect,
+    FetchModel,
+    ForgetModel,
+    KillAfter,
+    KillWorker,
+    LogDecision,
+    NotifyGrant,
+    SendMessage,
+    SpawnWorker,
+)
+
+log = logs.get_logger()
+
+
+class EffectExecutor:
+    """Carries out effects, in their order. It decides nothing."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        bus: SupervisorBus,
+        workers: WorkerProcesses,
+        models: ModelRegistry,
+        grant_notices: GrantNotices,
+        internal_calls: InternalCalls,
+        errors: InternalErrors,
+        answer: Callable[[str, int, object], None],
+    ) -> None:
+        """``answer(peer, number, report)`` answers the call of a gateway.
+
+        Messages and answers to peer ``""`` go to ``internal_calls``.
+        """
+        self._loop, self._bus, self._workers, self._models = loop, bus, workers, models
+        self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
+        self._answer = answer
+        self.fetch: Callable[[str], None] = lambda _model: None
+        """Downloads a model."""
+
+    def execute(self, effects: Iterable[Effect]) -> None:
+        """Carry out effects of the scheduler."""
+        for effect in effects:
+            try:
+                self._execute(effect)
+            except Exception as problem:  # noqa: BLE001 - the other effects are carried out all the same
+                self._errors.failure_of(problem, effect=type(effect).__name__)
+
+    def _execute(self, effect: Effect) -> None:
+        match effect:
+            case SendMessage(peer, message, payload):
+                self._send(peer, message, payload)
+            case NotifyGrant(gateway, grant):
+                self._grant_notices.add(gateway, grant)
+            case AnswerCall(peer, number, report):
+                self._report(peer, number, report)
+            case SpawnWorker(worker):
+                self._workers.start(worker)
+            case KillWorker(worker):
+                self._workers.kill(worker)
+            case KillAfter(worker, seconds):
+                self._loop.call_later(seconds, partial(self._workers.kill, worker))
+            case FetchModel(model):
+                self.fetch(model)
+            case ForgetModel(model):
+                self._models.forget_adopted(model)
+            case LogDecision(level, event, fields):
+                getattr(log, level)(event, **fields)
+            case _:
+                assert_never(effect)
+
+    def _send(self, peer: str, message: Struct, payload: bytes) -> None:
+        if peer:
+            self._bus.send(peer, message, payload)
+        elif isinstance(message, Refused):
+            self._internal_calls.end(message.number, message.failure)
+
+    def _report(self, peer: str, number: int, report: object) -> None:
+        if peer:
+            self._answer(peer, number, report)
+        else:
+            self._internal_calls.end(number, report)

@@ -1,0 +1,56 @@
+"""Pings every peer once a second, and kills the process of one that is silent or does not read.
+
+Every process answers a ping, so only one that is stopped, hangs or has lost the bus is silent.  Nothing but the kill
+happens here: what follows, follows from the end of the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+from typing import Final
+
+from protocol.messages.peers import Ping
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from supervisor.runtime.bus import SupervisorBus
+from supervisor.runtime.gateway_process import ROLE as GATEWAY_MASTER
+from supervisor.runtime.peer_liveness import PeerRegistry
+
+PING_INTERVAL_S: Final = 1.0
+
+log = logs.get_logger()
+
+
+class PeerMonitor:
+    """Watches all registered peers."""
+
+    def __init__(self, loop: Loop, bus: SupervisorBus, peers: PeerRegistry) -> None:
+        """Nothing is sent before :meth:`start`."""
+        self._loop, self._bus, self._peers = loop, bus, peers
+        self._pings = itertools.count()
+
+    def start(self) -> None:
+        """Ping from now on."""
+        self._loop.every(PING_INTERVAL_S, self._ping)
+
+    def outbox_overflowed(self, peer: str) -> None:
+        """Kill a peer that leaves too many of its messages unread."""
+        self._kill(peer, "it does not read")
+
+    def _ping(self) -> None:
+        for peer in self._peers.silent(self._loop.now()):
+            self._kill(peer.id, "it does not answer")
+        number = next(self._pings)
+        for peer in self._peers.all():
+            if peer.role != GATEWAY_MASTER:  # it is not on the bus; its heartbeats come through a pipe
+                self._bus.send(peer.id, Ping(number))
+
+    def _kill(self, peer: str, why: str) -> None:
+        known = self._peers.get(peer)
+        if known is not None:
+            log.error("peer killed", peer=peer, role=known.role, peer_pid=known.pid, why=why)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(known.pid, signal.SIGKILL)

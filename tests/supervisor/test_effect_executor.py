@@ -1,0 +1,68 @@
+"""Every effect of the scheduler reaches the part that carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+from unittest.mock import Mock, call
+
+import pytest
+import structlog
+
+from protocol.failures import Code, Failure
+from protocol.messages.peers import Shutdown
+from protocol.messages.work import GrantedAttempt, Refused
+from supervisor.runtime.effect_executor import EffectExecutor
+from supervisor.scheduler import effects
+from supervisor.scheduler.effects import Effect
+
+REFUSAL = Refused(4, 0, Failure(Code.CONFLICT, "no"))
+GRANT = GrantedAttempt(4, 1, "w1", "m")
+EFFECTS: list[tuple[Effect, Any]] = [
+    (effects.SendMessage("g1", Shutdown(0.0, "end"), b"x"), call.bus.send("g1", Shutdown(0.0, "end"), b"x")),
+    (effects.SendMessage("", REFUSAL), call.internal_calls.end(4, REFUSAL.failure)),
+    (effects.NotifyGrant("g1", GRANT), call.grant_notices.add("g1", GRANT)),
+    (effects.AnswerCall("g1", 4, ["m"]), call.answer("g1", 4, ["m"])),
+    (effects.AnswerCall("", 4, ["m"]), call.internal_calls.end(4, ["m"])),
+    (effects.SpawnWorker("w1"), call.workers.start("w1")),
+    (effects.KillWorker("w1"), call.workers.kill("w1")),
+    (effects.KillAfter("w1", 0.0), call.workers.kill("w1")),
+    (effects.FetchModel("m"), call.fetch("m")),
+    (effects.ForgetModel("m"), call.models.forget_adopted("m")),
+]
+
+
+def executor(parts: Mock) -> EffectExecutor:
+    def call_later(_seconds: float, callback: Callable[[], None]) -> None:
+        callback()
+
+    loop: Any = Mock(call_later=call_later)
+    made = EffectExecutor(
+        loop,
+        parts.bus,
+        parts.workers,
+        parts.models,
+        parts.grant_notices,
+        parts.internal_calls,
+        parts.errors,
+        parts.answer,
+    )
+    made.fetch = parts.fetch
+    return made
+
+
+@pytest.mark.parametrize(("effect", "expected"), EFFECTS)
+def test_an_effect_is_carried_out(effect: Effect, expected: Any) -> None:
+    parts = Mock()
+    executor(parts).execute([effect])
+    assert parts.mock_calls == [expected]
+
+
+def test_a_decision_is_logged() -> None:
+    with structlog.testing.capture_logs() as lines:
+        executor(Mock()).execute([effects.LogDecision("warning", "model stuck", {"model": "m"})])
+    assert lines == [{"log_level": "warning", "event": "model stuck", "model": "m"}]
+
+
+def test_every_kind_of_effect_is_in_this_table() -> None:
+    assert {type(effect) for effect, _ in EFFECTS} | {effects.LogDecision} == set(get_args(Effect))
