@@ -22,6 +22,8 @@ class ProgramBackend(Backend):
 
     hidden: ClassVar[tuple[str, ...]] = ()
     """Prefixes of environment variables that this engine reads as options: the engine does not get them."""
+    program_setting: ClassVar[str] = ""
+    """The setting that names the user's own program, if there is one."""
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Resolve the backend; raises ``invalid_request`` for an unknown one."""
@@ -45,7 +47,7 @@ class ProgramBackend(Backend):
     @property
     def _user_program(self) -> str:
         """The user's own program: a path, or a name on PATH."""
-        return self._program.executable
+        return str(getattr(self.settings, self.program_setting)) if self.program_setting else self._program.executable
 
     def _installation(self) -> Installation | None:
         if self._program.provision is Provision.USER:

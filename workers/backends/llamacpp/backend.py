@@ -42,6 +42,7 @@ class LlamaCppBackend(ProgramBackend):
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
     hidden: ClassVar[tuple[str, ...]] = ("LLAMA_",)
+    program_setting: ClassVar[str] = "llama_server"
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Resolve the backend and the options; raises ``invalid_request`` for invalid ones."""
@@ -74,10 +75,6 @@ class LlamaCppBackend(ProgramBackend):
     @property
     def _on_device(self) -> bool:
         return any(device != Device.CPU for device in self._program.devices)
-
-    @property
-    def _user_program(self) -> str:
-        return self.settings.llama_server
 
     def check(self) -> None:
         """See :meth:`Backend.check`."""

@@ -10,23 +10,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, Final
 
-from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
-from protocol.models.recipes import ModelSpec, Provision, RecipeDescriptor
+from protocol.models.recipes import Provision, RecipeDescriptor
 from protocol.runtime import logs
 from protocol.wire import form_data
-from workers.backends import arguments
 from workers.backends.base import EngineFacts, EngineProgress, EngineRequest, ModelFacts
-from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
 from workers.backends.sdcpp import image_request, model_files
 from workers.backends.sdcpp.descriptor import DESCRIPTOR, EDITS, PARTS, TEXT_ENCODER_FLAGS
+from workers.backends.single_slot_backend import SingleSlotBackend
 from workers.engines.flags import FlagError
 from workers.engines.sd_server import flags
 from workers.files import gguf, safetensors
 
 _MODULE: Final = "workers.engines.sd_server"
-_ARGUMENTS: Final = "sdcpp_args"
 _ZIP: Final = b"PK\x03\x04"
 """How PyTorch's own checkpoints begin, which stable-diffusion.cpp reads too; no short check shows whether one is complete."""
 _MODELS: Final = EngineRequest("GET", "/v1/models")
@@ -39,37 +36,15 @@ _LEVELS: Final = {b"DEBUG": "trace", b"INFO": "debug", b"WARN": "warning", b"ERR
 """It logs every step of every image at INFO, and the prompt at DEBUG."""
 
 
-class SdCppBackend(ProgramBackend):
+class SdCppBackend(SingleSlotBackend):
     """One model of pictures behind one sd-server."""
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
     hidden: ClassVar[tuple[str, ...]] = ("STABLE_DIFFUSION_CPP_", flags.KEY)
-
-    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
-        """Resolve the backend and the arguments; raises ``invalid_request`` for invalid ones."""
-        super().__init__(spec, settings)
-        self._words = arguments.check_forbidden_flags(
-            _ARGUMENTS, DESCRIPTOR.forbidden_flags, str(self._option(_ARGUMENTS))
-        )
-
-    @property
-    def program(self) -> str:
-        """All backends run sd-server, or what behaves so."""
-        return "sd-server"
-
-    @property
-    def alias(self) -> str:
-        """Its answers do not name the model."""
-        return self.spec.name
-
-    @property
-    def slots(self) -> int:
-        """One picture at a time."""
-        return 1
-
-    @property
-    def _user_program(self) -> str:
-        return self.settings.sd_server
+    program_setting: ClassVar[str] = "sd_server"
+    arguments_option: ClassVar[str] = "sdcpp_args"
+    key_variable: ClassVar[str] = flags.KEY
+    program = "sd-server"
 
     def _executable(self) -> list[str] | None:
         if self._is_own_server:
@@ -93,7 +68,7 @@ class SdCppBackend(ProgramBackend):
             try:
                 flags.parse(self._words)
             except FlagError as problem:
-                raise invalid(f"{_ARGUMENTS}: {problem}", _ARGUMENTS) from None
+                raise invalid(f"{self.arguments_option}: {problem}", self.arguments_option) from None
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
@@ -118,14 +93,6 @@ class SdCppBackend(ProgramBackend):
         if logs.LEVEL_RANK[self.settings.log_level] <= logs.LEVEL_RANK["trace"]:
             words += ["-v"]
         return words + self._words
-
-    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
-        """See :meth:`Backend.environment`."""
-        kept = super().environment(inherited)
-        if self._is_own_server and self.key:
-            # Not on the command line, which all users of the machine can read. The original server has no keys.
-            kept[flags.KEY] = self.key
-        return kept
 
     def parse(self, line: bytes) -> tuple[str, str]:
         """See :meth:`Backend.parse`. Its bars of progress are no lines."""

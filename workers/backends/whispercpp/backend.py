@@ -13,16 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Final
 
-from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
-from protocol.models.recipes import ModelSpec, RecipeDescriptor
+from protocol.models.recipes import RecipeDescriptor
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from protocol.wire.transcripts import AUTO, LANGUAGES
-from workers.backends import arguments
 from workers.backends.base import EngineFacts, EngineProgress, EngineRequest, ModelFacts
-from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
+from workers.backends.single_slot_backend import SingleSlotBackend
 from workers.backends.whispercpp import model_files, transcription
 from workers.backends.whispercpp.descriptor import DESCRIPTOR, TRANSLATIONS
 from workers.engines.flags import FlagError
@@ -31,7 +29,6 @@ from workers.files import ggml
 from workers.files.errors import BrokenError
 from workers.stream.transcript_events import SegmentStreamTranslator, streamed
 
-OPTION: Final = "whispercpp_args"
 _PROGRESS: Final = re.compile(rb"progress = +(\d{1,3})%")
 _LATEST: Final = "yue"
 """The language that only models with a hundred of them know."""
@@ -42,38 +39,16 @@ _FIXED_FIELDS: Final = (FormPart("response_format", b"verbose_json"), FormPart("
 _WARM_UP_FIELDS: Final = (FormPart("audio_ctx", b"64"), FormPart("temperature_inc", b"0"), FormPart("max_tokens", b"1"))
 
 
-class WhisperCppBackend(ProgramBackend):
+class WhisperCppBackend(SingleSlotBackend):
     """One ggml model behind one whisper-server."""
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
     hidden: ClassVar[tuple[str, ...]] = ("LLAMA_", "WHISPER_")
     busy_status: ClassVar[int] = 400
-
-    def __init__(self, spec: ModelSpec, settings: Settings) -> None:
-        """Resolve the backend and the arguments; raises ``invalid_request`` for invalid ones."""
-        super().__init__(spec, settings)
-        self._words = arguments.check_forbidden_flags(
-            OPTION, DESCRIPTOR.forbidden_flags, str(spec.options.get(OPTION, ""))
-        )
-
-    @property
-    def program(self) -> str:
-        """All backends run whisper-server, or what behaves so."""
-        return "whisper-server"
-
-    @property
-    def alias(self) -> str:
-        """Its answers do not name the model."""
-        return self.spec.name
-
-    @property
-    def slots(self) -> int:
-        """One recording at a time."""
-        return 1
-
-    @property
-    def _user_program(self) -> str:
-        return self.settings.whisper_server
+    program_setting: ClassVar[str] = "whisper_server"
+    arguments_option: ClassVar[str] = "whispercpp_args"
+    key_variable: ClassVar[str] = flags.KEY
+    program = "whisper-server"
 
     def check(self) -> None:
         """See :meth:`Backend.check`."""
@@ -85,7 +60,7 @@ class WhisperCppBackend(ProgramBackend):
             try:
                 flags.parse_command_line(self._words)
             except FlagError as problem:
-                raise invalid(f"{OPTION}: {problem}", OPTION) from None
+                raise invalid(f"{self.arguments_option}: {problem}", self.arguments_option) from None
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
@@ -107,9 +82,6 @@ class WhisperCppBackend(ProgramBackend):
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
         """See :meth:`Backend.environment`."""
         kept = super().environment(inherited)
-        if self._is_own_server and self.key:
-            # Not on the command line, which all users of the machine can read. The original server has no keys.
-            kept[flags.KEY] = self.key
         kept["GGML_NO_BACKTRACE"] = "1"
         return kept
 
