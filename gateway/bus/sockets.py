@@ -43,7 +43,6 @@ class GatewayBus:
 
     def __init__(self, session: SupervisorSession, process_context: ProcessContext) -> None:
         """Connect, say Hello, and start to read."""
-        self._session = session
         self._process_context = process_context
         self._worker_sockets: dict[str, zmq.Socket[bytes]] = {}
         """The sockets to the workers of which this gateway has leases."""
@@ -78,7 +77,7 @@ class GatewayBus:
         self._control.connect(endpoints.bus(process_context.runtime))
         self.control_file = endpoints.socket_file(endpoints.bus(process_context.runtime))
         """The file of the supervisor's socket."""
-        session.open(self)
+        self._handlers = session.open(self)
         self._watch(self._control, self._read_control)
         self._watch(self._events, self._read_events)
         self._watch(self._monitor, self._read_monitor)
@@ -165,20 +164,20 @@ class GatewayBus:
             self._outbox.popleft()
         # Sending may have consumed the edge of what arrived meanwhile.
         self._read_soon(self._control, self._read_control)
-        self._session.notify_exchanges()
+        self._handlers.notify_exchanges()
 
     def _read_events(self) -> None:
         if self._closed:
             return
         self._scheduled.discard(self._read_events)
         self.drain_events()
-        self._session.notify_exchanges()
+        self._handlers.notify_exchanges()
 
     def _read_monitor(self) -> None:
         if self._closed:
             return
         self._drain_monitor()
-        self._session.notify_exchanges()
+        self._handlers.notify_exchanges()
 
     def _read_all(self) -> None:
         self._read_control()
@@ -192,7 +191,7 @@ class GatewayBus:
             except envelope.MalformedError as problem:
                 self._log.warning("malformed message from the supervisor", problem=str(problem))
                 continue
-            self._session.on_message(message, payload)
+            self._handlers.on_message(message, payload)
 
     def drain_events(self) -> None:
         """Deliver the events that have arrived."""
@@ -202,7 +201,7 @@ class GatewayBus:
             except ValueError as problem:
                 self._log.warning("malformed events from a worker", problem=str(problem))
                 continue
-            self._session.on_events(batch, worker)
+            self._handlers.on_events(batch, worker)
 
     def _drain_monitor(self) -> None:
         while True:
@@ -214,7 +213,7 @@ class GatewayBus:
             if endpoint in self._connected:
                 self._connected[endpoint] = False
                 self.drain_events()
-                self._session.on_disconnected(endpoint)
+                self._handlers.on_disconnected(endpoint)
 
     # Workers
 

@@ -17,7 +17,7 @@ from gevent.event import Event
 from wsproto.utilities import RemoteProtocolError
 
 from gateway.bus.calls import SupervisorCall
-from gateway.bus.session import ADMISSION_FAILURES, AdmissionState, SupervisorSession
+from gateway.bus.session import SupervisorSession
 from gateway.http import error_responses
 from gateway.http.request_context import SOCKET_KEY, request_context
 from gateway.http.websocket import WebSocketAdapter
@@ -29,6 +29,7 @@ from gateway.logs.records import (
     parse_subscription,
     render_entry,
 )
+from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import LogBatch, LogSnapshot
 from protocol.runtime import logs

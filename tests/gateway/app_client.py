@@ -11,7 +11,9 @@ import msgspec
 
 from gateway.api.common.dialect import Dialect
 from gateway.app import DIALECTS, create_app
-from gateway.bus.session import AdmissionState, SupervisorSession
+from gateway.bus.message_handlers import MessageHandlers
+from gateway.bus.session import SupervisorSession
+from gateway.requests.admission import AdmissionState
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Failure
@@ -33,7 +35,7 @@ class FakeBus:
         self.bodies: list[bytes] = []
         self.reports: dict[type, Any] = {}
         self.answers: dict[str, Any] = {}
-        self.session: SupervisorSession
+        self.handlers: MessageHandlers
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         self.sent.append(message)
@@ -49,18 +51,18 @@ class FakeBus:
 
     def _report(self, number: int, report: Any) -> None:
         if isinstance(report, Failure):
-            self.session.on_message(work.Refused(number, 0, report), b"")
+            self.handlers.on_message(work.Refused(number, 0, report), b"")
         elif isinstance(report, Progress):
-            self.session.on_message(msgspec.structs.replace(report, number=number), b"")
+            self.handlers.on_message(msgspec.structs.replace(report, number=number), b"")
         else:
-            self.session.on_message(CallResult(number), envelope.pack_payload(report))
+            self.handlers.on_message(CallResult(number), envelope.pack_payload(report))
 
     def _answer(self, ask: work.SubmitRequest) -> None:
         report = self.answers[ask.endpoint]
         if isinstance(report, Failure):
-            self.session.on_message(work.Refused(ask.number, ask.attempt, report), b"")
+            self.handlers.on_message(work.Refused(ask.number, ask.attempt, report), b"")
             return
-        self.session.on_message(
+        self.handlers.on_message(
             work.Granted([work.GrantedAttempt(ask.number, ask.attempt, "w1", ask.model or "latest")]), b""
         )
         streamed = report if isinstance(report, StreamedAnswer) else StreamedAnswer([msgspec.json.encode(report)])
@@ -70,8 +72,8 @@ class FakeBus:
         kind = EventKind.DONE if streamed.failure is None else EventKind.FAILED
         end = envelope.pack_payload(streamed.failure or Outcome())
         events.append(Event(ask.number, ask.attempt, len(events), kind, 0, end))
-        self.session.on_events(events, "w1")
-        self.session.notify_exchanges()
+        self.handlers.on_events(events, "w1")
+        self.handlers.notify_exchanges()
 
     def connect(self, endpoint: str) -> None:
         """Nothing to connect."""
@@ -114,8 +116,8 @@ class AppClient:
         settings = msgspec.structs.replace(Settings(cache_dir=str(folder / "cache")), **changes)
         self.bus = FakeBus()
         self.reports, self.answers = self.bus.reports, self.bus.answers
-        self.session = self.bus.session = SupervisorSession("g1", settings, Spool(folder, "g1", 1 << 20))
-        self.session.open(self.bus)
+        self.session = SupervisorSession("g1", settings, Spool(folder, "g1", 1 << 20))
+        self.bus.handlers = self.session.open(self.bus)
         self.session.state = AdmissionState.OPEN
         self.client = falcon.testing.TestClient(create_app(self.session, dialects))
 

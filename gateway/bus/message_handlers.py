@@ -1,0 +1,185 @@
+"""What the gateway does with what arrives on its bus: the supervisor's messages, workers' events, ends of connections.
+
+Invariants:
+
+* No message raises into the bus: an exception fails the requests that the message is about, and the next is handled.
+* Each such exception is logged and counted.
+* A request is woken after all the events that have arrived were taken, not once for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from gateway.bus.pending_requests import PendingRequests
+from gateway.bus.worker_subscriptions import EventSocket, WorkerSubscriptions
+from gateway.requests.exchange import RequestExchange
+from gateway.requests.leased_dispatch import LeasedDispatcher
+from protocol.failures import Code, Failure
+from protocol.messages import admin, peers, work
+from protocol.messages.events import Event, EventKind
+from protocol.runtime import logs
+
+_FIRST_LEASE_KIND: Final = int(EventKind.LEASE_ISSUED)
+"""Events of this kind and above are about leases, and no part of an answer."""
+
+
+class AdmissionControl(Protocol):
+    """What messages change of the session."""
+
+    def open_admission(self) -> None:
+        """Admit requests from now on."""
+
+    def drain(self, grace: float) -> None:
+        """Admit no more requests; those that run have ``grace`` seconds."""
+
+
+class ControlSocket(EventSocket, Protocol):
+    """The sockets, as far as the handlers use them (``sockets.py``)."""
+
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
+        """Send to the supervisor; raises ``LemonbusError`` if its outbox is full."""
+
+
+class MessageHandlers:
+    """Handles messages one after the other. Called in gevent's hub only."""
+
+    def __init__(
+        self,
+        admission: AdmissionControl,
+        control: ControlSocket,
+        pending: PendingRequests,
+        leased_dispatcher: LeasedDispatcher,
+    ) -> None:
+        """Deliver to the requests in ``pending``, and leases to ``leased_dispatcher``."""
+        self._admission = admission
+        self._control = control
+        self._pending = pending
+        self._leased_dispatcher = leased_dispatcher
+        self._subscriptions = WorkerSubscriptions(control, self._end_worker)
+        self._woken_next: dict[int, RequestExchange] = {}
+        """Requests that got events and are not woken yet."""
+        self._errors = 0
+        """Exceptions so far."""
+        self._handlers: dict[type, Callable[[Any, bytes], None]] = {
+            work.Granted: self._granted,
+            work.Refused: self._refused,
+            admin.CallResult: self._deliver_to_call,
+            admin.Progress: self._deliver_to_call,
+            admin.LogBatch: self._deliver_to_call,
+            peers.WorkerUp: self._worker_up,
+            peers.WorkerGone: self._worker_gone,
+            peers.Welcome: self._welcome,
+            peers.Ping: self._ping,
+            peers.Draining: self._draining,
+            peers.Shutdown: self._draining,
+        }
+
+    # What the bus calls
+
+    def on_message(self, message: Any, payload: bytes) -> None:
+        """Handle a message of the supervisor. Raises nothing."""
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            logs.get_logger().warning("unexpected message", message=type(message).__name__)
+            return
+        try:
+            handler(message, payload)
+        except Exception as problem:  # noqa: BLE001 - the loop must go on
+            grants = message.grants if isinstance(message, work.Granted) else [message]
+            self._on_error(problem, [getattr(each, "number", 0) for each in grants])
+
+    def on_events(self, batch: list[Event], worker: str) -> None:
+        """Take a batch of events; :meth:`notify_exchanges` wakes their requests. Raises nothing."""
+        exchanges = self._pending.exchanges
+        for event in batch:
+            exchange = exchanges.get(event.number)
+            try:
+                if event.kind >= _FIRST_LEASE_KIND:
+                    self._leased_dispatcher.take_event(event, worker, exchange)
+                elif exchange is not None:
+                    exchange.take_event(event, worker)
+                    self._woken_next[event.number] = exchange
+            except Exception as problem:  # noqa: BLE001 - the loop must go on
+                self._on_error(problem, [event.number])
+
+    def notify_exchanges(self) -> None:
+        """Wake the requests that got events: everything that has arrived was read."""
+        if self._woken_next:
+            exchanges, self._woken_next = self._woken_next, {}
+            for exchange in exchanges.values():
+                exchange.wake_if_ready()
+
+    def on_disconnected(self, endpoint: str) -> None:
+        """Settle a worker whose connection ended, after everything from it was read."""
+        self._subscriptions.disconnected(endpoint)
+
+    # What the session calls
+
+    def supervisor_lost(self) -> None:
+        """Take the end of a connection for the end of its worker from now on: no message will say it."""
+        self._subscriptions.orphaned = True
+
+    # Requests and calls
+
+    def _granted(self, message: work.Granted, _: bytes) -> None:
+        for grant in message.grants:
+            exchange = self._pending.exchanges.get(grant.number)
+            if exchange is not None:
+                exchange.granted(grant.worker, grant.model, grant.attempt)
+
+    def _refused(self, message: work.Refused, _: bytes) -> None:
+        if message.attempt:
+            exchange = self._pending.exchanges.get(message.number)
+            if exchange is not None:
+                exchange.refused(message.failure, message.attempt)
+            return
+        call = self._pending.calls.get(message.number)
+        if call is not None:
+            call.fail(message.failure)
+
+    def _deliver_to_call(self, message: admin.CallResult | admin.Progress | admin.LogBatch, payload: bytes) -> None:
+        call = self._pending.calls.get(message.number)
+        if call is not None:
+            call.deliver(message, payload)
+
+    # Workers
+
+    def _worker_up(self, message: peers.WorkerUp, _: bytes) -> None:
+        self._subscriptions.up(message.worker, message.endpoint)
+
+    def _worker_gone(self, message: peers.WorkerGone, _: bytes) -> None:
+        self._leased_dispatcher.remove_worker(message.worker)
+        self._subscriptions.gone(message)
+
+    def _end_worker(self, worker: str, failure: Failure) -> None:
+        """No more events of ``worker`` will arrive."""
+        self._leased_dispatcher.remove_worker(worker)
+        self._pending.fail_attempts_of(worker, failure)
+
+    # The supervisor
+
+    def _welcome(self, _message: peers.Welcome, _: bytes) -> None:
+        self._admission.open_admission()
+
+    def _ping(self, message: peers.Ping, _: bytes) -> None:
+        self._control.send(peers.Pong(message.number))
+
+    def _draining(self, message: peers.Draining | peers.Shutdown, _: bytes) -> None:
+        self._admission.drain(message.grace)
+
+    # Errors of ours
+
+    def _on_error(self, problem: Exception, numbers: list[int]) -> None:
+        """Log and count an exception; the requests that it is about are answered 500."""
+        self._errors += 1
+        for number in numbers:
+            waiting = self._pending.find(number)
+            label = waiting.label if waiting is not None else ""
+            fields = {"request_id": label} if label else {}
+            logs.get_logger().error("internal error", **fields, errors=self._errors, exc_info=problem)
+            if waiting is not None:
+                waiting.fail(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"))
