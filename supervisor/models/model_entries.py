@@ -6,15 +6,13 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from protocol.config.settings import Settings
-from protocol.failures import invalid
 from protocol.messages.admin import ModelEntry
 from protocol.models import checkpoints
-from protocol.models.recipes import BackendDescriptor, RecipeDescriptor
-from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
 from supervisor.models import compatibility, files, options
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.compatibility import MachineCapacity
 from supervisor.models.files import ModelFiles
+from supervisor.models.model_specs import choose_backend
 from workers.backends.registry import DESCRIPTORS
 
 
@@ -87,24 +85,3 @@ class ModelEntries:
 def _dtype(entry: CatalogueEntry, found: ModelFiles | None) -> str:
     """Return the type of a model's weights, as its file's name tells, or else its checkpoint."""
     return (checkpoints.dtype(found.path.rpartition("/")[2]) if found else "") or checkpoints.dtype(entry.checkpoint)
-
-
-def choose_backend(
-    descriptor: RecipeDescriptor, chosen: options.Options, devices: Collection[str] = ()
-) -> BackendDescriptor:
-    """Return the backend that the options name, else the first that a machine with these devices can run, else the first.
-
-    Raises ``invalid_request`` if the recipe has no backend of that name.
-    """
-    wanted = str(chosen.get(f"{descriptor.recipe}_backend", ""))
-    if wanted in ("", DEFAULT_BACKEND):
-        return next(
-            (each for each in descriptor.backends if not missing_requirement(each, devices)), descriptor.backends[0]
-        )
-    found = descriptor.backend(wanted)
-    if found is None:
-        known = ", ".join(backend.name for backend in descriptor.backends)
-        raise invalid(
-            f"{descriptor.recipe}_backend must be one of {known}, not {wanted!r}", f"{descriptor.recipe}_backend"
-        )
-    return found

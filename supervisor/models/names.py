@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from protocol.failures import Code, Failure
@@ -24,31 +24,6 @@ _MAX_CONTAINING: Final = 50
 """Names that contain the unknown one that are compared with it."""
 _COMPARE_ALL: Final = 500
 """Up to so many names all are compared: one comparison takes about 10 µs, and the supervisor's loop waits for it."""
-
-
-def find(
-    name: str, entries: Mapping[str, CatalogueEntry], by_checkpoint: Mapping[str, CatalogueEntry]
-) -> CatalogueEntry | None:
-    """Return the entry that a name means, or None."""
-    for found_entry in (name, name.removesuffix(LATEST)):
-        found = entries.get(found_entry) or by_checkpoint.get(found_entry.removeprefix("hf:"))
-        if found:
-            return found
-    return None
-
-
-def checkpoints_of(entries: Mapping[str, CatalogueEntry]) -> dict[str, CatalogueEntry]:
-    """Return the entries by their aliases and by each of their checkpoints; the first entry keeps a word."""
-    found: dict[str, CatalogueEntry] = {}
-    for entry in entries.values():
-        for alias in entry.aliases:
-            found.setdefault(alias, entry)
-            found.setdefault(alias.replace(":", "-"), entry)
-    for entry in entries.values():
-        for checkpoint in (entry.checkpoint, *(source.checkpoint for source in entry.sources)):
-            if not entry.path:
-                found.setdefault(checkpoint.removeprefix("hf:"), entry)
-    return found
 
 
 class SimilarNames:
@@ -85,10 +60,67 @@ def _normalized(name: str) -> str:
     return lowered.removeprefix("user.").removeprefix("extra.").rsplit("/", 1)[-1]
 
 
-def not_found(name: str, similar: SimilarNames) -> Failure:
-    """Return the failure for a name that means nothing."""
-    message = f"there is no model {printable(name)!r}"
-    close = similar.of(name)
-    if close:
-        message += f"; did you mean {' or '.join(close)}?"
-    return Failure(Code.MODEL_NOT_FOUND, message, model=printable(name), param="model")
+class NameIndex:
+    """Entries by every name that means one. Adding or removing a single entry does not build the whole index again."""
+
+    def __init__(self, *sources: Mapping[str, CatalogueEntry]) -> None:
+        """Index the entries of all sources by name; of two with one name, that of the later source counts."""
+        self._entries: dict[str, CatalogueEntry] = {}
+        for source in sources:
+            self._entries.update(source)
+        self._by_checkpoint = _by_alias_and_checkpoint(self._entries)
+        self._similar: SimilarNames | None = None
+        """Made for the first unknown name."""
+
+    def entries(self) -> Collection[CatalogueEntry]:
+        """Return all entries, in the order of the sources."""
+        return self._entries.values()
+
+    def get(self, name: str) -> CatalogueEntry | None:
+        """Return the entry of exactly this name, None if there is none."""
+        return self._entries.get(name)
+
+    def find(self, name: str) -> CatalogueEntry | None:
+        """Return the entry that a name means, or None."""
+        for wanted in (name, name.removesuffix(LATEST)):
+            found = self._entries.get(wanted) or self._by_checkpoint.get(wanted.removeprefix("hf:"))
+            if found:
+                return found
+        return None
+
+    def not_found(self, name: str) -> Failure:
+        """Return the failure for a name that means nothing."""
+        if self._similar is None:
+            self._similar = SimilarNames(self._entries)
+        message = f"there is no model {printable(name)!r}"
+        close = self._similar.of(name)
+        if close:
+            message += f"; did you mean {' or '.join(close)}?"
+        return Failure(Code.MODEL_NOT_FOUND, message, model=printable(name), param="model")
+
+    def add(self, entry: CatalogueEntry) -> None:
+        """Add an entry whose name is its checkpoint. It is suggested for no unknown name before the next removal."""
+        self._entries[entry.name] = entry
+        self._by_checkpoint.setdefault(entry.name, entry)
+
+    def remove(self, entry: CatalogueEntry) -> None:
+        """Remove an entry that was added, unless another one has its name."""
+        if self._entries.get(entry.name) is entry:
+            del self._entries[entry.name]
+            if self._by_checkpoint.get(entry.name) is entry:
+                del self._by_checkpoint[entry.name]
+            self._similar = None
+
+
+def _by_alias_and_checkpoint(entries: Mapping[str, CatalogueEntry]) -> dict[str, CatalogueEntry]:
+    """Return the entries by their aliases and by each of their checkpoints; what two have in common means the first."""
+    found: dict[str, CatalogueEntry] = {}
+    for entry in entries.values():
+        for alias in entry.aliases:
+            found.setdefault(alias, entry)
+            found.setdefault(alias.replace(":", "-"), entry)
+    for entry in entries.values():
+        for checkpoint in (entry.checkpoint, *(source.checkpoint for source in entry.sources)):
+            if not entry.path:
+                found.setdefault(checkpoint.removeprefix("hf:"), entry)
+    return found

@@ -1,7 +1,10 @@
-"""All models that can be named: built-in, registered by users, found in the extra models directory.
+"""All models that can be named: built-in, registered by users, found in the extra models directory, or adopted.
 
-The supervisor's loop asks, so a lookup must be short: it checks with a few ``stat`` calls whether the files on the disk
-were changed, and reads only those that were.  A handler resolves a name once and passes the entry on.
+A checkpoint that no entry has is adopted when a client names it: it gets an entry in memory, and is forgotten when the
+server ends.
+
+A lookup runs in the supervisor's loop, where nothing may take long: it checks with a few ``stat`` calls whether the
+files on the disk were changed, and reads only those that were.  A handler resolves a name once and passes the entry on.
 """
 
 from __future__ import annotations
@@ -14,22 +17,24 @@ from typing import Any, Final
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.admin import ModelEntry, OptionValue
-from protocol.models import checkpoints
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, RecipeDescriptor
-from supervisor.models import catalogue, compatibility, files, names, options, user_models
+from supervisor.models import catalogue, compatibility, files, options, user_models
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.extra_models import ExtraModels
 from supervisor.models.files import ModelFiles
-from supervisor.models.model_entries import ModelEntries, choose_backend
+from supervisor.models.model_entries import ModelEntries
+from supervisor.models.model_specs import descriptor_of, merged_options, model_spec
+from supervisor.models.names import NameIndex
 from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_models import UserModels
 from workers.backends.registry import DESCRIPTORS, backend_class
 
 MAX_ADOPTED: Final = 256
-"""Unregistered checkpoints that may have an entry; the oldest is forgotten first."""
+"""Checkpoints that may be adopted at a time; the oldest is forgotten first."""
 _SLOW_CHECK_S = 0.05
+"""A check of the extra models directory that takes longer is slow."""
 _CHECK_PAUSE: Final = 20
-"""After a slow check of the extra models directory, none follows for so many times as long."""
+"""A slow check that took one second is followed by none for so many seconds."""
 MAX_REPORTED: Final = 1000
 """Problems that are remembered, so that each is logged once."""
 
@@ -38,7 +43,7 @@ class ModelRegistry:
     """Resolves names to entries, and entries to specs."""
 
     def __init__(self, settings: Settings, finish: FinishWrite = finish_write) -> None:
-        """Read all three kinds once, so that what is wrong is known at the start (``problems``).
+        """Read all files once, so that what is wrong with them is known at the start (``problems``).
 
         ``finish``: see :class:`supervisor.models.state_files.StateFile`.
         """
@@ -56,11 +61,9 @@ class ModelRegistry:
             Path(settings.state_dir) / options.FILE, self._descriptor_by_name, self._file_directories, finish
         )
         """The options saved for models, by registered name."""
-        self._all: dict[str, CatalogueEntry] = {}
-        self._by_checkpoint: dict[str, CatalogueEntry] = {}
-        self._similar: names.SimilarNames | None = None
-        """Made for the first unknown name after a change."""
+        self._names = NameIndex()
         self._next_check = 0.0
+        """Time (``time.monotonic``) before which the extra models directory is not checked again."""
         self._reported: set[str] = set()
         self._entries = ModelEntries(settings)
         self.problems: list[str] = []
@@ -98,9 +101,7 @@ class ModelRegistry:
         return changed
 
     def _index(self) -> None:
-        self._all = {**self._built_in, **self._user.entries, **self._extra.entries, **self._adopted}
-        self._by_checkpoint = names.checkpoints_of(self._all)
-        self._similar = None
+        self._names = NameIndex(self._built_in, self._user.entries, self._extra.entries, self._adopted)
 
     def _report(self, problems: list[str]) -> None:
         fresh = [problem for problem in problems if problem not in self._reported]
@@ -118,19 +119,17 @@ class ModelRegistry:
 
     def find(self, name: str) -> CatalogueEntry | None:
         """Return the entry a name means, or None."""
-        found = names.find(name, self._all, self._by_checkpoint)
+        found = self._names.find(name)
         if found is None or found.name in self._user.entries or found.path:
             self._refresh(found)
-            found = names.find(name, self._all, self._by_checkpoint)
+            found = self._names.find(name)
         return found
 
     def resolve(self, name: str) -> CatalogueEntry:
         """Return the entry a name means; raises ``model_not_found`` with the most similar names."""
         found = self.find(name)
         if found is None:
-            if self._similar is None:
-                self._similar = names.SimilarNames(self._all)
-            raise names.not_found(name, self._similar).raised()
+            raise self._names.not_found(name).raised()
         self.check_not_deleting(found.name)
         return found
 
@@ -140,9 +139,9 @@ class ModelRegistry:
             raise Failure(Code.CONFLICT, f"model {name} is being deleted", model=name).raised()
 
     def resolve_or_adopt(self, name: str, recipe: str = DEFAULT_RECIPE) -> CatalogueEntry:
-        """Return the entry a name means; a checkpoint that is not registered gets an entry of its own name.
+        """Return the entry a name means; a checkpoint that no entry has is adopted under its own name.
 
-        Such an entry is forgotten when the server ends, or when the model's first load fails.
+        The caller forgets it again (:meth:`forget_adopted`) if the model's first load fails.
         """
         known = self.find(name)
         if known or "/" not in name:
@@ -154,18 +153,15 @@ class ModelRegistry:
             raise invalid(str(problem), "model") from None
         while len(self._adopted) >= MAX_ADOPTED:
             self.forget_adopted(next(iter(self._adopted)))
-        self._adopted[checkpoint] = self._all[checkpoint] = adopted
-        self._by_checkpoint.setdefault(checkpoint, adopted)
+        self._adopted[checkpoint] = adopted
+        self._names.add(adopted)
         return adopted
 
     def forget_adopted(self, name: str) -> None:
-        """Forget the entry of a checkpoint that was never registered, if there is one."""
+        """Forget an adopted entry, if there is one of this name."""
         adopted = self._adopted.pop(name, None)
-        if adopted is not None and self._all.get(name) is adopted:
-            del self._all[name]
-            if self._by_checkpoint.get(name) is adopted:
-                del self._by_checkpoint[name]
-            self._similar = None
+        if adopted is not None:
+            self._names.remove(adopted)
 
     # Registration
 
@@ -200,14 +196,14 @@ class ModelRegistry:
     def others(self, entry: CatalogueEntry) -> list[CatalogueEntry]:
         """Return every other entry: files that they use are not deleted with this one."""
         self._refresh()
-        return [other for other in self._all.values() if other.name != entry.name]
+        return [other for other in self._names.entries() if other.name != entry.name]
 
     # Listing
 
     def entries(self, show_all: bool) -> list[ModelEntry]:
         """Return the downloaded models, or with ``show_all`` every model, in the order of the catalogues."""
         self._refresh()
-        listed = self._entries.all_listed(self._all.values(), self.machine)
+        listed = self._entries.all_listed(self._names.entries(), self.machine)
         return listed if show_all else [entry for entry in listed if entry.downloaded]
 
     def entry(self, model: str | CatalogueEntry) -> ModelEntry:
@@ -229,7 +225,7 @@ class ModelRegistry:
         return self.located(model) is not None
 
     def serves(self, model: str | CatalogueEntry | ModelSpec, endpoint: str) -> bool:
-        """Return whether a model of this type and recipe answers an endpoint of the middle language."""
+        """Return whether a model of this type and recipe answers an endpoint, such as ``chat/completions``."""
         known = self.resolve(model) if isinstance(model, str) else model
         descriptor = DESCRIPTORS.get(known.recipe)
         return descriptor is not None and endpoint in descriptor.serves.get(known.type, [])
@@ -252,54 +248,27 @@ class ModelRegistry:
         """
         entry = self._entry(model)
         descriptor = self.descriptor(entry)
-        chosen = {
-            **options.defaults(descriptor, self._settings),
-            **{key: value for key, value in entry.options.items() if descriptor.option(key)},
-            **({} if ignore_saved else self.options.of(entry.name)),
-            **options.check(descriptor, asked, self._file_directories),
-        }
+        saved = {} if ignore_saved else self.options.of(entry.name)
+        checked = options.check(descriptor, asked, self._file_directories)
+        chosen = merged_options(entry, descriptor, self._settings, saved, checked)
         self._collect()
         found = found or files.locate(entry, self._settings.cache_dir)
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
-        backend = choose_backend(descriptor, chosen, self.machine.devices)
-        return ModelSpec(
-            name=entry.name,
-            checkpoint=entry.checkpoint,
-            recipe=entry.recipe,
-            backend=backend.name,
-            type=entry.type.value,
-            path=found.path,
-            mmproj=found.mmproj,
-            options=chosen,
-            labels=entry.labels,
-            size=found.size,
-            pinned=any(self._is(entry, pinned) for pinned in self._settings.pin),
-            device=backend.device,
-            npu=backend.npu,
-            restartable=descriptor.restartable,
-        )
+        return model_spec(entry, descriptor, chosen, found, self.machine.devices, pinned=self._is_pinned(entry))
 
     def precheck(self, spec: ModelSpec) -> None:
         """Raise what is wrong with the options or the backend, before a running model is stopped or files are fetched."""
         backend_class(spec.recipe)(spec, self._settings).check()
 
-    def _is(self, entry: CatalogueEntry, name: str) -> bool:
-        found = names.find(name, self._all, self._by_checkpoint)
-        return found is not None and found.name == entry.name
+    def _is_pinned(self, entry: CatalogueEntry) -> bool:
+        pinned = (self._names.find(name) for name in self._settings.pin)
+        return any(found is not None and found.name == entry.name for found in pinned)
 
     def _descriptor_by_name(self, name: str) -> RecipeDescriptor:
-        """Return the recipe of a registered model, without checking the disk; raises like :meth:`descriptor`."""
-        return self.descriptor(self._all.get(name) or name)
+        """Return the recipe of a model by its registered name; looks at the disk only if the name is unknown."""
+        return self.descriptor(self._names.get(name) or name)
 
     def descriptor(self, model: str | CatalogueEntry) -> RecipeDescriptor:
         """Return the recipe of a model; raises ``unsupported_operation`` if it cannot be run here."""
-        entry = self._entry(model)
-        descriptor = DESCRIPTORS.get(entry.recipe)
-        if descriptor is None:
-            raise Failure(
-                Code.UNSUPPORTED,
-                f"model {entry.name} needs recipe {checkpoints.printable(entry.recipe)}, which cannot be run here",
-                model=entry.name,
-            ).raised()
-        return descriptor
+        return descriptor_of(self._entry(model))

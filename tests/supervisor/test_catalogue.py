@@ -73,7 +73,7 @@ def test_the_catalogue_has_the_models_that_users_know() -> None:
     ],
 )
 def test_an_alias_comes_before_a_checkpoint(name: str, expected_text: str) -> None:
-    found = names.find(name, ENTRIES, names.checkpoints_of(ENTRIES))
+    found = names.NameIndex(ENTRIES).find(name)
     assert found is not None
     assert found.name == expected_text
 

@@ -121,15 +121,16 @@ def test_until_the_next_check_of_a_slow_disk_new_and_removed_files_count(make: M
 ENTRIES = {
     name: CatalogueEntry(name, f"o/{name}:Q4_0", "llamacpp") for name in ("A-GGUF", "user.B", "extra.C", "a/b", "x:y")
 }
-BY_CHECKPOINT = names.checkpoints_of(ENTRIES)
+CHECKPOINTS = sorted(entry.checkpoint for entry in ENTRIES.values())
 
 
-@given(st.text() | st.sampled_from(sorted(ENTRIES)) | st.sampled_from(sorted(BY_CHECKPOINT)))
+@given(st.text() | st.sampled_from(sorted(ENTRIES)) | st.sampled_from(CHECKPOINTS))
 def test_latest_changes_nothing_and_failures_can_be_sent(name: str) -> None:
-    found = names.find(name, ENTRIES, BY_CHECKPOINT)
-    assert names.find(name + names.LATEST, ENTRIES, BY_CHECKPOINT) is found
+    index = names.NameIndex(ENTRIES)
+    found = index.find(name)
+    assert index.find(name + names.LATEST) is found
     if found is None:
-        failure = names.not_found(name, names.SimilarNames(ENTRIES))
+        failure = index.not_found(name)
         failure.message.encode()
         failure.model.encode()
         assert len(failure.message) < 500
@@ -152,3 +153,30 @@ def test_an_unregistered_checkpoint_can_be_adopted(make: MakeModels, tmp_path: P
     for wrong in ("nothing", "a/../b", "wheel:x==1#a/b"):
         with pytest.raises(LemonbusError):
             models.resolve_or_adopt(wrong)
+
+
+def test_an_entry_is_added_to_the_index_and_removed_again() -> None:
+    index = names.NameIndex(ENTRIES)
+    added = CatalogueEntry("o/new:Q4_0", "o/new:Q4_0", "llamacpp")
+    index.add(added)
+    assert index.find("hf:o/new:Q4_0") is index.get("o/new:Q4_0") is added
+    index.remove(added)
+    assert index.find("o/new:Q4_0") is None
+    assert "did you mean" not in index.not_found("o/new:Q4_1").message
+    assert list(index.entries()) == list(ENTRIES.values())
+
+
+def test_an_added_entry_takes_no_name_from_another_and_its_removal_removes_no_other() -> None:
+    index = names.NameIndex(ENTRIES)
+    checkpoint = ENTRIES["user.B"].checkpoint
+    added = CatalogueEntry(checkpoint, checkpoint, "llamacpp")
+    index.add(added)
+    index.remove(CatalogueEntry(checkpoint, checkpoint, "llamacpp", suggested=True))
+    assert index.find(checkpoint) is added, "another entry of this name was removed"
+    index.remove(added)
+    assert index.find(checkpoint) is ENTRIES["user.B"]
+
+
+def test_of_two_entries_with_one_name_that_of_the_later_source_counts() -> None:
+    later = CatalogueEntry("A-GGUF", "o/other:Q4_0", "llamacpp")
+    assert names.NameIndex(ENTRIES, {"A-GGUF": later}).find("A-GGUF") is later

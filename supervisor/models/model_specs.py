@@ -1,0 +1,95 @@
+"""What a worker needs to load a model: its recipe, the backend that runs it, and its options by their precedence. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, invalid
+from protocol.messages.admin import OptionValue
+from protocol.models import checkpoints
+from protocol.models.recipes import BackendDescriptor, ModelSpec, RecipeDescriptor
+from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
+from supervisor.models import options
+from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.files import ModelFiles
+from supervisor.models.options import Options
+from workers.backends.registry import DESCRIPTORS
+
+
+def descriptor_of(entry: CatalogueEntry) -> RecipeDescriptor:
+    """Return the recipe of a model; raises ``unsupported_operation`` if it cannot be run here."""
+    descriptor = DESCRIPTORS.get(entry.recipe)
+    if descriptor is None:
+        raise Failure(
+            Code.UNSUPPORTED,
+            f"model {entry.name} needs recipe {checkpoints.printable(entry.recipe)}, which cannot be run here",
+            model=entry.name,
+        ).raised()
+    return descriptor
+
+
+def merged_options(
+    entry: CatalogueEntry,
+    descriptor: RecipeDescriptor,
+    settings: Settings,
+    saved: Mapping[str, OptionValue],
+    asked: Mapping[str, OptionValue],
+) -> Options:
+    """Return the options of a load: asked for > saved for the model > its catalogue's > the settings' > the recipe's.
+
+    ``saved`` and ``asked`` were checked.  Of the catalogue's options, those that the recipe does not have are left out.
+    """
+    catalogued = {name: value for name, value in entry.options.items() if descriptor.option(name)}
+    return {**options.defaults(descriptor, settings), **catalogued, **saved, **asked}
+
+
+def choose_backend(descriptor: RecipeDescriptor, chosen: Options, devices: Collection[str] = ()) -> BackendDescriptor:
+    """Return the backend that the options name, else the first that a machine with these devices can run, else the first.
+
+    Raises ``invalid_request`` if the recipe has no backend of that name.
+    """
+    wanted = str(chosen.get(f"{descriptor.recipe}_backend", ""))
+    if wanted in ("", DEFAULT_BACKEND):
+        return next(
+            (each for each in descriptor.backends if not missing_requirement(each, devices)), descriptor.backends[0]
+        )
+    found = descriptor.backend(wanted)
+    if found is None:
+        known = ", ".join(backend.name for backend in descriptor.backends)
+        raise invalid(
+            f"{descriptor.recipe}_backend must be one of {known}, not {wanted!r}", f"{descriptor.recipe}_backend"
+        )
+    return found
+
+
+def model_spec(
+    entry: CatalogueEntry,
+    descriptor: RecipeDescriptor,
+    chosen: Options,
+    found: ModelFiles,
+    devices: Collection[str],
+    *,
+    pinned: bool,
+) -> ModelSpec:
+    """Return the spec of a model with these options and files; raises like :func:`choose_backend`.
+
+    ``devices``: those of this machine.
+    """
+    backend = choose_backend(descriptor, chosen, devices)
+    return ModelSpec(
+        name=entry.name,
+        checkpoint=entry.checkpoint,
+        recipe=entry.recipe,
+        backend=backend.name,
+        type=entry.type.value,
+        path=found.path,
+        mmproj=found.mmproj,
+        options=chosen,
+        labels=entry.labels,
+        size=found.size,
+        pinned=pinned,
+        device=backend.device,
+        npu=backend.npu,
+        restartable=descriptor.restartable,
+    )
