@@ -59,7 +59,7 @@ class Worker:
             spec=SimpleNamespace(name="m"),
             pool=self.pool,
             monitor=SimpleNamespace(wake=lambda: None, progress=lambda: None),
-            engine=SimpleNamespace(read_output=lambda _label: None),
+            engine=SimpleNamespace(read_output=lambda: None),
         )
         self.requests.open(session, logs.get_logger())
         self.bus.on_subscription(True, topic("g"))
