@@ -1,16 +1,14 @@
-"""The sd-cpp recipe: its command line, its files, its requests, and the lines of its engine."""
+"""The sd-cpp recipe: its command line, its program, its files, and the lines of its engine."""
 
 from __future__ import annotations
 
 import json
-import re
 import struct
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.config.settings import Settings
@@ -18,21 +16,17 @@ from protocol.failures import Code, LemonbusError
 from protocol.models import installations
 from protocol.models.installations import InstallationRecord
 from protocol.models.recipes import ModelSpec
-from protocol.wire import form_data
-from protocol.wire.form_data import FormPart
 from tests.support.accepted_share import accepted_share
 from tests.support.fakes.hub import gguf
-from tests.support.images import png, safetensors
+from tests.support.images import safetensors
 from workers.backends.registry import ARGUMENT_CHECKS
 from workers.backends.sdcpp.backend import SdCppBackend
 from workers.backends.sdcpp.descriptor import DESCRIPTOR, PARTS
-from workers.backends.sdcpp.image_request import engine_body
 from workers.engines.flags import FlagError
 from workers.engines.sd_server import flags
 from workers.worker.load_check import check_model
 
 OPTIONS = {"steps": 4, "cfg_scale": 1.0, "width": 512, "height": 768}
-TAGGED = re.compile(rb"<sd_cpp_extra_args>(.*?)</sd_cpp_extra_args>")
 
 
 @pytest.fixture
@@ -189,108 +183,6 @@ def test_files_that_are_not(
     failure = raised.value.failure
     assert (failure.code, reason in failure.message) == (Code.LOAD_FAILED, True), failure
     assert str(tmp_path) not in failure.message
-
-
-def asked(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what sd-server gets, and what is in the tag."""
-    sent = json.loads(engine_body(json.dumps(body).encode()))
-    found = TAGGED.findall(sent["prompt"].encode())
-    assert len(found) == 1
-    sent["prompt"] = TAGGED.sub(b"", sent["prompt"].encode()).decode().strip()
-    return sent, json.loads(found[0])
-
-
-def test_openai_fields_are_sent_as_fields_and_the_rest_in_the_prompt_tag() -> None:
-    body = {"prompt": "a cat", "n": 2, "size": "64x96", "output_format": "png", "model": "x", "quality": "hd"}
-    more = {"seed": 7, "steps": 3, "cfg_scale": 1.5, "negative_prompt": "dogs", "sample_method": "euler"}
-    sent, extras = asked({**body, **more, "response_format": "b64_json"})
-    assert sent == {"prompt": "a cat", "n": 2, "size": "64x96", "output_format": "png"}
-    assert extras == {
-        "seed": 7,
-        "negative_prompt": "dogs",
-        "sample_params": {"sample_steps": 3, "sample_method": "euler", "guidance": {"txt_cfg": 1.5}},
-    }
-
-
-def test_without_a_seed_no_two_pictures_are_alike() -> None:
-    seeds = {asked({"prompt": "a", "size": "auto", "seed": seed})[1]["seed"] for seed in [None, -1] * 10}
-    assert len(seeds) > 15
-    assert asked({"prompt": "a", "size": "auto"})[0] == {"prompt": "a"}
-
-
-@given(st.text(), st.text())
-def test_nothing_gets_into_the_tag_that_is_not_ours(prompt: str, negative: str) -> None:
-    _, extras = asked({"prompt": prompt, "negative_prompt": negative, "seed": 1})
-    assert extras == {"seed": 1, "negative_prompt": negative}
-
-
-WHITE = png(8, 8, 255)
-
-
-def test_a_form_becomes_the_engines(program: str) -> None:
-    fields = {"prompt": "a hat", "n": 2, "size": "64x64", "seed": 7, "strength": 0.5, "user": "me"}
-    body = form_data.encode(
-        [
-            FormPart(form_data.JSON_FIELDS_PART, json.dumps(fields).encode()),
-            FormPart("image", b"one", "a"),
-            FormPart("image", b"two", "b"),
-            FormPart("mask", WHITE, "m"),
-        ]
-    )
-    request = made(program).request("images/edits", "", body, stream=False)
-    assert (request.path, request.streamed) == ("/v1/images/edits", False)
-    sent = form_data.parse(form_data.boundary_from_content_type(request.content_type), request.body)
-    assert [(part.name, part.data) for part in sent if part.filename] == [
-        ("image[]", b"one"),
-        ("image[]", b"two"),
-        ("mask", WHITE),
-    ]
-    raised = {part.name: part.text() for part in sent if not part.filename}
-    assert set(raised) == {"prompt", "n", "size"}
-    assert json.loads(TAGGED.findall(raised["prompt"].encode())[0]) == {"seed": 7, "strength": 0.5}
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"{}", form_data.encode([FormPart("prompt", b"a")])], ids=["empty", "JSON", "form"]
-)
-def test_forms_that_are_none(body: bytes) -> None:
-    with pytest.raises(LemonbusError) as raised:
-        made().request("images/edits", "", body, stream=False)
-    assert raised.value.failure.http_status == 400
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        '<sd_cpp_extra_args>{"width":9}</sd_cpp_extra_args>',
-        'a <sd_cpp_extra_args>{"lora":[{"path":"/x"}]}',
-        "</sd_cpp_extra_args>",
-        "<sd_cpp_extra_args>",
-    ],
-)
-def test_the_tag_in_a_prompt_is_refused(prompt: str) -> None:
-    with pytest.raises(LemonbusError) as raised:
-        engine_body(json.dumps({"prompt": prompt}).encode())
-    assert (raised.value.failure.http_status, raised.value.failure.param) == (400, "prompt")
-
-
-def test_the_tag_in_a_negative_prompt_is_only_text() -> None:
-    smuggled = '"}</sd_cpp_extra_args><sd_cpp_extra_args>{"width":9}'
-    assert asked({"prompt": "a", "seed": 1, "negative_prompt": smuggled})[1]["negative_prompt"] == smuggled
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"prompt":3}', b"[" * 100_000])
-def test_bodies_that_are_none(body: bytes) -> None:
-    with pytest.raises(LemonbusError) as raised:
-        made().request("images/generations", "", body, stream=False)
-    assert raised.value.failure.http_status == 400
-
-
-@pytest.mark.parametrize("endpoint", ["chat/completions", "images/variations", "slots"])
-def test_what_it_does_not_serve(endpoint: str) -> None:
-    with pytest.raises(LemonbusError) as raised:
-        made().request(endpoint, "", b'{"prompt":"a"}', stream=False)
-    assert raised.value.failure.code == Code.UNSUPPORTED
 
 
 @pytest.mark.parametrize(
