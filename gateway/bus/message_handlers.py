@@ -3,7 +3,7 @@
 Invariants:
 
 * No message raises into the bus: an exception fails the requests that the message is about, and the next is handled.
-* Each such exception is logged and counted.
+* Each such exception is logged and counted. The answer to a ``Ping`` reports each exception of this process once.
 * A request is woken after all the events that have arrived were taken, not once for each.
 """
 
@@ -63,7 +63,9 @@ class MessageHandlers:
         self._woken_next: dict[int, RequestExchange] = {}
         """Requests that got events and are not woken yet."""
         self._errors = 0
-        """Exceptions so far."""
+        """Exceptions of our own code in this process so far."""
+        self._errors_reported = 0
+        """Those that the supervisor knows of."""
         self._handlers: dict[type, Callable[[Any, bytes], None]] = {
             work.Granted: self._granted,
             work.Refused: self._refused,
@@ -117,11 +119,16 @@ class MessageHandlers:
         """Settle a worker whose connection ended, after everything from it was read."""
         self._subscriptions.disconnected(endpoint)
 
-    # What the session calls
+    # What the session and the event loop's error handler call
 
     def supervisor_lost(self) -> None:
         """Take the end of a connection for the end of its worker from now on: no message will say it."""
         self._subscriptions.orphaned = True
+
+    def count_error(self) -> int:
+        """Count an exception of our own code, which the caller logs; return how many there were in this process."""
+        self._errors += 1
+        return self._errors
 
     # Requests and calls
 
@@ -166,7 +173,9 @@ class MessageHandlers:
         self._admission.open_admission()
 
     def _ping(self, message: peers.Ping, _: bytes) -> None:
-        self._control.send(peers.Pong(message.number))
+        errors = self._errors
+        self._control.send(peers.Pong(message.number, errors - self._errors_reported))
+        self._errors_reported = errors
 
     def _draining(self, message: peers.Draining | peers.Shutdown, _: bytes) -> None:
         self._admission.drain(message.grace)
@@ -175,11 +184,11 @@ class MessageHandlers:
 
     def _on_error(self, problem: Exception, numbers: list[int]) -> None:
         """Log and count an exception; the requests that it is about are answered 500."""
-        self._errors += 1
+        errors = self.count_error()
         for number in numbers:
             waiting = self._pending.find(number)
             label = waiting.label if waiting is not None else ""
             fields = {"request_id": label} if label else {}
-            logs.get_logger().error("internal error", **fields, errors=self._errors, exc_info=problem)
+            logs.get_logger().error("internal error", **fields, errors=errors, exc_info=problem)
             if waiting is not None:
                 waiting.fail(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"))

@@ -9,6 +9,7 @@ import select
 import signal
 from typing import Any, Final
 
+import gevent
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.config import Config
@@ -16,6 +17,7 @@ from gunicorn.config import Config
 from gateway.server import gunicorn_log
 from gateway.server.gunicorn_log import GunicornLogger
 from gateway.server.gunicorn_worker import GunicornWorker
+from gateway.server.hub_errors import install_error_handler
 from protocol import ids
 from protocol.config.settings import Settings
 from protocol.runtime import logs, memory
@@ -148,6 +150,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         session = worker.session = self.session
         session.on_shutdown = worker.begin_shutdown
         worker.bus = GatewayBus(session, self.process_context)
+        install_error_handler(gevent.get_hub(), session.message_handlers.count_error)
         worker.watch_process(self.process_context.supervisor, session.lose_supervisor)
         worker.watch_process(worker.ppid, worker.master_died)
         memory.tune_gc()

@@ -23,7 +23,6 @@ from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
 from gateway.http.start_queue import StartQueue
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
-from gateway.server.hub_errors import install_error_handler
 from protocol.runtime import logs
 
 _READ: Final = 1
@@ -67,7 +66,6 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     def init_signals(self) -> None:
         """Let signals end the wait of :meth:`run` at once."""
         super().init_signals()
-        install_error_handler(gevent.get_hub())
         watcher = gevent.get_hub().loop.io(self.PIPE[0], _READ)
         watcher.start(self._signal_arrived)
         self._watchers.append(watcher)

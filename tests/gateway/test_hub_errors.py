@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import gevent
@@ -17,7 +18,7 @@ def test_an_error_in_a_callback_is_logged_and_counted(records: list[dict[str, An
 
     logs.configure("gateway", "info", "json")
     hub = gevent.get_hub()
-    install_error_handler(hub)
+    install_error_handler(hub, itertools.count(1).__next__)
     try:
         for _ in range(2):
             hub.loop.run_callback(fail)
