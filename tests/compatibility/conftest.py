@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.compatibility.backend_installation import release_server_with_pins
-from tests.compatibility.flm_on_npu import npu_server
-from tests.compatibility.hub_server import HubServer, hub_with_repositories
+from tests.compatibility.flm_on_npu import MODEL, npu_server
+from tests.compatibility.hub_server import HubServer, hub_with_repositories, ids, pull
 from tests.conftest import StartServer
+from tests.fake_engines import flm
 from tests.support.fakes.hub import Hub
 from tests.support.fakes.release_server import ReleaseServer
 from tests.support.server import LemonbusServer
@@ -55,6 +56,22 @@ def module_npu_server(
     """A server with flm, and the folder of that, for all tests of a module."""
     with npu_server(start_module_server, tmp_path_factory.mktemp("flm")) as server_and_home:
         yield server_and_home
+
+
+@pytest.fixture
+def flm_home(module_npu_server: tuple[LemonbusServer, Path]) -> Path:
+    """The folder of the module's flm, which behaves well again."""
+    flm.set_behaviour(module_npu_server[1])
+    return module_npu_server[1]
+
+
+@pytest.fixture
+def flm_server(module_npu_server: tuple[LemonbusServer, Path], flm_home: Path) -> LemonbusServer:
+    """The module's server, where flm has its model and behaves well."""
+    assert flm_home
+    if MODEL not in ids(module_npu_server[0]):
+        assert pull(module_npu_server[0], model_name=MODEL)[0] == 200
+    return module_npu_server[0]
 
 
 @pytest.fixture(scope="module")
