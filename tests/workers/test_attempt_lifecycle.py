@@ -34,7 +34,7 @@ class FakePool:
 
     def send(self, _request: EngineRequest, attempt: Attempt) -> Any:
         self.attempts.append(attempt)
-        return SimpleNamespace(connection=object())
+        return SimpleNamespace(connection=object(), allow_batched_reads=lambda: None)
 
 
 class Worker:
@@ -51,7 +51,7 @@ class Worker:
             slots=4,
             sampling={},
             settings=Settings(),
-            request=lambda *_: EngineRequest("POST", "/v1/completions"),
+            request=lambda *_: EngineRequest("POST", "/v1/completions", streamed=True),
             idle_check=lambda _endpoint: IdleCheck.ANSWER,
         )
         session: Any = SimpleNamespace(
@@ -68,7 +68,7 @@ class Worker:
         self.empty += 1
 
     def run(self, number: int, gateway: str = "g") -> None:
-        self.requests.run(Run(gateway, number, 1, "m", "completions", f"req-{number}"), b"{}")
+        self.requests.run(Run(gateway, number, 1, "m", "completions", f"req-{number}", stream=True), b"{}")
 
     def ends(self) -> list[tuple[int, str]]:
         self.loop.run_once(0.0)
@@ -86,28 +86,37 @@ def worker() -> Iterator[Worker]:
     made.loop.close()
 
 
-def answer(attempt: Attempt) -> None:
+def begin_answer(attempt: Attempt) -> None:
     attempt.began(200)
-    attempt.data(b'{"model":"m"}')
+    attempt.data(b'data: {"choices":[{"index":0,"text":"a"}]}\n\n')
+
+
+def end_answer(attempt: Attempt) -> None:
+    attempt.data(b'data: {"choices":[{"index":0,"text":"","finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
     attempt.ended()
 
 
 def test_a_complete_answer_ends_its_attempt(worker: Worker) -> None:
     worker.run(1)
-    answer(worker.pool.attempts[0])
+    worker.run(2)
+    for count, attempt in enumerate(worker.pool.attempts):
+        assert (len(worker.requests), worker.empty) == (2 - count, 0)
+        begin_answer(attempt)
+        end_answer(attempt)
     worker.requests.cancel(RequestKey("g", 1, 1), Code.CANCELLED)
-    assert worker.ends() == [(1, "")]
+    assert worker.ends() == [(1, ""), (2, "")]
     assert worker.event_kinds(1) == [EventKind.DELTA, EventKind.DONE]
     assert (len(worker.requests), worker.empty) == (0, 1)
 
 
 def test_a_cancelled_attempt_ends_with_the_engines_answer_and_publishes_nothing(worker: Worker) -> None:
     worker.run(1)
+    begin_answer(worker.pool.attempts[0])
     for _ in range(2):
         worker.requests.cancel(RequestKey("g", 1, 1), Code.CANCELLED)
     assert worker.ends() == [], "the engine still works on it"
     assert worker.requests.busy()
-    answer(worker.pool.attempts[0])
+    end_answer(worker.pool.attempts[0])
     assert worker.ends() == [(1, Code.CANCELLED)]
     assert worker.event_kinds(1) == []
     assert (len(worker.requests), worker.empty) == (0, 1)

@@ -4,7 +4,8 @@ Output goes to the gateway through the outbox; the end of each attempt goes to t
 
 Invariants:
 
-* For each attempt exactly one `AttemptEnded` is sent, or the `EngineDied` of the controller ends all together.
+* For each attempt exactly one `AttemptEnded` is sent.  Attempts that run when the engine dies have none: `EngineDied`,
+  or the end of this process, ends them all together.
 * Nothing of an attempt is published after its end, or after it was cancelled.
 * An exception of our own code fails the one attempt that it concerns, with ``internal_error``.
 """
@@ -36,11 +37,11 @@ from workers.worker.lease_manager import WorkerLeaseManager
 DEATH_NOTICE_DELAY_S: Final = 1.0
 """A broken connection is most often a dying engine: the report of its exit, a moment later, says more."""
 KEEPALIVE_INTERVAL_S: Final = 1.0
-"""At most so often a gateway is told that the engine still works, while there is nothing for the client."""
+"""While the engine works and has no output yet, a gateway is told so at most this often."""
 
 
 class AttemptLifecycle:
-    """The way of each attempt to its end. It is the :class:`~workers.worker.attempt.AttemptOwner` of all attempts."""
+    """Starts, stops and ends attempts. It is the :class:`~workers.worker.attempt.AttemptOwner` of all of them."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class AttemptLifecycle:
         self._session: EngineSession | None = None
         self._cancellations: Cancellations | None = None
         self.accepts = False
-        """Whether attempts may start: the engine is ready, and is not to end."""
+        """Whether attempts may start: the engine is ready, and the worker is not about to end it."""
 
     # The engine.
 
@@ -147,6 +148,7 @@ class AttemptLifecycle:
             self._on_empty()
 
     def _remove(self, attempt: Attempt) -> None:
+        """Take an attempt out of the table; the caller reports its end."""
         attempt.enter(AttemptPhase.ENDED)
         self._line_attribution.before_end(attempt.run.label)
         del self._attempts[attempt.key]
@@ -162,7 +164,7 @@ class AttemptLifecycle:
     # What attempts report; see :class:`~workers.worker.attempt.AttemptOwner`.
 
     def advanced(self, attempt: Attempt, data: bytes, tokens: int) -> None:
-        """Hand output on, or a sign of life."""
+        """Pass output on to the gateway; without output, tell it now and then that the engine works."""
         if self._session is not None:
             self._session.monitor.progress()
         if attempt.phase is AttemptPhase.STOPPING:
