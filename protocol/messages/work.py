@@ -13,7 +13,7 @@ from protocol.wire.envelope import control_message
 class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Gateway → supervisor: run this. The payload is the body, unless ``spool`` names a file that holds it.
 
-    The body is a request in the middle language (OpenAI's), with what the client called the model in it.
+    The body is a request in the internal format (OpenAI's), with what the client called the model in it.
     """
 
     number: int

@@ -154,7 +154,7 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     forbidden_flags: list[str]
     """Flags of the engine that ``*_args`` may never contain: lemonbus sets them."""
     serves: dict[str, list[str]]
-    """Model type → endpoints of the middle language (``chat/completions``, …)."""
+    """Model type → endpoints of the internal request format (``chat/completions``, …)."""
     idle_check: dict[str, str]
     """Endpoint → :class:`IdleCheck`."""
     client_flags: list[ClientFlag] = []
