@@ -101,12 +101,16 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
 
 
 def get_stats(supervisor: Supervisor, peer: str, call: admin.GetStats, _payload: bytes) -> None:
-    """Answer with the last finished request's figures."""
-    stats = supervisor.stats
-    if call.model:
-        name = supervisor.models.resolve(call.model).name
-        stats = supervisor.stats_by_model.get(name, admin.StatsReport(name))
-    supervisor.answer(peer, call.number, stats)
+    """Answer with the last finished request's figures, once its worker has reported them."""
+    name = supervisor.models.resolve(call.model).name if call.model else ""
+
+    def answer() -> None:
+        stats = supervisor.stats_by_model.get(name, admin.StatsReport(name)) if name else supervisor.stats
+        supervisor.answer(peer, call.number, stats)
+
+    # A request whose end was not reported has a grant or a lease.
+    busy = [model.process.worker for model in supervisor.scheduler.models.values() if model.busy and model.process]
+    supervisor.worker_barrier.wait(busy, answer)
 
 
 def follow_logs(supervisor: Supervisor, peer: str, call: admin.FollowLogs, _payload: bytes) -> None:

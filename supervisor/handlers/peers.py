@@ -63,9 +63,10 @@ def _gateway_gone(supervisor: Supervisor, peer: str) -> None:
     supervisor.reconcile()
 
 
-def pong(supervisor: Supervisor, _peer: str, message: Pong, _payload: bytes) -> None:
+def pong(supervisor: Supervisor, peer: str, message: Pong, _payload: bytes) -> None:
     """Count the peer's programming errors. That the peer is alive was noted already, as for every message."""
     supervisor.errors.count += message.errors
+    supervisor.worker_barrier.pong(peer, message.number)
 
 
 def checked(supervisor: Supervisor, peer: str, message: ModelChecked, _payload: bytes) -> None:

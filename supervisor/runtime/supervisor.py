@@ -46,6 +46,7 @@ from supervisor.runtime.peer_liveness import PeerRegistry
 from supervisor.runtime.peer_monitor import PeerMonitor
 from supervisor.runtime.processes import ChildProcess, ChildProcesses
 from supervisor.runtime.state_writer import StateWriter
+from supervisor.runtime.worker_barrier import WorkerBarrier
 from supervisor.runtime.worker_processes import WorkerProcesses
 from supervisor.scheduler.backoff import BackoffPolicy
 from supervisor.scheduler.scheduler import Scheduler
@@ -53,7 +54,7 @@ from supervisor.scheduler.state import SchedulerLimits
 from supervisor.scheduler.worker_states import WorkerState
 
 RECONCILE_INTERVAL_S: Final = 0.25
-"""So often the scheduler looks at everything even if nothing happens: time alone makes a request or a model due."""
+"""The scheduler looks at everything this often even if nothing happens: time alone makes a request or a model due."""
 
 _SETTLED_MESSAGES: Final = frozenset(
     {SubmitRequest, Cancel, AttemptEnded, AttemptsEnded, LeaseEnded, LeaseUsed, Pong, AttemptAbandoned, AttemptProgress}
@@ -85,6 +86,7 @@ class Supervisor:
         self.processes = ChildProcesses(loop, process_context)
         self.bus = SupervisorBus(loop, process_context.runtime, process_context.boot)
         self._peer_monitor = PeerMonitor(loop, self.bus, self.peers)
+        self.worker_barrier = WorkerBarrier(loop, self.bus)
         policy = BackoffPolicy(
             settings.backoff_first, settings.backoff_most, settings.breaker_deaths, settings.breaker_window
         )
@@ -107,8 +109,9 @@ class Supervisor:
         self.job_orders: dict[str, msgspec.Struct] = {}
         """Job → its order, until its process has said Hello."""
         self.stats = StatsReport()
+        """Figures of the last generation."""
         self.stats_by_model: dict[str, StatsReport] = {}
-        """Last figures of a generation: of any model, and of each model by its registered name."""
+        """Registered name of a model → figures of its last generation."""
         self.on_worker_hello: list[Callable[[str], None]] = []
         """Called with the name of each worker that has said Hello."""
         self.on_process_ended: Callable[[], None] = lambda: None

@@ -23,7 +23,7 @@ from supervisor.scheduler.work_items import SlotGrant, SlotLease
 
 MIN_SLOTS_FOR_LEASES: Final = 3
 """An engine with fewer slots gets no leases: with two, the second gateway would always wait."""
-REVOKED_PAUSE_S: Final = 0.1
+FIRST_LEASE_PAUSE_S: Final = 0.1
 """How long no lease is issued after leases were revoked: at first."""
 MAX_PAUSE_S: Final = 3.2
 PAUSES_UNTIL_RESET: Final = 10
@@ -61,7 +61,7 @@ def issue_lease(
 
 
 def revoke_leases(state: SchedulerState, now: float) -> None:
-    """Ask for all leases back: something waits or moves, and then every request is scheduled here."""
+    """Revoke all leases: something waits or moves, and then every request is scheduled here."""
     for model in state.models.values():
         revoked = False
         for gateway, lease in model.leases.items():
@@ -77,7 +77,9 @@ def revoke_leases(state: SchedulerState, now: float) -> None:
 def _next_pause(model: ScheduledModel, now: float) -> float:
     since = now - model.revoked_at
     return (
-        REVOKED_PAUSE_S if since > PAUSES_UNTIL_RESET * model.lease_pause else min(MAX_PAUSE_S, 2 * model.lease_pause)
+        FIRST_LEASE_PAUSE_S
+        if since > PAUSES_UNTIL_RESET * model.lease_pause
+        else min(MAX_PAUSE_S, 2 * model.lease_pause)
     )
 
 

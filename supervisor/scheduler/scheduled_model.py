@@ -25,7 +25,7 @@ NEVER: Final = -math.inf
 END_NOTICE_DELAY_S: Final = 0.01
 """An end may be reported this late (``protocol/README.md``): another model may have been used since."""
 BURST_WINDOW_S: Final = 0.25
-"""How soon after the last use of a model another request follows it closely: then a lease is worth its messages for more."""
+"""How soon after the last use of a model another request follows it closely: then a lease saves more messages than it costs."""
 _MAX_RETURNING: Final = 1024
 
 

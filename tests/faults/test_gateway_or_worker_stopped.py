@@ -73,6 +73,20 @@ def test_a_stopped_worker_slows_no_other_process(server: LemonbusServer) -> None
     assert server.client.chat(LOOP, max_tokens=20).text == CHAT_TEXT
 
 
+def test_the_figures_of_a_request_follow_its_answer_beside_a_stopped_worker(server: LemonbusServer) -> None:
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=100_000)
+    stream.until(lambda it: it.events)
+    with processes.stopped(server.engine(LOOP).parent):
+        for tokens in (1, 5):
+            answer = server.client.chat(CHAT, max_tokens=tokens)
+            start = time.monotonic()
+            figures = server.client.get("/v1/stats").json()
+            assert time.monotonic() - start < SILENCE, "the stopped worker is not waited for"
+            assert figures["output_tokens"] == answer.json()["usage"]["completion_tokens"] == tokens
+    stream.hang_up()
+    wait_for(lambda: server.busy_slots(LOOP) == 0, "the worker goes on")
+
+
 def test_a_stopped_gunicorn_master_is_replaced(server: LemonbusServer) -> None:
     """Without it nothing replaces a gateway worker that ends, and then ``/live`` is never answered."""
     master = server.gateway_master()

@@ -51,7 +51,7 @@ def test_most_requests_are_sent_under_a_lease(server: LemonbusServer) -> None:
     server.assert_idle()
 
 
-def test_one_client_beside_a_lease_of_all_but_one_slot_takes_nothing_back(server: LemonbusServer) -> None:
+def test_one_client_beside_a_lease_of_all_but_one_slot_revokes_nothing(server: LemonbusServer) -> None:
     server.wait_loaded(LOOP)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=100_000)
     stream.until(lambda it: it.events)

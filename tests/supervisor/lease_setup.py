@@ -17,7 +17,7 @@ def lease_of(sim: Simulation, gateway: str = "g1") -> SimulatedLease | None:
     return sim.workers[sim.serving("a")].leases.get(gateway)
 
 
-def lend_slots(sim: Simulation, gateway: str = "g1", slots: int = 4) -> SimulatedLease:
+def issue_leases(sim: Simulation, gateway: str = "g1", slots: int = 4) -> SimulatedLease:
     """Let a gateway ask for so much at once, and end it, until that is leased."""
     sim.finish(sim.submit("a", gateway))
     keys: list[RequestKey] = []

@@ -247,10 +247,11 @@ class Simulation(EffectPlayer):
             return True
         names = list(self.workers)
         return (
-            any(self.report_ended_leases(name) or self.resume_delivery(name) for name in names) or self.answer_recall()
+            any(self.report_ended_leases(name) or self.resume_delivery(name) for name in names)
+            or self.answer_revocation()
         )
 
-    def answer_recall(self) -> bool:
+    def answer_revocation(self) -> bool:
         """Let a worker that was told to end a lease do so; return whether there is one."""
         for name, worker in self.workers.items():
             while worker.revocations:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from protocol.failures import Code
 from protocol.messages.leases import LeasedAttempt, RevokeLease
 from protocol.messages.work import Cancel
-from supervisor.scheduler.leases import MAX_PAUSE_S, PAUSES_UNTIL_RESET, REVOKED_PAUSE_S
-from tests.supervisor.lease_setup import lease_of, lend_slots, load_by_request
+from supervisor.scheduler.leases import MAX_PAUSE_S, PAUSES_UNTIL_RESET, FIRST_LEASE_PAUSE_S
+from tests.supervisor.lease_setup import lease_of, issue_leases, load_by_request
 from tests.supervisor.simulation import Simulation
 
 
@@ -20,7 +20,7 @@ def test_an_attempt_that_ended_before_its_lease_message_arrived_is_not_running(s
 
 
 def test_an_attempt_that_came_too_late_for_a_lease_keeps_its_slots(sim: Simulation) -> None:
-    old = lend_slots(sim)
+    old = issue_leases(sim)
     worker = sim.serving("a")
     sim.end_lease_unreported(worker, "g1")
     key = sim.submit("a")
@@ -33,7 +33,7 @@ def test_an_attempt_that_came_too_late_for_a_lease_keeps_its_slots(sim: Simulati
 
 
 def test_waiting_requests_get_unused_leased_slots(sim: Simulation) -> None:
-    lend_slots(sim)
+    issue_leases(sim)
     keys = [sim.submit("a", "g2") for _ in range(4)]
     running = sim.workers[sim.serving("a")].running
     assert set(keys) <= set(running)
@@ -48,7 +48,7 @@ def test_waiting_requests_get_unused_leased_slots(sim: Simulation) -> None:
 
 
 def test_leased_attempts_keep_their_slots_when_the_lease_ends(sim: Simulation) -> None:
-    lend_slots(sim)
+    issue_leases(sim)
     worker = sim.serving("a")
     leased = [sim.use_lease(worker, "g1") for _ in range(4)]
     assert sim.use_lease(worker, "g1") is None
@@ -63,7 +63,7 @@ def test_leased_attempts_keep_their_slots_when_the_lease_ends(sim: Simulation) -
 
 def revoked(sim: Simulation) -> None:
     """Let more be asked for than there is, and let all of it end."""
-    lend_slots(sim)
+    issue_leases(sim)
     for _ in range(9):
         sim.submit("a", "g2")
     sim.run_until_idle()
@@ -72,8 +72,8 @@ def revoked(sim: Simulation) -> None:
     assert not sim.scheduler.models["a"].leases
 
 
-def test_the_pause_after_a_recall_doubles(sim: Simulation) -> None:
-    pause = REVOKED_PAUSE_S
+def test_the_pause_after_a_revocation_doubles(sim: Simulation) -> None:
+    pause = FIRST_LEASE_PAUSE_S
     for _ in range(8):
         revoked(sim)
         sim.pass_time(0.9 * pause)
@@ -82,7 +82,7 @@ def test_the_pause_after_a_recall_doubles(sim: Simulation) -> None:
         assert lease_of(sim) is None
         sim.pass_time(0.2 * pause)
         pause = min(MAX_PAUSE_S, 2 * pause)
-    lend_slots(sim)
+    issue_leases(sim)
 
 
 def test_the_pause_is_short_again_after_a_quiet_time(sim: Simulation) -> None:
@@ -91,14 +91,14 @@ def test_the_pause_is_short_again_after_a_quiet_time(sim: Simulation) -> None:
         sim.pass_time(MAX_PAUSE_S)
     sim.pass_time(PAUSES_UNTIL_RESET * MAX_PAUSE_S)
     revoked(sim)
-    sim.pass_time(REVOKED_PAUSE_S)
-    lend_slots(sim)
+    sim.pass_time(FIRST_LEASE_PAUSE_S)
+    issue_leases(sim)
 
 
 def test_an_eviction_waits_for_leases() -> None:
     sim = Simulation(1, 8)
     sim.finish(load_by_request(sim, "a"))
-    lend_slots(sim)
+    issue_leases(sim)
     worker = sim.serving("a")
     leased = sim.use_lease(worker, "g1")
     sim.submit("b")
@@ -110,7 +110,7 @@ def test_an_eviction_waits_for_leases() -> None:
 
 
 def test_a_gateway_that_is_gone_keeps_nothing(sim: Simulation) -> None:
-    lend_slots(sim)
+    issue_leases(sim)
     worker = sim.serving("a")
     key = sim.use_lease(worker, "g1")
     sim.gateway_dies("g1")
@@ -122,7 +122,7 @@ def test_a_gateway_that_is_gone_keeps_nothing(sim: Simulation) -> None:
 
 
 def test_messages_about_an_ended_lease_change_nothing(sim: Simulation) -> None:
-    old = lend_slots(sim)
+    old = issue_leases(sim)
     worker = sim.serving("a")
     sim.end_lease(worker, "g1")
     before = dict(sim.scheduler.models["a"].grants)
@@ -134,7 +134,7 @@ def test_messages_about_an_ended_lease_change_nothing(sim: Simulation) -> None:
 
 
 def test_a_request_under_a_lease_keeps_its_queue_position_when_its_engine_dies(sim: Simulation) -> None:
-    old = lend_slots(sim)
+    old = issue_leases(sim)
     worker = sim.serving("a")
     leased = sim.use_lease(worker, "g1")
     sim.report_lease_use(worker, "g1")
@@ -143,7 +143,7 @@ def test_a_request_under_a_lease_keeps_its_queue_position_when_its_engine_dies(s
 
 
 def test_leases_end_with_their_engine(sim: Simulation) -> None:
-    lend_slots(sim)
+    issue_leases(sim)
     worker = sim.serving("a")
     sim.use_lease(worker, "g1")
     sim.engine_dies(worker)

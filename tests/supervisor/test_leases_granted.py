@@ -8,7 +8,7 @@ from protocol.messages.work import Cancel, SubmitRequest
 from supervisor.scheduler.scheduled_model import BURST_WINDOW_S
 from supervisor.scheduler.state import ModelTarget
 from tests.supervisor.effect_player import spec
-from tests.supervisor.lease_setup import lease_of, lend_slots, load_by_request
+from tests.supervisor.lease_setup import lease_of, issue_leases, load_by_request
 from tests.supervisor.simulation import Simulation
 
 
@@ -63,8 +63,8 @@ def test_two_slots_are_never_lent() -> None:
     assert lease_of(sim) is None
 
 
-def test_a_lease_is_good_for_another_endpoint_even_if_there_is_no_more_to_lend(sim: Simulation) -> None:
-    found = lend_slots(sim, slots=7)
+def test_a_lease_is_good_for_another_endpoint_even_if_there_is_no_more_to_lease(sim: Simulation) -> None:
+    found = issue_leases(sim, slots=7)
     for endpoint in ("completions", "embeddings"):
         key = sim.submit("a", endpoint=endpoint)
         assert key in sim.scheduler.models["a"].grants, "its slots may be free for the next one"
@@ -74,7 +74,7 @@ def test_a_lease_is_good_for_another_endpoint_even_if_there_is_no_more_to_lend(s
 
 
 def test_a_known_name_that_is_asked_for_needs_more(sim: Simulation) -> None:
-    found = lend_slots(sim, slots=2)
+    found = issue_leases(sim, slots=2)
     sim.finish(sim.submit("a", endpoint="completions"))
     assert found.slots == 2
     sim.finish(sim.submit("a", endpoint="completions"))
@@ -114,7 +114,7 @@ def test_a_request_without_a_name_is_lent_nothing(sim: Simulation) -> None:
 
 
 def test_reported_attempts_count_as_running(sim: Simulation) -> None:
-    lend_slots(sim)
+    issue_leases(sim)
     worker = sim.serving("a")
     key = sim.use_lease(worker, "g1")
     assert sim.scheduler.running == 0

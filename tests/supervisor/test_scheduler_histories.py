@@ -216,8 +216,8 @@ class LeaseMachine(SchedulerMachine):
 
     @precondition(lambda self: any(worker.revocations for worker in self.sim.workers.values()))
     @rule()
-    def answer_recall(self) -> None:
-        self.sim.answer_recall()
+    def answer_revocation(self) -> None:
+        self.sim.answer_revocation()
 
 
 TestHistories = SchedulerMachine.TestCase

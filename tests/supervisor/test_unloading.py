@@ -234,7 +234,7 @@ def test_cancelled_requests_under_a_lease() -> None:
     sim.keep_running_abandoned(key)
     assert sim.unload("a")
     assert not was_stopped(sim), "its slots are leased"
-    assert sim.answer_recall()
+    assert sim.answer_revocation()
     assert was_stopped(sim)
 
 

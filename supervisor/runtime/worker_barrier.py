@@ -1,0 +1,63 @@
+"""Waits until everything that workers had sent was read, so that an answer is not about an earlier moment.
+
+A client that has its answer asks for its figures through a gateway, while the worker's report of the end may still be on
+its way here: the two ways have no order.  A worker answers a ping after all that it has reported before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from protocol.messages.peers import Ping
+from protocol.runtime.loop import Loop, Timer
+from supervisor.runtime.bus import SupervisorBus
+
+BARRIER_TIMEOUT_S: Final = 0.2
+"""How long a worker that does not answer is waited for: it may be stopped."""
+
+
+class _Wait(msgspec.Struct):
+    workers: set[str]
+    callback: Callable[[], None]
+    timer: Timer
+
+
+class WorkerBarrier:
+    """The waits that are under way. Each callback is called once."""
+
+    def __init__(self, loop: Loop, bus: SupervisorBus) -> None:
+        """Start with none."""
+        self._loop, self._bus = loop, bus
+        self._numbers = itertools.count(-1, -1)
+        """Negative: the other pings have numbers from 0."""
+        self._waits: dict[int, _Wait] = {}
+
+    def wait(self, workers: Iterable[str], callback: Callable[[], None]) -> None:
+        """Call back when all that ``workers`` sent until now was read; at once if there are none."""
+        asked = set(workers)
+        if not asked:
+            callback()
+            return
+        number = next(self._numbers)
+        timer = self._loop.call_later(BARRIER_TIMEOUT_S, lambda: self._end(number))
+        self._waits[number] = _Wait(asked, callback, timer)
+        for worker in asked:
+            self._bus.send(worker, Ping(number))
+
+    def pong(self, worker: str, number: int) -> None:
+        """Take note of a worker's answer; those to other pings are ignored."""
+        wait = self._waits.get(number)
+        if wait is not None:
+            wait.workers.discard(worker)
+            if not wait.workers:
+                self._end(number)
+
+    def _end(self, number: int) -> None:
+        wait = self._waits.pop(number, None)
+        if wait is not None:
+            wait.timer.cancel()
+            wait.callback()
