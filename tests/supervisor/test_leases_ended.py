@@ -5,8 +5,8 @@ from __future__ import annotations
 from protocol.failures import Code
 from protocol.messages.leases import LeasedAttempt, RevokeLease
 from protocol.messages.work import Cancel
-from supervisor.scheduler.leases import MAX_PAUSE_S, PAUSES_UNTIL_RESET, FIRST_LEASE_PAUSE_S
-from tests.supervisor.lease_setup import lease_of, issue_leases, load_by_request
+from supervisor.scheduler.leases import FIRST_LEASE_PAUSE_S, MAX_PAUSE_S, PAUSES_UNTIL_RESET
+from tests.supervisor.lease_setup import issue_leases, lease_of, load_by_request
 from tests.supervisor.simulation import Simulation
 
 

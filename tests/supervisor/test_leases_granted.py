@@ -8,7 +8,7 @@ from protocol.messages.work import Cancel, SubmitRequest
 from supervisor.scheduler.scheduled_model import BURST_WINDOW_S
 from supervisor.scheduler.state import ModelTarget
 from tests.supervisor.effect_player import spec
-from tests.supervisor.lease_setup import lease_of, issue_leases, load_by_request
+from tests.supervisor.lease_setup import issue_leases, lease_of, load_by_request
 from tests.supervisor.simulation import Simulation
 
 
