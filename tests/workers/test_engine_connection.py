@@ -15,16 +15,17 @@ from workers.engine.connection_pool import EngineConnectionPool
 
 DEADLINE = 5.0
 REQUEST = EngineRequest("POST", "/v1/rerank", b"{}")
+STREAMED_REQUEST = EngineRequest("POST", "/v1/completions", b"{}", streamed=True)
 WITH_LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
 UNTIL_CLOSE = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\nhello"
 
 
 class RecordingHandler:
-    """Records what a response came to."""
+    """Records what a response came to, and calls ``on_end`` when it has ended."""
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
+    def __init__(self, error: Exception | None = None, on_end: Callable[[], object] = lambda: None) -> None:
+        self.error, self.on_end = error, on_end
         self.body = b""
         self.ends: list[str] = []
 
@@ -38,6 +39,7 @@ class RecordingHandler:
 
     def ended(self, until_close: bool = False) -> None:
         self.ends.append("ended until close" if until_close else "ended")
+        self.on_end()
 
     def broke(self, reason: str) -> None:
         assert reason
@@ -115,6 +117,38 @@ def test_an_error_of_our_own_is_not_taken_for_bad_http(engine: FakeEngine) -> No
     engine.answer(WITH_LENGTH, handler)
     assert handler.ends == ["crashed"]
     assert engine.loop.errors == 0
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Return whether the other side has closed it."""
+    return bool(select.select([connection], [], [], 0)[0]) and connection.recv(1) == b""
+
+
+def test_after_a_stream_the_connection_is_replaced_once_the_answer_has_left(engine: FakeEngine) -> None:
+    handler = RecordingHandler()
+    closed_before_answer: list[bool] = []
+    engine.pool.send(STREAMED_REQUEST, handler)
+    with engine.accept() as connection:
+        engine.loop.after_each_iteration(lambda: closed_before_answer.append(is_closed(connection)))
+        connection.sendall(CHUNKED)
+        engine.until(lambda: handler.ends)
+        assert not any(closed_before_answer)
+        assert is_closed(connection), "in the same iteration of the loop"
+    ready, _, _ = select.select([engine.listener], [], [], DEADLINE)
+    assert ready, "a connection for the next request was opened in it too"
+
+
+def test_a_pool_that_closes_at_the_end_of_a_stream_opens_no_connection(engine: FakeEngine) -> None:
+    handler = RecordingHandler(on_end=engine.pool.close)
+    engine.pool.send(STREAMED_REQUEST, handler)
+    with engine.accept() as connection:
+        connection.sendall(CHUNKED)
+        engine.until(lambda: handler.ends)
+        assert is_closed(connection)
+    with socket.create_connection(engine.listener.getsockname(), DEADLINE) as next_one:
+        accepted, address = engine.listener.accept()
+        accepted.close()
+        assert address == next_one.getsockname(), "the first connection since is this one"
 
 
 def test_a_request_on_a_kept_connection_that_closes_is_sent_again(engine: FakeEngine) -> None:
