@@ -28,7 +28,9 @@ class Log:
     def info(self, text: str, request_id: str = "") -> None:
         self.lines.append((text, request_id))
 
-    def error(self, _event: str, exc_info: Exception) -> None:
+    def error(self, _event: str, *, exc_info: Exception | None = None) -> None:
+        if exc_info is None:
+            raise ValueError("log")
         self.errors.append(str(exc_info))
 
 
@@ -56,7 +58,7 @@ class EngineOutput:
     def _parse(self, line: bytes) -> tuple[str, str]:
         if line == b"unreadable":
             raise ValueError("parse")
-        return "info", line.decode()
+        return "error" if line == b"not logged" else "info", line.decode()
 
     def _is_progress(self, line: bytes) -> bool:
         if line == b"|0":
@@ -177,7 +179,7 @@ def test_the_unfinished_last_line_belongs_to_the_request_that_ran_when_it_began(
     assert engine.log.lines == [("unfinished", "a")]
 
 
-@pytest.mark.parametrize(("line", "error"), [("unreadable", "parse"), ("|0", "progress")])
+@pytest.mark.parametrize(("line", "error"), [("unreadable", "parse"), ("|0", "progress"), ("not logged", "log")])
 def test_an_exception_costs_one_line(engine: EngineOutput, line: str, error: str) -> None:
     engine.write("before\n")
     engine.loop.run_once(1.0)

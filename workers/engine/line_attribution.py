@@ -1,6 +1,12 @@
 """Which request a line of an engine's output belongs to, where that is known: only if one runs, or just ended.
 
-The output is read in batches (``output_reader.py``): so it is read before the requests that run change.
+The output is read in batches (``output_reader.py``).  It is also read at once:
+
+* before a request begins, if there is at most one other;
+* before one of two requests ends;
+* after the only request has ended and its answer has left, unless another request has begun since.
+
+Among three or more, a line belongs to none, whenever it is read.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ class LineAttribution:
     def __init__(
         self, attempts: Mapping[Any, Any], clock: Callable[[], float], call_last: Callable[[Callback], None]
     ) -> None:
-        """``attempts``: the running ones, of :class:`~workers.worker.attempt.Attempt`.
+        """``attempts``: all of :class:`~workers.worker.attempt.Attempt` that run, wait or just end.
 
         ``call_last`` calls back after the answers of this iteration of the loop have left.
         """

@@ -1,8 +1,8 @@
 """An engine's output: written line by line into the log, with the last lines kept for the failure report.
 
 An engine writes a line in several pieces, and each would wake this process while the engine needs the processors.  So
-after a first piece the output is read every ``OUTPUT_BATCH_DELAY_S``, and before another request begins or ends: what
-it said until then belongs to those that ran.
+after a first piece the output is read every ``OUTPUT_BATCH_DELAY_S``, and at once where requests begin or end, as
+``line_attribution.py`` describes: what was read by then belongs to the requests that ran.
 
 Invariants:
 
@@ -111,7 +111,6 @@ class OutputReader:
         if len(rest) > MAX_LINE_BYTES:
             texts.append((rest, True))
             rest = b""
-        # Kept first: the progress that a text tells of may end a request, and this pipe is then read once more.
         self._beginnings[fd] = _Beginning(rest, label if texts else first_label)
         for text, is_line in texts:
             if is_line:
@@ -128,13 +127,12 @@ class OutputReader:
             return
         try:
             level, text = self._parse(line)
+            if level != "trace":  # what a client wrote is shown at that level and nowhere else
+                self.last_lines.append(text)
+            fields = {"request_id": label} if label else {}
+            getattr(self._log, level)(text, **fields)
         except Exception as error:  # noqa: BLE001 - a programming error costs one line, not the request that begins or ends
             self._crashed(error)
-            return
-        if level != "trace":  # what a client wrote is shown at that level and nowhere else
-            self.last_lines.append(text)
-        fields = {"request_id": label} if label else {}
-        getattr(self._log, level)(text, **fields)
 
     def _counts_as_progress(self, text: bytes) -> bool:
         try:

@@ -103,7 +103,7 @@ class EngineProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def read_output(self) -> None:
-        """Log what it wrote so far: the requests that run are about to change."""
+        """Log what it wrote so far, for :class:`~workers.engine.line_attribution.LineAttribution`."""
         self._output.read_now()
 
     def _exited(self) -> None:

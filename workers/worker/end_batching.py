@@ -19,7 +19,7 @@ def end_delay(*, running: int, slots: int, lease_stands: bool, any_lease: bool) 
     ``any_lease``: there is a lease for any gateway.
     """
     if not running:
-        # `stats` asked for after the answer is about this request, and a next one finds its slot free.
+        # Reported first, so that `stats` and the next request see it.
         return 0.0
     if lease_stands:
         return LEASED_END_DELAY_S
