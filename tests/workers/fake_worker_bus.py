@@ -8,20 +8,33 @@ from protocol.messages.events import Event, unpack_batch
 
 
 class FakeWorkerBus:
-    """Keeps what the worker sends."""
+    """Keeps what the worker sends, in its order."""
 
     def __init__(self) -> None:
-        self.sent: list[Any] = []
-        self.events: list[Event] = []
+        self.outgoing: list[Any] = []
+        """Messages to the supervisor, and events to gateways."""
+        self._delayed: list[Any] = []
         self.on_subscription: Any = None
         self.on_message: Any = None
 
+    @property
+    def sent(self) -> list[Any]:
+        """The messages to the supervisor."""
+        return [each for each in self.outgoing if not isinstance(each, Event)]
+
+    @property
+    def events(self) -> list[Event]:
+        """The events to all gateways."""
+        return [each for each in self.outgoing if isinstance(each, Event)]
+
     def send(self, message: Any) -> None:
-        self.sent.append(message)
+        self.outgoing += [*self._delayed, message]
+        self._delayed.clear()
 
     def send_soon(self, message: Any, _delay: float) -> None:
-        self.sent.append(message)
+        """Keep a message until the next one is sent: there are no timers here."""
+        self._delayed.append(message)
 
     def publish(self, to: bytes, batch: bytes) -> bool:
-        self.events += unpack_batch(to + b"w." + batch, len(to))[1]
+        self.outgoing += unpack_batch(to + b"w." + batch, len(to))[1]
         return True

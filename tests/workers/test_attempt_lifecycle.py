@@ -12,7 +12,7 @@ import pytest
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey, topic
-from protocol.messages.events import EventKind, failure_of
+from protocol.messages.events import Event, EventKind, failure_of
 from protocol.messages.work import AttemptEnded, Run
 from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
@@ -107,6 +107,44 @@ def test_a_complete_answer_ends_its_attempt(worker: Worker) -> None:
     assert worker.ends() == [(1, ""), (2, "")]
     assert worker.event_kinds(1) == [EventKind.DELTA, EventKind.DONE]
     assert (len(worker.requests), worker.empty) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("begun", "answered", "order"),
+    [
+        (1, 1, [AttemptEnded, EventKind.DONE]),
+        (4, 1, [AttemptEnded, EventKind.DONE]),
+        (2, 2, [EventKind.DONE, AttemptEnded, AttemptEnded, EventKind.DONE]),
+    ],
+    ids=["alone", "all slots at work", "the first of two may wait"],
+)
+def test_an_end_is_reported_before_the_end_of_the_answer(
+    worker: Worker, begun: int, answered: int, order: list[object]
+) -> None:
+    for number in range(1, begun + 1):
+        worker.run(number)
+    for attempt in worker.pool.attempts[:answered]:
+        begin_answer(attempt)
+        end_answer(attempt)
+        worker.loop.run_once(0.0)
+    kinds = [each.kind if isinstance(each, Event) else type(each) for each in worker.bus.outgoing]
+    assert [kind for kind in kinds if kind in order] == order
+
+
+def test_an_exception_while_the_engines_output_is_read_costs_no_slot(worker: Worker) -> None:
+    def fail() -> None:
+        raise RuntimeError("a bug")
+
+    worker.requests.line_attribution.read_output = fail
+    worker.run(1)
+    worker.run(2)
+    for attempt in worker.pool.attempts:
+        begin_answer(attempt)
+        end_answer(attempt)
+    assert worker.ends() == [(1, ""), (2, "")]
+    assert worker.event_kinds(2) == [EventKind.DELTA, EventKind.DONE]
+    assert (len(worker.requests), worker.empty) == (0, 1)
+    assert worker.loop.errors == 4, "before both began, before the first ended, and after the second"
 
 
 def test_a_cancelled_attempt_ends_with_the_engines_answer_and_publishes_nothing(worker: Worker) -> None:

@@ -20,7 +20,7 @@ import msgspec
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
-from protocol.messages.work import AttemptEnded
+from protocol.messages.work import AttemptEnded, Run
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -56,7 +56,7 @@ class AttemptLifecycle:
     ) -> None:
         """Start no attempts yet.
 
-        ``attempts``: all that have not ended; an attempt is taken out at its end.
+        ``attempts``: the table of those that have not ended, which others only read.
         ``on_empty`` is called when the last one has ended, unless :meth:`fail_all` ended it.
         """
         self._loop, self._bus, self._context = loop, bus, context
@@ -65,7 +65,7 @@ class AttemptLifecycle:
         self._log = logs.get_logger()
         self._logs_outcomes = settings.log_level in ("debug", "trace")
         self._publisher = EventPublisher(loop, bus, self._overflowed)
-        self.outbox = self._publisher.outbox
+        self._outbox = self._publisher.outbox
         self._session: EngineSession | None = None
         self._cancellations: Cancellations | None = None
         self.accepts = False
@@ -98,14 +98,29 @@ class AttemptLifecycle:
                 self._log.warning(
                     "request lost", request_id=attempt.run.label, code=failure.code, tokens=attempt.tokens
                 )
-                self.outbox.failed(attempt.key, msgspec.structs.replace(failure, tokens_sent=attempt.tokens_sent))
+                self._outbox.failed(attempt.key, msgspec.structs.replace(failure, tokens_sent=attempt.tokens_sent))
         self._publisher.flush()
 
     # One attempt.
 
+    def add(self, attempt: Attempt) -> None:
+        """Take an attempt into the table; it waits for :meth:`start`."""
+        self._attribute_lines(attempt, self._line_attribution.before_start)
+        self._attempts[attempt.key] = attempt
+
+    def refuse(self, run: Run, failure: Failure) -> None:
+        """Fail a request that becomes no attempt here. It has no slot, so no end is reported."""
+        key = RequestKey(run.gateway, run.number, run.attempt)
+        self._outbox.opened(key)
+        self._outbox.failed(key, failure)
+
+    def gateway_left(self, gateway: str) -> None:
+        """Drop all that is to be sent to a gateway that is gone."""
+        self._outbox.gateway_left(gateway)
+
     def start(self, attempt: Attempt) -> None:
         """Send an attempt to the engine; if that is impossible, it fails."""
-        self.outbox.opened(attempt.key)
+        self._outbox.opened(attempt.key)
         session = self._session
         if not self.accepts or session is None:
             failure = Failure(Code.RETURNED, "the worker takes no requests now", model=attempt.run.model)
@@ -128,7 +143,7 @@ class AttemptLifecycle:
         # A dead gateway logs nothing about its requests, so this process does.
         log = self._log.warning if code == Code.GATEWAY_GONE else self._log.debug
         log("request stopped", request_id=attempt.run.label, code=code, tokens=attempt.tokens)
-        self.outbox.dropped(attempt.key)
+        self._outbox.dropped(attempt.key)
         if attempt.phase is AttemptPhase.WAITING:
             self.end(attempt, code)
         else:
@@ -150,11 +165,19 @@ class AttemptLifecycle:
     def _remove(self, attempt: Attempt) -> None:
         """Take an attempt out of the table; the caller reports its end."""
         attempt.enter(AttemptPhase.ENDED)
-        self._line_attribution.before_end(attempt.run.label)
+        self._attribute_lines(attempt, lambda: self._line_attribution.before_end(attempt.run.label))
         del self._attempts[attempt.key]
         attempt.exchange = None  # it refers to the attempt, and would keep it and its request in memory
         if attempt.run.lease:
             self._leases.release(attempt.run)
+
+    def _attribute_lines(self, attempt: Attempt, before_change: Callable[[], None]) -> None:
+        """Read the engine's output before the attempts change; an exception there costs no attempt its slot."""
+        try:
+            before_change()
+        except Exception as error:  # noqa: BLE001 - a programming error costs log lines, not a request
+            self._loop.errors += 1
+            self._log.error("the engine's output was not read", request_id=attempt.run.label, exc_info=error)
 
     def _overflowed(self, key: RequestKey) -> None:
         attempt = self._attempts.get(key)
@@ -171,16 +194,16 @@ class AttemptLifecycle:
             if self._cancellations is not None:
                 self._cancellations.advanced(attempt)
         elif data:
-            self.outbox.delta(attempt.key, data, tokens)
+            self._outbox.delta(attempt.key, data, tokens)
         elif attempt.keepalive_due(KEEPALIVE_INTERVAL_S):
-            self.outbox.alive(attempt.key)
+            self._outbox.alive(attempt.key)
 
     def completed(self, attempt: Attempt, body: bytes) -> None:
         """End a generation that is complete."""
         outcome = attempt.outcome(self._session.spec.name if self._session else "")
         if body:
-            self.outbox.delta(attempt.key, body, attempt.tokens)
-        self.outbox.done(attempt.key, outcome)
+            self._outbox.delta(attempt.key, body, attempt.tokens)
+        self._outbox.done(attempt.key, outcome)
         if self._logs_outcomes:
             self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
         self._remove(attempt)
@@ -208,7 +231,7 @@ class AttemptLifecycle:
         # The gateway logs a caller's mistake.
         log = self._log.warning if failure.http_status >= 500 else self._log.debug
         log("request failed", request_id=attempt.run.label, code=failure.code, reason=failure.loggable_message)
-        self.outbox.failed(attempt.key, failure)
+        self._outbox.failed(attempt.key, failure)
         if stopped:
             self.end(attempt, failure.code)
         else:

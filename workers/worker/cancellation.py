@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from protocol.ids import RequestKey
@@ -48,7 +48,7 @@ class Cancellations:
         loop: Loop,
         bus: WorkerBus,
         session: EngineSession,
-        attempts: dict[RequestKey, Attempt],
+        attempts: Mapping[RequestKey, Attempt],
         on_stopped: Callable[[Attempt, str], None],
     ) -> None:
         """``attempts``: all that have not ended; ``on_stopped``: the engine has stopped working on one."""

@@ -5,7 +5,7 @@ free; what happens in between is in ``attempt_lifecycle.py``.
 
 Invariants:
 
-* An attempt is in ``_attempts`` from its `Run` until its end is reported.
+* An attempt is in ``_attempts`` from its `Run` until its end is reported; only the lifecycle changes that table.
 * No attempt starts before this worker has read its gateway's subscription: before that, events would be lost.
 * A request that a gateway sends itself starts only under a lease that has not ended.
 """
@@ -45,14 +45,14 @@ class WorkerRequests:
         self._loop, self._settings = loop, settings
         self._log = logs.get_logger()
         self._subscriptions = Subscriptions()
-        self._attempts: dict[RequestKey, Attempt] = {}
-        self.line_attribution = LineAttribution(self._attempts, loop.now, loop.call_last)
-        self._leases = WorkerLeaseManager(loop, bus, self._subscriptions, self._attempts)
+        attempts: dict[RequestKey, Attempt] = {}
+        self._attempts: Mapping[RequestKey, Attempt] = attempts
+        self.line_attribution = LineAttribution(attempts, loop.now, loop.call_last)
+        self._leases = WorkerLeaseManager(loop, bus, self._subscriptions, attempts)
         self._lifecycle = AttemptLifecycle(
-            loop, bus, context, settings, self._attempts, self._leases, self.line_attribution, on_empty
+            loop, bus, context, settings, attempts, self._leases, self.line_attribution, on_empty
         )
-        self._outbox = self._lifecycle.outbox
-        self._progress = ProgressReports(self._attempts, bus.send, loop.now)
+        self._progress = ProgressReports(attempts, bus.send, loop.now)
         self._backend: Backend | None = None
         self._sampling: Mapping[str, SamplingValue] = {}
         bus.on_subscription = self._subscription_changed
@@ -107,15 +107,13 @@ class WorkerRequests:
         accepts = self._lifecycle.accepts
         subscribed = self._subscriptions.is_subscribed(run.gateway)
         if run.lease and not (accepts and subscribed and self._leases.use(run)):
-            self._outbox.opened(key)
-            self._outbox.failed(key, Failure(Code.RETURNED, "the lease is over", model=run.model))
+            self._lifecycle.refuse(run, Failure(Code.RETURNED, "the lease is over", model=run.model))
             return
         backend = self._backend
         if backend is None:
             return
         attempt = Attempt(run, body, backend.program, backend.alias, self._lifecycle, self._loop.now)
-        self.line_attribution.before_start()
-        self._attempts[key] = attempt
+        self._lifecycle.add(attempt)
         if subscribed:
             self._lifecycle.start(attempt)
         elif not accepts:
@@ -151,7 +149,7 @@ class WorkerRequests:
         gateway = topic[:-1].decode("utf-8", "replace")
         for key in [key for key in self._attempts if key.gateway == gateway]:
             self.cancel(key, Code.GATEWAY_GONE)
-        self._outbox.gateway_left(gateway)
+        self._lifecycle.gateway_left(gateway)
         self._leases.gateway_left(gateway)
 
     def _return_overdue(self) -> None:
