@@ -3,7 +3,8 @@
 Invariants:
 
 * No message raises into the bus: an exception fails the requests that the message is about, and the next is handled.
-* Each such exception is logged and counted. The answer to a ``Ping`` reports each exception of this process once.
+* Each such exception is logged and counted. The answer to a ``Ping`` reports each exception of this process once, also
+  those of request greenlets and of the event loop (:mod:`gateway.internal_errors`).
 * A request is woken after all the events that have arrived were taken, not once for each.
 """
 
@@ -16,6 +17,7 @@ import msgspec
 
 from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.worker_subscriptions import EventSocket, WorkerSubscriptions
+from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.leased_dispatch import LeasedDispatcher
 from protocol.failures import Code, Failure
@@ -60,12 +62,10 @@ class MessageHandlers:
         self._pending = pending
         self._leased_dispatcher = leased_dispatcher
         self._subscriptions = WorkerSubscriptions(control, self._end_worker)
-        self._woken_next: dict[int, RequestExchange] = {}
+        self._to_wake: dict[int, RequestExchange] = {}
         """Requests that got events and are not woken yet."""
-        self._errors = 0
-        """Exceptions of our own code in this process so far."""
-        self._errors_reported = 0
-        """Those that the supervisor knows of."""
+        self._errors_reported = INTERNAL_ERRORS.count
+        """Exceptions of our own code that the supervisor knows of, or that were before this session with it."""
         self._handlers: dict[type, Callable[[Any, bytes], None]] = {
             work.Granted: self._granted,
             work.Refused: self._refused,
@@ -104,14 +104,14 @@ class MessageHandlers:
                     self._leased_dispatcher.take_event(event, worker, exchange)
                 elif exchange is not None:
                     exchange.take_event(event, worker)
-                    self._woken_next[event.number] = exchange
+                    self._to_wake[event.number] = exchange
             except Exception as problem:  # noqa: BLE001 - the loop must go on
                 self._on_error(problem, [event.number])
 
     def notify_exchanges(self) -> None:
         """Wake the requests that got events: everything that has arrived was read."""
-        if self._woken_next:
-            exchanges, self._woken_next = self._woken_next, {}
+        if self._to_wake:
+            exchanges, self._to_wake = self._to_wake, {}
             for exchange in exchanges.values():
                 exchange.wake_if_ready()
 
@@ -119,16 +119,11 @@ class MessageHandlers:
         """Settle a worker whose connection ended, after everything from it was read."""
         self._subscriptions.disconnected(endpoint)
 
-    # What the session and the event loop's error handler call
+    # What the session calls
 
     def supervisor_lost(self) -> None:
         """Take the end of a connection for the end of its worker from now on: no message will say it."""
         self._subscriptions.orphaned = True
-
-    def count_error(self) -> int:
-        """Count an exception of our own code, which the caller logs; return how many there were in this process."""
-        self._errors += 1
-        return self._errors
 
     # Requests and calls
 
@@ -173,7 +168,7 @@ class MessageHandlers:
         self._admission.open_admission()
 
     def _ping(self, message: peers.Ping, _: bytes) -> None:
-        errors = self._errors
+        errors = INTERNAL_ERRORS.count
         self._control.send(peers.Pong(message.number, errors - self._errors_reported))
         self._errors_reported = errors
 
@@ -184,11 +179,10 @@ class MessageHandlers:
 
     def _on_error(self, problem: Exception, numbers: list[int]) -> None:
         """Log and count an exception; the requests that it is about are answered 500."""
-        errors = self.count_error()
         for number in numbers:
             waiting = self._pending.find(number)
             label = waiting.label if waiting is not None else ""
             fields = {"request_id": label} if label else {}
-            logs.get_logger().error("internal error", **fields, errors=errors, exc_info=problem)
+            INTERNAL_ERRORS.log(problem, **fields)
             if waiting is not None:
                 waiting.fail(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"))

@@ -58,8 +58,8 @@ class SupervisorSession:
         """Use ``sockets`` from now on; return the handlers of what they receive."""
         self._sockets = sockets
         self._leased_dispatcher = LeasedDispatcher(self.id, sockets)
-        self.message_handlers = MessageHandlers(self, sockets, self._pending, self._leased_dispatcher)
-        return self.message_handlers
+        self._message_handlers = MessageHandlers(self, sockets, self._pending, self._leased_dispatcher)
+        return self._message_handlers
 
     # For resources
 
@@ -194,7 +194,7 @@ class SupervisorSession:
         if self.state is AdmissionState.LOST:
             return
         self.state = AdmissionState.LOST
-        self.message_handlers.supervisor_lost()
+        self._message_handlers.supervisor_lost()
         self._pending.fail_without_worker(ADMISSION_FAILURES[AdmissionState.LOST])
         if self.on_shutdown is not None:
             self.on_shutdown(self.settings.grace)

@@ -18,6 +18,7 @@ import gevent
 from greenlet import greenlet
 
 from gateway.http.client_socket import ClientSocket
+from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.runtime import logs
 
 ACCEPT_BATCH: Final = 4
@@ -125,7 +126,7 @@ class Acceptor:
             except gevent.GreenletExit:
                 return
             except Exception as problem:  # noqa: BLE001 - it would be raised into the hub
-                logs.get_logger().error("internal error", exc_info=problem)
+                INTERNAL_ERRORS.log(problem)
             finally:
                 self._busy.discard(current)
             if self._watcher is None or len(self._idle) >= _MAX_SPARE_GREENLETS:

@@ -19,6 +19,7 @@ from gateway.http.request_context import MEMORY_KEY, MONITORING_PATHS, RequestCo
 from gateway.http.request_parser import HttpRequest, InvalidRequestError
 from gateway.http.response import HttpResponseWriter
 from gateway.http.start_queue import StartQueue
+from gateway.internal_errors import INTERNAL_ERRORS
 from protocol import ids
 from protocol.failures import Code, Failure
 from protocol.runtime import logs
@@ -151,11 +152,11 @@ class ClientConnection:
                     close()
         except (OSError, gevent.GreenletExit):
             raise
-        except Exception:
+        except Exception as problem:
             if not response.headers_sent:
                 raise
             # A second status line would corrupt the body: the client sees a broken response instead.
-            logs.get_logger().exception("a response broke off", request_id=context.label)
+            INTERNAL_ERRORS.log(problem, "a response broke off", request_id=context.label)
             return False
         finally:
             self._log_request(context, environ, response, complete)
@@ -204,7 +205,7 @@ class ClientConnection:
         """Answer a request after an exception outside the application."""
         label = request_context(request.environ).label if request else ids.request_label(None)
         path = request.environ["PATH_INFO"] if request else ""
-        logs.get_logger().error("unexpected error", request_id=label, exc_info=problem)
+        INTERNAL_ERRORS.log(problem, request_id=label)
         self._end_with(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"), label, path)
 
     def _end_with(self, failure: Failure, label: str, path: str) -> None:

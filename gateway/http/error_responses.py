@@ -10,8 +10,8 @@ import msgspec
 
 from gateway.http.error_formats import ErrorFormat, ErrorFormats
 from gateway.http.request_context import request_context
+from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.failures import HTTP_ERRORS, Code, Failure, LemonbusError
-from protocol.runtime import logs
 
 _TRY_LATER: Final = 503
 _CLIENT_CLOSED_REQUEST: Final = 499
@@ -179,9 +179,7 @@ def install_error_handlers(app: falcon.App[Any, Any], formats: ErrorFormats = DE
         if isinstance(problem, ConnectionError):
             # The client is gone; the server ends the connection.
             raise problem
-        logs.get_logger().error(
-            "unexpected error", request_id=request_context(req.env).label, path=req.path, exc_info=problem
-        )
+        INTERNAL_ERRORS.log(problem, request_id=request_context(req.env).label, path=req.path)
         failure = Failure(Code.INTERNAL, "an internal error; the log has it under this request id")
         write_error(req, resp, failure, formats)
 

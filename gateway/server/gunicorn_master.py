@@ -150,7 +150,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         session = worker.session = self.session
         session.on_shutdown = worker.begin_shutdown
         worker.bus = GatewayBus(session, self.process_context)
-        install_error_handler(gevent.get_hub(), session.message_handlers.count_error)
+        install_error_handler(gevent.get_hub())
         worker.watch_process(self.process_context.supervisor, session.lose_supervisor)
         worker.watch_process(worker.ppid, worker.master_died)
         memory.tune_gc()

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from protocol.runtime import logs
+from gateway.internal_errors import INTERNAL_ERRORS
 
 
-def install_error_handler(hub: Any, count_error: Callable[[], int]) -> None:
-    """Let ``hub`` log what its callbacks and greenlets raise; it goes on after it, as it would anyway.
-
-    ``count_error`` counts one more, and returns how many there were.
-    """
+def install_error_handler(hub: Any) -> None:
+    """Let ``hub`` log and count what its callbacks and greenlets raise; it goes on after it, as it would anyway."""
 
     def print_exception(
-        _context: object, kind: type[BaseException], problem: BaseException, trace: TracebackType | None
+        _context: object, _kind: type[BaseException], problem: BaseException, _trace: TracebackType | None
     ) -> None:
-        logs.get_logger().error("internal error", errors=count_error(), exc_info=(kind, problem, trace))
+        INTERNAL_ERRORS.log(problem)
 
     hub.print_exception = print_exception

@@ -35,7 +35,9 @@ ROOT = Path(__file__).resolve().parents[2]
 class GatewayHarness:
     """A fake supervisor and one real gateway. The supervisor runs in one thread; :meth:`do` runs a function in it."""
 
-    def __init__(self, folder: Path, **changes: Any) -> None:
+    def __init__(self, folder: Path, module: str = "gateway", **changes: Any) -> None:
+        self.module = module
+        """What the gateway process runs."""
         self.runtime = folder
         self.boot = ids.boot_id()
         self.directory = endpoints.RuntimeDirectory(folder)
@@ -171,11 +173,17 @@ class GatewayHarness:
         while self.called(admin.AbandonCall)[1].number != number:
             pass
 
+    def internal_errors(self) -> int:
+        """Return how many exceptions of its own code the gateway reports when it is pinged."""
+        self.do(lambda: self.send(self.gateways[-1].id, peers.Ping(1)))
+        pong: peers.Pong = self.called(peers.Pong)[1]
+        return pong.errors
+
     def start(self) -> None:
         """Start the gateway and wait until it answers."""
         process_context = ProcessContext(self.runtime, self.boot, self.supervisor.pid)
         self.gateway = subprocess.Popen(
-            [sys.executable, "-m", "gateway"],
+            [sys.executable, "-m", self.module],
             cwd=ROOT,
             env={
                 **os.environ,
@@ -241,9 +249,9 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 
 
 @contextlib.contextmanager
-def running_gateway(folder: Path, **changes: Any) -> Iterator[GatewayHarness]:
+def running_gateway(folder: Path, module: str = "gateway", **changes: Any) -> Iterator[GatewayHarness]:
     """Run a gateway with a fake supervisor."""
-    harness = GatewayHarness(folder, **changes)
+    harness = GatewayHarness(folder, module, **changes)
     try:
         harness.start()
         yield harness

@@ -16,6 +16,7 @@ import pytest
 
 from gateway.http import acceptor as acceptors
 from gateway.http.acceptor import Acceptor
+from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.runtime import logs
 
 DEADLINE = 5.0
@@ -142,6 +143,19 @@ def test_log_lines_of_a_connection_have_no_request_id_of_an_earlier_one(
                 assert one.recv(1) == b""
             until(lambda: not len(acceptor))
     assert [record.get("request_id") for record in records] == [None, "a-request"] * 2
+
+
+def test_an_exception_in_a_connection_is_counted_and_the_next_is_served(listener: Any) -> None:
+    def serve(sock: Any, _address: Any) -> None:
+        sock.close()
+        raise RuntimeError("ours")
+
+    before = INTERNAL_ERRORS.count
+    with accepting(Acceptor(listener, serve, 100)):
+        for count in (1, 2):
+            with client(listener) as one:
+                assert one.recv(1) == b""
+            until(lambda count=count: INTERNAL_ERRORS.count == before + count)
 
 
 class Refusing:

@@ -13,6 +13,7 @@ from gateway.http import body_limits, wsgi_environ
 from gateway.http.connection import ClientConnection
 from gateway.http.error_responses import DEFAULT_FORMATS
 from gateway.http.start_queue import StartQueue
+from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.runtime import logs
 from tests.gateway.never_pausing_socket import NeverPausingSocket
 from tests.gateway.process.chat_requests import error_of
@@ -108,11 +109,13 @@ def test_an_error_of_ours_is_500_with_the_request_id(records: list[dict[str, Any
             raise RuntimeError("ours")
 
     logs.configure("gateway", "info", "json")
+    before = INTERNAL_ERRORS.count
     client = NeverPausingSocket(GET % b"X-Request-ID: r.1\r\n")
     ClientConnection(Failing(), client, ("127.0.0.1", 1)).serve()
+    assert INTERNAL_ERRORS.count == before + 1
     response = parsed(client.answers[0])
     assert (response[0], error_of(response)["request_id"]) == (500, "r.1")
-    assert [line["request_id"] for line in records if line["event"] == "unexpected error"] == ["r.1"]
+    assert [line["request_id"] for line in records if line["event"] == "internal error"] == ["r.1"]
 
 
 @pytest.mark.parametrize("line", [b"Content-Length: 9\r\n", b"Transfer-Encoding: chunked\r\n"])

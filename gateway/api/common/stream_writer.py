@@ -7,9 +7,9 @@ import errno
 from typing import ClassVar, Final
 
 from gateway.http.request_context import RequestContext
+from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.inference import AnswerStream
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.runtime import logs
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import Chunk, read_chunks
 
@@ -89,7 +89,7 @@ class ResponseStream:
         except DECODE_ERRORS as problem:
             return self._fail(self._failure(Code.BACKEND_ERROR, "the engine's answer was not understood", str(problem)))
         except Exception as problem:  # noqa: BLE001 - an error of ours: the client must learn that the answer is not whole
-            logs.get_logger().exception("a stream was not written", request_id=self._context.label)
+            INTERNAL_ERRORS.log(problem, "a stream was not written", request_id=self._context.label)
             return self._fail(self._failure(Code.INTERNAL, "an internal error; the log has it", str(problem)))
 
     def _failure(self, code: Code, message: str, detail: str) -> Failure:

@@ -1,0 +1,28 @@
+"""Exceptions of this gateway process's own code: each is a line of the log and is counted.
+
+Everything that catches one reports it here: request greenlets, message handlers, and the event loop.  The answers to the
+supervisor's pings have the count, and health shows it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.runtime import logs
+
+
+class InternalErrorLog:
+    """Logs the programming errors of one process, and counts them."""
+
+    def __init__(self) -> None:
+        """Count from zero."""
+        self.count = 0
+
+    def log(self, problem: BaseException, event: str = "internal error", **fields: object) -> None:
+        """Log an exception with its traceback, and count it; ``fields`` go into the log line."""
+        self.count += 1
+        logs.get_logger().error(event, **fields, errors=self.count, exc_info=problem)
+
+
+INTERNAL_ERRORS: Final = InternalErrorLog()
+"""Those of this process: they come from places that have nothing else in common."""
