@@ -20,11 +20,13 @@ from gateway.bus.worker_subscriptions import EventSocket, WorkerSubscriptions
 from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.leased_dispatch import LeasedDispatcher
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages import admin, peers, work
 from protocol.messages.events import Event, EventKind
 from protocol.runtime import logs
 
+_ABOUT_ONE_REQUEST: Final = (work.Refused, admin.CallResult, admin.Progress, admin.LogBatch)
+"""Messages whose number is that of a request or a call."""
 _FIRST_LEASE_KIND: Final = int(EventKind.LEASE_ISSUED)
 """Events of this kind and above are about leases, and no part of an answer."""
 
@@ -91,8 +93,8 @@ class MessageHandlers:
         try:
             handler(message, payload)
         except Exception as problem:  # noqa: BLE001 - the loop must go on
-            grants = message.grants if isinstance(message, work.Granted) else [message]
-            self._on_error(problem, [getattr(each, "number", 0) for each in grants])
+            # The number of another message, such as a ping, is none of a request.
+            self._on_error(problem, message.number if isinstance(message, _ABOUT_ONE_REQUEST) else None)
 
     def on_events(self, batch: list[Event], worker: str) -> None:
         """Take a batch of events; :meth:`notify_exchanges` wakes their requests. Raises nothing."""
@@ -106,7 +108,7 @@ class MessageHandlers:
                     exchange.take_event(event, worker)
                     self._to_wake[event.number] = exchange
             except Exception as problem:  # noqa: BLE001 - the loop must go on
-                self._on_error(problem, [event.number])
+                self._on_error(problem, event.number)
 
     def notify_exchanges(self) -> None:
         """Wake the requests that got events: everything that has arrived was read."""
@@ -123,15 +125,19 @@ class MessageHandlers:
 
     def supervisor_lost(self) -> None:
         """Take the end of a connection for the end of its worker from now on: no message will say it."""
-        self._subscriptions.orphaned = True
+        self._subscriptions.supervisor_lost()
+        self.notify_exchanges()
 
     # Requests and calls
 
     def _granted(self, message: work.Granted, _: bytes) -> None:
         for grant in message.grants:
             exchange = self._pending.exchanges.get(grant.number)
-            if exchange is not None:
-                exchange.granted(grant.worker, grant.model, grant.attempt)
+            try:
+                if exchange is not None:
+                    exchange.granted(grant.worker, grant.model, grant.attempt)
+            except Exception as problem:  # noqa: BLE001 - the other grants are about other requests
+                self._on_error(problem, grant.number)
 
     def _refused(self, message: work.Refused, _: bytes) -> None:
         if message.attempt:
@@ -169,7 +175,11 @@ class MessageHandlers:
 
     def _ping(self, message: peers.Ping, _: bytes) -> None:
         errors = INTERNAL_ERRORS.count
-        self._control.send(peers.Pong(message.number, errors - self._errors_reported))
+        try:
+            self._control.send(peers.Pong(message.number, errors - self._errors_reported))
+        except LemonbusError as problem:
+            logs.get_logger().warning("pong not sent", problem=problem.failure.message)
+            return
         self._errors_reported = errors
 
     def _draining(self, message: peers.Draining | peers.Shutdown, _: bytes) -> None:
@@ -177,12 +187,11 @@ class MessageHandlers:
 
     # Errors of ours
 
-    def _on_error(self, problem: Exception, numbers: list[int]) -> None:
-        """Log and count an exception; the requests that it is about are answered 500."""
-        for number in numbers:
-            waiting = self._pending.find(number)
-            label = waiting.label if waiting is not None else ""
-            fields = {"request_id": label} if label else {}
-            INTERNAL_ERRORS.log(problem, **fields)
-            if waiting is not None:
-                waiting.fail(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"))
+    def _on_error(self, problem: Exception, number: int | None) -> None:
+        """Log and count an exception; the request or call that it is about is answered 500."""
+        waiting = self._pending.find(number) if number is not None else None
+        label = waiting.label if waiting is not None else ""
+        fields = {"request_id": label} if label else {}
+        INTERNAL_ERRORS.log(problem, **fields)
+        if waiting is not None:
+            waiting.fail(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"))

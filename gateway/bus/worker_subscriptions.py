@@ -42,8 +42,8 @@ class WorkerSubscriptions:
         self._settle = settle
         self._endpoints: dict[str, str] = {}
         self._ending: dict[str, WorkerGone] = {}
-        self.orphaned = False
-        """Whether the supervisor is gone: then the end of a connection is the end of its worker."""
+        self._supervisor_lost = False
+        """Then the end of a connection is the end of its worker."""
 
     def up(self, worker: str, endpoint: str) -> None:
         """Subscribe to a worker."""
@@ -71,10 +71,17 @@ class WorkerSubscriptions:
             if known != endpoint:
                 continue
             message = self._ending.pop(worker, None)
-            if message is None and self.orphaned:
+            if message is None and self._supervisor_lost:
                 message = WorkerGone(worker, endpoint, Failure(Code.WORKER_GONE, "the worker process ended"))
             if message is not None:
                 self._finish(message)
+
+    def supervisor_lost(self) -> None:
+        """Take the end of a connection for the end of its worker, also of those that have ended: no message will say it."""
+        self._supervisor_lost = True
+        for endpoint in list(self._endpoints.values()):
+            if self._events.ended(endpoint):
+                self.disconnected(endpoint)
 
     def _finish(self, message: WorkerGone) -> None:
         self._events.drain_events()

@@ -1,4 +1,4 @@
-"""Exceptions in the handling of messages are reported to the supervisor, each once."""
+"""The supervisor's messages: an exception fails its own request alone and is reported once; ends of workers and supervisor."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import msgspec
 import pytest
 
 from gateway.bus.session import SupervisorSession
+from gateway.internal_errors import INTERNAL_ERRORS
+from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.messages.events import Event, EventKind
-from protocol.messages.peers import Ping, Pong
-from protocol.messages.work import Granted
+from protocol.messages.peers import Ping, Pong, WorkerUp
+from protocol.messages.work import Granted, GrantedAttempt
+from protocol.runtime import logs
 from tests.gateway.app_client import FakeBus
 
 
@@ -24,11 +27,19 @@ class SilentBus(FakeBus):
     def __init__(self) -> None:
         super().__init__()
         self.full = False
+        self.living: set[str] = set()
+        """Endpoints of workers whose connections have not ended."""
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         if self.full:
             raise Failure(Code.OVERLOADED, "the supervisor does not keep up").raised()
         self.sent.append(message)
+
+    def connect(self, endpoint: str) -> None:
+        self.living.add(endpoint)
+
+    def ended(self, endpoint: str) -> bool:
+        return endpoint not in self.living
 
 
 class OpenedSession:
@@ -36,7 +47,18 @@ class OpenedSession:
 
     def __init__(self, folder: Path) -> None:
         self.bus = SilentBus()
-        self.handlers = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20)).open(self.bus)
+        self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
+        self.handlers = self.session.open(self.bus)
+        self.session.open_admission()
+
+    def start(self, label: str = "r.1") -> RequestExchange:
+        """Send a request to the supervisor."""
+        return self.session.start_exchange(InferenceRequest("chat", "tiny", b"{}", label))
+
+    def grant(self, *exchanges: RequestExchange) -> None:
+        """Deliver a message that grants these requests to ``w1``."""
+        grants = [GrantedAttempt(each.number, each.attempt, "w1", "tiny") for each in exchanges]
+        self.handlers.on_message(Granted(grants), b"")
 
     def ping(self, number: int) -> list[Any]:
         """Return what was sent for a ping."""
@@ -58,7 +80,8 @@ def test_a_pong_reports_the_exceptions_since_the_one_before(opened: OpenedSessio
     assert opened.ping(1) == [Pong(1)]
     opened.break_lease(1)
     opened.handlers.on_message(Granted([None]), b"")  # type: ignore[list-item]
-    assert opened.ping(2) == [Pong(2, errors=2)]
+    INTERNAL_ERRORS.log(RuntimeError("of a request"))
+    assert opened.ping(2) == [Pong(2, errors=3)]
     assert opened.ping(3) == [Pong(3)]
 
 
@@ -67,6 +90,61 @@ def test_what_a_pong_that_was_not_sent_would_have_reported_is_reported_by_the_ne
     opened.bus.full = True
     assert opened.ping(1) == []
     opened.bus.full = False
-    # The broken lease, and the full outbox, which is logged as an error, too.
-    assert opened.ping(2) == [Pong(2, errors=2)]
+    assert opened.ping(2) == [Pong(2, errors=1)]
     assert opened.ping(3) == [Pong(3)]
+
+
+@pytest.mark.parametrize("problem", [Failure(Code.OVERLOADED, "full").raised(), RuntimeError("ours")], ids=repr)
+def test_a_ping_that_cannot_be_answered_fails_no_request_of_its_number(
+    opened: OpenedSession, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise problem
+
+    exchange = opened.start()
+    monkeypatch.setattr(opened.bus, "send", fail)
+    opened.ping(exchange.number)
+    assert exchange.failure is None
+
+
+def test_an_exception_in_one_grant_fails_its_request_alone_and_is_logged_once(
+    opened: OpenedSession, records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted = RequestExchange.granted
+
+    def fail_for_one(self: RequestExchange, worker: str, model: str, attempt: int) -> None:
+        if self.label == "bad":
+            raise RuntimeError("ours")
+        granted(self, worker, model, attempt)
+
+    logs.configure("gateway", "info", "json")
+    monkeypatch.setattr(RequestExchange, "granted", fail_for_one)
+    first, bad, last = (opened.start(label) for label in ("first", "bad", "last"))
+    opened.grant(first, bad, last)
+    assert (first.worker, first.failure, last.worker, last.failure) == ("w1", None, "w1", None)
+    assert bad.failure is not None
+    assert bad.failure.code is Code.INTERNAL
+    assert [(line["event"], line["request_id"]) for line in records] == [("internal error", "bad")]
+    assert opened.ping(9) == [Pong(9, errors=1)]
+
+
+@pytest.mark.parametrize("first", ["worker", "supervisor"])
+def test_without_a_supervisor_an_ended_connection_fails_the_requests_of_its_worker(
+    opened: OpenedSession, first: str
+) -> None:
+    def end_worker() -> None:
+        opened.bus.living.remove("e1")
+        opened.handlers.on_disconnected("e1")
+
+    for worker in ("w1", "w2"):
+        opened.handlers.on_message(WorkerUp(worker, f"e{worker[1:]}"), b"")
+    exchange, other = opened.start(), opened.start()
+    opened.grant(exchange)
+    other.granted("w2", "tiny", 1)
+    steps = [end_worker, opened.session.lose_supervisor]
+    for step in steps if first == "worker" else reversed(steps):
+        assert exchange.failure is None
+        step()
+    assert exchange.failure is not None
+    assert exchange.failure.code is Code.WORKER_GONE
+    assert other.failure is None
