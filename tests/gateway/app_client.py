@@ -23,7 +23,7 @@ from protocol.messages.events import Event, EventKind, Outcome
 from protocol.wire import envelope
 
 
-class FakeBus:
+class FakeGatewayBus:
     """Stands in for the bus: what is sent is kept, and answered at once from ``reports`` and ``answers``.
 
     ``reports``: message type → report, :class:`Failure`, or a list of progress that ends with one of these.
@@ -114,7 +114,7 @@ class AppClient:
 
     def __init__(self, folder: Path, dialects: Sequence[Dialect] = DIALECTS, **changes: Any) -> None:
         settings = msgspec.structs.replace(Settings(cache_dir=str(folder / "cache")), **changes)
-        self.bus = FakeBus()
+        self.bus = FakeGatewayBus()
         self.reports, self.answers = self.bus.reports, self.bus.answers
         self.session = SupervisorSession("g1", settings, Spool(folder, "g1", 1 << 20))
         self.bus.handlers = self.session.open(self.bus)

@@ -18,10 +18,10 @@ from protocol.messages.events import Event, EventKind
 from protocol.messages.peers import Ping, Pong, WorkerUp
 from protocol.messages.work import Granted, GrantedAttempt
 from protocol.runtime import logs
-from tests.gateway.app_client import FakeBus
+from tests.gateway.app_client import FakeGatewayBus
 
 
-class SilentBus(FakeBus):
+class SilentBus(FakeGatewayBus):
     """Keeps what is sent, and answers nothing."""
 
     def __init__(self) -> None:

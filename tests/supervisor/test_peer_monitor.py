@@ -38,7 +38,7 @@ class FakeLoop:
         callback()
 
 
-class FakeBus:
+class FakeSupervisorBus:
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any]] = []
 
@@ -53,8 +53,8 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         started.kill()
 
 
-def watched(pid: int) -> tuple[FakeLoop, FakeBus, PeerMonitor, PeerRegistry]:
-    loop, bus, peers = FakeLoop(), FakeBus(), PeerRegistry(SILENCE_S)
+def watched(pid: int) -> tuple[FakeLoop, FakeSupervisorBus, PeerMonitor, PeerRegistry]:
+    loop, bus, peers = FakeLoop(), FakeSupervisorBus(), PeerRegistry(SILENCE_S)
     peers.add(Peer("worker", "w1", pid), 0.0)
     monitor = PeerMonitor(loop, bus, peers)  # type: ignore[arg-type]
     monitor.start()
@@ -83,7 +83,7 @@ def test_a_peer_that_does_not_read_is_killed(process: subprocess.Popen[bytes]) -
 
 
 def test_the_gateways_master_is_not_pinged() -> None:
-    loop, bus, peers = FakeLoop(), FakeBus(), PeerRegistry(SILENCE_S)
+    loop, bus, peers = FakeLoop(), FakeSupervisorBus(), PeerRegistry(SILENCE_S)
     peers.add(Peer(gateway_process.ROLE, "master", 0), 0.0)
     PeerMonitor(loop, bus, peers).start()  # type: ignore[arg-type]
     loop.advance()

@@ -15,14 +15,14 @@ from workers.engine.output_reader import OUTPUT_BATCH_DELAY_S, OutputReader
 DEADLINE = 5.0
 
 
-class Log:
+class OutputLog:
     """Keeps lines, and exceptions."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
         self.errors: list[str] = []
 
-    def bind(self, **_: object) -> Log:
+    def bind(self, **_: object) -> OutputLog:
         return self
 
     def info(self, text: str, request_id: str = "") -> None:
@@ -40,7 +40,7 @@ class EngineOutput:
     def __init__(self) -> None:
         self.time = 0.0
         self.loop = Loop(lambda: self.time)
-        self.log = Log()
+        self.log = OutputLog()
         self.running = ""
         self.label_calls = 0
         self.progress: list[str] = []

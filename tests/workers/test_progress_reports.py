@@ -16,7 +16,7 @@ from workers.worker.attempt import Attempt, AttemptPhase
 from workers.worker.progress_reports import ProgressReports
 
 
-class Log:
+class ProgressLog:
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
 
@@ -30,7 +30,7 @@ class Reports:
 
     def __init__(self, *phases: AttemptPhase) -> None:
         self.now = 100.0
-        self.log = Log()
+        self.log = ProgressLog()
         self.reported: list[AttemptProgress] = []
         self.attempts: dict[RequestKey, Attempt] = {}
         for number, phase in enumerate(phases, 1):

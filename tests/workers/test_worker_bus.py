@@ -22,7 +22,7 @@ from workers.worker.bus import WorkerBus
 DEADLINE = 5.0
 
 
-class Supervisor:
+class FakeSupervisor:
     """A bus under test, and the supervisor's socket."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,13 +54,13 @@ class Supervisor:
 
 
 @pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
-    supervisor = Supervisor(tmp_path / "rt")
+def supervisor(tmp_path: Path) -> Iterator[FakeSupervisor]:
+    supervisor = FakeSupervisor(tmp_path / "rt")
     yield supervisor
     supervisor.close()
 
 
-def test_a_pong_reports_new_errors_once(supervisor: Supervisor) -> None:
+def test_a_pong_reports_new_errors_once(supervisor: FakeSupervisor) -> None:
     def ping(number: int) -> object:
         supervisor.send(Ping(number))
         return supervisor.receive()
@@ -71,7 +71,7 @@ def test_a_pong_reports_new_errors_once(supervisor: Supervisor) -> None:
     assert ping(3) == Pong(3)
 
 
-def test_ends_that_wait_are_sent_before_any_other_message(supervisor: Supervisor) -> None:
+def test_ends_that_wait_are_sent_before_any_other_message(supervisor: FakeSupervisor) -> None:
     ends = [AttemptEnded("g", number, 1) for number in (1, 2)]
     for end in ends:
         supervisor.bus.send_soon(end, 60.0)
