@@ -6,8 +6,11 @@ from typing import Final
 
 from protocol.messages.admin import Peer
 
-_SELF_STALL_S: Final = 3.0
-"""If the supervisor itself did not run for this long, the silence of the others proves nothing."""
+_MAX_PING_INTERVAL_S: Final = 1.0
+_PINGS_WITHIN_SILENCE: Final = 4
+"""A peer has several chances to answer before it counts as silent."""
+_PINGS_MISSED: Final = 3
+"""If the supervisor itself did not run for this many intervals, the silence of the others proves nothing."""
 
 
 class PeerRegistry:
@@ -16,6 +19,8 @@ class PeerRegistry:
     def __init__(self, silence: float) -> None:
         """``silence``: seconds after which a peer counts as stopped."""
         self._silence = silence
+        self.ping_interval = min(_MAX_PING_INTERVAL_S, silence / _PINGS_WITHIN_SILENCE)
+        """Seconds between two calls of :meth:`silent`."""
         self._peers: dict[str, Peer] = {}
         self._seen: dict[str, float] = {}
         self._tick = 0.0
@@ -42,8 +47,8 @@ class PeerRegistry:
         return False
 
     def silent(self, now: float) -> list[Peer]:
-        """Return the peers that were silent for too long. To be called about every second."""
-        stalled, self._tick = now - self._tick > _SELF_STALL_S, now
+        """Return the peers that were silent for too long. To be called about every :attr:`ping_interval`."""
+        stalled, self._tick = now - self._tick > _PINGS_MISSED * self.ping_interval, now
         if stalled:
             self._seen = dict.fromkeys(self._seen, now)
         return [self._peers[peer] for peer, seen in self._seen.items() if now - seen > self._silence]

@@ -1,4 +1,4 @@
-"""Pings every peer once a second, and kills the process of one that is silent or does not read.
+"""Pings every peer again and again, and kills the process of one that is silent or does not read.
 
 Every process answers a ping, so only one that is stopped, hangs or has lost the bus is silent.  Nothing but the kill
 happens here: what follows, follows from the end of the process.
@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import os
 import signal
-from typing import Final
 
 from protocol.messages.peers import Ping
 from protocol.runtime import logs
@@ -18,8 +17,6 @@ from protocol.runtime.loop import Loop
 from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.gateway_process import ROLE as GATEWAY_MASTER
 from supervisor.runtime.peer_liveness import PeerRegistry
-
-PING_INTERVAL_S: Final = 1.0
 
 log = logs.get_logger()
 
@@ -34,7 +31,7 @@ class PeerMonitor:
 
     def start(self) -> None:
         """Ping from now on."""
-        self._loop.every(PING_INTERVAL_S, self._ping)
+        self._loop.every(self._peers.ping_interval, self._ping)
 
     def outbox_overflowed(self, peer: str) -> None:
         """Kill a peer that leaves too many of its messages unread."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from protocol.messages.admin import Peer
 from supervisor.runtime.peer_liveness import PeerRegistry
 
@@ -17,3 +19,22 @@ def test_silence_is_noticed_but_not_after_an_absence_of_our_own() -> None:
     assert [peer.id for peer in peers.silent(10.5)] == ["w2"]
     assert peers.silent(100.0) == []
     assert not peers.message_received("w9", 100.0)
+
+
+@pytest.mark.parametrize("silence", [0.5, 0.9, 2.0, 3.0, 4.0, 10.0])
+def test_peers_that_answer_every_ping_are_never_silent_whatever_the_supervisors_own_stalls(silence: float) -> None:
+    peers = PeerRegistry(silence)
+    peers.silent(0.0)
+    peers.add(Peer("worker", "w1", 1), 0.0)
+    now = 0.0
+    for stall in (0.0, 0.5, 0.7, 0.8, 1.0, 1.2, 3.0, 20.0):
+        now += peers.ping_interval + stall * silence
+        assert peers.silent(now) == [], f"after a stall of {stall * silence:g} s"
+        peers.message_received("w1", now)  # its answer to the ping, which the supervisor then sends
+        now += peers.ping_interval
+        assert peers.silent(now) == []
+        peers.message_received("w1", now)
+    for _ in range(round(silence / peers.ping_interval) + 1):
+        now += peers.ping_interval
+        silent = peers.silent(now)
+    assert [peer.id for peer in silent] == ["w1"], "it answers no more"

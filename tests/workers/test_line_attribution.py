@@ -53,10 +53,22 @@ def test_a_line_belongs_to_the_request_that_runs_or_just_ran(requests: Requests)
     requests.start("a")
     assert requests.attribution() == "a"
     requests.end("a")
+    requests.end_iteration()
     requests.now += LATE_LINE_S - 0.001
     assert requests.attribution() == "a"
     requests.now += LATE_LINE_S
     assert requests.attribution() == ""
+
+
+def test_lines_of_requests_that_follow_each_other_closely_keep_their_ids(requests: Requests) -> None:
+    for label in ("a", "b", "c"):
+        requests.start(label)
+        requests.now += 0.001
+        requests.end(label)
+        requests.end_iteration()
+        assert requests.read[-1] == label, "what the engine wrote until the end"
+        assert requests.attribution() == label, "what it writes after its answer"
+    assert requests.read == ["", "a", "a", "b", "b", "c"]
 
 
 def test_a_line_of_several_requests_belongs_to_none(requests: Requests) -> None:

@@ -35,6 +35,8 @@ class LineAttribution:
         self._last_until = 0.0
         self._left_one_until = 0.0
         """Until then a line may belong to the request that runs alone, or to one that ended while it ran."""
+        self._unread = False
+        """Whether what the engine wrote until the last request ended was not read yet."""
         self.read_output: Callback = lambda: None
         """Reads what the engine wrote so far."""
 
@@ -42,23 +44,24 @@ class LineAttribution:
         """Take note that another request is about to begin."""
         if len(self._attempts) < 2:
             self.read_output()
+            self._unread = False
 
     def before_end(self, label: str) -> None:
-        """Take note that a request is about to end. If two end together, a line after that belongs to neither."""
+        """Take note that a request is about to end. If two that ran together end, a line after that belongs to neither."""
         now = self._clock()
-        if len(self._attempts) == 1:
-            self._call_last(self._read_after_end)
-        elif len(self._attempts) == 2:
+        if len(self._attempts) == 2:
             self.read_output()
             self._left_one_until = now + LATE_LINE_S
-        self._last_label = "" if now < self._last_until and label != self._last_label else label
-        self._last_until = now + LATE_LINE_S
+        elif len(self._attempts) == 1:
+            self._last_label = label if now >= self._left_one_until else ""
+            self._unread = True
+            self._call_last(self._read_after_end)
 
     def _read_after_end(self) -> None:
-        if self._attempts:
-            return  # another request has begun meanwhile: it was read before that
-        self._last_until = self._clock() + LATE_LINE_S
-        self.read_output()
+        if self._unread and not self._attempts:
+            self.read_output()
+            self._unread = False
+            self._last_until = self._clock() + LATE_LINE_S
 
     def __call__(self) -> str:
         """Return the id of the request that runs alone or just ended; empty if there is none, or several may be meant.
@@ -70,4 +73,4 @@ class LineAttribution:
         now = self._clock()
         for attempt in self._attempts.values():
             return "" if now < self._left_one_until else str(attempt.run.label)
-        return self._last_label if now < self._last_until else ""
+        return self._last_label if self._unread or now < self._last_until else ""
