@@ -113,7 +113,12 @@ class Loop:
         if before == after:
             return
         if not before:
-            self._epoll.register(fd, after)
+            try:
+                self._epoll.register(fd, after)
+            except OSError:
+                # The number will be in use again, and would be taken for one that is registered.
+                table.pop(fd, None)
+                raise
         elif after:
             self._epoll.modify(fd, after)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import StartServer
+from tests.support.descriptors import no_descriptors
 from tests.support.models.tiny_models import prompt_of
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
@@ -68,3 +69,14 @@ def test_a_half_closed_connection_is_a_hang_up(server: LemonbusServer, stream: b
     if not stream:
         assert (request.status, request.error["code"]) == (499, "cancelled")
         assert "ended its side" in request.error["message"]
+
+
+def test_while_the_worker_has_no_descriptors(server: LemonbusServer) -> None:
+    """The worker cannot ask its engine for a while whether it is idle; it asks again."""
+    request = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    request.until(lambda it: len(it.events) > 3)
+    with no_descriptors(server.worker_pid(LOOP)):
+        request.hang_up()
+        wait_for(lambda: server.busy_slots(LOOP) == 0, "the slot is idle")
+    gone(server, LOOP)
+    test_in_decoding(server, stream=True, endpoint="completions")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -269,3 +270,20 @@ def test_the_process_may_end_itself_when_a_callback_raises(loop: Loop) -> None:
     loop.call_later(0.0, fails)
     run_until(loop, lambda: reported)
     assert reported == [1]
+
+
+def test_a_descriptor_that_cannot_be_watched_leaves_its_number_usable(loop: Loop, tmp_path: Path) -> None:
+    called: list[int] = []
+    with (tmp_path / "file").open("w") as file:
+        number = file.fileno()
+        with pytest.raises(PermissionError):  # epoll takes no regular files
+            loop.on_readable(number, lambda: None)
+    ours, theirs = os.pipe()
+    readable = os.dup2(ours, number)
+    loop.on_readable(readable, lambda: called.append(os.read(readable, 1)[0]))
+    os.write(theirs, b"x")
+    loop.run_once(1.0)
+    assert called == [ord("x")]
+    loop.on_readable(readable, None)
+    for fd in {ours, theirs, readable}:
+        os.close(fd)

@@ -61,8 +61,12 @@ class Worker:
             monitor=SimpleNamespace(wake=lambda: None, progress=lambda: None),
             engine=SimpleNamespace(read_output=lambda: None),
         )
-        self.requests.open(session, logs.get_logger())
+        self._session = session
+        self.engine_ready()
         self.bus.on_subscription(True, topic("g"))
+
+    def engine_ready(self) -> None:
+        self.requests.open(self._session, logs.get_logger())
 
     def _emptied(self) -> None:
         self.empty += 1
@@ -180,3 +184,18 @@ def test_when_the_engine_dies_waiting_attempts_are_returned_and_running_ones_fai
     assert (worker.event_kinds(2), worker.event_kinds(3)) == ([EventKind.FAILED], [])
     assert failure_of(worker.bus.events[-1]).code == Code.BACKEND_DIED
     assert (len(worker.requests), worker.empty) == (0, 0)
+
+
+@pytest.mark.parametrize("gateway", ["g", "late"], ids=["subscribed", "not subscribed"])
+def test_a_run_that_crosses_the_engines_death_is_returned_and_does_not_start_at_the_next_engine(
+    worker: Worker, gateway: str
+) -> None:
+    worker.requests.fail_all(Failure(Code.BACKEND_DIED, "the engine died"))
+    worker.run(1, gateway)
+    assert worker.ends() == [(1, Code.RETURNED)], "its grant ended with the engine; its gateway must ask again"
+    assert len(worker.requests) == 0, "an unload waits for no attempt that no engine will ever see"
+    worker.engine_ready()
+    worker.bus.on_subscription(True, topic("late"))
+    assert worker.pool.attempts == []
+    assert worker.ends() == [(1, Code.RETURNED)]
+    assert worker.event_kinds(1) == ([EventKind.FAILED] if gateway == "g" else []), "at most once"

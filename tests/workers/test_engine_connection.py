@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from protocol.runtime.loop import Loop
+from tests.support.descriptors import no_descriptors
 from workers.backends.base import EngineRequest
 from workers.engine.connection_pool import EngineConnectionPool
 
@@ -164,3 +165,47 @@ def test_a_request_on_a_kept_connection_that_closes_is_sent_again(engine: FakeEn
         connection.sendall(WITH_LENGTH)
         engine.until(lambda: second.ends)
     assert second.ends == ["ended"]
+
+
+def test_without_descriptors_a_request_breaks_from_the_loop_and_the_next_one_is_served(engine: FakeEngine) -> None:
+    broken, served = RecordingHandler(), RecordingHandler()
+    with no_descriptors():
+        engine.pool.send(REQUEST, broken)
+        assert broken.ends == [], "not from inside the caller's own call"
+        engine.until(lambda: broken.ends)
+    assert broken.ends == ["broke"]
+    assert engine.loop.errors == 0
+    engine.answer(WITH_LENGTH, served)
+    assert (served.body, served.ends) == (b"hello", ["ended"])
+
+
+@pytest.mark.parametrize("closed", ["by its request", "with the pool"])
+def test_a_request_that_is_cancelled_before_it_breaks_is_told_of_nothing(engine: FakeEngine, closed: str) -> None:
+    handler = RecordingHandler()
+    with no_descriptors():
+        exchange = engine.pool.send(REQUEST, handler)
+    (exchange.cancel if closed == "by its request" else engine.pool.close)()
+    engine.loop.run_once(0.01)
+    assert handler.ends == []
+
+
+def test_without_descriptors_no_connection_is_opened_ahead(engine: FakeEngine) -> None:
+    served = RecordingHandler()
+    with no_descriptors():
+        engine.pool.connect_ahead()
+    engine.answer(WITH_LENGTH, served)
+    assert served.ends == ["ended"]
+
+
+def test_without_descriptors_a_kept_connection_that_closes_breaks_its_request(engine: FakeEngine) -> None:
+    first, second = RecordingHandler(), RecordingHandler()
+    engine.pool.send(REQUEST, first)
+    kept = engine.accept()
+    kept.sendall(WITH_LENGTH)
+    engine.until(lambda: first.ends)
+    kept.close()
+    with no_descriptors():
+        engine.pool.send(REQUEST, second)
+        engine.until(lambda: second.ends)
+    assert second.ends == ["broke"]
+    assert engine.loop.errors == 0

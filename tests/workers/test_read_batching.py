@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from protocol.runtime.loop import Loop
+from tests.support.descriptors import no_descriptors
 from workers.stream.read_batching import ReadBatcher
 from workers.stream.read_batching_policy import MIN_STREAMS, WINDOW
 
@@ -100,6 +101,15 @@ def test_many_streams_are_read_together_and_no_byte_is_missed(stream_loop: Strea
     assert not any(stream.watched for stream in stream_loop.streams)
     for number in range(20):
         stream_loop.send(b"%d," % number)
+
+
+def test_without_descriptors_streams_are_read_one_by_one_and_no_byte_is_missed(stream_loop: StreamLoop) -> None:
+    with no_descriptors():
+        for _ in range(10 * WINDOW):
+            stream_loop.send(b"x")
+    assert stream_loop.loop.errors == 0
+    assert all(stream.watched for stream in stream_loop.streams)
+    stream_loop.send_until_batched()
 
 
 def test_a_later_stream_joins_the_batch(stream_loop: StreamLoop) -> None:

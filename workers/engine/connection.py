@@ -7,6 +7,8 @@ Invariants:
 * A connection is kept for another request only after a complete response with a length of its own.
 * A kept connection that closes before any byte of a response is no failure: the request is sent again on a new
   connection.  llama-server closes a connection after every stream and after about a hundred other responses (measured).
+* A connection that cannot be opened, because this process has no descriptors left for example, raises nothing: the
+  request that is sent on it breaks, as it does when the engine refuses the connection.
 * An exception of our own code in a handler fails that one request (``crashed``); it is never reported as bad HTTP.
 
 To cancel a request is to close its connection.
@@ -15,6 +17,7 @@ To cancel a request is to close its connection.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from typing import Final, Protocol
 
@@ -83,20 +86,40 @@ class EngineConnection:
     """One socket to the engine."""
 
     def __init__(self, owner: ConnectionOwner, ahead: bool = False) -> None:
-        """Begin to connect; a refusal is reported like any other break. ``ahead``: no request is waiting for it."""
+        """Begin to connect; a failure is reported like any other break. ``ahead``: no request is waiting for it."""
         self._owner = owner
         self._loop = owner.loop
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._fd = self._socket.fileno()
+        self._socket: socket.socket
+        self._fd = -1
+        """The descriptor of ``_socket``, -1 while there is no open socket."""
         self._exchange: EngineExchange | None = None
         self._unsent = memoryview(b"")
         self._parser: httptools.HttpResponseParser | None = None
         self._bytes_received = self._headers_complete = self._has_length = self._complete = self._keep_alive = False
         self._ahead = ahead
         self._reused = False
-        self._connect_error = self._socket.connect_ex(("127.0.0.1", owner.port))
-        self._loop.on_readable(self._fd, self.read)
+        self._connect_error = self._connect()
+
+    def _connect(self) -> int:
+        """Begin to connect; return the error number, one of ``_CONNECTING`` if there is no error yet."""
+        try:
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as problem:
+            return problem.errno or errno.EIO
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            error = self._socket.connect_ex(("127.0.0.1", self._owner.port))
+            self._loop.on_readable(self._socket.fileno(), self.read)
+        except OSError as problem:
+            self._socket.close()
+            return problem.errno or errno.EIO
+        self._fd = self._socket.fileno()
+        return error
+
+    @property
+    def opened(self) -> bool:
+        """Whether the connection exists or may come to exist."""
+        return self._connect_error in _CONNECTING
 
     def send(self, exchange: EngineExchange) -> None:
         """Start an exchange; the previous one has ended."""
@@ -114,11 +137,11 @@ class EngineConnection:
             # The end of the connection ends the wait; not all engines close after a stream by themselves.
             head += "Connection: close\r\n"
         self._unsent = memoryview(head.encode() + b"\r\n" + request.body)
-        if self._connect_error in _CONNECTING:
+        if self.opened:
             self._write()
         else:
             # Reported from the loop, not from inside the caller's own call.
-            self._loop.call_later(0.0, lambda: self._break(errno.errorcode.get(self._connect_error, "connect")))
+            self._loop.call_later(0.0, lambda: self._break(os.strerror(self._connect_error)))
 
     def fileno(self) -> int:
         """Return the socket's descriptor, -1 once it is closed."""
@@ -274,13 +297,12 @@ class EngineConnection:
         return exchange
 
     def close(self) -> None:
-        """Close the socket; no handler is called."""
-        if self._fd < 0:
-            return
-        self._loop.on_readable(self._fd, None)
-        self._loop.on_writable(self._fd, None)
-        self._fd = -1
-        self._socket.close()
+        """Close the socket; no handler is called. Idempotent."""
+        if self._fd >= 0:
+            self._loop.on_readable(self._fd, None)
+            self._loop.on_writable(self._fd, None)
+            self._fd = -1
+            self._socket.close()
         self._parser = None  # it refers to this connection
         if self._exchange is not None:
             self._exchange.connection = None

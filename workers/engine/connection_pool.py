@@ -38,7 +38,10 @@ class EngineConnectionPool:
         self.read_batcher = ReadBatcher(loop)
 
     def send(self, request: EngineRequest, handler: ResponseHandler) -> EngineExchange:
-        """Send a request on a kept connection or a new one; ``handler`` is called from the loop."""
+        """Send a request on a kept connection or a new one; ``handler`` is called from the loop.
+
+        Raises nothing for a connection that cannot be opened: the handler is told that it broke.
+        """
         exchange = EngineExchange(self, request, handler)
         if self._kept:
             self._kept.pop().send(exchange)
@@ -55,12 +58,16 @@ class EngineConnectionPool:
     def connect_ahead(self) -> None:
         """Have a connection ready for the next request, which often follows soon.
 
-        The engine closes it after some seconds of silence, and then no other is opened.
+        The engine closes it after some seconds of silence, and then no other is opened.  A connection that cannot be
+        opened is no failure here: the next request tries again.
         """
         if self.open and not self._kept:
             connection = EngineConnection(self, ahead=True)
-            self._all.add(connection)
-            self._kept.append(connection)
+            if connection.opened:
+                self._all.add(connection)
+                self._kept.append(connection)
+            else:
+                connection.close()
 
     def keep(self, connection: EngineConnection) -> None:
         """Keep a connection for later."""

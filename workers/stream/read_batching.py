@@ -87,7 +87,12 @@ class ReadBatcher:
         if len(self._streams) < MIN_STREAMS or source not in self._streams:
             return
         if self._policy.count_piece(self._loop.now()):
-            self._batch_epoll = select.epoll()
+            try:
+                self._batch_epoll = select.epoll()
+            except OSError:
+                # No descriptor is left: the streams are read one by one. The piece that was read must not be lost.
+                self._policy = ReadBatchingPolicy()
+                return
             for each, fd in self._streams.items():
                 self._add_to_batch(self._batch_epoll, each, fd)
             self._loop.call_later(self._policy.pause, self._read_batch)

@@ -114,6 +114,13 @@ class AttemptLifecycle:
         self._outbox.opened(key)
         self._outbox.failed(key, failure)
 
+    def return_to_supervisor(self, run: Run) -> None:
+        """Return a request that crossed the engine's death, and whose gateway cannot be told by this worker.
+
+        Its grant ended with the engine. The supervisor refuses the attempt with ``returned``, and the gateway asks again.
+        """
+        self._bus.send(AttemptEnded(run.gateway, run.number, run.attempt, code=Code.RETURNED))
+
     def gateway_left(self, gateway: str) -> None:
         """Drop all that is to be sent to a gateway that is gone."""
         self._outbox.gateway_left(gateway)

@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 from protocol.config.settings import Settings
@@ -112,13 +111,13 @@ class WorkerRequests:
         backend = self._backend
         if backend is None:
             return
+        if not accepts and not subscribed:
+            self._lifecycle.return_to_supervisor(run)
+            return
         attempt = Attempt(run, body, backend.program, backend.alias, self._lifecycle, self._loop.now)
         self._lifecycle.add(attempt)
         if subscribed:
             self._lifecycle.start(attempt)
-        elif not accepts:
-            # It was sent before the engine's death was known; the supervisor returns it to its gateway itself.
-            self._subscriptions.wait(key, math.inf)
         else:
             self._subscriptions.wait(key, self._loop.now())
             self._loop.call_later(self._settings.subscribe_timeout, self._return_overdue)
