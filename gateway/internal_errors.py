@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from protocol.failures import Code, Failure
 from protocol.runtime import logs
+
+INTERNAL_FAILURE: Final = Failure(Code.INTERNAL, "an internal error; the log has it under this request id")
+"""What the request that such an exception is about is answered."""
 
 
 class InternalErrorLog:

@@ -25,8 +25,8 @@ MAX_WAITING_MESSAGES = 1000
 class CallSession(Protocol):
     """What a call needs of the session."""
 
-    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
-        """Send to the supervisor; does nothing if it is gone or does not read."""
+    def send_end(self, message: AbandonCall) -> None:
+        """Tell the supervisor that no client waits any more; does nothing if it is gone."""
 
     def end_call(self, number: int) -> None:
         """Deliver no more messages to this call."""
@@ -71,11 +71,13 @@ class SupervisorCall:
 
     def fail(self, failure: Failure) -> None:
         """Fail the call (in the hub)."""
-        if self._failure is None:
-            self._failure = failure
-            if self.on_failure is not None:
-                self.on_failure()
-        self._waker.wake()
+        try:
+            if self._failure is None:
+                self._failure = failure
+                if self.on_failure is not None:
+                    self.on_failure()
+        finally:
+            self._waker.wake()
 
     def _hung_up(self) -> None:
         self.fail(Failure(Code.CANCELLED, CLIENT_LEFT))
@@ -107,15 +109,15 @@ class SupervisorCall:
         """End the iteration from another greenlet, as if the client had hung up."""
         gevent.get_hub().loop.run_callback(self._hung_up)
 
-    def close(self) -> None:
-        """End the call. Idempotent."""
+    def close(self, *, sent: bool = True) -> None:
+        """End the call. Idempotent. ``sent``: whether the supervisor may know of the call."""
         if not self._open:
             return
         self._open = False
         self._watch.close()
         self._session.end_call(self.number)
-        if self.endless or not (self._answered or self._failed_at_supervisor()):
-            self._session.send(AbandonCall(self.number))
+        if sent and (self.endless or not (self._answered or self._failed_at_supervisor())):
+            self._session.send_end(AbandonCall(self.number))
 
     def _failed_at_supervisor(self) -> bool:
         return self._failure is not None and self._failure.code not in (Code.CANCELLED, Code.CLIENT_TOO_SLOW)

@@ -17,10 +17,10 @@ import msgspec
 
 from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.worker_subscriptions import EventSocket, WorkerSubscriptions
-from gateway.internal_errors import INTERNAL_ERRORS
+from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.leased_dispatch import LeasedDispatcher
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Failure, LemonbusError
 from protocol.messages import admin, peers, work
 from protocol.messages.events import Event, EventKind
 from protocol.runtime import logs
@@ -44,8 +44,8 @@ class AdmissionControl(Protocol):
 class ControlSocket(EventSocket, Protocol):
     """The sockets, as far as the handlers use them (``sockets.py``)."""
 
-    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
-        """Send to the supervisor; raises ``LemonbusError`` if its outbox is full."""
+    def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
+        """Send to the supervisor; raises ``LemonbusError`` if its outbox is full, unless the message ``must_arrive``."""
 
 
 class MessageHandlers:
@@ -194,4 +194,4 @@ class MessageHandlers:
         fields = {"request_id": label} if label else {}
         INTERNAL_ERRORS.log(problem, **fields)
         if waiting is not None:
-            waiting.fail(Failure(Code.INTERNAL, "an internal error; the log has it under this request id"))
+            self._pending.fail_one(waiting, INTERNAL_FAILURE)

@@ -4,13 +4,16 @@ Invariants:
 
 * One sequence numbers requests and calls, and no number is used again: a message means one of them at most.
 * What was removed gets nothing more, however late a message or an event for it arrives.
+* An exception while one of them fails is logged and counted, and keeps no other from its failure.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 from gateway.bus.calls import SupervisorCall
+from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.exchange import RequestExchange
 from protocol.failures import Failure
 
@@ -34,28 +37,28 @@ class PendingRequests:
 
     def fail_all(self, failure: Failure) -> None:
         """Fail every request and every call."""
-        self._fail_exchanges(list(self.exchanges.values()), failure)
-        self._fail_calls(list(self.calls.values()), failure)
+        self._fail_each([*self.exchanges.values(), *self.calls.values()], failure)
 
     def fail_without_worker(self, failure: Failure) -> None:
         """Fail what only the supervisor could go on with: requests that no worker has, and all calls."""
-        self._fail_exchanges([each for each in self.exchanges.values() if not each.worker], failure)
-        self._fail_calls(list(self.calls.values()), failure)
+        without_worker = [each for each in self.exchanges.values() if not each.worker]
+        self._fail_each([*without_worker, *self.calls.values()], failure)
 
     def fail_attempts_of(self, worker: str, failure: Failure) -> None:
         """Fail the present attempts of the requests that ``worker`` has; they may be tried again elsewhere."""
-        self._fail_exchanges([each for each in self.exchanges.values() if each.worker == worker], failure)
+        self._fail_each([each for each in self.exchanges.values() if each.worker == worker], failure)
 
     def fail_endless_calls(self, failure: Failure) -> None:
         """Fail the calls that would never end by themselves."""
-        self._fail_calls([each for each in self.calls.values() if each.endless], failure)
+        self._fail_each([each for each in self.calls.values() if each.endless], failure)
 
-    @staticmethod
-    def _fail_exchanges(exchanges: list[RequestExchange], failure: Failure) -> None:
-        for exchange in exchanges:
-            exchange.fail(failure)
+    def fail_one(self, waiting: RequestExchange | SupervisorCall, failure: Failure) -> None:
+        """Fail one request or call; an exception on the way is logged and counted. Raises nothing."""
+        try:
+            waiting.fail(failure)
+        except Exception as problem:  # noqa: BLE001 - others wait for their failure, too
+            INTERNAL_ERRORS.log(problem, request_id=waiting.label)
 
-    @staticmethod
-    def _fail_calls(calls: list[SupervisorCall], failure: Failure) -> None:
-        for call in calls:
-            call.fail(failure)
+    def _fail_each(self, waiting: Iterable[RequestExchange | SupervisorCall], failure: Failure) -> None:
+        for each in waiting:
+            self.fail_one(each, failure)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-import msgspec
 from gevent.event import Event as GreenletEvent
 
 from gateway.bus.calls import BuildMessage, SupervisorCall
@@ -27,7 +26,7 @@ from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.leased_dispatch import LeasedDispatcher, WorkerSockets
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure
 from protocol.messages import admin, work
 from protocol.runtime import logs
 from protocol.wire import envelope
@@ -88,7 +87,7 @@ class SupervisorSession:
         try:
             self._sockets.send(build(number))
         except BaseException:
-            call.close()
+            call.close(sent=False)
             raise
         return call
 
@@ -149,7 +148,7 @@ class SupervisorSession:
         """Cancel the present attempt where it runs: at its worker, or through the supervisor."""
         message = work.Cancel(self.id, exchange.number, exchange.attempt, reason)
         if not self._leased_dispatcher.cancel(exchange, message):
-            self.send(message)
+            self.send_end(message)
 
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""
@@ -159,14 +158,12 @@ class SupervisorSession:
         """Return whether there is a supervisor to send another attempt to."""
         return self.state is not AdmissionState.LOST
 
-    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
-        """Send to the supervisor, if it is there; a message that it does not take is logged. Never raises."""
-        if self.state is AdmissionState.LOST:
-            return
-        try:
-            self._sockets.send(message, payload)
-        except LemonbusError as problem:
-            logs.get_logger().error("message not sent", message=type(message).__name__, problem=problem.failure.message)
+    def send_end(self, message: work.Cancel | admin.AbandonCall) -> None:
+        """Tell the supervisor, if it is there, that no client waits any more for what was sent before."""
+        if self.state is not AdmissionState.LOST:
+            # A full outbox must not lose it: the request would stay queued and be granted for no client.  At most one
+            # follows each attempt and call that the outbox has taken, so these messages are bounded as well.
+            self._sockets.send(message, must_arrive=True)
 
     def end_call(self, number: int) -> None:
         """Deliver no more messages to this call."""

@@ -29,7 +29,7 @@ from protocol.wire import endpoints, envelope, frames
 
 _READ: Final = 1
 MAX_OUTBOX_MESSAGES: Final = 10_000
-"""Control messages that wait for a supervisor that does not read."""
+"""Control messages that wait for a supervisor that does not read; beyond them, only those that must arrive."""
 EVENTS_HIGH_WATER: Final = 100_000
 """Event messages that wait to be read; a worker sends one in each iteration of its loop."""
 READ_ALL_INTERVAL_S: Final = 0.5
@@ -97,11 +97,14 @@ class GatewayBus:
 
     # Sending
 
-    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
-        """Send to the supervisor. Raises ``overloaded`` if too many messages wait for it already."""
+    def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
+        """Send to the supervisor, in order. Raises ``overloaded`` if too many messages wait for it already.
+
+        ``must_arrive``: the message waits in any case. Only for one that ends a request or a call that was sent before.
+        """
         frame = envelope.encode(message, payload)
         if self._outbox or not frames.send(self._control, frame):
-            if len(self._outbox) >= MAX_OUTBOX_MESSAGES:
+            if len(self._outbox) >= MAX_OUTBOX_MESSAGES and not must_arrive:
                 raise Failure(Code.OVERLOADED, "the supervisor does not keep up", retry_after=1).raised()
             self._outbox.append(frame)
         self._read_soon(self._control, self._read_control)

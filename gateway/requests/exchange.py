@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from gateway.http.hangup import CLIENT_LEFT
+from gateway.internal_errors import INTERNAL_FAILURE
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from gateway.requests.inbox import Inbox
 from gateway.requests.leases import GatewayLease
@@ -156,9 +157,18 @@ class RequestExchange:
             self.waker.wake()
 
     def fail(self, failure: Failure) -> None:
-        """End the present attempt with a failure, and wake the waiting greenlet."""
-        self._end(failure)
-        self.waker.wake()
+        """End the present attempt with a failure, and wake the waiting greenlet.
+
+        After an exception the request is answered 500, so it never waits for ever; the caller logs the exception.
+        """
+        try:
+            self._end(failure)
+        except Exception:
+            self._return_lease()
+            self.failure = msgspec.structs.replace(INTERNAL_FAILURE, model=self.model)
+            raise
+        finally:
+            self.waker.wake()
 
     def _end(self, failure: Failure) -> None:
         if self.over:

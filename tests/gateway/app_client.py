@@ -37,7 +37,7 @@ class FakeGatewayBus:
         self.answers: dict[str, Any] = {}
         self.handlers: MessageHandlers
 
-    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
+    def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
         self.sent.append(message)
         envelope.encode(message, payload)  # as the bus does: what it cannot encode must not come this far
         if isinstance(message, work.SubmitRequest):

@@ -13,9 +13,10 @@ from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.admin import GetHealth
 from protocol.messages.events import Event, EventKind
-from protocol.messages.peers import Ping, Pong, WorkerUp
+from protocol.messages.peers import Ping, Pong, WorkerGone, WorkerUp
 from protocol.messages.work import Granted, GrantedAttempt
 from protocol.runtime import logs
 from tests.gateway.app_client import FakeGatewayBus
@@ -30,8 +31,8 @@ class SilentBus(FakeGatewayBus):
         self.living: set[str] = set()
         """Endpoints of workers whose connections have not ended."""
 
-    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
-        if self.full:
+    def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
+        if self.full and not must_arrive:
             raise Failure(Code.OVERLOADED, "the supervisor does not keep up").raised()
         self.sent.append(message)
 
@@ -148,3 +149,49 @@ def test_without_a_supervisor_an_ended_connection_fails_the_requests_of_its_work
     assert exchange.failure is not None
     assert exchange.failure.code is Code.WORKER_GONE
     assert other.failure is None
+
+
+@pytest.mark.parametrize("end", ["worker", "supervisor", "grace"])
+def test_an_exception_while_one_request_fails_keeps_no_other_from_its_failure(
+    opened: OpenedSession, records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    end_of = RequestExchange._end
+
+    def raise_for_one(self: RequestExchange, failure: Failure) -> None:
+        if self.label == "bad":
+            raise RuntimeError("ours")
+        end_of(self, failure)
+
+    logs.configure("gateway", "info", "json")
+    errors = INTERNAL_ERRORS.count
+    exchanges = [opened.start(label) for label in ("first", "bad", "last")]
+    if end == "worker":
+        opened.grant(*exchanges)
+        for exchange in exchanges:
+            exchange.inbox.taken = True
+    monkeypatch.setattr(RequestExchange, "_end", raise_for_one)
+    if end == "worker":
+        opened.handlers.on_message(WorkerGone("w1", "e1", Failure(Code.WORKER_GONE, "it ended")), b"")
+        code = Code.WORKER_GONE
+    elif end == "supervisor":
+        opened.session.lose_supervisor()
+        code = Code.SUPERVISOR_LOST
+    else:
+        opened.session.fail_everything()
+        code = Code.DRAINING
+    codes = [exchange.failure and exchange.failure.code for exchange in exchanges]
+    assert codes == [code, Code.INTERNAL, code]
+    assert [line["request_id"] for line in records if line["event"] == "internal error"] == ["bad"]
+    assert INTERNAL_ERRORS.count == errors + 1
+
+
+def test_a_call_whose_reader_cannot_be_told_of_its_failure_keeps_no_other_from_its_own(opened: OpenedSession) -> None:
+    def fail() -> None:
+        raise RuntimeError("ours")
+
+    calls = [opened.session.start_call({}, GetHealth) for _ in range(2)]
+    calls[0].on_failure = fail
+    opened.session.lose_supervisor()
+    for call in calls:
+        with pytest.raises(LemonbusError):
+            call.next(0.0)

@@ -1,0 +1,110 @@
+"""The gateway's sockets while the supervisor does not read: new work is refused, and every end arrives in its order."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+import zmq
+
+from gateway.bus import sockets
+from gateway.bus.calls import SupervisorCall
+from gateway.bus.session import SupervisorSession
+from gateway.bus.sockets import GatewayBus
+from gateway.requests.exchange import InferenceRequest, RequestExchange
+from gateway.requests.spool import Spool
+from protocol import ids
+from protocol.config.settings import Settings
+from protocol.failures import Code, LemonbusError
+from protocol.messages.admin import AbandonCall, GetHealth
+from protocol.messages.work import Cancel, SubmitRequest
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire import endpoints, envelope, frames
+
+DEADLINE = 10.0
+LIMIT = 8
+"""Messages that the outbox takes, and ZeroMQ before it."""
+
+
+class UnreadBus:
+    """A gateway's bus whose supervisor reads nothing before :meth:`read`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._runtime = folder / "runtime"
+        self._directory = endpoints.RuntimeDirectory(self._runtime)
+        self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
+        self._bus = GatewayBus(self.session, ProcessContext(self._runtime, ids.boot_id(), os.getpid()))
+        self.session.open_admission()
+
+    def start_request(self) -> RequestExchange:
+        """Send a request to the supervisor."""
+        return self.session.start_exchange(InferenceRequest("chat/completions", "tiny", b"{}", "r.1"))
+
+    def start_call(self) -> SupervisorCall:
+        """Send a call that never ends by itself."""
+        return self.session.start_call({}, GetHealth, endless=True)
+
+    def read(self, count: int) -> list[Any]:
+        """Return the ``count`` messages that the supervisor gets once it reads; fails if fewer or more come."""
+        context = zmq.Context()
+        supervisor = context.socket(zmq.ROUTER)
+        received: list[Any] = []
+        try:
+            supervisor.bind(endpoints.bus(self._runtime))
+            deadline = time.monotonic() + DEADLINE
+            while len(received) < count:
+                assert time.monotonic() < deadline, f"{len(received)} of {count} messages arrived"
+                gevent.sleep(0.01)
+                received += [envelope.decode(frame)[0] for _, frame in frames.receive_routed(supervisor)]
+        finally:
+            supervisor.close(0)
+            context.term()
+        assert len(received) == count
+        return received
+
+    def close(self) -> None:
+        self._bus.close()
+        self._directory.release()
+
+
+@pytest.fixture
+def unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[UnreadBus]:
+    monkeypatch.setattr(sockets, "MAX_OUTBOX_MESSAGES", LIMIT)
+    bus = UnreadBus(tmp_path)
+    yield bus
+    bus.close()
+
+
+def test_what_clients_left_is_ended_even_if_the_outbox_was_full(unread: UnreadBus) -> None:
+    call = unread.start_call()
+    exchanges: list[RequestExchange] = []
+    with pytest.raises(LemonbusError) as refusal:  # noqa: PT012 - the last request alone is refused
+        while len(exchanges) <= 2 * LIMIT:
+            exchanges.append(unread.start_request())
+    assert refusal.value.failure.code is Code.OVERLOADED
+    for exchange in exchanges:
+        exchange.abandon(Code.CANCELLED)
+    call.close()
+    sent = unread.read(1 + 2 * (1 + len(exchanges)))
+    numbers = [exchange.number for exchange in exchanges]
+    assert [message.number for message in sent if isinstance(message, SubmitRequest)] == numbers
+    assert [message.number for message in sent[-1 - len(numbers) : -1] if isinstance(message, Cancel)] == numbers
+    assert sent[-1] == AbandonCall(call.number)
+
+
+def test_refused_requests_and_calls_send_nothing(unread: UnreadBus) -> None:
+    """Otherwise the outbox would grow with every client of a supervisor that does not read."""
+    taken = 0
+    with pytest.raises(LemonbusError):  # noqa: PT012 - the last request alone is refused
+        while taken <= 2 * LIMIT:
+            unread.start_request()
+            taken += 1
+    for start in (unread.start_call, unread.start_request):
+        with pytest.raises(LemonbusError):
+            start()
+    assert not any(isinstance(message, AbandonCall | Cancel) for message in unread.read(1 + taken))
