@@ -71,8 +71,12 @@ def test_a_half_closed_connection_is_a_hang_up(server: LemonbusServer, stream: b
         assert "ended its side" in request.error["message"]
 
 
-def test_while_the_worker_has_no_descriptors(server: LemonbusServer) -> None:
+def test_while_the_worker_has_no_descriptors(start_server: StartServer) -> None:
     """The worker cannot ask its engine for a while whether it is idle; it asks again."""
+    server = start_server("tiny-loop", slots=8, gateway_workers=1, load=[LOOP])
+    server.wait_loaded(LOOP)
+    # libzmq ends a process that cannot accept a connection for lack of descriptors, so none must come.
+    server.wait_leased(LOOP)
     request = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     request.until(lambda it: len(it.events) > 3)
     with no_descriptors(server.worker_pid(LOOP)):

@@ -99,13 +99,7 @@ def test_an_unload_does_not_wait_for_cancelled_requests(start_server: StartServe
 def test_an_unload_does_not_wait_for_cancelled_requests_under_a_lease(start_server: StartServer) -> None:
     server = start_server("tiny-loop", slots=8, load=[LOOP])
     server.wait_loaded(LOOP)
-
-    def straight() -> bool:
-        before = server.state()["counters"].get("grants", 0)
-        server.client.chat(LOOP, max_tokens=1)
-        return bool(server.state()["counters"]["grants"] == before)
-
-    wait_for(straight, "a request went straight to the worker")
+    server.wait_leased(LOOP)
     abandoned(server, stream=True)
     assert server.client.post("/v1/unload", {"model_name": LOOP}, DEADLINE).status == 200
     assert server.engine_now(LOOP) is None
