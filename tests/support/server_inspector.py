@@ -47,9 +47,9 @@ class ServerInspector:
 
     def wait_leased(self, model: str) -> None:
         """Ask until a gateway sends a request straight to the model's worker: it is connected with both sockets then."""
-        wait_for(partial(self._goes_straight, model), "a request went straight to the worker")
+        wait_for(partial(self._is_leased, model), "a request went straight to the worker")
 
-    def _goes_straight(self, model: str) -> bool:
+    def _is_leased(self, model: str) -> bool:
         before = self.state()["counters"].get("grants", 0)
         self.client.chat(model, max_tokens=1)
         return bool(self.state()["counters"]["grants"] == before)
