@@ -287,15 +287,3 @@ class Loop:
             os.close(self._wake_write)
             self._wake_read = self._wake_write = -1
         self._epoll.close()
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether the process runs (a zombie does not)."""
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return False
-    try:
-        return not select.select([fd], [], [], 0)[0]
-    finally:
-        os.close(fd)

@@ -15,7 +15,8 @@ import pytest
 import zmq
 
 from protocol.runtime import logs
-from protocol.runtime.loop import Loop, is_alive
+from protocol.runtime.loop import Loop
+from tests.support.processes import alive
 
 DEADLINE = 5.0
 
@@ -164,10 +165,10 @@ def test_an_ended_process_is_reported_once_and_at_once_if_it_ended_before(loop: 
     loop.on_death(child.pid, lambda: reported.append("died"))
     loop.run_once(0.01)
     assert not reported
-    assert is_alive(child.pid)
+    assert alive(child.pid)
     child.kill()
     run_until(loop, lambda: reported)
-    assert not is_alive(child.pid)
+    assert not alive(child.pid)
     child.wait()
     loop.on_death(child.pid, lambda: reported.append("long ago"))
     run_until(loop, lambda: len(reported) == 2)

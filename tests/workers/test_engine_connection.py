@@ -82,6 +82,14 @@ class FakeEngine:
             connection.sendall(response)
         self.until(lambda: handler.ends)
 
+    def close_kept_connection(self) -> None:
+        """Answer a request whose connection is kept, and close that connection."""
+        handler = RecordingHandler()
+        self.pool.send(REQUEST, handler)
+        with self.accept() as connection:
+            connection.sendall(WITH_LENGTH)
+            self.until(lambda: handler.ends)
+
 
 @pytest.fixture
 def engine() -> Iterator[FakeEngine]:
@@ -153,12 +161,8 @@ def test_a_pool_that_closes_at_the_end_of_a_stream_opens_no_connection(engine: F
 
 
 def test_a_request_on_a_kept_connection_that_closes_is_sent_again(engine: FakeEngine) -> None:
-    first, second = RecordingHandler(), RecordingHandler()
-    engine.pool.send(REQUEST, first)
-    kept = engine.accept()
-    kept.sendall(WITH_LENGTH)
-    engine.until(lambda: first.ends)
-    kept.close()
+    second = RecordingHandler()
+    engine.close_kept_connection()
     engine.pool.send(REQUEST, second)
     engine.until(lambda: select.select([engine.listener], [], [], 0)[0])
     with engine.accept() as connection:
@@ -198,12 +202,8 @@ def test_without_descriptors_no_connection_is_opened_ahead(engine: FakeEngine) -
 
 
 def test_without_descriptors_a_kept_connection_that_closes_breaks_its_request(engine: FakeEngine) -> None:
-    first, second = RecordingHandler(), RecordingHandler()
-    engine.pool.send(REQUEST, first)
-    kept = engine.accept()
-    kept.sendall(WITH_LENGTH)
-    engine.until(lambda: first.ends)
-    kept.close()
+    second = RecordingHandler()
+    engine.close_kept_connection()
     with no_descriptors():
         engine.pool.send(REQUEST, second)
         engine.until(lambda: second.ends)

@@ -24,8 +24,7 @@ from typing import Final, Protocol
 import httptools
 
 from protocol.runtime.loop import Loop
-from workers.backends.base import EngineRequest
-from workers.engine.response_handler import ResponseHandler
+from workers.engine.exchange import EngineExchange
 from workers.stream.read_batching import ReadBatcher
 
 _CONNECTING: Final = (0, errno.EINPROGRESS)
@@ -54,32 +53,6 @@ class ConnectionOwner(Protocol):
 
     def forget(self, connection: EngineConnection) -> None:
         """Take note that a connection was closed."""
-
-
-class EngineExchange:
-    """One request and its response."""
-
-    def __init__(self, owner: ConnectionOwner, request: EngineRequest, handler: ResponseHandler) -> None:
-        """Created by :meth:`workers.engine.connection_pool.EngineConnectionPool.send`."""
-        self.owner = owner
-        self.request = request
-        self.handler = handler
-        self.connection: EngineConnection | None = None
-
-    def allow_batched_reads(self) -> None:
-        """Let the rest of the response be read together with others: its first token is out."""
-        if self.connection is not None:
-            self.owner.read_batcher.add_stream(self.connection)
-
-    def read_immediately(self) -> None:
-        """Read what is there and what comes at once, also if the request was sent as a patient one."""
-        if self.connection is not None:
-            self.connection.set_low_water(1)
-
-    def cancel(self) -> None:
-        """Close the connection; the handler is called no more."""
-        if self.connection is not None:
-            self.connection.close()
 
 
 class EngineConnection:

@@ -9,7 +9,8 @@ from typing import Final
 
 from protocol.runtime.loop import Loop
 from workers.backends.base import EngineRequest
-from workers.engine.connection import EngineConnection, EngineExchange
+from workers.engine.connection import EngineConnection
+from workers.engine.exchange import EngineExchange
 from workers.engine.response_handler import ResponseHandler
 from workers.stream.read_batching import ReadBatcher
 
@@ -42,7 +43,7 @@ class EngineConnectionPool:
 
         Raises nothing for a connection that cannot be opened: the handler is told that it broke.
         """
-        exchange = EngineExchange(self, request, handler)
+        exchange = EngineExchange(self.read_batcher, request, handler)
         if self._kept:
             self._kept.pop().send(exchange)
         else:

@@ -22,8 +22,8 @@ from protocol.messages.events import Outcome
 from protocol.messages.work import Run
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineRequest
-from workers.engine.connection import EngineExchange
 from workers.engine.error_responses import failure_in_body, failure_of_response
+from workers.engine.exchange import EngineExchange
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import ChoiceSummary, SseFilter, summaries_of
 from workers.stream.token_timing import EngineSpan, TokenTiming
