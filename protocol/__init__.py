@@ -4,7 +4,7 @@ This package imports none of the other packages; all of them may import any modu
 specifies the wire protocol. Nothing that decides for one process alone is added here.
 """
 
-VERSION = 5
+VERSION = 6
 """Version of the wire document. It travels in the first line of every control message."""
 
 RELEASE = "0.1.0"

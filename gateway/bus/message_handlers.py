@@ -19,16 +19,13 @@ from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.worker_subscriptions import EventSocket, WorkerSubscriptions
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.requests.exchange import RequestExchange
-from gateway.requests.leased_dispatch import LeasedDispatcher
 from protocol.failures import Failure, LemonbusError
 from protocol.messages import admin, peers, work
-from protocol.messages.events import Event, EventKind
+from protocol.messages.events import Event
 from protocol.runtime import logs
 
 _ABOUT_ONE_REQUEST: Final = (work.Refused, admin.CallResult, admin.Progress, admin.LogBatch)
 """Messages whose number is that of a request or a call."""
-_FIRST_LEASE_KIND: Final = int(EventKind.LEASE_ISSUED)
-"""Events of this kind and above are about leases, and no part of an answer."""
 
 
 class AdmissionControl(Protocol):
@@ -51,18 +48,11 @@ class ControlSocket(EventSocket, Protocol):
 class MessageHandlers:
     """Handles messages one after the other. Called in gevent's hub only."""
 
-    def __init__(
-        self,
-        admission: AdmissionControl,
-        control: ControlSocket,
-        pending: PendingRequests,
-        leased_dispatcher: LeasedDispatcher,
-    ) -> None:
-        """Deliver to the requests in ``pending``, and leases to ``leased_dispatcher``."""
+    def __init__(self, admission: AdmissionControl, control: ControlSocket, pending: PendingRequests) -> None:
+        """Deliver to the requests and calls in ``pending``."""
         self._admission = admission
         self._control = control
         self._pending = pending
-        self._leased_dispatcher = leased_dispatcher
         self._subscriptions = WorkerSubscriptions(control, self._end_worker)
         self._to_wake: dict[int, RequestExchange] = {}
         """Requests that got events and are not woken yet."""
@@ -101,12 +91,11 @@ class MessageHandlers:
         exchanges = self._pending.exchanges
         for event in batch:
             exchange = exchanges.get(event.number)
+            if exchange is None:
+                continue
             try:
-                if event.kind >= _FIRST_LEASE_KIND:
-                    self._leased_dispatcher.take_event(event, worker, exchange)
-                elif exchange is not None:
-                    exchange.take_event(event, worker)
-                    self._to_wake[event.number] = exchange
+                exchange.take_event(event, worker)
+                self._to_wake[event.number] = exchange
             except Exception as problem:  # noqa: BLE001 - the loop must go on
                 self._on_error(problem, event.number)
 
@@ -160,12 +149,10 @@ class MessageHandlers:
         self._subscriptions.up(message.worker, message.endpoint)
 
     def _worker_gone(self, message: peers.WorkerGone, _: bytes) -> None:
-        self._leased_dispatcher.remove_worker(message.worker)
         self._subscriptions.gone(message)
 
     def _end_worker(self, worker: str, failure: Failure) -> None:
         """No more events of ``worker`` will arrive."""
-        self._leased_dispatcher.remove_worker(worker)
         self._pending.fail_attempts_of(worker, failure)
 
     # The supervisor

@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from gevent.event import Event as GreenletEvent
 
@@ -23,7 +23,6 @@ from gateway.bus.message_handlers import ControlSocket, MessageHandlers
 from gateway.bus.pending_requests import PendingRequests
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from gateway.requests.exchange import InferenceRequest, RequestExchange
-from gateway.requests.leased_dispatch import LeasedDispatcher, WorkerSockets
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
@@ -32,10 +31,6 @@ from protocol.runtime import logs
 from protocol.wire import envelope
 
 R = TypeVar("R")
-
-
-class SessionSockets(ControlSocket, WorkerSockets, Protocol):
-    """The sockets, as far as the session and its parts use them (``sockets.py``)."""
 
 
 class SupervisorSession:
@@ -53,11 +48,10 @@ class SupervisorSession:
         self.on_shutdown: Callable[[float], None] | None = None
         """Called when this process has to end, with the seconds that running requests have."""
 
-    def open(self, sockets: SessionSockets) -> MessageHandlers:
+    def open(self, sockets: ControlSocket) -> MessageHandlers:
         """Use ``sockets`` from now on; return the handlers of what they receive."""
         self._sockets = sockets
-        self._leased_dispatcher = LeasedDispatcher(self.id, sockets)
-        self._message_handlers = MessageHandlers(self, sockets, self._pending, self._leased_dispatcher)
+        self._message_handlers = MessageHandlers(self, sockets, self._pending)
         return self._message_handlers
 
     # For resources
@@ -123,9 +117,6 @@ class SupervisorSession:
     def submit(self, exchange: RequestExchange, suspect: bool) -> None:
         """Send the present attempt."""
         request = exchange.request
-        if exchange.attempt == 1 and self._leased_dispatcher.send(exchange):
-            return
-        new, exchange.admitted = not exchange.admitted, True
         self._sockets.send(
             work.SubmitRequest(
                 number=exchange.number,
@@ -137,7 +128,6 @@ class SupervisorSession:
                 size=len(request.body),
                 stream=request.stream,
                 suspect=suspect,
-                new=new and exchange.attempt > 1,
                 spool=exchange.spool,
                 query=request.query,
             ),
@@ -145,10 +135,8 @@ class SupervisorSession:
         )
 
     def cancel(self, exchange: RequestExchange, reason: str) -> None:
-        """Cancel the present attempt where it runs: at its worker, or through the supervisor."""
-        message = work.Cancel(self.id, exchange.number, exchange.attempt, reason)
-        if not self._leased_dispatcher.cancel(exchange, message):
-            self.send_end(message)
+        """Cancel the present attempt: the supervisor knows where it waits or runs."""
+        self.send_end(work.Cancel(self.id, exchange.number, exchange.attempt, reason))
 
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""

@@ -43,9 +43,6 @@ class GatewayBus:
 
     def __init__(self, session: SupervisorSession, process_context: ProcessContext) -> None:
         """Connect, say Hello, and start to read."""
-        self._process_context = process_context
-        self._worker_sockets: dict[str, zmq.Socket[bytes]] = {}
-        """The sockets to the workers of which this gateway has leases."""
         self._log = logs.get_logger()
         self._outbox: deque[bytes] = deque()
         self._connected: dict[str, bool] = {}
@@ -144,18 +141,6 @@ class GatewayBus:
         del self._records[:RECORDS_PER_MESSAGE]
         return True
 
-    def run(self, worker: str, message: msgspec.Struct, payload: bytes = b"") -> bool:
-        """Send to a worker under a lease; return False if it cannot take the message now."""
-        socket = self._worker_sockets.get(worker)
-        return socket is not None and frames.send(socket, envelope.encode(message, payload))
-
-    def open_worker(self, worker: str) -> None:
-        """Connect to a worker that issued a lease."""
-        if worker not in self._worker_sockets:
-            socket = self._worker_sockets[worker] = self._socket(zmq.PUSH)
-            socket.sndhwm = MAX_OUTBOX_MESSAGES
-            socket.connect(endpoints.runs(self._process_context.runtime, self._process_context.boot, worker))
-
     # Reading
 
     def _read_control(self) -> None:
@@ -227,11 +212,8 @@ class GatewayBus:
             self._events.connect(endpoint)
             self._read_soon(self._events, self._read_events)
 
-    def disconnect(self, worker: str, endpoint: str) -> None:
-        """Unsubscribe from a worker's events, and close the socket to it."""
-        socket = self._worker_sockets.pop(worker, None)
-        if socket is not None:
-            socket.close()
+    def disconnect(self, endpoint: str) -> None:
+        """Unsubscribe from a worker's events."""
         if self._connected.pop(endpoint, None) is not None:
             try:
                 self._events.disconnect(endpoint)
@@ -258,6 +240,6 @@ class GatewayBus:
             watcher.stop()
             watcher.close()
         self._events.disable_monitor()
-        for socket in (self._monitor, self._control, self._events, self._logs, *self._worker_sockets.values()):
+        for socket in (self._monitor, self._control, self._events, self._logs):
             socket.close()
         self._context.term()

@@ -23,8 +23,8 @@ class EventSocket(Protocol):
     def connect(self, endpoint: str) -> None:
         """Subscribe to the events of the worker at ``endpoint``."""
 
-    def disconnect(self, worker: str, endpoint: str) -> None:
-        """Unsubscribe from a worker's events, and close the socket to it."""
+    def disconnect(self, endpoint: str) -> None:
+        """Unsubscribe from a worker's events."""
 
     def ended(self, endpoint: str) -> bool:
         """Return whether the connection to ``endpoint`` has ended."""
@@ -86,5 +86,5 @@ class WorkerSubscriptions:
     def _finish(self, message: WorkerGone) -> None:
         self._events.drain_events()
         self._endpoints.pop(message.worker, None)
-        self._events.disconnect(message.worker, message.endpoint)
+        self._events.disconnect(message.endpoint)
         self._settle(message.worker, message.failure)

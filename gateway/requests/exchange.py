@@ -14,7 +14,6 @@ from gateway.http.hangup import CLIENT_LEFT
 from gateway.internal_errors import INTERNAL_FAILURE
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from gateway.requests.inbox import Inbox
-from gateway.requests.leases import GatewayLease
 from gateway.requests.retry import Retry, decide_retry
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure, LemonbusError
@@ -68,12 +67,10 @@ class RequestExchange:
         "_dispatcher",
         "_returns",
         "_suspect",
-        "admitted",
         "attempt",
         "cut",
         "failure",
         "inbox",
-        "lease",
         "model",
         "number",
         "request",
@@ -90,14 +87,10 @@ class RequestExchange:
         self.attempt = 1
         self._returns = 0
         self._suspect = False
-        self.admitted = False
-        """Whether an attempt was sent to the supervisor: it counts a request once."""
         self.worker = ""
         """The worker the present attempt was granted to; empty while it waits."""
         self.model = request.model
         """The name that the client gave; after the grant, the registered name."""
-        self.lease: GatewayLease | None = None
-        """The lease that the present attempt runs under, if any."""
         self.spool = ""
         self.inbox = Inbox(1, dispatcher.inbox_bytes)
         self.failure: Failure | None = None
@@ -129,11 +122,6 @@ class RequestExchange:
         if attempt == self.attempt:
             self.worker, self.model = worker, model
 
-    def returned(self) -> None:
-        """Undo a grant whose worker could not be reached."""
-        self._return_lease()
-        self.worker, self.model = "", self.request.model
-
     def refused(self, failure: Failure, attempt: int) -> None:
         """Fail: the supervisor refused the attempt."""
         if attempt == self.attempt:
@@ -148,7 +136,6 @@ class RequestExchange:
             self._end(failure)
         elif self.inbox.outcome is not None:
             self.model = self.inbox.outcome.model or self.model
-            self._return_lease()
             self._dispatcher.forget(self)
 
     def wake_if_ready(self) -> None:
@@ -164,7 +151,6 @@ class RequestExchange:
         try:
             self._end(failure)
         except Exception:
-            self._return_lease()
             self.failure = msgspec.structs.replace(INTERNAL_FAILURE, model=self.model)
             raise
         finally:
@@ -175,7 +161,6 @@ class RequestExchange:
             return
         if failure.code in _CANCEL_IN_ENGINE:
             self._dispatcher.cancel(self, failure.code)
-        self._return_lease()
         decision = decide_retry(failure.code, self.inbox.taken, self.attempt, self._returns)
         if isinstance(decision, Retry) and self._dispatcher.may_retry():
             self.attempt += 1
@@ -199,15 +184,9 @@ class RequestExchange:
         if failure.code == Code.CLIENT_TOO_SLOW and self.cut is not None:
             self.cut()
 
-    def _return_lease(self) -> None:
-        if self.lease is not None:
-            self.lease.busy -= self.request.weight
-            self.lease = None
-
     def abandon(self, reason: Code) -> None:
         """Give the request up in any state; cancels it if the engine still works on it."""
         if not self.over:
             self._dispatcher.cancel(self, reason)
-            self._return_lease()
             self.failure = Failure(reason, CLIENT_LEFT, model=self.model)
         self._dispatcher.forget(self)

@@ -29,11 +29,6 @@ class EventKind(enum.IntEnum):
     """The generation is complete.  ``data``: :class:`Outcome`."""
     FAILED = 3
     """The attempt ended otherwise.  ``data``: :class:`~protocol.failures.Failure`."""
-    LEASE_ISSUED = 4
-    """This gateway may use slots of the worker, and the attempt is the first to use them (number 0: none, or it has ended).
-    ``data``: :class:`~protocol.messages.leases.LeaseTerms`; ``seq`` is no number of the attempt's own events."""
-    LEASE_ENDED = 5
-    """The lease of number ``count`` is over. It belongs to no attempt."""
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):

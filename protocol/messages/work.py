@@ -30,8 +30,6 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     stream: bool = False
     suspect: bool = False
     """It was in an engine when the engine died: it runs alone."""
-    new: bool = False
-    """A second attempt whose first went to a worker under a lease and was not taken: the queue's limits apply to it."""
     spool: str = ""
     query: str = ""
     """What an endpoint needs besides the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
@@ -68,7 +66,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 @control_message
 class Cancel(msgspec.Struct, frozen=True):
-    """Gateway → supervisor → worker (under a lease, gateway → worker): no client waits for the answer any more. Unknown attempts are ignored."""
+    """Gateway → supervisor → worker: no client waits for the answer any more. Unknown attempts are ignored."""
 
     gateway: str
     number: int
@@ -78,7 +76,7 @@ class Cancel(msgspec.Struct, frozen=True):
 
 @control_message
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Supervisor → worker: the grant; or, under a lease, gateway → worker. Payload and ``spool`` as in :class:`SubmitRequest`."""
+    """Supervisor → worker: the grant. Payload and ``spool`` as in :class:`SubmitRequest`."""
 
     gateway: str
     number: int
@@ -90,9 +88,6 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     stream: bool = False
     spool: str = ""
     query: str = ""
-    lease: int = 0
-    """Only gateway → worker: the lease that it runs under, with its ``weight`` in slots."""
-    weight: int = 1
 
 
 @control_message
@@ -107,8 +102,6 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     code: str = ""
     outcome: Outcome | None = None
-    lease: int = 0
-    """The lease it ran under, which may be over."""
 
 
 @control_message

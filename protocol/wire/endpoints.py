@@ -17,7 +17,7 @@ from protocol.failures import Code, Failure
 
 MAX_SOCKET_PATH: Final = 107
 _LOCK: Final = "lock"
-_SOCKET_NAME: Final = re.compile(r"bus|[lwr]-[0-9a-f]+(-.*)?")
+_SOCKET_NAME: Final = re.compile(r"bus|[lw]-[0-9a-f]+(-.*)?")
 """The names of sockets below."""
 _MAX_NAME: Final = len("w-") + 12 + len("-w00000000")
 
@@ -35,11 +35,6 @@ def logs(runtime: Path, boot: str) -> str:
 def events(runtime: Path, boot: str, worker: str) -> str:
     """Return the endpoint of one worker's XPUB."""
     return f"ipc://{runtime}/w-{boot}-{worker}"
-
-
-def runs(runtime: Path, boot: str, worker: str) -> str:
-    """Return the endpoint of one worker's PULL, for requests of gateways under a lease."""
-    return f"ipc://{runtime}/r-{boot}-{worker}"
 
 
 def socket_file(endpoint: str) -> Path:

@@ -57,7 +57,7 @@ def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payloa
             if model.process and model.process.counts_as_loaded
         ],
         max_models={kind.value: supervisor.settings.max_loaded_models for kind in ModelType},
-        granted=scheduler.running,
+        granted=scheduler.busy,
         queued=scheduler.queued,
         troubled=[
             admin.FailedModel(model.name, model.backoff.failure, model.backoff.failures, model.backoff.pause(now))
@@ -82,7 +82,7 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
     if process is None or model.spec is None:
         raise TypeError("not running")
     facts = process.facts
-    unused_s = 0.0 if model.running else supervisor.loop.now() - max(model.last_use, supervisor.started_at)
+    unused_s = 0.0 if model.busy else supervisor.loop.now() - max(model.last_use, supervisor.started_at)
     return admin.RunningModel(
         spec=structs.replace(model.spec, pinned=model.pinned),
         worker=process.worker,
@@ -91,7 +91,7 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
         last_use=math.floor((time.time() - unused_s) * 1000) / 1000,
         slots=facts.slots if facts else 0,
         context=facts.context if facts else 0,
-        granted=model.running,
+        granted=model.busy,
         queued=len(model.queue),
         engine_pid=facts.engine_pid if facts else 0,
         backend_url=facts.backend_url if facts else "",
@@ -108,7 +108,7 @@ def get_stats(supervisor: Supervisor, peer: str, call: admin.GetStats, _payload:
         stats = supervisor.stats_by_model.get(name, admin.StatsReport(name)) if name else supervisor.stats
         supervisor.answer(peer, call.number, stats)
 
-    # A request whose end was not reported has a grant or a lease.
+    # A request whose end was not reported has a grant.
     busy = [model.process.worker for model in supervisor.scheduler.models.values() if model.busy and model.process]
     supervisor.worker_barrier.wait(busy, answer)
 

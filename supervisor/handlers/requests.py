@@ -8,7 +8,6 @@ from typing import Final
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
 from protocol.messages.admin import OptionValue, StatsReport
-from protocol.messages.leases import LeaseEnded, LeaseUsed
 from protocol.messages.work import AttemptAbandoned, AttemptEnded, AttemptProgress, AttemptsEnded, Cancel, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from supervisor.models import files
@@ -119,14 +118,10 @@ def _model_for_slots(supervisor: Supervisor, model: str) -> ScheduledModel:
     return scheduled
 
 
-def attempt_ended(supervisor: Supervisor, peer: str, message: AttemptEnded, _payload: bytes) -> None:
+def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _payload: bytes) -> None:
     """Free the slots of an attempt that its engine does not work on any more."""
     key = RequestKey(message.gateway, message.number, message.attempt)
-    now = supervisor.loop.now()
-    seconds = message.outcome.total_s if message.lease and message.outcome else 0.0
-    scheduled = supervisor.scheduler.attempt_ended(key, message.code, now, seconds)
-    if scheduled is None:
-        scheduled = supervisor.scheduler.leased_attempt_ended(peer, key, seconds, now, under=bool(message.lease))
+    scheduled = supervisor.scheduler.attempt_ended(key, message.code, supervisor.loop.now())
     if scheduled is not None and message.outcome is not None:
         remember_stats(supervisor, StatsReport(scheduled.name, message.outcome))
 
@@ -162,16 +157,6 @@ def cancel(supervisor: Supervisor, peer: str, message: Cancel, _payload: bytes) 
     supervisor.scheduler.request_cancelled(RequestKey(peer, message.number, message.attempt), message.reason)
 
 
-def lease_used(supervisor: Supervisor, peer: str, message: LeaseUsed, _payload: bytes) -> None:
-    """Note the attempts that run under a lease."""
-    supervisor.scheduler.lease_used(peer, message.gateway, message.lease, message.runs)
-
-
-def lease_ended(supervisor: Supervisor, peer: str, message: LeaseEnded, _payload: bytes) -> None:
-    """Take back the slots of a lease."""
-    supervisor.scheduler.lease_ended(peer, message.gateway, message.lease, message.runs, supervisor.loop.now())
-
-
 HANDLERS: Final[dict[type, Handler]] = {
     SubmitRequest: submit,
     AttemptEnded: attempt_ended,
@@ -179,6 +164,4 @@ HANDLERS: Final[dict[type, Handler]] = {
     AttemptAbandoned: attempt_abandoned,
     AttemptProgress: attempt_progressed,
     Cancel: cancel,
-    LeaseUsed: lease_used,
-    LeaseEnded: lease_ended,
 }

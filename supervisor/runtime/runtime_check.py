@@ -72,7 +72,7 @@ class RuntimeDirectoryCheck:
             for worker in supervisor.peers.of("worker")
             if (process := supervisor.scheduler.workers.get(worker)) and process.state is not WorkerState.STOPPING
         ]
-        return [path for worker in working for path in supervisor.workers.socket_files(worker)]
+        return [supervisor.workers.socket_file(worker) for worker in working]
 
 
 def _inode(path: Path) -> int:

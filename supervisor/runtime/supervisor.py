@@ -18,7 +18,6 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.admin import CallResult, StatsReport
-from protocol.messages.leases import LeaseEnded, LeaseUsed
 from protocol.messages.peers import Hello, Pong, WorkerGone
 from protocol.messages.work import (
     AttemptAbandoned,
@@ -57,7 +56,7 @@ RECONCILE_INTERVAL_S: Final = 0.25
 """The scheduler looks at everything this often even if nothing happens: time alone makes a request or a model due."""
 
 _SETTLED_MESSAGES: Final = frozenset(
-    {SubmitRequest, Cancel, AttemptEnded, AttemptsEnded, LeaseEnded, LeaseUsed, Pong, AttemptAbandoned, AttemptProgress}
+    {SubmitRequest, Cancel, AttemptEnded, AttemptsEnded, Pong, AttemptAbandoned, AttemptProgress}
 )
 """After these the scheduler need not look at all models again, unless something waits or moves: see
 :func:`supervisor.scheduler.reconcile.reconcile_unless_settled`."""

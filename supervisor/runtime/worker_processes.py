@@ -41,15 +41,13 @@ class WorkerProcesses:
         """Return the endpoint at which a worker publishes its events."""
         return endpoints.events(self._context.runtime, self._context.boot, worker)
 
-    def socket_files(self, worker: str) -> list[Path]:
-        """Return the files of a worker's sockets."""
-        runs = endpoints.runs(self._context.runtime, self._context.boot, worker)
-        return [endpoints.socket_file(endpoint) for endpoint in (self.endpoint(worker), runs)]
+    def socket_file(self, worker: str) -> Path:
+        """Return the file of a worker's socket."""
+        return endpoints.socket_file(self.endpoint(worker))
 
     def _ended(self, worker: str, why: str) -> None:
         self._children.pop(worker, None)
         try:
             self._on_ended(worker, why)
         finally:
-            for path in self.socket_files(worker):
-                path.unlink(missing_ok=True)
+            self.socket_file(worker).unlink(missing_ok=True)

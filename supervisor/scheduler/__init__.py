@@ -2,6 +2,6 @@
 
 Outside, import `scheduler.Scheduler`, `state.SchedulerLimits`, `state.ModelTarget`, the effects and the states.
 The tables and policies (`model_states`, `worker_states`, `eviction`, `backoff`) may be read alone.  An event is a
-function over the state (`gateway_events`, `worker_events`, `leases`), listed in `scheduler`; a model is changed in
+function over the state (`gateway_events`, `worker_events`), listed in `scheduler`; a model is changed in
 `model_changes` alone.  Add no I/O and no import of other folders of the supervisor here.
 """

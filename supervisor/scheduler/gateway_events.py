@@ -9,13 +9,11 @@ from msgspec import structs
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.admin import OptionValue
-from protocol.messages.leases import RevokeLease
 from protocol.messages.work import Cancel, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import answers, model_changes, spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
 from supervisor.scheduler.grants import grant, send_run
-from supervisor.scheduler.leases import issue_lease
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine, with_model
 from supervisor.scheduler.state import ModelTarget, SchedulerState
@@ -50,10 +48,7 @@ def _granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: Queu
     weight = min(max(1, request.weight), slots)
     if model.busy + weight > slots:
         return False
-    closely = model.follows_closely(now)
     grant(state, model, process, waiting, weight, now)
-    if closely and request.model and request.attempt == 1:
-        issue_lease(state, model, waiting.key, request, now)
     return True
 
 
@@ -66,7 +61,7 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
             return with_model(model, failure)
     if model.backoff.pause(now) and not (model.process and model.process.serves):
         return model.backoff.refusal(model.name, now)
-    if request.attempt > 1 and not request.new:
+    if request.attempt > 1:
         return None
     if len(model.queue) >= state.limits.queue_requests:
         what = f"{len(model.queue)} requests"
@@ -91,8 +86,7 @@ def state_read(
 def request_cancelled(state: SchedulerState, key: RequestKey, reason: str) -> None:
     """The client is gone. A grant ends when the worker reports the attempt's end, not now."""
     for model in state.models.values():
-        lease = model.leases.get(key.gateway)
-        if key in model.grants or (lease is not None and key in lease.running):
+        if key in model.grants:
             if model.process:
                 state.emit(SendMessage(model.process.worker, Cancel(*key, reason)))
             return
@@ -220,10 +214,6 @@ def gateway_gone(state: SchedulerState, gateway: str) -> None:
         for key in model.grants:
             if key.gateway == gateway and model.process:
                 state.emit(SendMessage(model.process.worker, Cancel(*key, Code.GATEWAY_GONE)))
-        lease = model.leases.get(gateway)
-        if lease is not None and model.process:
-            lease.orphaned = lease.revoked = True
-            state.emit(SendMessage(model.process.worker, RevokeLease(gateway, lease.number)))
 
 
 def close(state: SchedulerState) -> None:

@@ -17,7 +17,6 @@ from supervisor.scheduler import answers, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.eviction import Blocked, Capacity, Evict, Fits, LoadedModel, LoadRequest, decide_eviction
 from supervisor.scheduler.grants import grant_queued
-from supervisor.scheduler.leases import revoke_leases
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
@@ -62,8 +61,6 @@ def reconcile(state: SchedulerState, now: float) -> None:
         spare_workers.keep_spares(state, candidates, now)
     _forget_unused(state, now)
     state.settled = _is_settled(state, now)
-    if not state.settled:
-        revoke_leases(state, now)
 
 
 def _is_settled(state: SchedulerState, now: float) -> bool:

@@ -15,7 +15,7 @@ from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import model_states, worker_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.model_states import ModelEvent, ModelState
-from supervisor.scheduler.work_items import PendingCall, QueuedRequest, SlotGrant, SlotLease
+from supervisor.scheduler.work_items import PendingCall, QueuedRequest, SlotGrant
 from supervisor.scheduler.worker_states import COUNTS_AS_LOADED, SERVING, WorkerEvent, WorkerState
 
 _SMOOTHING: Final = 0.2
@@ -24,8 +24,6 @@ NEVER: Final = -math.inf
 """The time of the last use of a model that was never used."""
 END_NOTICE_DELAY_S: Final = 0.01
 """An end may be reported this late (``protocol/README.md``): another model may have been used since."""
-BURST_WINDOW_S: Final = 0.25
-"""How soon after the last use of a model another request follows it closely: then a lease saves more messages than it costs."""
 _MAX_RETURNING: Final = 1024
 
 
@@ -92,13 +90,8 @@ class ScheduledModel:
         self.rollback_pinned = False
         self.refused_reload: RefusedReload | None = None
         self.grants: dict[RequestKey, SlotGrant] = {}
-        self.leases: dict[str, SlotLease] = {}
-        """By gateway."""
         self.abandoned: set[RequestKey] = set()
         """The granted attempts that its engine has worked on for a while although their clients are gone."""
-        self.revoked_at = 0.0
-        self.lease_pause = 0.0
-        """How long no lease is issued after the last revocation: it would soon be revoked again."""
         self.queue: list[QueuedRequest] = []
         self.queued_bytes = 0
         self.loaders: list[PendingCall] = []
@@ -119,20 +112,13 @@ class ScheduledModel:
 
     @property
     def busy(self) -> int:
-        """Slots that may be in use: granted or leased."""
-        leased = sum(lease.slots for lease in self.leases.values()) if self.leases else 0
-        return sum(grant.weight for grant in self.grants.values()) + leased
-
-    @property
-    def running(self) -> int:
-        """Slots known to be in use."""
-        leased = sum(sum(lease.running.values()) for lease in self.leases.values())
-        return sum(grant.weight for grant in self.grants.values()) + leased
+        """Slots in use."""
+        return sum(grant.weight for grant in self.grants.values())
 
     @property
     def has_clients(self) -> bool:
         """Whether a client may still want some of what its engine does."""
-        return bool(self.leases) or not self.grants.keys() <= self.abandoned
+        return not self.grants.keys() <= self.abandoned
 
     @property
     def stuck(self) -> bool:
@@ -167,10 +153,6 @@ class ScheduledModel:
         """Whether it is to be loaded: something waits for it, or it is kept loaded."""
         return self.keep_loaded or bool(self.queue) or bool(self.loaders)
 
-    def follows_closely(self, now: float) -> bool:
-        """Return whether a request that comes now follows another closely."""
-        return bool(self.grants) or bool(self.leases) or now - self.last_use < BURST_WINDOW_S
-
     def enqueue(self, waiting: QueuedRequest) -> None:
         """Let a request wait in the order of arrival."""
         bisect.insort(self.queue, waiting, key=lambda other: other.order)
@@ -197,9 +179,8 @@ class ScheduledModel:
         self.returning[key.gateway, key.number] = order
 
     def end_runs(self) -> None:
-        """Forget all grants and leases: the engine is gone."""
+        """Forget all grants: the engine is gone."""
         self.grants.clear()
-        self.leases.clear()
         self.abandoned.clear()
 
     def used_until(self, now: float) -> None:
@@ -213,12 +194,12 @@ class ScheduledModel:
     def wait_s(self) -> float:
         """Estimate how long a request at the end of the queue waits, from measured service time."""
         slots = max(1, self.slots)
-        return max(1.0, (self.service_s or _INITIAL_SERVICE_S) * (len(self.queue) + self.running) / slots)
+        return max(1.0, (self.service_s or _INITIAL_SERVICE_S) * (len(self.queue) + self.busy) / slots)
 
     def unused(self) -> bool:
         """Return whether nothing of it is left but the memory of its failures."""
-        runs = self.grants or self.leases or self.unloaders
-        return self.state in (ModelState.ABSENT, ModelState.BACKING_OFF) and not self.demanded and not runs
+        at_rest = self.state in (ModelState.ABSENT, ModelState.BACKING_OFF)
+        return at_rest and not (self.demanded or self.grants or self.unloaders)
 
 
 def with_model(model: ScheduledModel, failure: Failure) -> Failure:

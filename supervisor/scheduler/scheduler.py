@@ -11,7 +11,7 @@ What happens to a request, in the order of the decisions:
 
 from __future__ import annotations
 
-from supervisor.scheduler import gateway_events, leases, reconcile, spare_workers, worker_events
+from supervisor.scheduler import gateway_events, reconcile, spare_workers, worker_events
 from supervisor.scheduler.state import SchedulerState
 
 
@@ -44,10 +44,6 @@ class Scheduler(SchedulerState):
     engine_died = worker_events.engine_died
     worker_gone = worker_events.worker_gone
     stop_all_workers = worker_events.stop_all_workers
-
-    lease_used = leases.lease_used
-    lease_ended = leases.lease_ended
-    leased_attempt_ended = leases.leased_attempt_ended
 
     reconcile_unless_settled = reconcile.reconcile_unless_settled
     reconcile = reconcile.reconcile

@@ -79,14 +79,9 @@ class SchedulerState:
         self._out: list[Effect] = []
 
     @property
-    def granted(self) -> int:
-        """Slots granted or leased, of all models."""
+    def busy(self) -> int:
+        """Slots in use, of all models."""
         return sum(model.busy for model in self.models.values())
-
-    @property
-    def running(self) -> int:
-        """Slots known to be in use, of all models."""
-        return sum(model.running for model in self.models.values())
 
     @property
     def queued(self) -> int:

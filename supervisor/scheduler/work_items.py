@@ -1,4 +1,4 @@
-"""What waits for a model, and what holds its slots: queued requests, pending calls, grants and leases."""
+"""What waits for a model, and what holds its slots: queued requests, pending calls and grants."""
 
 from __future__ import annotations
 
@@ -60,21 +60,3 @@ class SlotGrant:
         self.weight = weight
         self.began = began
         self.order = order
-
-
-class SlotLease:
-    """Slots that a gateway uses without asking."""
-
-    __slots__ = ("names", "number", "orphaned", "revoked", "running", "slots")
-
-    def __init__(self, number: int) -> None:
-        """Start without slots."""
-        self.number = number
-        self.slots = 0
-        self.names: set[tuple[str, str]] = set()
-        """(what clients call the model, endpoint) that it is good for."""
-        self.running: dict[RequestKey, int] = {}
-        """The attempts that are known to run under it, and their slots. One that ends soon is never reported."""
-        self.revoked = False
-        self.orphaned = False
-        """Its gateway is gone."""

@@ -108,13 +108,8 @@ def _log_fields(facts: EngineReady) -> dict[str, object]:
 # ---- attempts ----------------------------------------------------------------------------------------------------
 
 
-def attempt_ended(
-    state: SchedulerState, key: RequestKey, code: str, now: float, seconds: float = 0.0
-) -> ScheduledModel | None:
-    """The engine has stopped working on an attempt. Returns its model if the grant was known.
-
-    ``seconds``: how long it ran, if the grant is younger than that.
-    """
+def attempt_ended(state: SchedulerState, key: RequestKey, code: str, now: float) -> ScheduledModel | None:
+    """The engine has stopped working on an attempt. Returns its model if the grant was known."""
     for model in state.models.values():
         grant = model.grants.pop(key, None)
         if grant is None:
@@ -123,7 +118,7 @@ def attempt_ended(
         state.settled = state.settled and not model.stuck
         model.used_until(now)
         if not code:
-            model.measure_service(seconds or now - grant.began)
+            model.measure_service(now - grant.began)
         elif code == Code.RETURNED:
             model.expect_return(key, grant.order)
             _refuse_returned(state, key, model.name)
@@ -151,8 +146,7 @@ def attempt_abandoned(state: SchedulerState, worker: str, key: RequestKey) -> No
     """An engine has been working on an attempt for a while although its client is gone."""
     process = state.workers.get(worker)
     model = process.model if process else None
-    # What runs under a lease may not be known yet.
-    if model is not None and (key in model.grants or key.gateway in model.leases):
+    if model is not None and key in model.grants:
         model.abandoned.add(key)
         state.settled = state.settled and not model.stuck
 
@@ -205,9 +199,6 @@ def worker_gone(state: SchedulerState, worker: str, failure: Failure, now: float
 def _engine_lost(state: SchedulerState, model: ScheduledModel, failure: Failure, now: float, *, leaving: bool) -> None:
     state.count("engine_deaths")
     model.returning.clear()
-    for lease in model.leases.values():
-        for key in lease.running:
-            model.expect_return(key, lease.number)
     for key, grant in model.grants.items():
         model.expect_return(key, grant.order)
     model.end_runs()

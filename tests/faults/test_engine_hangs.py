@@ -96,15 +96,6 @@ def test_an_unload_does_not_wait_for_cancelled_requests(start_server: StartServe
     assert lost(server, LOOP) == [], "nothing died: it was ended"
 
 
-def test_an_unload_does_not_wait_for_cancelled_requests_under_a_lease(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", slots=8, load=[LOOP])
-    server.wait_loaded(LOOP)
-    server.wait_leased(LOOP)
-    abandoned(server, stream=True)
-    assert server.client.post("/v1/unload", {"model_name": LOOP}, DEADLINE).status == 200
-    assert server.engine_now(LOOP) is None
-
-
 def test_an_eviction_does_not_wait_for_cancelled_requests(start_server: StartServer) -> None:
     server = start_server("tiny-loop", "tiny-chat", max_loaded_models=1, load=[LOOP])
     server.wait_loaded(LOOP)

@@ -78,15 +78,8 @@ class FakeGatewayBus:
     def connect(self, endpoint: str) -> None:
         """Nothing to connect."""
 
-    def disconnect(self, worker: str, endpoint: str) -> None:
+    def disconnect(self, endpoint: str) -> None:
         """Nothing to disconnect."""
-
-    def run(self, worker: str, message: msgspec.Struct, payload: bytes = b"") -> bool:
-        """There are no leases here."""
-        return False
-
-    def open_worker(self, worker: str) -> None:
-        """There are no leases here."""
 
     def ended(self, endpoint: str) -> bool:
         return True

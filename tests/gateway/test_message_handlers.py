@@ -67,9 +67,9 @@ class OpenedSession:
         self.handlers.on_message(Ping(number), b"")
         return self.bus.sent
 
-    def break_lease(self, number: int) -> None:
-        """Deliver an event about a lease whose terms cannot be decoded."""
-        self.handlers.on_events([Event(number, 1, 0, EventKind.LEASE_ISSUED, 0, b"x")], "w1")
+    def fail_once(self) -> None:
+        """Deliver a message whose handler raises."""
+        self.handlers.on_message(Granted([None]), b"")  # type: ignore[list-item]
 
 
 @pytest.fixture
@@ -79,15 +79,15 @@ def opened(tmp_path: Path) -> OpenedSession:
 
 def test_a_pong_reports_the_exceptions_since_the_one_before(opened: OpenedSession) -> None:
     assert opened.ping(1) == [Pong(1)]
-    opened.break_lease(1)
-    opened.handlers.on_message(Granted([None]), b"")  # type: ignore[list-item]
+    opened.fail_once()
+    opened.fail_once()
     INTERNAL_ERRORS.log(RuntimeError("of a request"))
     assert opened.ping(2) == [Pong(2, errors=3)]
     assert opened.ping(3) == [Pong(3)]
 
 
 def test_what_a_pong_that_was_not_sent_would_have_reported_is_reported_by_the_next(opened: OpenedSession) -> None:
-    opened.break_lease(1)
+    opened.fail_once()
     opened.bus.full = True
     assert opened.ping(1) == []
     opened.bus.full = False
@@ -127,6 +127,37 @@ def test_an_exception_in_one_grant_fails_its_request_alone_and_is_logged_once(
     assert bad.failure.code is Code.INTERNAL
     assert [(line["event"], line["request_id"]) for line in records] == [("internal error", "bad")]
     assert opened.ping(9) == [Pong(9, errors=1)]
+
+
+def test_an_exception_in_one_event_fails_its_request_alone_and_is_logged_once(
+    opened: OpenedSession, records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_event = RequestExchange.take_event
+
+    def raise_for_one(self: RequestExchange, event: Event, worker: str) -> None:
+        if self.label == "bad":
+            raise RuntimeError("ours")
+        take_event(self, event, worker)
+
+    logs.configure("gateway", "info", "json")
+    monkeypatch.setattr(RequestExchange, "take_event", raise_for_one)
+    first, bad, last = exchanges = [opened.start(label) for label in ("first", "bad", "last")]
+    opened.grant(*exchanges)
+    opened.handlers.on_events([Event(each.number, 1, 0, EventKind.DELTA, 1, b"text") for each in exchanges], "w1")
+    assert (first.inbox.take(), last.inbox.take()) == (b"text", b"text")
+    assert bad.failure is not None
+    assert bad.failure.code is Code.INTERNAL
+    assert [(line["event"], line["request_id"]) for line in records] == [("internal error", "bad")]
+    assert opened.ping(9) == [Pong(9, errors=1)]
+
+
+def test_an_event_of_an_unknown_kind_or_request_does_no_harm(opened: OpenedSession) -> None:
+    exchange = opened.start()
+    opened.grant(exchange)
+    unknown = Event(exchange.number, 1, 0, 99, 7, b"x"), Event(exchange.number + 1, 1, 0, EventKind.DELTA, 1, b"x")
+    opened.handlers.on_events([*unknown, Event(exchange.number, 1, 1, EventKind.DELTA, 1, b"text")], "w1")
+    assert (exchange.failure, exchange.inbox.take()) == (None, b"text")
+    assert opened.ping(1) == [Pong(1)]
 
 
 @pytest.mark.parametrize("first", ["worker", "supervisor"])

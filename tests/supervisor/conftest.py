@@ -1,4 +1,4 @@
-"""What tests of the supervisor share: a simulation with one loaded model, and a registry of models."""
+"""What tests of the supervisor share: a registry of models."""
 
 from __future__ import annotations
 
@@ -11,19 +11,7 @@ import pytest
 from protocol.config.settings import Settings
 from supervisor.models import registry
 from supervisor.models.registry import ModelRegistry
-from supervisor.scheduler.scheduled_model import BURST_WINDOW_S
-from tests.supervisor.lease_setup import load_by_request
 from tests.supervisor.model_files import MakeModels
-from tests.supervisor.simulation import Simulation
-
-
-@pytest.fixture
-def sim() -> Simulation:
-    """A simulation with one loaded model of eight slots, used a while ago."""
-    sim = Simulation(2, 8)
-    sim.finish(load_by_request(sim, "a"))
-    sim.pass_time(10 * BURST_WINDOW_S)
-    return sim
 
 
 @pytest.fixture

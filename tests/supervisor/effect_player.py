@@ -7,7 +7,6 @@ from collections import Counter
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
-from protocol.messages.leases import IssueLease, RevokeLease
 from protocol.messages.peers import CheckModel, Shutdown, StartEngine
 from protocol.messages.work import Cancel, Refused, Run
 from protocol.models.recipes import ModelSpec
@@ -103,16 +102,9 @@ class EffectPlayer:
                 assert key in self.live, "an ended request was started"
                 self.workers[peer].running.append(key)
                 self.order.append(key)
-            case IssueLease() | RevokeLease() if self.workers[peer].delivery_paused:
-                self.workers[peer].undelivered.append(message)
-            case IssueLease():
-                self.workers[peer].take_lease(message)
-            case RevokeLease():
-                self.workers[peer].revocations.append(message)
             case Shutdown():
                 its = self.workers[peer]
                 assert its.abandoned.issuperset(its.running), "a worker was stopped while a client waits for it"
-                assert not self.workers[peer].leases, "a worker was stopped while its slots are leased"
                 self.workers[peer].commands.append(message)
             case CheckModel() | StartEngine() | Cancel():
                 self.workers[peer].commands.append(message)

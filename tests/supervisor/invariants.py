@@ -12,7 +12,7 @@ from tests.supervisor.simulated_worker import SimulatedWorker
 
 
 def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], slots: int) -> None:
-    """Each model's grants and leases are what its engine does, within its ``slots``; its state is its worker's."""
+    """Each model's grants are what its engine does, within its ``slots``; its state is its worker's."""
     for model in scheduler.models.values():
         process = model.process
         assert WORKER_STATES.get(model.state) == (process.state if process else None), f"{model.name}: {model.state}"
@@ -21,25 +21,10 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
         assert process is None or (process.model is model and scheduler.workers[process.worker] is process)
         worker = workers.get(process.worker, SimulatedWorker()) if process else SimulatedWorker()
         granted = {key: grant.weight for key, grant in model.grants.items()}
-        leased = dict(worker.leased)
-        for gateway, _, runs in worker.unreported:
-            leased |= {RequestKey(gateway, run.number, run.attempt): run.weight for run in runs}
-            leased |= model.leases[gateway].running
-        if worker.undelivered:
-            leased |= {key: weight for lease in model.leases.values() for key, weight in lease.running.items()}
-        assert not granted.keys() & leased.keys(), f"{model.name}: a request has two grants"
-        known = granted | leased
-        assert known.keys() == set(worker.running), f"{model.name}: grants differ from what the engine does"
-        assert model.busy <= slots
+        assert granted.keys() == set(worker.running), f"{model.name}: grants differ from what the engine does"
+        assert len(worker.running) == len(granted), f"{model.name}: a request runs twice"
+        assert sum(granted.values()) == model.busy <= slots
         assert model.abandoned <= worker.abandoned & set(worker.running)
-        assert sum(known.values()) <= model.busy, f"{model.name}: more runs than was granted and leased"
-        for gateway, lease in worker.leases.items():
-            if worker.undelivered:
-                assert model.leases[gateway].slots >= lease.slots
-                continue
-            assert model.leases[gateway].running.items() <= lease.runs.items()
-            assert model.leases[gateway].number == lease.number
-            assert model.leases[gateway].slots == lease.slots
         assert model.queued_bytes == sum(waiting.request.size for waiting in model.queue)
         orders = [waiting.order for waiting in model.queue]
         assert orders == sorted(orders)

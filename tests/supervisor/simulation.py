@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.leases import LeasedAttempt
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import SubmitRequest
 from supervisor.scheduler.state import ModelTarget
@@ -53,85 +52,17 @@ class Simulation(EffectPlayer):
         """The client of a running attempt hangs up, and the engine works on: its worker reports that."""
         name, worker = next((name, worker) for name, worker in self.workers.items() if key in worker.running)
         self.cancel(key)
-        self.report_ended_leases(name)
         worker.abandoned.add(key)
         self.scheduler.attempt_abandoned(name, key)
         self.settle(light=True)
 
     def finish(self, key: RequestKey, code: str = "") -> None:
-        name, worker = next((name, worker) for name, worker in self.workers.items() if key in worker.running)
-        self.report_ended_leases(name)
+        worker = next(worker for worker in self.workers.values() if key in worker.running)
         worker.running.remove(key)
-        lease = next((lease for lease in worker.leases.values() if lease.runs.pop(key, None)), None)
         if code != Code.RETURNED:  # the refusal that follows ends it
             self.end(key)
-        if self.scheduler.attempt_ended(key, code, self.now) is None:
-            seconds = 0.1 if lease is not None and not code else 0.0
-            known = self.scheduler.leased_attempt_ended(name, key, seconds, self.now, under=lease is not None)
-            assert known is not None
+        assert self.scheduler.attempt_ended(key, code, self.now) is not None
         self.settle(light=True)
-
-    def use_lease(self, worker: str, gateway: str, weight: int = 1) -> RequestKey | None:
-        """A gateway sends a request to a worker itself; None if the worker does not take it."""
-        its = self.workers[worker]
-        lease = its.leases.get(gateway)
-        if lease is None or sum(lease.runs.values()) + weight > lease.slots:
-            return None
-        key = RequestKey(gateway, next(self._numbers), 1)
-        process = self.scheduler.workers[worker]
-        assert process.model is not None
-        self.live[key] = process.model.name
-        lease.runs[key] = weight
-        its.running.append(key)
-        self.check()
-        return key
-
-    def report_lease_use(self, worker: str, gateway: str) -> None:
-        """A worker says what has been running for a while."""
-        self.report_ended_leases(worker)
-        lease = self.workers[worker].leases[gateway]
-        runs = [LeasedAttempt(key.number, key.attempt, weight) for key, weight in lease.runs.items()]
-        self.scheduler.lease_used(worker, gateway, lease.number, runs)
-        self.settle(light=True)
-
-    def end_lease(self, worker: str, gateway: str) -> None:
-        """A worker ends a lease, asked or not."""
-        self.end_lease_unreported(worker, gateway)
-        self.report_ended_leases(worker)
-
-    def end_lease_unreported(self, worker: str, gateway: str) -> None:
-        """A worker ends a lease, and its report is under way while other things happen."""
-        its = self.workers[worker]
-        lease = its.leases.pop(gateway)
-        its.last_ended_lease = max(its.last_ended_lease, lease.number)
-        runs = [LeasedAttempt(key.number, key.attempt, weight) for key, weight in lease.runs.items()]
-        its.unreported.append((gateway, lease.number, runs))
-        self.check()
-
-    def report_ended_leases(self, worker: str) -> bool:
-        """The scheduler hears of the leases that a worker has ended; return whether there were any."""
-        unreported = self.workers[worker].unreported
-        received = len(unreported)
-        while unreported:
-            self.scheduler.lease_ended(worker, *unreported.pop(0), self.now)
-            self.settle(light=True)
-        return received > 0
-
-    def resume_delivery(self, worker: str) -> bool:
-        """A worker reads what was said of leases meanwhile; return whether there was anything."""
-        its = self.workers[worker]
-        undelivered, its.undelivered, its.delivery_paused = its.undelivered, [], False
-        for message in undelivered:
-            self.deliver(worker, message)
-        self.check()
-        return bool(undelivered)
-
-    def end_all_leases(self) -> None:
-        for name, worker in list(self.workers.items()):
-            self.resume_delivery(name)
-            self.report_ended_leases(name)
-            for gateway in list(worker.leases):
-                self.end_lease(name, gateway)
 
     def load(
         self, name: str, number: int = 900, *, plain: bool = False, pin: bool | None = None, **more: object
@@ -199,11 +130,8 @@ class Simulation(EffectPlayer):
         self.settle()
 
     def engine_dies(self, worker: str) -> list[RequestKey]:
-        self.report_ended_leases(worker)
-        self.resume_delivery(worker)
         lost = self.workers[worker].running
         self.workers[worker].running = []
-        self.workers[worker].forget_leases()
         for key in lost:
             self.end(key)
         self.scheduler.engine_died(worker, Failure(Code.BACKEND_DIED, "SIGKILL"), self.now)
@@ -245,21 +173,6 @@ class Simulation(EffectPlayer):
                 case _:
                     continue
             return True
-        names = list(self.workers)
-        return (
-            any(self.report_ended_leases(name) or self.resume_delivery(name) for name in names)
-            or self.answer_revocation()
-        )
-
-    def answer_revocation(self) -> bool:
-        """Let a worker that was told to end a lease do so; return whether there is one."""
-        for name, worker in self.workers.items():
-            while worker.revocations:
-                revocation = worker.revocations.pop(0)
-                lease = worker.leases.get(revocation.gateway)
-                if lease is not None and lease.number == revocation.lease:
-                    self.end_lease(name, revocation.gateway)
-                    return True
         return False
 
     def run_until_idle(self) -> None:

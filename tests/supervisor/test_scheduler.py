@@ -17,7 +17,7 @@ def test_a_request_for_an_unloaded_model_loads_it_and_runs() -> None:
     sim.run_until_idle()
     assert sim.order == [key]
     sim.finish(key)
-    assert sim.scheduler.granted == 0
+    assert sim.scheduler.busy == 0
 
 
 def test_requests_beyond_the_slots_wait_in_order() -> None:
@@ -84,9 +84,9 @@ def test_a_cancelled_grant_ends_with_idle_not_with_the_cancel() -> None:
     sim = loaded("a")
     key = sim.submit("a")
     sim.cancel(key)
-    assert sim.scheduler.granted == 1
+    assert sim.scheduler.busy == 1
     sim.finish(key, Code.CANCELLED)
-    assert sim.scheduler.granted == 0
+    assert sim.scheduler.busy == 0
 
 
 def test_a_hang_up_removes_a_request_from_the_queue() -> None:

@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from protocol.failures import Code
-from supervisor.scheduler.leases import MAX_PAUSE_S
 from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.simulation import Simulation
 
@@ -48,36 +47,6 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def keep_running_abandoned(self, data: st.DataObject) -> None:
         self.sim.keep_running_abandoned(self.pick(data, self.running()))
-
-    def leases(self) -> list[object]:
-        return [(name, gateway) for name, worker in self.sim.workers.items() for gateway in worker.leases]
-
-    @precondition(lambda self: self.leases())
-    @rule(data=st.data(), weight=st.integers(1, 3), times=st.integers(1, 3))
-    def use_lease(self, data: st.DataObject, weight: int, times: int) -> None:
-        for _ in range(times):
-            self.sim.use_lease(*self.pick(data, self.leases()), weight)
-
-    @precondition(lambda self: self.leases())
-    @rule(data=st.data())
-    def report_lease_use(self, data: st.DataObject) -> None:
-        self.sim.report_lease_use(*self.pick(data, self.leases()))
-
-    @precondition(lambda self: self.leases())
-    @rule(data=st.data())
-    def end_lease(self, data: st.DataObject) -> None:
-        self.sim.end_lease(*self.pick(data, self.leases()))
-
-    @precondition(lambda self: self.leases())
-    @rule(data=st.data())
-    def end_lease_unreported(self, data: st.DataObject) -> None:
-        self.sim.end_lease_unreported(*self.pick(data, self.leases()))
-
-    @precondition(lambda self: any(worker.unreported for worker in self.sim.workers.values()))
-    @rule()
-    def report_ended_leases(self) -> None:
-        for worker in list(self.sim.workers):
-            self.sim.report_ended_leases(worker)
 
     @rule()
     def advance(self) -> None:
@@ -157,22 +126,20 @@ class SchedulerMachine(RuleBasedStateMachine):
                 break
         assert not self.sim.live, "a request waits for ever"
         assert not self.sim.calls, "a load or unload is never answered"
-        self.sim.end_all_leases()
-        assert self.sim.scheduler.granted == 0
+        assert self.sim.scheduler.busy == 0
 
 
-class LeaseMachine(SchedulerMachine):
-    """Histories with many settled states, so that slots are leased; and everything that can happen to leases."""
+class SettledMachine(SchedulerMachine):
+    """Histories with many settled states, in which requests are granted and end without a reconcile."""
 
     @initialize(models=st.integers(1, 2), slots=st.sampled_from([4, 8]))
     def open(self, models: int, slots: int) -> None:
         super().open(models, slots)
-        self.burst("g1", 2, 1, ended=True)
+        self.burst("g1", 2, ended=True)
 
-    @rule(gateway=GATEWAYS, times=st.integers(2, 4), leased=st.integers(0, 4), ended=st.booleans())
-    def burst(self, gateway: str, times: int, leased: int, ended: bool) -> None:
-        """Everything has ended, then a gateway submits several requests in a row."""
-        self.sim.pass_time(MAX_PAUSE_S)
+    @rule(gateway=GATEWAYS, times=st.integers(2, 10), ended=st.booleans())
+    def burst(self, gateway: str, times: int, ended: bool) -> None:
+        """Nearly everything has ended, then a gateway submits several requests in a row."""
         if not self.workers(WorkerState.READY):
             self.sim.submit("a")
         self.sim.run_until_idle()
@@ -185,44 +152,11 @@ class LeaseMachine(SchedulerMachine):
             for key in submitted if ended else []:
                 if key in self.running():
                     self.sim.finish(key)
-            for _ in range(leased):
-                self.sim.use_lease(worker, gateway)
-
-    @precondition(lambda self: self.leases())
-    @rule(data=st.data(), times=st.integers(1, 2))
-    def submit_after_lease_end(self, data: st.DataObject, times: int) -> None:
-        """A gateway submits requests while its lease is over and the scheduler does not know it."""
-        worker, gateway = self.pick(data, self.leases())
-        self.sim.end_lease_unreported(worker, gateway)
-        for _ in range(times):
-            self.sim.submit(self.sim.scheduler.workers[worker].model.name, gateway)
-
-    @precondition(lambda self: self.workers(WorkerState.READY))
-    @rule(gateway=GATEWAYS, times=st.integers(1, 3), ended=st.booleans())
-    def submit_before_delivery(self, gateway: str, times: int, ended: bool) -> None:
-        """Requests end, and more are submitted, before the worker has read what was leased."""
-        worker = self.workers(WorkerState.READY)[0]
-        self.sim.workers[worker].delivery_paused = True
-        model = self.sim.scheduler.workers[worker].model.name
-        submitted = [self.sim.submit(model, gateway) for _ in range(times)]
-        for key in submitted if ended else []:
-            if key in self.running():
-                self.sim.finish(key)
-
-    @rule()
-    def resume_delivery(self) -> None:
-        for worker in list(self.sim.workers):
-            self.sim.resume_delivery(worker)
-
-    @precondition(lambda self: any(worker.revocations for worker in self.sim.workers.values()))
-    @rule()
-    def answer_revocation(self) -> None:
-        self.sim.answer_revocation()
 
 
 TestHistories = SchedulerMachine.TestCase
 TestHistories.settings = settings(
     max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
-TestLeaseHistories = LeaseMachine.TestCase
-TestLeaseHistories.settings = settings(TestHistories.settings, max_examples=400, stateful_step_count=25)
+TestSettledHistories = SettledMachine.TestCase
+TestSettledHistories.settings = settings(TestHistories.settings, max_examples=200, stateful_step_count=25)

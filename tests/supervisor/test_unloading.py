@@ -176,7 +176,7 @@ def test_an_unload_does_not_wait_for_cancelled_requests() -> None:
     assert [note.event for note in sim.notes][-1] == "engine ended, the clients of its requests are gone"
     sim.run_until_idle()
     assert sim.reports["g1", 901] == ["a"]
-    assert sim.scheduler.granted == 0
+    assert sim.scheduler.busy == 0
     assert not any("lost" in note.event for note in sim.notes)
 
 
@@ -184,7 +184,7 @@ def test_an_engine_may_die_before_its_unload_arrives() -> None:
     sim = with_cancelled_request()
     assert sim.unload("a")
     sim.engine_dies(sim.serving("a"))
-    assert sim.scheduler.granted == 0
+    assert sim.scheduler.busy == 0
     sim.run_until_idle()
     assert sim.reports["g1", 901] == ["a"]
 
@@ -220,22 +220,6 @@ def test_an_abandoned_attempt_keeps_its_slot_while_the_model_stays() -> None:
     assert sim.order[-1] == behind
     assert sim.unload("a")
     assert not was_stopped(sim)
-
-
-def test_cancelled_requests_under_a_lease() -> None:
-    sim = Simulation(1, 8)
-    first = sim.submit("a")
-    sim.run_until_idle()
-    sim.finish(first)
-    sim.finish(sim.submit("a"))
-    worker = sim.serving("a")
-    key = sim.use_lease(worker, "g1")
-    assert key is not None, "the supervisor has not heard of it"
-    sim.keep_running_abandoned(key)
-    assert sim.unload("a")
-    assert not was_stopped(sim), "its slots are leased"
-    assert sim.answer_revocation()
-    assert was_stopped(sim)
 
 
 def draining_for_an_unload() -> Simulation:

@@ -45,15 +45,6 @@ class ServerInspector:
         for model in models:
             wait_for(partial(self._is_ready, model), f"{model} is ready", 10.0)
 
-    def wait_leased(self, model: str) -> None:
-        """Ask until a gateway sends a request straight to the model's worker: it is connected with both sockets then."""
-        wait_for(partial(self._is_leased, model), "a request went straight to the worker")
-
-    def _is_leased(self, model: str) -> bool:
-        before = self.state()["counters"].get("grants", 0)
-        self.client.chat(model, max_tokens=1)
-        return bool(self.state()["counters"]["grants"] == before)
-
     def _is_ready(self, model: str) -> bool:
         return self.model_state(model) == "ready"
 

@@ -27,12 +27,17 @@ class FakeWorkerBus:
         """The events to all gateways."""
         return [each for each in self.outgoing if isinstance(each, Event)]
 
-    def send(self, message: Any) -> None:
-        self.outgoing += [*self._delayed, message]
+    def flush(self) -> None:
+        """Send what was delayed, as the timer of a real bus does."""
+        self.outgoing += self._delayed
         self._delayed.clear()
 
+    def send(self, message: Any) -> None:
+        self.flush()
+        self.outgoing.append(message)
+
     def send_soon(self, message: Any, _delay: float) -> None:
-        """Keep a message until the next one is sent: there are no timers here."""
+        """Keep a message until the next one is sent, or :meth:`flush`: there are no timers here."""
         self._delayed.append(message)
 
     def publish(self, to: bytes, batch: bytes) -> bool:

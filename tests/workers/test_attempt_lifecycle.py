@@ -76,6 +76,7 @@ class Worker:
 
     def ends(self) -> list[tuple[int, str]]:
         self.loop.run_once(0.0)
+        self.bus.flush()
         return [(message.number, message.code) for message in self.bus.sent if isinstance(message, AttemptEnded)]
 
     def event_kinds(self, number: int) -> list[int]:
@@ -116,13 +117,15 @@ def test_a_complete_answer_ends_its_attempt(worker: Worker) -> None:
 @pytest.mark.parametrize(
     ("begun", "answered", "order"),
     [
-        (1, 1, [AttemptEnded, EventKind.DONE]),
-        (4, 1, [AttemptEnded, EventKind.DONE]),
-        (2, 2, [EventKind.DONE, AttemptEnded, AttemptEnded, EventKind.DONE]),
+        (1, 1, [EventKind.DONE, AttemptEnded]),
+        (2, 2, [EventKind.DONE, EventKind.DONE, AttemptEnded, AttemptEnded]),
+        (3, 1, [AttemptEnded, EventKind.DONE]),
+        (4, 2, [AttemptEnded, EventKind.DONE, AttemptEnded, EventKind.DONE]),
+        (4, 3, [AttemptEnded, EventKind.DONE, AttemptEnded, EventKind.DONE, EventKind.DONE, AttemptEnded]),
     ],
-    ids=["alone", "all slots at work", "the first of two may wait"],
+    ids=["alone", "two of four slots", "three slots at work", "all slots at work", "until half of the slots are free"],
 )
-def test_an_end_is_reported_before_the_end_of_the_answer(
+def test_while_half_of_the_slots_are_at_work_an_end_is_reported_before_its_answer(
     worker: Worker, begun: int, answered: int, order: list[object]
 ) -> None:
     for number in range(1, begun + 1):
@@ -131,6 +134,7 @@ def test_an_end_is_reported_before_the_end_of_the_answer(
         begin_answer(attempt)
         end_answer(attempt)
         worker.loop.run_once(0.0)
+    worker.bus.flush()
     kinds = [each.kind if isinstance(each, Event) else type(each) for each in worker.bus.outgoing]
     assert [kind for kind in kinds if kind in order] == order
 

@@ -84,8 +84,6 @@ class WorkerProcess:
         self.process_context = ProcessContext(self.runtime.path, self.boot, supervisor_pid)
         self.messages: list[Any] = []
         self.received: dict[int, ReceivedEvents] = {}
-        self.leases: list[Event] = []
-        """Events about leases that the gateway received."""
         self.ready = EngineReady(0, 0, 0, "", 0.0)
         self.sub: zmq.Socket[bytes] | None = None
         self.process = subprocess.Popen(
@@ -115,9 +113,6 @@ class WorkerProcess:
             topic = ids.topic(self.gateway)
             assert frames[0].startswith(topic)
             for event in unpack_batch(frames[0], len(topic))[1]:
-                if event.kind >= EventKind.LEASE_ISSUED:
-                    self.leases.append(event)
-                    continue
                 received = self.received.setdefault(event.number, ReceivedEvents())
                 assert event.seq == len(received.events), "a gap"
                 received.events.append(event)

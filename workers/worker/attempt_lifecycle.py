@@ -32,7 +32,6 @@ from workers.worker.end_batching import end_delay
 from workers.worker.engine_request import engine_request
 from workers.worker.engine_session import EngineSession
 from workers.worker.event_publisher import EventPublisher
-from workers.worker.lease_manager import WorkerLeaseManager
 
 DEATH_NOTICE_DELAY_S: Final = 1.0
 """A broken connection is most often a dying engine: the report of its exit, a moment later, says more."""
@@ -50,7 +49,6 @@ class AttemptLifecycle:
         context: ProcessContext,
         settings: Settings,
         attempts: dict[RequestKey, Attempt],
-        leases: WorkerLeaseManager,
         line_attribution: LineAttribution,
         on_empty: Callable[[], None],
     ) -> None:
@@ -60,7 +58,7 @@ class AttemptLifecycle:
         ``on_empty`` is called when the last one has ended, unless :meth:`fail_all` ended it.
         """
         self._loop, self._bus, self._context = loop, bus, context
-        self._attempts, self._leases, self._line_attribution = attempts, leases, line_attribution
+        self._attempts, self._line_attribution = attempts, line_attribution
         self._on_empty = on_empty
         self._log = logs.get_logger()
         self._logs_outcomes = settings.log_level in ("debug", "trace")
@@ -107,12 +105,6 @@ class AttemptLifecycle:
         """Take an attempt into the table; it waits for :meth:`start`."""
         self._attribute_lines(attempt, self._line_attribution.before_start)
         self._attempts[attempt.key] = attempt
-
-    def refuse(self, run: Run, failure: Failure) -> None:
-        """Fail a request that becomes no attempt here. It has no slot, so no end is reported."""
-        key = RequestKey(run.gateway, run.number, run.attempt)
-        self._outbox.opened(key)
-        self._outbox.failed(key, failure)
 
     def return_to_supervisor(self, run: Run) -> None:
         """Return a request that crossed the engine's death, and whose gateway cannot be told by this worker.
@@ -165,7 +157,7 @@ class AttemptLifecycle:
     def end(self, attempt: Attempt, code: str) -> None:
         """End an attempt without an outcome."""
         self._remove(attempt)
-        self._bus.send(AttemptEnded(*attempt.key, code=code, lease=attempt.run.lease))
+        self._bus.send(AttemptEnded(*attempt.key, code=code))
         if not self._attempts:
             self._on_empty()
 
@@ -175,8 +167,6 @@ class AttemptLifecycle:
         self._attribute_lines(attempt, lambda: self._line_attribution.before_end(attempt.run.label))
         del self._attempts[attempt.key]
         attempt.exchange = None  # it refers to the attempt, and would keep it and its request in memory
-        if attempt.run.lease:
-            self._leases.release(attempt.run)
 
     def _attribute_lines(self, attempt: Attempt, before_change: Callable[[], None]) -> None:
         """Read the engine's output before the attempts change; an exception there costs no attempt its slot."""
@@ -214,24 +204,15 @@ class AttemptLifecycle:
         if self._logs_outcomes:
             self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
         self._remove(attempt)
-        delay = self._end_delay(attempt)
-        end = AttemptEnded(*attempt.key, outcome=outcome, lease=attempt.run.lease)
+        delay = end_delay(running=len(self._attempts), slots=self._session.backend.slots if self._session else 0)
+        end = AttemptEnded(*attempt.key, outcome=outcome)
         if delay:
             self._bus.send_soon(end, delay)
         else:
-            # Before the client has its answer: its next request must not come to a supervisor that sees no free slot and
-            # revokes all leases, nor must `stats` be about an earlier request.
+            # Before the client has its answer: its next request must not come to a supervisor that sees no free slot.
             self._bus.send(end)
         if not self._attempts:
             self._on_empty()
-
-    def _end_delay(self, attempt: Attempt) -> float:
-        return end_delay(
-            running=len(self._attempts),
-            slots=self._session.backend.slots if self._session else 0,
-            lease_stands=bool(attempt.run.lease) and self._leases.stands(attempt.run),
-            any_lease=bool(self._leases),
-        )
 
     def failed(self, attempt: Attempt, failure: Failure, stopped: bool) -> None:
         """End an attempt with a failure."""

@@ -1,4 +1,4 @@
-"""The sockets of a worker or a job: control (DEALER), events (XPUB), runs under leases (PULL), logs (PUSH).
+"""The sockets of a worker or a job: control (DEALER), events (XPUB), logs (PUSH).
 
 The only file of `workers` that knows ZeroMQ.
 
@@ -7,7 +7,6 @@ Invariants:
 * No call blocks.
 * Control messages leave in the order in which they were sent: ends that wait to be sent together leave before any
   other message.
-* Messages of the supervisor are handled before those of a gateway that were sent later.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import msgspec
 import zmq
 
 from protocol.messages.peers import Ping, Pong
-from protocol.messages.work import AttemptEnded, AttemptsEnded, Cancel, Run
+from protocol.messages.work import AttemptEnded, AttemptsEnded
 from protocol.runtime import logs
 from protocol.runtime.log_records import DropCounter
 from protocol.runtime.loop import Loop
@@ -39,7 +38,7 @@ class WorkerBus:
     """Sends and receives; decides nothing."""
 
     def __init__(self, loop: Loop, context: ProcessContext, name: str, *, for_gateways: bool = True) -> None:
-        """Open the sockets; ``for_gateways``: bind those for events and runs, too (a job has none)."""
+        """Open the sockets; ``for_gateways``: bind the one for events, too (a job has none)."""
         self._loop = loop
         self._name = name.encode()
         self._context = zmq.Context()
@@ -60,17 +59,13 @@ class WorkerBus:
         self._events = self._open(zmq.XPUB)
         self._events.setsockopt(zmq.XPUB_NODROP, 1)
         self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
-        self._runs = self._open(zmq.PULL)
-        self._runs.set_hwm(0)
         if for_gateways:
             self._events.bind(endpoints.events(context.runtime, context.boot, name))
-            self._runs.bind(endpoints.runs(context.runtime, context.boot, name))
         self._logs = self._open(zmq.PUSH)
         self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, 200)
         self._logs.connect(endpoints.logs(context.runtime, context.boot))
         self._control_number = loop.on_socket(self._control, self._read_control)
-        loop.on_socket(self._runs, self._read_runs)
         self._events_number = loop.on_socket(self._events, self._read_subscriptions)
 
     def _open(self, kind: int) -> zmq.Socket[bytes]:
@@ -107,20 +102,12 @@ class WorkerBus:
         return frames.send(self._logs, line)
 
     def _read_control(self) -> None:
-        for message, payload in _messages(self._control, "the supervisor"):
+        for message, payload in _messages(self._control):
             if isinstance(message, Ping):
                 errors = self._loop.errors
                 self.send(Pong(message.number, errors - self._errors_reported))
                 self._errors_reported = errors
             else:
-                self.on_message(message, payload)
-
-    def _read_runs(self) -> None:
-        # The supervisor may have answered a client, which has then sent this: its message to us must count first.
-        if frames.readable(self._control):  # cheaper than to try
-            self._read_control()
-        for message, payload in _messages(self._runs, "a gateway"):
-            if isinstance(message, Cancel) or (isinstance(message, Run) and message.lease > 0 and message.weight > 0):
                 self.on_message(message, payload)
 
     def _read_subscriptions(self) -> None:
@@ -130,21 +117,20 @@ class WorkerBus:
     def close(self, supervisor_lives: bool) -> None:
         """Close the sockets; the last messages get a moment to leave."""
         self._send_ends()
-        for source in (self._control, self._runs, self._events):
+        for source in (self._control, self._events):
             self._loop.on_socket(source, None)
-        self._runs.close(0)
         self._control.close(LINGER_MS if supervisor_lives else 0)
         self._events.close(LINGER_MS)
         self._logs.close(200 if supervisor_lives else 0)
         self._context.term()
 
 
-def _messages(socket: frames.Socket, sender: str) -> Iterator[tuple[Any, bytes]]:
+def _messages(socket: frames.Socket) -> Iterator[tuple[Any, bytes]]:
     """Yield the messages that have arrived; log a malformed one."""
     for frame in frames.receive_each(socket):
         try:
             decoded = envelope.decode(frame)
         except envelope.MalformedError as problem:
-            logs.get_logger().warning(f"malformed message from {sender}", problem=str(problem))
+            logs.get_logger().warning("malformed message from the supervisor", problem=str(problem))
         else:
             yield decoded

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
-from protocol.messages.leases import IssueLease, RevokeLease
 from protocol.messages.peers import (
     CheckModel,
     EngineDied,
@@ -88,10 +87,6 @@ class WorkerController:
                 self._welcomed()
             case Run():
                 self._requests.run(message, payload)
-            case IssueLease():
-                self._requests.issue_lease(message)
-            case RevokeLease():
-                self._requests.revoke_lease(message)
             case Cancel():
                 self._requests.cancel(RequestKey(message.gateway, message.number, message.attempt), message.reason)
             case CheckModel():

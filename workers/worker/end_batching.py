@@ -1,6 +1,7 @@
-"""How long the report of an attempt's end may wait, to be sent with others. Pure.
+"""How long the report of an attempt's end may wait, to be sent with others and after the answer. Pure.
 
-Each report wakes the supervisor.  A report may wait only where no request can be waiting for the slot.
+Each report wakes the supervisor, while the answer still has to leave.  A report may wait only where no request can be
+waiting for the slot.
 """
 
 from __future__ import annotations
@@ -8,21 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 END_BATCH_DELAY_S: Final = 0.002
-LEASED_END_DELAY_S: Final = 0.01
-"""While the lease stands, its gateway uses the slot again without the supervisor."""
 
 
-def end_delay(*, running: int, slots: int, lease_stands: bool, any_lease: bool) -> float:
-    """Return how many seconds a report may wait, 0 for not at all.
+def end_delay(*, running: int, slots: int) -> float:
+    """Return how many seconds a report may wait; 0: it is sent before the answer.
 
-    ``running``: attempts that have not ended; ``lease_stands``: the attempt ran under a lease that has not ended;
-    ``any_lease``: there is a lease for any gateway.
+    ``running``: attempts that have not ended, without this one.
     """
-    if not running:
-        # Reported first, so that `stats` and the next request see it.
-        return 0.0
-    if lease_stands:
-        return LEASED_END_DELAY_S
-    if running < slots / 2 and not any_lease:
-        return END_BATCH_DELAY_S
-    return 0.0
+    mostly_free = running + 1 <= slots / 2
+    return END_BATCH_DELAY_S if mostly_free else 0.0

@@ -1,4 +1,4 @@
-"""Takes what the supervisor and the gateways send about requests: which attempts begin, which wait, which stop.
+"""Takes what the supervisor sends about requests: which attempts begin, which wait, which stop.
 
 An attempt is one try at a request.  It begins with a `Run`, and ends when this worker has reported that its slot is
 free; what happens in between is in ``attempt_lifecycle.py``.
@@ -7,7 +7,6 @@ Invariants:
 
 * An attempt is in ``_attempts`` from its `Run` until its end is reported; only the lifecycle changes that table.
 * No attempt starts before this worker has read its gateway's subscription: before that, events would be lost.
-* A request that a gateway sends itself starts only under a lease that has not ended.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from collections.abc import Callable, Mapping
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.leases import IssueLease, RevokeLease
 from protocol.messages.work import Run
 from protocol.models.sampling import SamplingValue
 from protocol.runtime import logs
@@ -29,7 +27,6 @@ from workers.worker.attempt import Attempt, AttemptPhase
 from workers.worker.attempt_lifecycle import AttemptLifecycle
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_session import EngineSession
-from workers.worker.lease_manager import WorkerLeaseManager
 from workers.worker.progress_reports import ProgressReports
 from workers.worker.subscriptions import Subscriptions
 
@@ -47,10 +44,7 @@ class WorkerRequests:
         attempts: dict[RequestKey, Attempt] = {}
         self._attempts: Mapping[RequestKey, Attempt] = attempts
         self.line_attribution = LineAttribution(attempts, loop.now, loop.call_last)
-        self._leases = WorkerLeaseManager(loop, bus, self._subscriptions, attempts)
-        self._lifecycle = AttemptLifecycle(
-            loop, bus, context, settings, attempts, self._leases, self.line_attribution, on_empty
-        )
+        self._lifecycle = AttemptLifecycle(loop, bus, context, settings, attempts, self.line_attribution, on_empty)
         self._progress = ProgressReports(attempts, bus.send, loop.now)
         self._backend: Backend | None = None
         self._sampling: Mapping[str, SamplingValue] = {}
@@ -87,31 +81,23 @@ class WorkerRequests:
     def close(self) -> None:
         """Take no more requests; those that run go on."""
         self._lifecycle.close()
-        self._leases.end_all()
 
     def fail_all(self, failure: Failure) -> None:
         """End all of them: the engine is dead, or is about to be."""
-        self._leases.clear()
         for key in self._subscriptions.waiting:
             self._subscriptions.forget(key)
         self._lifecycle.fail_all(failure)
 
-    # What the supervisor and the gateways send.
+    # What the supervisor sends, and gateways by their subscriptions.
 
     def run(self, run: Run, body: bytes) -> None:
         """Start a request once its gateway has subscribed; return it if the gateway does not."""
         key = RequestKey(run.gateway, run.number, run.attempt)
-        if key in self._attempts:
-            return
-        accepts = self._lifecycle.accepts
-        subscribed = self._subscriptions.is_subscribed(run.gateway)
-        if run.lease and not (accepts and subscribed and self._leases.use(run)):
-            self._lifecycle.refuse(run, Failure(Code.RETURNED, "the lease is over", model=run.model))
-            return
         backend = self._backend
-        if backend is None:
+        if key in self._attempts or backend is None:
             return
-        if not accepts and not subscribed:
+        subscribed = self._subscriptions.is_subscribed(run.gateway)
+        if not self._lifecycle.accepts and not subscribed:
             self._lifecycle.return_to_supervisor(run)
             return
         attempt = Attempt(run, body, backend.program, backend.alias, self._lifecycle, self._loop.now)
@@ -121,14 +107,6 @@ class WorkerRequests:
         else:
             self._subscriptions.wait(key, self._loop.now())
             self._loop.call_later(self._settings.subscribe_timeout, self._return_overdue)
-
-    def issue_lease(self, message: IssueLease) -> None:
-        """Let a gateway send requests itself."""
-        self._leases.issue(message, accepts=self._lifecycle.accepts)
-
-    def revoke_lease(self, message: RevokeLease) -> None:
-        """Let a gateway send no more requests itself."""
-        self._leases.end(message.gateway, message.lease)
 
     def cancel(self, key: RequestKey, code: str) -> None:
         """Stop an attempt whose result is not wanted any more. Unknown ones are ignored."""
@@ -149,7 +127,6 @@ class WorkerRequests:
         for key in [key for key in self._attempts if key.gateway == gateway]:
             self.cancel(key, Code.GATEWAY_GONE)
         self._lifecycle.gateway_left(gateway)
-        self._leases.gateway_left(gateway)
 
     def _return_overdue(self) -> None:
         # A millisecond less than the timer's time, so that the timer finds the request that it was set for.

@@ -14,10 +14,10 @@ import pytest
 
 from protocol.failures import Code, Failure
 from protocol.messages import admin, peers, work
-from protocol.messages.events import Event, EventKind
+from protocol.messages.events import EventKind
 from tests.gateway.fake_worker import CHUNK, DEADLINE, ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
-from tests.gateway.process.chat_requests import ANSWER, CHAT, PATH, STREAM, error_of, open_request
+from tests.gateway.process.chat_requests import CHAT, PATH, STREAM, error_of, open_request
 from tests.gateway.raw_http import dechunked, parsed, read_to_end, read_until, request
 
 
@@ -68,27 +68,6 @@ def test_events_that_a_worker_sent_before_its_death_count(harness: GatewayHarnes
         harness.do(last_words)
         body = parsed(seen + read_to_end(connection))[2]
     assert body.endswith(CHUNK % 1 + b"data: [DONE]\n\n")
-
-
-def test_an_error_of_ours_in_the_event_loop_fails_its_request_and_no_other(harness: GatewayHarness) -> None:
-    with open_request(harness, CHAT, X_Request_ID="broken.1") as broken, open_request(harness, CHAT) as other:
-        arrived = [harness.next_request(), harness.next_request()]
-        bad = next(received for received in arrived if received.message.label == "broken.1")
-        good = next(received for received in arrived if received is not bad)
-        no_lease = Event(bad.message.number, 1, 0, EventKind.LEASE_ISSUED, 0, b"x")
-        answer = [good.event(0, EventKind.DELTA, ANSWER, 3), good.done(1)]
-        harness.do(lambda: harness.publish(bad, [no_lease, *answer]))
-        response = parsed(read_to_end(broken))
-        error = error_of(response)
-        assert (response[0], error["code"], error["request_id"]) == (500, "internal_error", "broken.1")
-        assert parsed(read_to_end(other))[0] == 200
-    (line,) = wait_for(
-        lambda: [
-            line for line in harness.lines if line["event"] == "internal error" and line.get("request_id") == "broken.1"
-        ]
-    )
-    assert "MalformedError" in line["exception"]
-    assert harness.internal_errors() >= 1
 
 
 @pytest.mark.parametrize("how", ["event", "gone"])
