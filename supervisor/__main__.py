@@ -28,10 +28,11 @@ from supervisor.handlers.system_info import SystemInspection
 from supervisor.handlers.variants import VariantQueries
 from supervisor.machine import hardware
 from supervisor.models import compatibility, options
-from supervisor.runtime import abandoned_processes, startup
+from supervisor.processes import abandoned_processes
+from supervisor.processes.listener import bind_listener
+from supervisor.runtime import startup
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.hangup import HangupHandler
-from supervisor.runtime.listener import bind_listener
 from supervisor.runtime.preload import ModelPreload
 from supervisor.runtime.runtime_check import RuntimeDirectoryCheck
 from supervisor.runtime.shutdown import GracefulShutdown

@@ -20,7 +20,6 @@ from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http import error_responses
 from gateway.http.request_context import SOCKET_KEY, request_context
-from gateway.http.websocket import WebSocketAdapter
 from gateway.logs.records import (
     QUERY_PARAMETERS,
     LogBacklog,
@@ -29,6 +28,7 @@ from gateway.logs.records import (
     parse_subscription,
     render_entry,
 )
+from gateway.logs.websocket import WebSocketAdapter
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import LogBatch, LogSnapshot

@@ -15,7 +15,6 @@ from gunicorn.workers.ggevent import GeventWorker
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
 from gateway.http import body_limits, wsgi_environ
-from gateway.http.acceptor import ACCEPT_BATCH, Acceptor
 from gateway.http.body_memory import BodyMemory
 from gateway.http.client_socket import ClientSocket
 from gateway.http.connection import ClientConnection
@@ -23,6 +22,7 @@ from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
 from gateway.http.start_queue import StartQueue
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
+from gateway.server.acceptor import ACCEPT_BATCH, Acceptor
 from protocol.runtime import logs
 
 _READ: Final = 1

@@ -32,7 +32,7 @@ from supervisor.backends.inventory import (
     package_version,
 )
 from supervisor.backends.releases import PinnedRelease
-from supervisor.runtime import jobs
+from supervisor.processes import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 from workers.backends.registry import DESCRIPTORS
 

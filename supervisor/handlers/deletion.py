@@ -20,7 +20,7 @@ from protocol.runtime import logs
 from supervisor.handlers import downloads
 from supervisor.models import files
 from supervisor.models.catalogue import CatalogueEntry
-from supervisor.runtime import jobs
+from supervisor.processes import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 MODULE: Final = "workers.jobs.remove"

@@ -20,7 +20,7 @@ from protocol.messages.peers import (
 )
 from protocol.runtime import logs
 from protocol.wire.endpoints import spool
-from supervisor.runtime import jobs
+from supervisor.processes import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 log = logs.get_logger()

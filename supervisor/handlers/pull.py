@@ -15,7 +15,7 @@ from supervisor.handlers import downloads
 from supervisor.models import files
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.registration import entry_from_registration
-from supervisor.runtime.download_registry import DownloadWaiter
+from supervisor.processes.download_registry import DownloadWaiter
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 

@@ -1,5 +1,5 @@
-"""What owns resources: the supervisor object, sockets, child processes, jobs, the log, startup and shutdown.
+"""What owns resources: the supervisor object, sockets, the log, startup and shutdown. The other processes are in `supervisor.processes`.
 
-Handlers import `supervisor.Supervisor`, `jobs` and the registries. Nothing here decides which request or model runs:
+Handlers import `supervisor.Supervisor`. Nothing here decides which request or model runs:
 that is `supervisor.scheduler`.
 """

@@ -33,20 +33,20 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
 from supervisor.models.registry import ModelRegistry
+from supervisor.processes.child_processes import ChildProcess, ChildProcesses
+from supervisor.processes.download_registry import DownloadRegistry
+from supervisor.processes.gateway_process import GatewayProcess
+from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_monitor import PeerMonitor
+from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.runtime.bus import SupervisorBus
-from supervisor.runtime.download_registry import DownloadRegistry
 from supervisor.runtime.effect_executor import EffectExecutor
-from supervisor.runtime.gateway_process import GatewayProcess
 from supervisor.runtime.grant_notices import GrantNotices
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.internal_errors import InternalErrors
 from supervisor.runtime.logbook import LogBook
-from supervisor.runtime.peer_liveness import PeerRegistry
-from supervisor.runtime.peer_monitor import PeerMonitor
-from supervisor.runtime.processes import ChildProcess, ChildProcesses
 from supervisor.runtime.state_writer import StateWriter
 from supervisor.runtime.worker_barrier import WorkerBarrier
-from supervisor.runtime.worker_processes import WorkerProcesses
 from supervisor.scheduler.backoff import BackoffPolicy
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import SchedulerLimits

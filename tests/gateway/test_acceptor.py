@@ -14,9 +14,9 @@ import gevent
 import gevent.socket
 import pytest
 
-from gateway.http import acceptor as acceptors
-from gateway.http.acceptor import Acceptor
 from gateway.internal_errors import INTERNAL_ERRORS
+from gateway.server import acceptor as acceptors
+from gateway.server.acceptor import Acceptor
 from protocol.runtime import logs
 
 DEADLINE = 5.0

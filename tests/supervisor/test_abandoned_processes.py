@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from protocol.runtime.process_context import ProcessContext
-from supervisor.runtime.abandoned_processes import kill_abandoned
+from supervisor.processes.abandoned_processes import kill_abandoned
 from tests.support.waiting import wait_for
 
 

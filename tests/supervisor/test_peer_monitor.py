@@ -12,9 +12,9 @@ import pytest
 
 from protocol.messages.admin import Peer
 from protocol.messages.peers import Ping
-from supervisor.runtime import gateway_process
-from supervisor.runtime.peer_liveness import PeerRegistry
-from supervisor.runtime.peer_monitor import PeerMonitor
+from supervisor.processes import gateway_process
+from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.peer_monitor import PeerMonitor
 
 SILENCE_S = 2.0
 

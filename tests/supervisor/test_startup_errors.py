@@ -18,7 +18,8 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.models import options
-from supervisor.runtime import listener, startup
+from supervisor.processes import listener
+from supervisor.runtime import startup
 from tests.gateway.cli.terminal_process import LAUNCH
 
 

@@ -25,8 +25,8 @@ from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.handlers import downloads, requests
 from supervisor.handlers.deletion import Deletions
 from supervisor.handlers.requests import MAX_STATS
-from supervisor.runtime import jobs, processes
-from supervisor.runtime.download_registry import DownloadWaiter
+from supervisor.processes import jobs
+from supervisor.processes.download_registry import DownloadWaiter
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.supervisor import Supervisor
 from supervisor.scheduler.effects import AnswerCall, FetchModel, SpawnWorker
@@ -165,7 +165,7 @@ def full_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: object, **__: object) -> None:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr(processes.subprocess, "Popen", start)
+    monkeypatch.setattr(child_processes.subprocess, "Popen", start)
 
 
 @pytest.mark.usefixtures("full_machine")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
-from supervisor.runtime.processes import ChildProcess, ChildProcesses
+from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 
 
 class WorkerProcesses:

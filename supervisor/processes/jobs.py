@@ -15,7 +15,7 @@ from protocol import ids
 from protocol.failures import Failure
 from protocol.messages.peers import Shutdown
 from protocol.runtime import logs
-from supervisor.runtime.processes import ChildProcess
+from supervisor.processes.child_processes import ChildProcess
 from supervisor.runtime.supervisor import Supervisor
 
 HELLO_TIMEOUT_S: Final = 20.0

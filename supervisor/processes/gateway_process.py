@@ -17,8 +17,8 @@ from protocol.failures import Code, Failure
 from protocol.messages.admin import Peer
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from supervisor.runtime.peer_liveness import PeerRegistry
-from supervisor.runtime.processes import ChildProcess, ChildProcesses
+from supervisor.processes.child_processes import ChildProcess, ChildProcesses
+from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 
 ROLE: Final = "gateway_master"

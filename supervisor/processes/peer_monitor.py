@@ -14,9 +14,9 @@ import signal
 from protocol.messages.peers import Ping
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from supervisor.processes.gateway_process import ROLE as GATEWAY_MASTER
+from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.runtime.bus import SupervisorBus
-from supervisor.runtime.gateway_process import ROLE as GATEWAY_MASTER
-from supervisor.runtime.peer_liveness import PeerRegistry
 
 log = logs.get_logger()
 

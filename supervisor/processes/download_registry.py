@@ -9,7 +9,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.admin import Progress
 from protocol.messages.model_files import CheckpointSource, Pulled
 from supervisor.models.catalogue import CatalogueEntry
-from supervisor.runtime.processes import ChildProcess
+from supervisor.processes.child_processes import ChildProcess
 
 
 class DownloadWaiter(NamedTuple):

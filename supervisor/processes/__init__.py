@@ -1,0 +1,5 @@
+"""The processes of this server: starting and killing them, noticing their end or their silence, and jobs with their orders.
+
+`runtime.supervisor` owns all of these objects; handlers import `jobs` and `download_registry`.
+What a process is started for is decided elsewhere (`supervisor.scheduler`, handlers). No messages but those of the peers' life.
+"""
