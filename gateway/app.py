@@ -3,6 +3,8 @@
 OpenAI     /v1 /api/v1 /v0 /api/v0: chat/completions, completions, embeddings, images, audio, models; /realtime
 Lemonade   the same prefixes: load, unload, pull, delete, install, params, health, stats, system-info; /logs/stream
 llama.cpp  the same prefixes: reranking, slots
+Mullama    /api: generate, chat, embeddings, models, defaults, system/status; its error form for all of /api
+Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
 /live and /health belong to no dialect: they are for process monitors.
 """
 
@@ -18,12 +20,20 @@ from gateway.api.common.dialect import Dialect
 from gateway.api.common.probes import LivenessResource, ReadinessResource
 from gateway.api.lemonade.dialect import LemonadeDialect
 from gateway.api.llamacpp.dialect import LlamaCppDialect
+from gateway.api.mullama.dialect import MullamaDialect
+from gateway.api.ollama.dialect import OllamaDialect
 from gateway.api.openai.dialect import OpenAIDialect
 from gateway.bus.session import SupervisorSession
 from gateway.http import error_responses, middleware
 from gateway.http.error_formats import ErrorFormats
 
-DIALECTS: Final[tuple[Dialect, ...]] = (OpenAIDialect(), LemonadeDialect(), LlamaCppDialect())
+DIALECTS: Final[tuple[Dialect, ...]] = (
+    OpenAIDialect(),
+    LemonadeDialect(),
+    LlamaCppDialect(),
+    MullamaDialect(),
+    OllamaDialect(),
+)
 """Every dialect that is served."""
 
 

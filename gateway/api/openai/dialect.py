@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from gateway.api.common.dialect import Dialect, Routes, versioned
+from typing import ClassVar
+
+from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
 from gateway.api.openai import audio, completions, images, models, unsupported
 from gateway.bus.session import SupervisorSession
 
 
 class OpenAIDialect(Dialect):
-    """OpenAI's API; its errors have the default form."""
+    """OpenAI's API; its errors have the default form, which is that of every versioned path, below ``/api`` too."""
+
+    error_prefixes: ClassVar[tuple[str, ...]] = VERSION_PREFIXES
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes, under every version prefix."""

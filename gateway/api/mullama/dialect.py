@@ -1,0 +1,26 @@
+"""Mullama's routes, and the form of errors below ``/api``."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from gateway.api.common.dialect import Dialect, Routes
+from gateway.bus.session import SupervisorSession
+from gateway.http.error_responses import error_object
+from protocol.failures import Failure
+
+
+class MullamaDialect(Dialect):
+    """Mullama's API. Its errors are those of Ollama's routes too: all of them lie below ``/api``."""
+
+    error_prefixes: ClassVar[tuple[str, ...]] = ("/api",)
+
+    def routes(self, _session: SupervisorSession) -> Routes:
+        """Return the routes."""
+        return {}
+
+    def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
+        """Return the error object alone, without the ``status`` and ``message`` of Lemonade's form."""
+        return msgspec.json.encode({"error": error_object(failure, label, detail=detail)})

@@ -1,0 +1,14 @@
+"""Ollama's routes. Errors below ``/api`` have the form of ``api/mullama``."""
+
+from __future__ import annotations
+
+from gateway.api.common.dialect import Dialect, Routes
+from gateway.bus.session import SupervisorSession
+
+
+class OllamaDialect(Dialect):
+    """Ollama's API."""
+
+    def routes(self, _session: SupervisorSession) -> Routes:
+        """Return the routes."""
+        return {}
