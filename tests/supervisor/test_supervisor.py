@@ -25,7 +25,7 @@ from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.handlers import downloads, requests
 from supervisor.handlers.deletion import Deletions
 from supervisor.handlers.requests import MAX_STATS
-from supervisor.processes import jobs
+from supervisor.processes import child_processes, jobs
 from supervisor.processes.download_registry import DownloadWaiter
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.supervisor import Supervisor
