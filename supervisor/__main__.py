@@ -48,6 +48,7 @@ def main() -> int:
     except msgspec.ValidationError as problem:
         return startup.print_line(f"bad settings: {problem}", startup.EXIT_USAGE)
     settings = given.settings
+    startup.raise_descriptor_limit()
     logs.configure("supervisor", settings.log_level, settings.log_format)
     try:
         options.check_settings(settings)

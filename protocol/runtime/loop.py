@@ -248,11 +248,16 @@ class Loop:
             callback()
         except Exception as problem:  # noqa: BLE001 - a programming error ends one callback, not the process
             self.errors += 1
-            self._log_error(problem)
+            self._log_callback_error(problem)
             if self.on_error is not None:
                 self.on_error()
 
-    def _log_error(self, problem: Exception) -> None:
+    def report_error(self, problem: BaseException, log: logs.Logger, event: str, **fields: object) -> None:
+        """Count an exception of our own code that was caught, and log its traceback."""
+        self.errors += 1
+        log.error(event, exc_info=problem, **fields)
+
+    def _log_callback_error(self, problem: Exception) -> None:
         """Log the traceback, but of errors from one line of code only one a second."""
         trace = problem.__traceback__
         while trace is not None and trace.tb_next is not None:

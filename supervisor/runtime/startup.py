@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sys
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -22,6 +23,8 @@ from supervisor.models import options
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+MAX_DESCRIPTORS: Final = 65_536
+"""Connections, pipes and files that a process of ours may have open, if the administrator's hard limit allows it."""
 """For errors that the next start will have too: a service manager does not start the server again."""
 
 _TEMPORARY_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ENOMEM})
@@ -63,6 +66,18 @@ def print_line(line: str, code: int) -> int:
     """Print one line on stderr; return the exit code."""
     os.write(2, f"lemonbus: {line}\n".encode())
     return code
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of descriptors of this process, and of those that it starts.
+
+    ZeroMQ aborts a process that has to accept a connection and has no descriptor left; the default of 1,024 is soon used up
+    by clients.  Engines get the default back (``workers/engine/process.py``).
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def prepare_directories(settings: Settings) -> None:

@@ -132,6 +132,19 @@ def test_a_few_unreadable_answers_are_forgiven(fixture: Fixture) -> None:
     assert not fixture.session.unusable
 
 
+def test_an_exception_of_ours_loses_no_slot(fixture: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_body: bytes) -> int:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fixture.session, "processing", fail)
+        fixture.cancellations.stop(fixture.attempt, "cancelled")
+        fixture.wait(MAX_UNREADABLE_S / 2)
+    assert fixture.loop.errors > 0
+    fixture.wait(2 * MAX_POLL_INTERVAL_S)
+    assert fixture.stopped == ["cancelled"]
+
+
 def test_the_interval_grows_with_the_time_waited() -> None:
     assert next_poll_interval(0.0) == MIN_POLL_INTERVAL_S
     assert next_poll_interval(1.0) == pytest.approx(0.1)

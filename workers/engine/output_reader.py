@@ -142,8 +142,7 @@ class OutputReader:
             return True
 
     def _crashed(self, error: Exception) -> None:
-        self._loop.errors += 1
-        self._log.error("a line of the engine's output raised an exception", exc_info=error)
+        self._loop.report_error(error, self._log, "a line of the engine's output raised an exception")
 
     def _end(self, fd: int) -> None:
         self._loop.on_readable(fd, None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -32,6 +33,8 @@ KILL_DELAY_S: Final = 2.0
 OOM_SCORE_STEP: Final = 300
 """Added to a worker's score of the out-of-memory killer, and again to its engine's."""
 MAX_OOM_SCORE: Final = 1000
+ENGINE_DESCRIPTORS: Final = 1024
+"""The soft limit that Linux gives a process by default."""
 _SETPRIV: Final = find_setpriv()
 
 
@@ -85,6 +88,7 @@ class EngineProcess:
             raise
         self.pid = self._process.pid
         raise_oom_score(self.pid)
+        limit_descriptors(self.pid)
         self._pipes = [pipe for pipe in (self._process.stdout, self._process.stderr) if pipe is not None]
         fds = [pipe.fileno() for pipe in self._pipes]
 
@@ -147,6 +151,13 @@ def raise_oom_score(pid: int) -> None:
     file = Path(f"/proc/{pid}/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):
         file.write_text(str(min(MAX_OOM_SCORE, int(file.read_text()) + OOM_SCORE_STEP)))
+
+
+def limit_descriptors(pid: int) -> None:
+    """Set a process's soft limit of descriptors to the usual one: ours is higher, and its program may use select()."""
+    with contextlib.suppress(OSError, ValueError):
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(soft, ENGINE_DESCRIPTORS), hard))
 
 
 @contextlib.contextmanager

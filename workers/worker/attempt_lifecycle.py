@@ -173,8 +173,7 @@ class AttemptLifecycle:
         try:
             before_change()
         except Exception as error:  # noqa: BLE001 - a programming error costs log lines, not a request
-            self._loop.errors += 1
-            self._log.error("the engine's output was not read", request_id=attempt.run.label, exc_info=error)
+            self._loop.report_error(error, self._log, "the engine's output was not read", request_id=attempt.run.label)
 
     def _overflowed(self, key: RequestKey) -> None:
         attempt = self._attempts.get(key)
@@ -236,8 +235,7 @@ class AttemptLifecycle:
 
     def crashed(self, attempt: Attempt, error: BaseException) -> None:
         """Fail an attempt for which our own code raised; log the traceback."""
-        self._loop.errors += 1
-        self._log.error("a request raised an exception", request_id=attempt.run.label, exc_info=error)
+        self._loop.report_error(error, self._log, "a request raised an exception", request_id=attempt.run.label)
         if self._attempts.get(attempt.key) is not attempt:
             return
         if attempt.phase is AttemptPhase.STOPPING:

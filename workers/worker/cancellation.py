@@ -16,6 +16,7 @@ from typing import Final
 from protocol.ids import RequestKey
 from protocol.messages.work import AttemptAbandoned
 from protocol.models.recipes import IdleCheck
+from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.engine.response_handler import BufferedResponse
 from workers.worker.attempt import Attempt, AttemptPhase
@@ -154,6 +155,8 @@ class Cancellations:
                 return busy
         except ValueError:
             pass
+        except Exception as error:  # noqa: BLE001 - a programming error must not end the questions: a slot would be lost
+            self._loop.report_error(error, logs.get_logger(), "the engine's state was not read")
         return None
 
     def _unreadable_for(self) -> float:
