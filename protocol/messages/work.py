@@ -21,10 +21,11 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
     """The name that the client used; empty: the model used last that serves the endpoint."""
     endpoint: str
-    """``chat/completions``, ``completions``, ``embeddings``, ``rerank``, ``slots``."""
+    """``chat/completions``, ``completions``, ``embeddings``, ``rerank``, ``tokenize``, ``slots`` … A recipe's descriptor says
+    which ones its models serve."""
     label: str
     weight: int = 1
-    """Slots it uses; 0 for reads, which take no grant."""
+    """Slots it uses; 0 for a read, which the engine answers beside its generations."""
     size: int = 0
     """Bytes of the body."""
     stream: bool = False
@@ -94,7 +95,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
 class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     """Worker → supervisor: the engine has stopped working on this attempt; its grant is free.
 
-    ``code`` is empty for a generation that ended, else the failure's code.
+    ``code`` is empty for a generation that ended, else the failure's code.  A read that ended has no ``outcome``.
     """
 
     gateway: str

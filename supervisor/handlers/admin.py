@@ -82,7 +82,7 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
     if process is None or model.spec is None:
         raise TypeError("not running")
     facts = process.facts
-    unused_s = 0.0 if model.busy else supervisor.loop.now() - max(model.last_use, supervisor.started_at)
+    unused_s = 0.0 if model.grants else supervisor.loop.now() - max(model.last_use, supervisor.started_at)
     return admin.RunningModel(
         spec=structs.replace(model.spec, pinned=model.pinned),
         worker=process.worker,

@@ -44,7 +44,7 @@ class GracefulShutdown:
             supervisor.processes.kill_all()
             return
         grace = supervisor.settings.grace
-        log.info("stopping", granted=supervisor.scheduler.busy, queued=supervisor.scheduler.queued, grace=grace)
+        log.info("stopping", running=supervisor.scheduler.running, queued=supervisor.scheduler.queued, grace=grace)
         for gateway in supervisor.peers.of("gateway"):
             supervisor.bus.send(gateway, Draining(grace))
         supervisor.scheduler.close()
@@ -60,7 +60,7 @@ class GracefulShutdown:
             return
         if supervisor.gateway.child is None:
             self._shut_listener()
-        if supervisor.scheduler.busy == 0:
+        if supervisor.scheduler.running == 0:
             self._stop_rest()
         if len(supervisor.processes) == 0:
             supervisor.loop.stop()
@@ -75,7 +75,7 @@ class GracefulShutdown:
 
     def _end_grace(self) -> None:
         supervisor = self._supervisor
-        log.warning("grace is over", granted=supervisor.scheduler.busy)
+        log.warning("grace is over", running=supervisor.scheduler.running)
         for worker in supervisor.peers.of("worker"):
             supervisor.bus.send(worker, Shutdown(0.0, "grace is over"))
         if supervisor.gateway.child is not None:

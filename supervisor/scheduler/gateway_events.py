@@ -13,7 +13,7 @@ from protocol.messages.work import Cancel, SubmitRequest
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import answers, model_changes, spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
-from supervisor.scheduler.grants import grant, send_run
+from supervisor.scheduler.grants import grant, may_read, send_run
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine, with_model
 from supervisor.scheduler.state import ModelTarget, SchedulerState
@@ -27,26 +27,37 @@ def request_submitted(
 ) -> None:
     """A gateway wants a request run."""
     model = model_changes.find_or_add(state, target)
+    order = model.returning.pop((key.gateway, key.number), None) or next(state.order)
+    waiting = QueuedRequest(key, request, payload, order, now)
+    if _read_granted_at_once(state, model, waiting, now):
+        return
     failure = _refusal(state, model, request, now)
     if failure:
         state.refuse(key, failure)
         return
-    order = model.returning.pop((key.gateway, key.number), None) or next(state.order)
-    waiting = QueuedRequest(key, request, payload, order, now)
     if state.settled and _granted_at_once(state, model, waiting, now):
         return
     state.settled = False
     model.enqueue(waiting)
 
 
+def _read_granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
+    """Grant a read of a ready model, however many requests wait for its slots."""
+    process = model.process
+    if state.closing or model.state is not ModelState.READY or process is None or not may_read(model, waiting):
+        return False
+    grant(state, model, process, waiting, 0, now)
+    return True
+
+
 def _granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
     """Grant, if the model is ready and has free slots; only for a settled state, in which no request waits."""
     process, request = model.process, waiting.request
-    if model.state is not ModelState.READY or process is None or process.facts is None or request.suspect:
+    if model.state is not ModelState.READY or process is None or process.facts is None:
         return False
     slots = process.facts.slots
-    weight = min(max(1, request.weight), slots)
-    if model.busy + weight > slots:
+    weight = min(request.weight, slots)
+    if request.suspect or waiting.is_read or model.busy + weight > slots:
         return False
     grant(state, model, process, waiting, weight, now)
     return True
@@ -76,7 +87,7 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
 def state_read(
     state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, model: ScheduledModel
 ) -> None:
-    """A gateway wants to read an engine's state: that takes no slot and does not wait."""
+    """A gateway wants to read the slots of a loaded engine: that is no use of the model, and keeps it from nothing."""
     if model.process is None or not model.process.serves:
         state.refuse(key, Failure(Code.NOT_LOADED, f"Model {model.name} is not loaded", model=model.name))
         return

@@ -1,12 +1,25 @@
-"""Grants: slots of an engine given to a request, which is then sent to the worker. Pure."""
+"""Grants: slots of an engine given to a request, which is then sent to the worker. Pure.
+
+A read (``tokenize``) gets a grant of no slots, because the engine answers it beside its generations: it waits for no slot.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from protocol.messages.work import GrantedAttempt, Run
 from supervisor.scheduler.effects import LogDecision, NotifyGrant, SendMessage
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.work_items import QueuedRequest, SlotGrant
+
+MAX_READS: Final = 16
+"""Reads that one engine answers at once: each takes a connection, and the engine has few threads for them."""
+
+
+def may_read(model: ScheduledModel, waiting: QueuedRequest) -> bool:
+    """Return whether a request is a read that the engine of ``model`` can answer now."""
+    return waiting.is_read and model.reads < MAX_READS
 
 
 def grant(
@@ -57,11 +70,17 @@ def send_run(state: SchedulerState, model: ScheduledModel, process: ScheduledWor
 def grant_queued(
     state: SchedulerState, model: ScheduledModel, process: ScheduledWorker, before: int, now: float
 ) -> None:
-    """Grant from the head of the queue while slots are free, up to the order ``before``. No request overtakes another."""
+    """Grant from the head of the queue while slots are free, up to the order ``before``. No request overtakes another.
+
+    Reads need not be at the head: they take no slot that a request before them waits for.
+    """
+    for waiting in [waiting for waiting in model.queue if waiting.is_read and waiting.order < before]:
+        if may_read(model, waiting):
+            model.dequeue(waiting.key)
+            grant(state, model, process, waiting, 0, now)
     slots = process.facts.slots if process.facts else 0
-    while model.queue:
-        waiting = model.queue[0]
-        weight = slots if waiting.request.suspect else min(max(1, waiting.request.weight), slots)
+    for waiting in [waiting for waiting in model.queue if not waiting.is_read]:
+        weight = slots if waiting.request.suspect else min(waiting.request.weight, slots)
         if waiting.order >= before or not slots or model.busy + weight > slots:
             return
         model.dequeue(waiting.key)

@@ -143,7 +143,7 @@ def _loaded_model(model: ScheduledModel, process: ScheduledWorker, claims: dict[
         model.name,
         model.type,
         model.last_use,
-        busy=model.busy > 0,
+        busy=bool(model.grants),
         pinned=model.pinned,
         movable=process.serves,
         leaving=process.state is WorkerState.STOPPING or model.name in claims,

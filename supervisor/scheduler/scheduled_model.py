@@ -116,6 +116,11 @@ class ScheduledModel:
         return sum(grant.weight for grant in self.grants.values())
 
     @property
+    def reads(self) -> int:
+        """Reads that its engine answers now."""
+        return sum(not grant.weight for grant in self.grants.values())
+
+    @property
     def has_clients(self) -> bool:
         """Whether a client may still want some of what its engine does."""
         return not self.grants.keys() <= self.abandoned

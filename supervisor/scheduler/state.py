@@ -84,6 +84,11 @@ class SchedulerState:
         return sum(model.busy for model in self.models.values())
 
     @property
+    def running(self) -> int:
+        """Attempts that an engine works on, reads among them, of all models."""
+        return sum(len(model.grants) for model in self.models.values())
+
+    @property
     def queued(self) -> int:
         """Requests that wait, for all models."""
         return sum(len(model.queue) for model in self.models.values())

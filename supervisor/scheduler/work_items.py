@@ -23,6 +23,11 @@ class QueuedRequest:
         self.order = order
         self.since = since
 
+    @property
+    def is_read(self) -> bool:
+        """Whether it needs the engine but none of its slots; a suspect read runs alone, as every suspect request."""
+        return self.request.weight == 0 and not self.request.suspect
+
 
 class PendingCall:
     """A call (load, unload) that waits for its answer."""
@@ -49,7 +54,7 @@ class PendingCall:
 
 
 class SlotGrant:
-    """Slots that one attempt holds."""
+    """Slots that one attempt holds; a read holds none, and keeps the engine from being stopped all the same."""
 
     __slots__ = ("began", "order", "progress", "weight")
 

@@ -116,8 +116,9 @@ def attempt_ended(state: SchedulerState, key: RequestKey, code: str, now: float)
             continue
         model.abandoned.discard(key)
         state.settled = state.settled and not model.stuck
-        model.used_until(now)
-        if not code:
+        if grant.weight:
+            model.used_until(now)
+        if not code and grant.weight:
             model.measure_service(now - grant.began)
         elif code == Code.RETURNED:
             model.expect_return(key, grant.order)

@@ -32,10 +32,10 @@ class Simulation(EffectPlayer):
         self.settle(light=True)
         return key
 
-    def retry(self, key: RequestKey) -> RequestKey:
+    def retry(self, key: RequestKey, *, weight: int = 1) -> RequestKey:
         again = RequestKey(key.gateway, key.number, key.attempt + 1)
         name = self.live[again] = "a"
-        ask = SubmitRequest(key.number, again.attempt, name, "chat/completions", "label", suspect=True)
+        ask = SubmitRequest(key.number, again.attempt, name, "chat/completions", "label", weight, suspect=True)
         self.scheduler.request_submitted(again, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
         self.settle(light=True)
         return again

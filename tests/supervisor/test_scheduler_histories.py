@@ -29,7 +29,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def workers(self, *states: WorkerState) -> list[str]:
         return self.sim.of_state(*states)
 
-    @rule(model=MODELS, gateway=GATEWAYS, weight=st.integers(1, 3), suspect=st.booleans())
+    @rule(model=MODELS, gateway=GATEWAYS, weight=st.integers(0, 3), suspect=st.booleans())
     def submit(self, model: str, gateway: str, weight: int, suspect: bool) -> None:
         self.sim.submit(model, gateway, weight=weight, suspect=suspect)
 

@@ -31,6 +31,7 @@ class EngineRequest(NamedTuple):
     progress: bool = False
     """The client asked for the progress events of a stream."""
     prompts: int = 1
+    """0 for a read, which the engine answers without a slot."""
     choices: int = 1
     """Completions of each prompt."""
     patient: bool = False

@@ -204,7 +204,8 @@ class AttemptLifecycle:
             self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
         self._remove(attempt)
         delay = end_delay(running=len(self._attempts), slots=self._session.backend.slots if self._session else 0)
-        end = AttemptEnded(*attempt.key, outcome=outcome)
+        # `stats` is about generations, embeddings and the like, not about reads.
+        end = AttemptEnded(*attempt.key, outcome=outcome if attempt.request.weight else None)
         if delay:
             self._bus.send_soon(end, delay)
         else:

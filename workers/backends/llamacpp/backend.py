@@ -27,6 +27,9 @@ from workers.files import gguf
 
 _TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
 
+_READS: Final = ("tokenize", "detokenize", "apply-template")
+"""Endpoints that llama-server answers without a slot."""
+
 ALL_LAYERS: Final = "99"
 """Layers that a device takes, more than any model has."""
 PROMPT_CACHE_MIB: Final = 256
@@ -189,6 +192,8 @@ class LlamaCppBackend(ProgramBackend):
         self.refuse_unserved(endpoint)
         if endpoint == "slots":
             return self._slots(query, body)
+        if endpoint in _READS:
+            return EngineRequest("POST", f"/{endpoint}", body, prompts=0)
         if endpoint in ("embeddings", "rerank"):
             return EngineRequest("POST", f"/v1/{endpoint}", body)
         return generation_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)

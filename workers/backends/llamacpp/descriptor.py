@@ -10,7 +10,7 @@ from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelT
 from workers.backends import arguments
 from workers.backends.llamacpp.client_flags import CLIENT_FLAGS
 
-_TEXT: Final = ["chat/completions", "completions", "slots"]
+_READS: Final = ["tokenize", "detokenize", "slots"]
 
 SLOTS: Final = 4
 
@@ -73,16 +73,16 @@ DESCRIPTOR: Final = RecipeDescriptor(
     model_files=ModelFileKind("GGUF file", [".gguf"]),
     projector=True,
     serves={
-        ModelType.LLM: _TEXT,
-        ModelType.EMBEDDING: ["embeddings", "slots"],
-        ModelType.RERANKING: ["rerank", "slots"],
+        ModelType.LLM: ["chat/completions", "completions", "apply-template", *_READS],
+        ModelType.EMBEDDING: ["embeddings", *_READS],
+        ModelType.RERANKING: ["rerank", *_READS],
     },
     idle_check={
         "chat/completions": IdleCheck.SLOTS,
         "completions": IdleCheck.SLOTS,
         "embeddings": IdleCheck.ANSWER,
         "rerank": IdleCheck.ANSWER,
-        "slots": IdleCheck.ANSWER,
+        **dict.fromkeys(["apply-template", *_READS], IdleCheck.ANSWER),
     },
     sampling={
         "temperature": "temperature",
