@@ -53,6 +53,8 @@ class Shutdown(msgspec.Struct, frozen=True, omit_defaults=True):
 
     grace: float = 0.0
     reason: str = ""
+    draining: bool = False
+    """The whole server ends: requests that are cut off get ``draining``."""
 
 
 @control_message

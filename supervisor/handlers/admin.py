@@ -109,7 +109,8 @@ def get_stats(supervisor: Supervisor, peer: str, call: admin.GetStats, _payload:
         supervisor.answer(peer, call.number, stats)
 
     # A request whose end was not reported has a grant.
-    busy = [model.process.worker for model in supervisor.scheduler.models.values() if model.busy and model.process]
+    models = supervisor.scheduler.models.values()
+    busy = [each.process.worker for each in models if each.busy and each.process and name in ("", each.name)]
     supervisor.worker_barrier.wait(busy, answer)
 
 

@@ -77,7 +77,7 @@ class GracefulShutdown:
         supervisor = self._supervisor
         log.warning("grace is over", running=supervisor.scheduler.running)
         for worker in supervisor.peers.of("worker"):
-            supervisor.bus.send(worker, Shutdown(0.0, "grace is over"))
+            supervisor.bus.send(worker, Shutdown(0.0, "grace is over", draining=True))
         if supervisor.gateway.child is not None:
             supervisor.processes.terminate(supervisor.gateway.child)
         supervisor.loop.call_later(_KILL_DELAY_S, supervisor.processes.kill_all)

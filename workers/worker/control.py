@@ -96,7 +96,7 @@ class WorkerController:
             case SamplingDefaults():
                 self._requests.set_sampling(message.values)
             case Shutdown():
-                self.leave(message.grace, message.reason)
+                self.leave(message.grace, message.reason, draining=message.draining)
             case _:
                 pass
 
@@ -195,10 +195,12 @@ class WorkerController:
 
     # The worker's end.
 
-    def leave(self, grace: float, reason: str) -> None:
-        """Let running requests end within ``grace`` seconds, then end this process."""
+    def leave(self, grace: float, reason: str, *, draining: bool = False) -> None:
+        """Let running requests end within ``grace`` seconds, then end this process; ``draining``: the whole server ends."""
         name = self._session.spec.name if self._session else "the model"
-        self._leave(grace, Failure(Code.UNLOADED, f"{name} was unloaded" + (f": {reason}" if reason else "")))
+        why = f": {reason}" if reason else ""
+        unloaded = Failure(Code.UNLOADED, f"{name} was unloaded{why}")
+        self._leave(grace, Failure(Code.DRAINING, f"the server stopped{why}") if draining else unloaded)
 
     def _supervisor_died(self) -> None:
         self.supervisor_lives = False
