@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import falcon
 
-from protocol.failures import Code, Failure
-
-
-class UnsupportedResource:
-    """One such route."""
-
-    def __init__(self, what: str, cure: str) -> None:
-        """Refuse ``what`` (a subject with its verb); ``cure`` names an alternative, or what support would need."""
-        self._failure = Failure(Code.UNSUPPORTED, f"{what} not served here yet: {cure}")
-
-    def on_post(self, _req: falcon.Request, _resp: falcon.Response) -> None:
-        """Answer 501."""
-        raise self._failure.raised()
+from gateway.api.common.unsupported import UnsupportedResource
 
 
 class UnsupportedWebSocketResource(UnsupportedResource):
