@@ -1,7 +1,6 @@
 """The streamed answer of a long call to the supervisor (a download, an installation): progress, then complete or error.
 
-The default form is that of Lemonade's documents, server-sent events; a dialect with another form overrides the methods that
-write it.
+A :class:`ProgressWriter` writes it in a dialect's form, as a :class:`~gateway.api.common.stream_writer.StreamWriter` writes tokens.
 """
 
 from __future__ import annotations
@@ -36,33 +35,16 @@ def complete_event(files: int, **more: Any) -> bytes:
     return event("complete", {"file_index": files, "total_files": files, "percent": 100, **more})
 
 
-class ProgressEventStream(abc.ABC):
-    """``resp.stream`` of one call. Closing it does not stop what the call began."""
+class ProgressWriter(abc.ABC):
+    """Writes one streamed answer. Pure; a new one for each answer, so it may keep state between calls.
+
+    The default form is that of Lemonade's documents, server-sent events; a dialect with another form overrides what differs.
+    """
 
     media_type: ClassVar[str] = "text/event-stream"
 
-    def __init__(
-        self,
-        call: SupervisorCall,
-        first: CallResult | Progress | LogBatch | None,
-        label: str,
-        silence: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Begin with ``first``, which has arrived (``None``: nothing arrived for ``silence`` seconds)."""
-        self._call = call
-        self._first = first
-        self._label = label
-        self._silence = silence
-        self._clock = clock
-
-    @abc.abstractmethod
-    def complete(self, report: bytes) -> bytes:
-        """Return the last event of a call that succeeded, from its packed report."""
-
-    @classmethod
-    def progress(cls, progress: Progress) -> bytes:
-        """Return one progress event."""
+    def progress(self, progress: Progress) -> bytes:
+        """Return what one report of progress becomes."""
         return event(
             "progress",
             {
@@ -75,20 +57,44 @@ class ProgressEventStream(abc.ABC):
             },
         )
 
-    @classmethod
-    def error(cls, failure: Failure, label: str) -> bytes:
-        """Return the last event of a call that failed; ``label`` is the request id."""
+    @abc.abstractmethod
+    def complete(self, report: bytes) -> bytes:
+        """Return the end of the answer to a call that succeeded, from its packed report."""
+
+    def error(self, failure: Failure, label: str) -> bytes:
+        """Return the end of the answer to a call that failed; ``label`` is the request id."""
         return event("error", {"error": failure.message, "code": failure.code.value, "request_id": label})
 
-    @classmethod
-    def ping(cls) -> bytes:
+    def ping(self) -> bytes:
         """Return what keeps the connection alive while there is no progress; empty bytes if the form has nothing for it."""
         return PING
 
-    def __iter__(self) -> Iterator[bytes]:
-        return filter(None, self._events())
 
-    def _events(self) -> Iterator[bytes]:
+class ProgressStream:
+    """``resp.stream`` of one call. Closing it does not stop what the call began."""
+
+    def __init__(
+        self,
+        call: SupervisorCall,
+        first: CallResult | Progress | LogBatch | None,
+        writer: ProgressWriter,
+        label: str,
+        silence: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin with ``first``, which has arrived (``None``: nothing arrived for ``silence`` seconds)."""
+        self._call = call
+        self._first = first
+        self._writer = writer
+        self._label = label
+        self._silence = silence
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[bytes]:
+        return filter(None, self._pieces())
+
+    def _pieces(self) -> Iterator[bytes]:
+        writer = self._writer
         message = self._first
         unsent: Progress | None = None
         next_at = 0.0
@@ -98,17 +104,17 @@ class ProgressEventStream(abc.ABC):
                     unsent = message
                 now = self._clock()
                 if unsent is None:
-                    yield self.ping()
+                    yield writer.ping()
                 elif now >= next_at:
-                    yield self.progress(unsent)
+                    yield writer.progress(unsent)
                     unsent, next_at = None, now + PROGRESS_INTERVAL_S
                 message = self._call.next(max(0.0, next_at - now) if unsent else self._silence)
             if unsent is not None:
-                yield self.progress(unsent)
-            yield self.complete(self._call.report)
+                yield writer.progress(unsent)
+            yield writer.complete(self._call.report)
         except LemonbusError as problem:
             if problem.failure.code not in _CLIENT_LEFT_CODES:
-                yield self.error(problem.failure, self._label)
+                yield writer.error(problem.failure, self._label)
 
     def close(self) -> None:
         """End the call for this client. The server calls this however the response ended."""
@@ -120,11 +126,11 @@ def stream_progress(
     req: falcon.Request,
     resp: falcon.Response,
     build: BuildMessage,
-    events: type[ProgressEventStream],
+    writer: ProgressWriter,
 ) -> None:
-    """Answer a call with its stream of events.
+    """Answer a call with its stream of progress.
 
-    A download that fails at once is an event, as one that fails later; a mistake of the caller has its HTTP status.
+    A download that fails at once is told in the stream, as one that fails later; a mistake of the caller has its HTTP status.
     """
     context = request_context(req.env)
     silence = session.settings.header_silence
@@ -136,8 +142,8 @@ def stream_progress(
         if not isinstance(problem, LemonbusError) or problem.failure.code != Code.DOWNLOAD_FAILED:
             raise
         context.failure = problem.failure
-        resp.data = events.error(problem.failure, context.label)
+        resp.data = writer.error(problem.failure, context.label)
     else:
-        resp.stream = events(call, first, context.label, silence)
-    resp.content_type = events.media_type
+        resp.stream = ProgressStream(call, first, writer, context.label, silence)
+    resp.content_type = writer.media_type
     resp.set_header("Cache-Control", "no-cache")

@@ -8,7 +8,7 @@ from typing import ClassVar
 import falcon
 import msgspec
 
-from gateway.api.common.progress_events import ProgressEventStream, complete_event, stream_progress
+from gateway.api.common.progress_events import ProgressWriter, complete_event, stream_progress
 from gateway.api.common.request_fields import JsonObject, flag_of, optional_body, text_of
 from gateway.bus.session import SupervisorSession
 from protocol.failures import invalid
@@ -16,8 +16,8 @@ from protocol.messages.backend_installs import BackendDone, InstallBackend, Unin
 from protocol.wire import envelope
 
 
-class InstallEventStream(ProgressEventStream):
-    """The event stream of one installation."""
+class InstallEventWriter(ProgressWriter):
+    """The events of one installation."""
 
     def complete(self, report: bytes) -> bytes:
         """Return a ``complete`` event like a download's, with what was installed."""
@@ -44,7 +44,7 @@ class InstallResource:
         force, stream = flag_of(body, "force"), flag_of(body, "stream")
         build = partial(InstallBackend, recipe=recipe, backend=backend, force=force, progress=stream)
         if stream:
-            stream_progress(self._session, req, resp, build, InstallEventStream)
+            stream_progress(self._session, req, resp, build, InstallEventWriter())
         else:
             _write_answer(resp, self._session.call(req.env, build, BackendDone))
 

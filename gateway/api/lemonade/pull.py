@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 import falcon
 import msgspec
 
-from gateway.api.common.progress_events import ProgressEventStream, complete_event, stream_progress
+from gateway.api.common.progress_events import ProgressWriter, complete_event, stream_progress
 from gateway.api.common.request_fields import JsonObject, flag_of, model_of, optional_body, text_of
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
@@ -42,8 +42,8 @@ def registration_of(body: JsonObject) -> Registration | None:
     return Registration(**texts, labels=labels)
 
 
-class PullEventStream(ProgressEventStream):
-    """The event stream of one download."""
+class PullEventWriter(ProgressWriter):
+    """The events of one download."""
 
     def complete(self, report: bytes) -> bytes:
         """Return the documented ``complete`` event."""
@@ -69,7 +69,7 @@ class PullResource:
         registration = registration_of(body)
         if flag_of(body, "stream"):
             build = partial(PullModel, model=name, progress=True, registration=registration)
-            stream_progress(self._session, req, resp, build, PullEventStream)
+            stream_progress(self._session, req, resp, build, PullEventWriter())
             return
         pulled = self._session.call(req.env, lambda number: PullModel(number, name, registration=registration), Pulled)
         resp.content_type = falcon.MEDIA_JSON

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
-from gateway.api.common.progress_events import PING, PROGRESS_INTERVAL_S
-from gateway.api.lemonade.pull import PullEventStream
+from gateway.api.common.progress_events import PING, PROGRESS_INTERVAL_S, ProgressStream
+from gateway.api.lemonade.pull import PullEventWriter
 from protocol.failures import Code, Failure
 from protocol.messages import admin, model_files
 from protocol.wire import envelope
@@ -146,7 +146,7 @@ class Script:
 
 def played(*happenings: tuple[float, Any], silence: float = 5.0) -> list[tuple[float, bytes]]:
     follower = Script(*happenings)
-    stream = PullEventStream(follower, follower.next(silence), "r1", silence, follower.clock)  # type: ignore[arg-type]
+    stream = ProgressStream(follower, follower.next(silence), PullEventWriter(), "r1", silence, follower.clock)  # type: ignore[arg-type]
     return [(follower.now, piece) for piece in stream]
 
 
@@ -176,5 +176,5 @@ def test_nothing_is_written_to_a_client_that_hung_up() -> None:
 
 def test_closing_the_stream_closes_the_call_even_before_its_first_event() -> None:
     follower = Script((0.0, progress(1)))
-    PullEventStream(follower, None, "r1", 5.0, follower.clock).close()  # type: ignore[arg-type]
+    ProgressStream(follower, None, PullEventWriter(), "r1", 5.0, follower.clock).close()  # type: ignore[arg-type]
     assert follower.closed == 1

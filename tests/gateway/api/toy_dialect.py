@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.common.progress_events import ProgressEventStream, stream_progress
+from gateway.api.common.progress_events import ProgressWriter, stream_progress
 from gateway.api.common.stream_writer import ChunkWriter
 from gateway.bus.session import SupervisorSession
 from gateway.http import body_decoding
@@ -80,22 +80,19 @@ def say_model_namele(answer: WholeAnswer) -> bytes:
     return line({"say": choice["message"]["content"], "by": answer.model})
 
 
-class ToyFetchStream(ProgressEventStream):
+class ToyFetchWriter(ProgressWriter):
     media_type: ClassVar[str] = "application/x-ndjson"
 
     def complete(self, report: bytes) -> bytes:
         return line({"fetched": envelope.unpack_payload(report, Pulled).name})
 
-    @classmethod
-    def progress(cls, progress: Progress) -> bytes:
+    def progress(self, progress: Progress) -> bytes:
         return line({"percent": progress.percent})
 
-    @classmethod
-    def error(cls, failure: Failure, label: str) -> bytes:
+    def error(self, failure: Failure, label: str) -> bytes:
         return line({"alas": failure.code, "id": label})
 
-    @classmethod
-    def ping(cls) -> bytes:
+    def ping(self) -> bytes:
         return b""
 
 
@@ -105,7 +102,7 @@ class FetchResource:
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         model_name = body_decoding.decode(body_decoding.read_json(req, 1000), ToyFetch).model_name
-        stream_progress(self._session, req, resp, partial(PullModel, model=model_name, progress=True), ToyFetchStream)
+        stream_progress(self._session, req, resp, partial(PullModel, model=model_name, progress=True), ToyFetchWriter())
 
 
 class ToyDialect(Dialect):
