@@ -143,6 +143,9 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     engine_pid: int = 0
     backend_url: str = ""
     load_seconds: float = 0.0
+    parameters: int = 0
+    """0 if unknown."""
+    gpu_layers: int = 0
     progress: list[AttemptProgress] = []
     """Of requests whose engine tells how far it is."""
 

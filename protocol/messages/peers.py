@@ -92,6 +92,10 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     rss: int = 0
     """Resident bytes of the engine after its warm-up."""
+    parameters: int = 0
+    """Parameters of the model, 0 if unknown."""
+    gpu_layers: int = 0
+    """Layers of the model that a device computes."""
 
 
 @control_message

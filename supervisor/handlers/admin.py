@@ -96,6 +96,8 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
         engine_pid=facts.engine_pid if facts else 0,
         backend_url=facts.backend_url if facts else "",
         load_seconds=facts.seconds if facts else 0.0,
+        parameters=facts.parameters if facts else 0,
+        gpu_layers=facts.gpu_layers if facts else 0,
         progress=[grant.progress for grant in model.grants.values() if grant.progress is not None],
     )
 

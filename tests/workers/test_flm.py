@@ -100,8 +100,8 @@ def test_errors_found_before_the_start(
 def test_no_file_is_looked_at(program: Path) -> None:
     backend = made()
     assert program.exists()
-    report, trained = check_model(backend.spec, backend)
-    assert (report.need, trained) == (1200, 0)
+    report, facts = check_model(backend.spec, backend)
+    assert (report.need, facts.context) == (1200, 0)
 
 
 @pytest.mark.parametrize(("context", "seconds"), [(512, 60.0), (4096, 81.92), (0, 655.36)])

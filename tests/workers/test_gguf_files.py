@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gguf import GGUFReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def test_whole_files_are_whole(name: str, tmp_path: Path) -> None:
     header = gguf.read(path)
     assert header.architecture
     assert header.context_length > 0
+    assert header.parameters == sum(int(tensor.n_elements) for tensor in GGUFReader(path).tensors)
     data = path.read_bytes()
     cut = tmp_path / "cut.gguf"
     for size in (3, 20, 100, len(data) // 3, len(data) - 64):

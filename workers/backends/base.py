@@ -70,6 +70,8 @@ class ModelFacts(NamedTuple):
     """Bytes, all of them together."""
     context: int = 0
     """Tokens the model was trained for, 0 if unknown."""
+    parameters: int = 0
+    """0 if unknown."""
 
 
 class Backend(abc.ABC):
@@ -138,6 +140,11 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def slots(self) -> int:
         """Requests that run at once."""
+
+    @property
+    def gpu_layers(self) -> int:
+        """Layers of the model that a device computes, 0 if it is all on the processor or the engine has no such option."""
+        return 0
 
     @abc.abstractmethod
     def check(self) -> None:

@@ -36,6 +36,8 @@ class GgufHeader(NamedTuple):
     architecture: str
     context_length: int
     """Tokens the model was trained for, 0 if the file does not say."""
+    parameters: int
+    """Elements of all tensors in this file."""
 
 
 class PartialHeader(NamedTuple):
@@ -172,11 +174,11 @@ class _GgufReader:
                 self._skip(kind)
         if alignment <= 0:
             raise BrokenError("its header makes no sense")
-        self._check_tensors(tensors, alignment)
-        return GgufHeader(architecture, context)
+        return GgufHeader(architecture, context, self._check_tensors(tensors, alignment))
 
-    def _check_tensors(self, tensors: int, alignment: int) -> None:
-        end = 0
+    def _check_tensors(self, tensors: int, alignment: int) -> int:
+        """Check that the data of all tensors is there; return how many elements they have."""
+        end = parameters = 0
         for _ in range(tensors):
             self._string()
             elements, dimensions = 1, self._number("<I")
@@ -184,6 +186,7 @@ class _GgufReader:
                 raise BrokenError("its header makes no sense")
             for _ in range(dimensions):
                 elements *= self._number("<Q")
+            parameters += elements
             kind, offset = self._number("<I"), self._number("<Q")
             block, size = BLOCKS.get(kind, (1, 0))
             end = max(end, offset + elements // block * size)
@@ -191,3 +194,4 @@ class _GgufReader:
         missing = start + end - len(self._data)
         if tensors and missing > 0:
             raise BrokenError(f"it is truncated: {missing} bytes are missing")
+        return parameters

@@ -38,7 +38,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
 from workers.backends import registry
-from workers.backends.base import EngineFacts
+from workers.backends.base import EngineFacts, ModelFacts
 from workers.engine.process import EngineExit
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_session import EngineSession
@@ -58,8 +58,8 @@ class WorkerController:
         self._state = WorkerProcessState.SPARE
         self._requests = WorkerRequests(loop, bus, context, settings, self._leave_if_idle)
         self._session: EngineSession | None = None
-        self._checked: tuple[ModelSpec, int] | None = None
-        """The model that was checked last, and the context that it was trained for."""
+        self._checked: tuple[ModelSpec, ModelFacts] | None = None
+        """The model that was checked last, and what the headers of its files contain."""
         self._grace_timer: Timer | None = None
         self._welcome_timer: Timer | None = None
         self.exit_code = 0
@@ -122,8 +122,8 @@ class WorkerController:
             raise
 
     def _check_model(self, spec: ModelSpec) -> None:
-        report, trained_context = check_model(spec, registry.backend_class(spec.recipe)(spec, self._settings))
-        self._checked = (spec, trained_context)
+        report, facts = check_model(spec, registry.backend_class(spec.recipe)(spec, self._settings))
+        self._checked = (spec, facts)
         self._bus.send(report)
 
     def _start_engine(self, spec: ModelSpec) -> None:
@@ -134,7 +134,7 @@ class WorkerController:
         backend = registry.backend_class(spec.recipe)(spec, self._settings)
         if self._checked is None or self._checked[0] != spec:
             self._checked = (spec, check_model(spec, backend)[1])
-        backend.trained_context = self._checked[1]
+        backend.trained_context = self._checked[1].context
         try:
             backend.prepare()
             self._session = EngineSession(
@@ -168,6 +168,8 @@ class WorkerController:
                 seconds=session.seconds,
                 version=facts.version,
                 rss=session.engine.resident(),
+                parameters=self._checked[1].parameters if self._checked else 0,
+                gpu_layers=session.backend.gpu_layers,
             )
         )
 

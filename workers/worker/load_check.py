@@ -9,7 +9,7 @@ from typing import Final
 from protocol.failures import Code, Failure
 from protocol.messages.peers import ModelChecked
 from protocol.models.recipes import ModelSpec
-from workers.backends.base import Backend
+from workers.backends.base import Backend, ModelFacts
 
 MEMORY_FACTOR: Final = 1.2
 """Memory that a model needs, as a multiple of the size of its files."""
@@ -21,14 +21,14 @@ def available_memory(meminfo: str) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, int]:
-    """Check files, flags and executable; return the report and the model's trained context.
+def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelFacts]:
+    """Check files, flags and executable; return the report and what the files' headers contain.
 
     Raises ``load_failed`` for a file, ``invalid_request`` for a flag.
     """
     backend.check()
     try:
-        size, context = backend.examine()
+        facts = backend.examine()
     except FileNotFoundError as problem:
         raise _load_failed(spec, "its file is missing", problem.filename) from None
     except OSError as problem:
@@ -39,7 +39,7 @@ def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, int]:
         meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
         meminfo = ""
-    return ModelChecked(need=int(size * MEMORY_FACTOR), available=available_memory(meminfo)), context
+    return ModelChecked(need=int(facts.size * MEMORY_FACTOR), available=available_memory(meminfo)), facts
 
 
 def _load_failed(spec: ModelSpec, reason: str, path: object) -> Exception:

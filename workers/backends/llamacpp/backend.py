@@ -30,7 +30,7 @@ _TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", Model
 _READS: Final = ("tokenize", "detokenize", "apply-template")
 """Endpoints that llama-server answers without a slot."""
 
-ALL_LAYERS: Final = "99"
+ALL_LAYERS: Final = 99
 """Layers that a device takes, more than any model has."""
 PROMPT_CACHE_MIB: Final = 256
 """Host memory for prompt caches of past requests; llama-server's own 8 GiB would push a small machine into swap."""
@@ -76,6 +76,11 @@ class LlamaCppBackend(ProgramBackend):
         return int(self._option("ctx_size")) or self.trained_context
 
     @property
+    def gpu_layers(self) -> int:
+        """All of them on a device."""
+        return ALL_LAYERS if self._on_device else 0
+
+    @property
     def _on_device(self) -> bool:
         return any(device != Device.CPU for device in self._program.devices)
 
@@ -90,12 +95,17 @@ class LlamaCppBackend(ProgramBackend):
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
-        size = context = 0
-        projector = [Path(self.spec.mmproj)] if self.spec.mmproj else []
-        for path in [*gguf.parts_of(Path(self.spec.path)), *projector]:
+        size = context = parameters = 0
+        for path in gguf.parts_of(Path(self.spec.path)):
             size += path.stat().st_size
-            context = context or gguf.read(path).context_length
-        return ModelFacts(size, context)
+            header = gguf.read(path)
+            context = context or header.context_length
+            parameters += header.parameters
+        if self.spec.mmproj:
+            projector = Path(self.spec.mmproj)
+            size += projector.stat().st_size
+            gguf.read(projector)
+        return ModelFacts(size, context, parameters)
 
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`. The user's arguments come last and therefore win."""
@@ -108,7 +118,7 @@ class LlamaCppBackend(ProgramBackend):
             # A dozen lines a request, which this level does not show, cost as much as some tokens.
             words += ["-lv", WARNING_VERBOSITY]
         if self._on_device:
-            words += ["-ngl", ALL_LAYERS]
+            words += ["-ngl", str(self.gpu_layers)]
         threads = int(self._option("threads"))
         if threads:
             words += ["-t", str(threads)]
