@@ -87,11 +87,17 @@ class ApiKeyCheck:
         # Headers are latin-1 on their way through WSGI.
         if not hmac.compare_digest(given.encode("latin-1", "replace"), self._key):
             raise Failure(Code.UNAUTHORIZED, "this API key is not valid").raised()
-        request_context(req.env).check_admin = _always
+        context = request_context(req.env)
+        context.check_admin = _always
+        context.check_change = _allow
 
 
 def _always() -> bool:
     return True
+
+
+def _allow(_action: str) -> None:
+    """Let the caller change the server."""
 
 
 class ForeignOriginCheck:
@@ -108,7 +114,9 @@ class ForeignOriginCheck:
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Let programs and pages of this machine be administrators."""
-        request_context(req.env).check_admin = partial(self._is_admin, req)
+        context = request_context(req.env)
+        context.check_admin = partial(self._is_admin, req)
+        context.check_change = partial(self._check_change, req)
 
     def _is_admin(self, req: falcon.Request) -> bool:
         origin = req.get_header("Origin")
@@ -125,9 +133,10 @@ class ForeignOriginCheck:
         self, req: falcon.Request, _resp: falcon.Response, resource: object, _params: dict[str, Any]
     ) -> None:
         """Refuse a request of a foreign page, or under a foreign host name."""
-        if req.method not in getattr(resource, "changes", ()):
-            return
-        action = getattr(resource, "action", "change the server")
+        if req.method in getattr(resource, "changes", ()):
+            self._check_change(req, getattr(resource, "action", "change the server"))
+
+    def _check_change(self, req: falcon.Request, action: str) -> None:
         if not self._is_own_name(_hostname(f"//{req.get_header('Host') or ''}")):
             remedy = "name it in allowed_hosts, or set an API key, to allow it"
             raise Failure(Code.FORBIDDEN, f"this Host may not {action}; {remedy}").raised()

@@ -28,6 +28,11 @@ def _never() -> bool:
     return False
 
 
+def _refuse(action: str) -> None:
+    """Raise ``forbidden``: the caller was not checked."""
+    raise Failure(Code.FORBIDDEN, f"this request may not {action}").raised()
+
+
 def _no_connection() -> None:
     """Do nothing: there is no connection (tests)."""
 
@@ -38,6 +43,7 @@ class RequestContext:
     __slots__ = (
         "body_bytes",
         "check_admin",
+        "check_change",
         "close_after",
         "failure",
         "hand_over",
@@ -57,6 +63,11 @@ class RequestContext:
         """The failure that the request was answered with, if any."""
         self.check_admin: Callable[[], bool] = _never
         """Returns whether the caller has the API key, or is a local program or page; few requests need to know."""
+        self.check_change: Callable[[str], None] = _refuse
+        """Raises ``forbidden`` if the caller may not change the server's state; takes the words for the change.
+
+        For requests of which only some do. A resource that always does names its methods in ``changes``.
+        """
         self.started = time.monotonic()
         self.body_bytes = 0
         """Bytes of the body that count against the process's body memory."""
@@ -76,6 +87,7 @@ class RequestContext:
         """Drop the references to connection and request: they would keep each other alive."""
         self.close_after = self.hand_over = _no_connection
         self.check_admin = _never
+        self.check_change = _refuse
 
     def level(self, path: str) -> str:
         """Return the level of the request's log line: a failure of ours, a request like others, or a monitor's."""

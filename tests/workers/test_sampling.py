@@ -45,6 +45,16 @@ def sent(endpoint: str, body: dict[str, Any], defaults: dict[str, Any]) -> dict[
         ({"do_sample": True}, {"do_sample": False}, {}),
         ({"do_sample": True}, {"do_sample": False, "temperature": 0.9}, {"temperature": 0.9}),
         ({"do_sample": None}, {"do_sample": False}, {"temperature": 0}),
+        # the defaults of the request's API
+        ({"sampling_defaults": {"max_length": 512, "top_k": 40}}, {}, {"max_tokens": 512, "top_k": 40}),
+        ({"sampling_defaults": {"max_length": 512, "top_k": 40}}, {"top_k": 7}, {"max_tokens": 512, "top_k": 7}),
+        (
+            {"sampling_defaults": {"max_length": 512, "top_k": 40}, "max_tokens": 3, "top_k": 0},
+            {"top_k": 7},
+            {"max_tokens": 3, "top_k": 0},
+        ),
+        ({"sampling_defaults": {"temperature": 0.7}}, {"do_sample": False}, {"temperature": 0}),
+        ({"sampling_defaults": {"temperature": None}}, {"temperature": 0.2}, {"temperature": 0.2}),
         # what llama.cpp does not know
         ({"min_length": 3}, {"min_length": 5}, {}),
         # the example of the preview

@@ -1,7 +1,8 @@
-"""Sampling options of a request: its own, else the defaults that were set. Pure.
+"""Sampling options of a request: its own, else the defaults that were set, else those of its API. Pure.
 
-A request may also use the documents' names for these (``max_length``, ``min_length``, ``do_sample``).  Other
-options are left to the engine; its command line sets its defaults.
+An API whose document has defaults of its own sends them in ``sampling_defaults``.  A request may also use the documents' names
+for these (``max_length``, ``min_length``, ``do_sample``).  Other options are left to the engine; its command line sets its
+defaults.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from protocol.failures import invalid
 from protocol.models import sampling
 from protocol.models.sampling import SamplingValue
 
@@ -18,6 +20,8 @@ Fields = dict[str, msgspec.Raw]
 
 TOKEN_LIMIT_FIELDS: Final = ("max_completion_tokens", "max_tokens", "n_predict")
 """Names of the answer's token limit in the internal format; a request with one of them gets no default limit."""
+API_DEFAULTS_FIELD: Final = "sampling_defaults"
+"""Field of the internal format: documented parameter → the default of the request's API."""
 _LEMONADE_FIELDS: Final = frozenset({"max_length", "min_length", "do_sample"})
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -28,7 +32,10 @@ def apply_sampling_defaults(fields: Fields, defaults: Mapping[str, SamplingValue
     ``names``: documented parameter → the engine's name; the engine does not have the parameters that are missing.
     Raises ``invalid_request`` for a wrong value under one of the documents' names.
     """
-    if not defaults and _LEMONADE_FIELDS.isdisjoint(fields):
+    api_defaults = fields.pop(API_DEFAULTS_FIELD, _NULL)
+    if api_defaults != _NULL:
+        defaults = {**_api_defaults(api_defaults), **defaults}
+    elif not defaults and _LEMONADE_FIELDS.isdisjoint(fields):
         return False
     own = sampling.check_params(
         {name: msgspec.json.decode(fields.pop(name)) for name in _LEMONADE_FIELDS if name in fields}
@@ -46,3 +53,10 @@ def apply_sampling_defaults(fields: Fields, defaults: Mapping[str, SamplingValue
         if name in names:
             fields[names[name]] = msgspec.Raw(msgspec.json.encode(value))
     return True
+
+
+def _api_defaults(raw: msgspec.Raw) -> dict[str, SamplingValue]:
+    given = msgspec.json.decode(raw)
+    if not isinstance(given, dict):
+        raise invalid(f"`{API_DEFAULTS_FIELD}` must be an object", API_DEFAULTS_FIELD)
+    return {name: value for name, value in sampling.check_params(given).items() if value is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import falcon
@@ -35,7 +36,9 @@ class TranslatedRequest(NamedTuple):
     answer: AnswerFormat = UNCHANGED
     """How a whole answer is written."""
     takes_long: bool = False
-    """The answer may take minutes: its headers are sent ahead of it."""
+    """The answer may take minutes: its headers are sent ahead of it; then ``after`` has no effect."""
+    after: Callable[[str], None] | None = None
+    """Called after an answer that did not fail, with the registered name of its model."""
 
 
 def answer_inference(
@@ -54,7 +57,9 @@ def answer_inference(
         query=translated.query,
     )
     if translated.stream is not None:
-        resp.stream = ResponseStream(inference.stream(session, req.env, request), context, translated.stream)
+        resp.stream = ResponseStream(
+            inference.stream(session, req.env, request), context, translated.stream, translated.after
+        )
         resp.content_type = translated.stream.media_type
         resp.set_header("Cache-Control", "no-cache")
         resp.set_header("X-Accel-Buffering", "no")
@@ -66,6 +71,8 @@ def answer_inference(
     context.model = whole.model
     resp.data = translated.answer.write(whole)
     resp.content_type = translated.answer.content_type
+    if translated.after is not None:
+        translated.after(whole.model)
 
 
 class InferenceResource(abc.ABC):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import errno
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from gateway.http.request_context import RequestContext
@@ -54,10 +55,17 @@ class ChunkWriter(StreamWriter):
 class ResponseStream:
     """``resp.stream``: ends with the writer's end if and only if the generation really ended."""
 
-    __slots__ = ("_answer", "_context", "_ended", "_writer")
+    __slots__ = ("_after", "_answer", "_context", "_ended", "_writer")
 
-    def __init__(self, answer: AnswerStream, context: RequestContext, writer: StreamWriter) -> None:
-        """Write out ``answer``."""
+    def __init__(
+        self,
+        answer: AnswerStream,
+        context: RequestContext,
+        writer: StreamWriter,
+        after: Callable[[str], None] | None = None,
+    ) -> None:
+        """Write out ``answer``; ``after`` is called once it has ended well, with the registered name of its model."""
+        self._after = after
         self._answer = answer
         self._context = context
         self._writer = writer
@@ -112,3 +120,6 @@ class ResponseStream:
         """Stop the generation if it still runs. gunicorn calls it however the response ended."""
         self._context.model = self._answer.model
         self._answer.close()
+        after, self._after = self._after, None
+        if after is not None and self._ended and self._context.failure is None:
+            after(self._answer.model)
