@@ -52,7 +52,7 @@ def main() -> int:
     logs.configure("supervisor", settings.log_level, settings.log_format)
     try:
         options.check_settings(settings)
-        startup.prepare_directories(settings)
+        startup.prepare_state(settings)
         runtime = startup.runtime_directory(settings)
         try:
             listener = bind_listener(settings)

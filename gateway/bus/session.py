@@ -87,10 +87,13 @@ class SupervisorSession:
 
     # For requests/inference.py
 
-    def start_exchange(self, request: InferenceRequest) -> RequestExchange:
-        """Send an inference request; raises ``LemonbusError`` if none is admitted, or if the spool has no space for its body."""
+    def start_exchange(self, request: InferenceRequest, caller: work.Caller | None = None) -> RequestExchange:
+        """Send an inference request; raises ``LemonbusError`` if none is admitted, or if the spool has no space for its body.
+
+        ``caller``: the key that it came with, if the server has keys.
+        """
         self.admit()
-        exchange = RequestExchange(self, request, self._pending.next_number())
+        exchange = RequestExchange(self, request, self._pending.next_number(), caller)
         if logs.trace_enabled():
             fields = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}
             logs.get_logger().trace("inference request", **fields, body=request.body.decode("utf-8", "replace"))
@@ -130,6 +133,7 @@ class SupervisorSession:
                 suspect=suspect,
                 spool=exchange.spool,
                 query=request.query,
+                caller=exchange.caller,
             ),
             b"" if exchange.spool else request.body,
         )

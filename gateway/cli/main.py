@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "unload": "Unload a model, or all of them.",
     "run": "Chat with a model.",
     "backends": "Show, install or remove the programs that models run on.",
+    "keys": "Make, list or revoke API keys.",
     "params": "Show or set the sampling defaults.",
     "logs": "Show the logs of all processes.",
     "system-info": "Show the machine, its devices and what can be run on them.",
@@ -83,7 +84,8 @@ def _hand_down(context: click.Context, _parameter: click.Parameter, url: str | N
 def cli(context: click.Context, url: str | None) -> None:
     """Serve many local models over one HTTP address, and look after them.
 
-    The server's address is --url, LEMONBUS_URL, or that of this machine's configuration; the key is LEMONBUS_API_KEY.
+    The server's address is --url, LEMONBUS_URL, or that of this machine's configuration; the key is LEMONBUS_API_KEY,
+    or LEMONBUS_ADMIN_API_KEY if there is one.
     """
     if url and context.invoked_subcommand == "serve":
         raise click.UsageError("serve starts a server and connects to none: leave out --url.")

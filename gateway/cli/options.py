@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
 from gateway.cli.settings import resolved
+from protocol.config.api_keys import KEY_VARIABLES
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -55,11 +56,11 @@ def connect_client(url: str | None) -> ApiClient:
 
     A key from the configuration file is only sent to the server that it describes.
     """
-    key = os.environ.get("LEMONBUS_API_KEY") or os.environ.get("LEMONADE_API_KEY") or ""
     if url:
-        return ApiClient(url, key)
+        variables = (*KEY_VARIABLES["admin_api_key"], *KEY_VARIABLES["api_key"])
+        return ApiClient(url, next(filter(None, map(os.environ.get, variables)), ""))
     settings = resolved().settings
-    return ApiClient(settings.base_url, settings.api_key)
+    return ApiClient(settings.base_url, settings.admin_api_key or settings.api_key)
 
 
 def _model_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from protocol import ids
+from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure
+from protocol.messages.work import Caller
 
 CONTEXT_KEY: Final = "lemonbus.request"
 """Key of the :class:`RequestContext` in the WSGI environment."""
@@ -16,6 +18,8 @@ SOCKET_KEY: Final = "lemonbus.socket"
 MEMORY_KEY: Final = "lemonbus.body_memory"
 """Key of the process's :class:`~gateway.http.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
 REQUEST_ID_KEY: Final = "HTTP_X_REQUEST_ID"
+OPEN_PATHS: Final = frozenset({"/live", "/health"})
+"""Paths that are answered without a key, and while the server starts or stops."""
 MONITORING_PATHS: Final = ("/live", "/health", "/logs/stream")
 """Paths that monitors ask for again and again."""
 _MAX_DETAIL_LENGTH: Final = 400
@@ -41,6 +45,7 @@ class RequestContext:
     """State of one request beside its WSGI environment; :func:`request_context` returns it."""
 
     __slots__ = (
+        "api_key",
         "body_bytes",
         "check_admin",
         "check_change",
@@ -61,8 +66,10 @@ class RequestContext:
         """The model's name, as soon as it is known; the API family sets it for the log line."""
         self.failure: Failure | None = None
         """The failure that the request was answered with, if any."""
+        self.api_key: ApiKey | None = None
+        """The caller's key; None where the server has no keys."""
         self.check_admin: Callable[[], bool] = _never
-        """Returns whether the caller has the API key, or is a local program or page; few requests need to know."""
+        """Returns whether the caller's key has the admin scope, or, without keys, whether it is a local program or page."""
         self.check_change: Callable[[str], None] = _refuse
         """Raises ``forbidden`` if the caller may not change the server's state; takes the words for the change.
 
@@ -77,6 +84,18 @@ class RequestContext:
         """Makes the connection close after this response, whatever its header said."""
         self.hand_over: Callable[[], None] = _no_connection
         """For WebSockets: the server writes nothing any more, and closes the connection when the responder returns."""
+
+    @property
+    def caller(self) -> Caller | None:
+        """What the supervisor has to know of the key, for its counters and limits; None without keys."""
+        key = self.api_key
+        if key is None:
+            return None
+        return Caller(key.name, key.models, key.requests_per_minute, key.tokens_per_minute, key.concurrent)
+
+    def may_use(self, model: str) -> bool:
+        """Return whether the caller's key may use a model, by its registered name."""
+        return self.api_key is None or self.api_key.may_use(model)
 
     @property
     def is_admin(self) -> bool:
@@ -98,6 +117,8 @@ class RequestContext:
     def log_fields(self) -> dict[str, Any]:
         """Return the fields of its log line that only the application knows."""
         fields: dict[str, Any] = {"model": self.model} if self.model else {}
+        if self.api_key is not None:
+            fields["key"] = self.api_key.name
         if self.failure is not None:
             fields |= {"code": self.failure.code.value, "reason": self.failure.loggable_message}
             if self.failure.detail:

@@ -7,6 +7,7 @@ last two is a limited backlog: a slow reader misses entries, learns how many, an
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import falcon
@@ -16,6 +17,7 @@ import simple_websocket
 from gevent.event import Event
 from wsproto.utilities import RemoteProtocolError
 
+from gateway.access.scopes import Scope
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http import error_responses
@@ -53,6 +55,7 @@ _CLOSED: Final = (simple_websocket.ConnectionClosed, OSError)
 class LogStreamResource:
     """The route."""
 
+    scopes: ClassVar[Mapping[str, Scope]] = {"GET": Scope.LOGS}
     changes: ClassVar[frozenset[str]] = frozenset({"GET"})
     """GET changes nothing, but foreign pages must not read the log: CORS does not apply to WebSockets."""
     action: ClassVar[str] = "read the logs"

@@ -18,6 +18,7 @@ from gateway.requests.retry import Retry, decide_retry
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import Event, Outcome
+from protocol.messages.work import Caller
 from protocol.runtime import logs
 
 _CANCEL_IN_ENGINE = frozenset(
@@ -68,6 +69,7 @@ class RequestExchange:
         "_returns",
         "_suspect",
         "attempt",
+        "caller",
         "cut",
         "failure",
         "inbox",
@@ -79,10 +81,13 @@ class RequestExchange:
         "worker",
     )
 
-    def __init__(self, dispatcher: ExchangeDispatcher, request: InferenceRequest, number: int) -> None:
+    def __init__(
+        self, dispatcher: ExchangeDispatcher, request: InferenceRequest, number: int, caller: Caller | None = None
+    ) -> None:
         """Prepare; nothing is sent before :meth:`begin`."""
         self._dispatcher = dispatcher
         self.request = request
+        self.caller = caller
         self.number = number
         self.attempt = 1
         self._returns = 0

@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.bus.session import SupervisorSession
 from gateway.http.hangup import HangUpWatch
+from gateway.http.request_context import request_context
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from protocol.failures import Code, Failure
 from protocol.messages.events import Outcome
@@ -70,7 +71,7 @@ class AnswerStream:
         """Send the request."""
         self._session = session
         self._first = b""
-        self._exchange: RequestExchange = session.start_exchange(request)
+        self._exchange: RequestExchange = session.start_exchange(request, request_context(env).caller)
         self._watch = HangUpWatch(env, self._hung_up)
         self._exchange.cut = self._watch.cut
 

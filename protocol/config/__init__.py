@@ -1,5 +1,5 @@
-"""The settings: their declaration, the table made from it, and how flags, environment and file are resolved.
+"""The settings: their declaration, the table made from it, and how flags, environment and file are resolved; the API keys.
 
-Any package may import ``settings``; the command line imports ``resolver`` and ``fields``. A new setting is a field of
-``Settings`` and nothing else. Options of a recipe are not settings and are not added here.
+Any package may import ``settings`` and ``api_keys``; the command line imports ``resolver`` and ``fields``. A new setting is
+a field of ``Settings`` and nothing else. Options of a recipe are not settings and are not added here.
 """

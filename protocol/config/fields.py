@@ -20,7 +20,7 @@ from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType,
 from protocol.config import settings as declared
 from protocol.config.settings import Settings
 
-SECRET_SETTINGS: Final = frozenset({"api_key"})
+SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
 """Never shown, and without flags: every user of the machine can read command lines."""
 
 _EXPECTED: Final = {

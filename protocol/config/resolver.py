@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from protocol.config.api_keys import KEY_VARIABLES, keys_required
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -124,12 +125,12 @@ def load_settings(flags: Flags | None = None, given: str = "") -> ResolvedSettin
 
 def require_key_beyond_loopback(settings: Settings) -> None:
     """Refuse to serve beyond this machine without a key, unless that was allowed explicitly."""
-    if settings.api_key or settings.allow_remote or is_loopback(settings.host):
+    if settings.allow_remote or is_loopback(settings.host) or keys_required(settings):
         return
     raise Failure(
         Code.INVALID_REQUEST,
         f"refusing to bind {settings.host} without an API key: every client that reaches this address could use and"
-        " change the server. Set LEMONBUS_API_KEY, or allow it with --allow-remote",
+        " change the server. Make a key with `lemonbus keys add`, set LEMONBUS_API_KEY, or allow it with --allow-remote",
         param="host",
     ).raised()
 
@@ -166,7 +167,7 @@ def _from_environment(environment: Mapping[str, str], folder: str) -> ValuesWith
     """An empty variable counts as unset: that is how compose files and units leave one out."""
     found: ValuesWithOrigin = {}
     for field in setting_fields().values():
-        variables = [field.variable, "LEMONADE_API_KEY"] if field.name == "api_key" else [field.variable]
+        variables = KEY_VARIABLES.get(field.name, (field.variable,))
         variable = next((each for each in variables if environment.get(each)), None)
         if variable is None:
             continue

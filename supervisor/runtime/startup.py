@@ -7,6 +7,7 @@ those that are not defaults.  ``python -m supervisor.runtime.startup`` checks th
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import resource
 import sys
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from protocol.config.api_keys import KEY_VARIABLES, key_file, read_keys
 from protocol.config.settings import Settings, read_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire.endpoints import RuntimeDirectory
@@ -46,7 +48,12 @@ class StartupSettings(NamedTuple):
 
 
 def take_settings(environment: MutableMapping[str, str]) -> StartupSettings:
-    """Remove the settings from the environment, which children inherit, and return them; raises ``msgspec.ValidationError``."""
+    """Remove the settings and all keys from the environment, which children inherit, and return the settings.
+
+    Raises ``msgspec.ValidationError``.
+    """
+    for variable in itertools.chain.from_iterable(KEY_VARIABLES.values()):
+        environment.pop(variable, None)
     settings = environment.pop("LEMONBUS_SETTINGS", "{}")
     origins = environment.pop("LEMONBUS_ORIGINS", "{}")
     warnings = environment.pop("LEMONBUS_WARNINGS", "[]")
@@ -80,6 +87,12 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def prepare_state(settings: Settings) -> None:
+    """Make the directories and read the file of API keys; raises a failure that names the setting."""
+    prepare_directories(settings)
+    check_keys(settings)
+
+
 def prepare_directories(settings: Settings) -> None:
     """Make the directories and try to write to them; raises a failure that names the setting."""
     for name in ("state_dir", "cache_dir"):
@@ -91,6 +104,22 @@ def prepare_directories(settings: Settings) -> None:
             attempt.unlink()
         except OSError as problem:
             raise _unusable(name, path, problem) from problem
+
+
+def check_keys(settings: Settings) -> None:
+    """Read the file of API keys, if there is one; raises a failure that names the setting.
+
+    A broken file is not moved aside like other state files: without it the server would ask for no key.
+    """
+    path = key_file(settings)
+    try:
+        read_keys(path)
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        raise invalid(f"{path} cannot be read: {problem.strerror}", "state_dir") from problem
+    except ValueError as problem:
+        raise invalid(f"{path.parent}: {problem}", "state_dir") from problem
 
 
 def runtime_directory(settings: Settings) -> RuntimeDirectory:

@@ -1,34 +1,87 @@
-"""With an API key: who has it is answered, by the server and by its engines; who has not gets past neither."""
+"""With API keys: valid keys are accepted by the server alone, engines have others, and no child inherits a key."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
+from tests.conftest import StartServer
+from tests.support import processes
 from tests.support.http_client import RawHttpClient
 from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
 
 MODEL = "extra.tiny-chat"
 CHAT = "/v1/chat/completions"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+KEY = "k3y-/+=,two"
+ADMIN_KEY = "adm1n-k3y"
 
 
-@pytest.mark.parametrize("key", ["k3y-/+=", "one,two"])
-def test_no_way_past_the_key(key: str) -> None:
-    bearer = {"Authorization": f"Bearer {key}"}
-    with LemonbusServer("tiny-chat", api_key=key, gateway_workers=1) as server:
-        allowed = RawHttpClient(server.port, bearer)
-        assert server.client.post(CHAT, BODY).status == 401
-        assert allowed.post(CHAT, BODY).status == 200
-        (model,) = allowed.get("/v1/health").json()["all_models_loaded"]
-        port = urlsplit(model["backend_url"]).port
-        assert port
-        for stranger in (RawHttpClient(port), RawHttpClient(port, {"Authorization": "Bearer wrong"})):
-            assert stranger.post(CHAT, BODY).status == 401
-            assert stranger.get("/slots").status == 401
-        if "," not in key:
-            assert RawHttpClient(port, bearer).post(CHAT, BODY).status == 200
-        words = [word for process in server.process_tree() for word in process.words]
-        assert "--port" in words
-        assert key not in words
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> LemonbusServer:
+    variables = {"LEMONBUS_API_KEY": KEY, "LEMONADE_ADMIN_API_KEY": ADMIN_KEY}
+    return start_module_server("tiny-chat", api_key=KEY, admin_api_key=ADMIN_KEY, environment=variables)
+
+
+def client(server: LemonbusServer, key: str) -> RawHttpClient:
+    return RawHttpClient(server.port, {"Authorization": f"Bearer {key}"})
+
+
+def test_the_servers_key_is_valid_at_no_engine(server: LemonbusServer) -> None:
+    allowed = client(server, KEY)
+    assert server.client.post(CHAT, BODY).status == 401
+    assert allowed.post(CHAT, BODY).status == 200
+    (model,) = client(server, ADMIN_KEY).get("/v1/health").json()["all_models_loaded"]
+    port = urlsplit(model["backend_url"]).port
+    assert port
+    for key in ("", "wrong", KEY, ADMIN_KEY):
+        stranger = RawHttpClient(port, {"Authorization": f"Bearer {key}"} if key else {})
+        assert stranger.post(CHAT, BODY).status == 401
+        assert stranger.get("/slots").status == 401
+    (engine,) = [process for process in server.process_tree() if processes.engine_key(process.pid)]
+    assert (
+        RawHttpClient(port, {"Authorization": f"Bearer {processes.engine_key(engine.pid)}"}).get("/slots").status == 200
+    )
+
+
+def test_no_child_has_a_key_in_its_environment_or_command_line(server: LemonbusServer) -> None:
+    assert client(server, KEY).post(CHAT, BODY).status == 200
+    children = [process for process in server.process_tree() if process.pid != server.pid]
+    assert {"gateway", "workers"} <= {word for process in children for word in process.words}
+    assert any(process.option("--port") for process in children), "an engine is among them"
+    for process in children:
+        environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+        assert b"PATH=" in environment
+        for key in (KEY, ADMIN_KEY):
+            assert key.encode() not in environment
+            assert not process.mentions(key)
+
+
+def test_an_inference_key_changes_nothing_and_sees_no_engine(server: LemonbusServer) -> None:
+    allowed = client(server, KEY)
+    assert allowed.post(CHAT, BODY).status == 200
+    for path in ("params", "load", "unload", "pull", "delete", "install", "uninstall"):
+        assert allowed.post(f"/v1/{path}", {"temperature": 0.5}).status == 403, path
+    (model,) = allowed.get("/v1/health").json()["all_models_loaded"]
+    assert model["backend_url"] == ""
+    assert client(server, ADMIN_KEY).post("/v1/params", {"temperature": 0.5}).status == 200
+
+
+def test_every_gateway_process_follows_the_file(server: LemonbusServer) -> None:
+    path = Path(server.settings.state_dir) / KEYS_FILE
+    new = client(server, "lb-new")
+    assert new.get("/v1/models").status == 401
+    write_keys(path, [ApiKey(name="new", sha256=digest("lb-new"), scopes=[Scope.INFERENCE], models=["other*"])])
+    for _ in range(8):  # new connections, which any of the processes may accept
+        assert client(server, "lb-new").get("/v1/models").json()["data"] == []
+    refused = new.post(CHAT, BODY)
+    assert (refused.status, refused.json()["error"]["code"]) == (403, "forbidden")
+    assert MODEL in refused.json()["message"]
+    assert new.post(CHAT, {**BODY, "model": ""}).status == 400, "it has used no model yet"
+    write_keys(path, [])
+    assert all(client(server, "lb-new").get("/v1/models").status == 401 for _ in range(8))
+    wait_for(lambda: any(line.get("key") == "new" for line in server.lines), "the log has the name of the key")

@@ -163,3 +163,16 @@ def test_the_settings_are_removed_from_the_environment_of_children() -> None:
     assert (given.settings.port, given.origins, handed) == (1, {"port": "--port"}, {"HOME": "/"})
     assert startup.take_settings({"LEMONBUS_WARNINGS": '["no setting"]'}).warnings == ("no setting",)
     assert startup.take_settings({}) == startup.StartupSettings(msgspec.json.decode(b"{}", type=Settings), {})
+
+
+@pytest.mark.parametrize("content", ["{", '{"keys": [{"name": "a"}]}'])
+def test_a_broken_file_of_keys_ends_the_start(lemonbus: Any, tmp_path: Path, content: str) -> None:
+    """It would be dangerous to go on without it: a server without keys is open to this machine."""
+    path = tmp_path / "state" / "keys.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    code, (line,) = lemonbus("serve")
+    assert code == 2
+    assert "LEMONBUS_STATE_DIR" in line
+    assert "keys.json" in line
+    assert path.read_text() == content

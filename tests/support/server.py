@@ -51,6 +51,8 @@ class LemonbusServer(ServerInspector):
         self._port: int = settings.pop("port", 0) or free_port()
         self.settings = msgspec.convert({**self._defaults(), **settings}, Settings)
         self._client = RawHttpClient(self._port)
+        key = self.settings.admin_api_key or self.settings.api_key
+        self.admin_headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.used = True
         """Whether a client may have used it since this was made false."""
         self._exit_code = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ class ServerInspector:
 
     runtime: Path
     client: RawHttpClient
+    admin_headers: Mapping[str, str]
+    """With a key of its settings, if it has one."""
 
     def listens(self) -> bool:
         """Whether a process takes connections on its port."""
@@ -30,7 +33,7 @@ class ServerInspector:
         return True
 
     def health(self) -> Any:
-        return self.client.get("/v1/health").json()
+        return self.client.get("/v1/health", **self.admin_headers).json()
 
     def state(self) -> Any:
         """What the server reports about itself: ``granted``, ``queued``, ``models`` …"""

@@ -137,8 +137,9 @@ def test_an_installation_is_shared_by_the_family(recipe: str, tmp_path: Path, mo
 
 def test_the_key_is_in_the_environment_and_nowhere_else() -> None:
     backend = made(key="secret")
-    assert backend.environment({})["OGA_API_KEY"] == "secret"
-    assert "secret" not in " ".join(backend.command(1))
+    assert backend.environment({})["OGA_API_KEY"] == backend.key != "secret"
+    assert backend.key not in " ".join(backend.command(1))
+    assert made(key="secret").key != backend.key, "each start has another one"
 
 
 def test_unknown_backends_and_endpoints_are_refused() -> None:

@@ -75,7 +75,8 @@ class WhisperServerProcess:
 @contextmanager
 def running(model: str) -> Iterator[WhisperServerProcess]:
     spec = ModelSpec("x", "x", "whispercpp", "cpu", "audio", str(MODELS / f"{model}.bin"), options={"threads": 1})
-    backend = WhisperCppBackend(spec, Settings(api_key=KEY))
+    backend = WhisperCppBackend(spec, Settings())
+    backend._random_key = KEY
     port = free_port()
     with subprocess.Popen(
         backend.command(port),

@@ -142,7 +142,7 @@ def test_the_environment() -> None:
     always = {"PATH": "/bin", "GOMP_SPINCOUNT": "300", "GGML_NO_BACKTRACE": "1"}
     ours = made()
     assert ours.environment(inherited) == {**always, "PYTHONPATH": "p", "WHISPER_API_KEY": ours.key}
-    assert made(key="s").environment(inherited) == {**always, "PYTHONPATH": "p", "WHISPER_API_KEY": "s"}
+    assert "s" not in made(key="s").environment(inherited).values()
     assert made(backend="system", key="s").environment(inherited) == always
 
 

@@ -6,7 +6,6 @@ A backend never owns a process or a socket: it describes what to start and what 
 from __future__ import annotations
 
 import abc
-import hashlib
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -95,12 +94,10 @@ class Backend(abc.ABC):
     def key(self) -> str:
         """The bearer token that the engine demands, empty for an engine that knows none.
 
-        It is the server's own key, so that its owner can use ``backend_url``; without one it is random, so that no other
-        user and no web page can use an engine behind the server's back.
+        It is random and another one for each start, so that no other user and no web page can use an engine behind the
+        server's back, and no engine learns a key of the server.
         """
-        key = self.settings.api_key or self._random_key
-        # An engine takes a comma for the end of a key.
-        return hashlib.sha256(key.encode()).hexdigest() if "," in key else key
+        return self._random_key
 
     @property
     def silence(self) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final, NamedTuple
 
 import falcon
 
+from gateway.access.scopes import Scope
 from gateway.api.common.stream_writer import ResponseStream, StreamWriter
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
@@ -77,6 +78,8 @@ def answer_inference(
 
 class InferenceResource(abc.ABC):
     """A falcon resource for POST: a subclass translates requests, this class answers them."""
+
+    scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
 
     def __init__(self, session: SupervisorSession) -> None:
         """Ask engines through ``session``."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import falcon
 
+from gateway.access.scopes import Scope
 from protocol.failures import Code, Failure
 
 
 class UnsupportedResource:
     """One such route."""
+
+    scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
 
     def __init__(self, what: str, cure: str) -> None:
         """Refuse ``what`` (a subject with its verb); ``cure`` names an alternative, or what support would need."""

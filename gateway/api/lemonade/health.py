@@ -16,10 +16,11 @@ _SERVING: Final = frozenset({"ready", "draining"})
 _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
 
 
-def health_body(health: admin.HealthReport, port: int, *, detail: bool) -> dict[str, Any]:
+def health_body(health: admin.HealthReport, port: int, *, detail: bool, addresses: bool = True) -> dict[str, Any]:
     """Return the fields of all documents; fields of our own are under ``lemonbus``.
 
-    ``detail``: with the last output of engines that failed, which only administrators may read.
+    ``detail``: with the last output of engines that failed, which only administrators may read.  ``addresses``: with those
+    of engines, which are left empty for keys without the admin scope.
     """
     loaded = [model for model in health.models if model.state in _SERVING]
     latest = max(loaded, key=lambda model: model.last_use, default=None)
@@ -30,7 +31,7 @@ def health_body(health: admin.HealthReport, port: int, *, detail: bool) -> dict[
         "websocket_port": port,
         "model_loaded": latest.spec.name if latest else None,
         "checkpoint_loaded": latest.spec.checkpoint if latest else None,
-        "all_models_loaded": [_loaded_model(model) for model in loaded],
+        "all_models_loaded": [_loaded_model(model, addresses=addresses) for model in loaded],
         "max_models": {**most, "transcription": most["audio"]},
         "lemonbus": {
             "state": health.status,
@@ -49,9 +50,9 @@ def health_body(health: admin.HealthReport, port: int, *, detail: bool) -> dict[
     }
 
 
-def _loaded_model(model: RunningModel) -> dict[str, Any]:
+def _loaded_model(model: RunningModel, *, addresses: bool) -> dict[str, Any]:
     spec = model.spec
-    url = model.backend_url.rstrip("/")
+    url = model.backend_url.rstrip("/") if addresses else ""
     return {
         "model_name": spec.name,
         "checkpoint": spec.checkpoint,
@@ -123,7 +124,9 @@ class HealthResource:
         health = self._session.call(req.env, GetHealth, admin.HealthReport)
         port = self._session.settings.port or int(req.env.get("SERVER_PORT") or 0)
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(health_body(health, port, detail=request_context(req.env).is_admin))
+        context = request_context(req.env)
+        addresses = context.api_key is None or context.is_admin
+        resp.data = msgspec.json.encode(health_body(health, port, detail=context.is_admin, addresses=addresses))
 
 
 class StatsResource:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import falcon
 import msgspec
 
+from gateway.access.scopes import Scope
 from gateway.api.common.request_fields import check_cache_dir, flag_in_query, optional_body, text_of
 from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.admin import GetModel, ListModels, ModelEntry
 
@@ -73,17 +76,25 @@ class ModelsResource:
         check_cache_dir(req.get_param("cache_dir", default=""), self._session.settings)
         entries = self._session.call(req.env, lambda number: ListModels(number, show_all), list[ModelEntry])
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = model_list(entries, whole=show_all)
+        resp.data = model_list(
+            [entry for entry in entries if request_context(req.env).may_use(entry.id)], whole=show_all
+        )
 
 
 class PreviewModelsResource(ModelsResource):
     """The list, also for POST, as in the preview's example."""
+
+    scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """The same as GET; ``cache_dir`` may be in the body."""
         settings = self._session.settings
         check_cache_dir(text_of(optional_body(req, settings), "cache_dir"), settings)
         self.on_get(req, resp)
+
+
+def _not_found(model: str) -> LemonbusError:
+    return Failure(Code.MODEL_NOT_FOUND, f"Model {model} has not been found", model=model).raised()
 
 
 class ModelResource:
@@ -100,7 +111,8 @@ class ModelResource:
         except LemonbusError as problem:
             if problem.failure.code != Code.MODEL_NOT_FOUND:
                 raise
-            message = f"Model {model_id} has not been found"
-            raise Failure(Code.MODEL_NOT_FOUND, message, model=model_id).raised() from None
+            raise _not_found(model_id) from None
+        if not request_context(req.env).may_use(entry.id):
+            raise _not_found(model_id)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(model_object(entry, whole=True))

@@ -1,0 +1,85 @@
+"""Falcon middleware: finds the caller's key and checks its scope; without keys, looks at the page that a request is from."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import falcon
+
+from gateway.access.foreign_origins import ForeignOriginCheck
+from gateway.access.key_ring import KeyRing
+from gateway.access.scopes import Scope, needed_scope
+from gateway.http.request_context import OPEN_PATHS, request_context
+from protocol.config.api_keys import ApiKey
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure
+
+_ACTIONS: Final = {
+    Scope.INFERENCE: "use models",
+    Scope.ADMIN: "change the server",
+    Scope.LOGS: "read the logs",
+    Scope.METRICS: "read the metrics",
+}
+
+
+class AccessCheck:
+    """Answers 401 to a request without a valid key, and 403 to one whose key has not the scope of the route."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read the keys of the settings and the file."""
+        self._keys = KeyRing(settings)
+        self._origins = ForeignOriginCheck(settings.host, settings.allowed_hosts, settings.cors_origins)
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Find the key, and whether the caller is an administrator."""
+        context = request_context(req.env)
+        if not self._keys.required():
+            context.check_admin = partial(self._origins.is_admin, req)
+            context.check_change = partial(self._origins.check_change, req)
+            return
+        if req.path in OPEN_PATHS:
+            return
+        context.api_key = key = self._keys.find(presented_key(req))
+        context.check_change = partial(_check_scope, key, Scope.ADMIN)
+        if key.allows(Scope.ADMIN):
+            context.check_admin = _always
+
+    def process_resource(
+        self, req: falcon.Request, _resp: falcon.Response, resource: object, _params: dict[str, Any]
+    ) -> None:
+        """Refuse what the key, or the page, may not do."""
+        key = request_context(req.env).api_key
+        if key is None:
+            self._origins.check(req, resource)
+            return
+        if hasattr(resource, f"on_{_handled_as(req.method)}"):
+            scope = needed_scope(resource, req.method)
+            _check_scope(key, scope, _ACTIONS[scope])
+
+
+def _check_scope(key: ApiKey, scope: Scope, action: str) -> None:
+    if not key.allows(scope):
+        message = f"the API key {key.name} may not {action}: it does not have the scope {scope}"
+        raise Failure(Code.FORBIDDEN, message).raised()
+
+
+def presented_key(req: falcon.Request) -> bytes:
+    """Return the key of ``Authorization: Bearer`` or ``x-api-key``; raises ``unauthorized`` if there is none."""
+    given = req.get_header("x-api-key") or ""
+    scheme, _, token = (req.get_header("Authorization") or "").partition(" ")
+    if scheme.lower() == "bearer":
+        given = token.strip()
+    if not given:
+        raise Failure(Code.UNAUTHORIZED, "an API key is required: Authorization: Bearer KEY, or x-api-key").raised()
+    # Headers are latin-1 on their way through WSGI.
+    return given.encode("latin-1", "replace")
+
+
+def _handled_as(method: str) -> str:
+    """Return the method that answers: a method that a route does not have is 405, whatever the key."""
+    return "get" if method == "HEAD" else method.lower()
+
+
+def _always() -> bool:
+    return True

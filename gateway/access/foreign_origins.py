@@ -1,0 +1,80 @@
+"""Without keys: programs and pages of this machine are administrators, and pages of other sites change nothing."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+import falcon
+
+from protocol.failures import Code, Failure
+
+
+class ForeignOriginCheck:
+    """Refuses changes of the server's state by foreign web pages.
+
+    A resource names its methods that change state in the class attribute ``changes`` (``frozenset({"POST"})``), and in
+    ``action`` the words for what they do, if that is something else.
+    """
+
+    def __init__(self, host: str, hosts: list[str], origins: list[str]) -> None:
+        """Accept this machine's names, the configured ``hosts``, and the configured ``origins``."""
+        self._names = {"localhost", host.lower(), socket.gethostname().lower(), *(each.lower() for each in hosts)}
+        self._origins = frozenset(origins) - {"*"}
+
+    def is_admin(self, req: falcon.Request) -> bool:
+        """Return whether the caller is a program or a page of this machine."""
+        origin = req.get_header("Origin")
+        client = _address(req.env.get("REMOTE_ADDR") or "")
+        return (
+            client is not None
+            and client.is_loopback
+            and self._is_own_name(_hostname(f"//{req.get_header('Host') or ''}"))
+            and (origin is None or origin in self._origins or self._is_local_origin(_hostname(origin)))
+            and req.get_header("Sec-Fetch-Site") != "cross-site"
+        )
+
+    def check(self, req: falcon.Request, resource: object) -> None:
+        """Refuse a request to a resource that changes state, by a foreign page or under a foreign host name."""
+        if req.method in getattr(resource, "changes", ()):
+            self.check_change(req, getattr(resource, "action", "change the server"))
+
+    def check_change(self, req: falcon.Request, action: str) -> None:
+        """Refuse an ``action`` that changes state, by a foreign page or under a foreign host name."""
+        if not self._is_own_name(_hostname(f"//{req.get_header('Host') or ''}")):
+            remedy = "name it in allowed_hosts, or set an API key, to allow it"
+            raise Failure(Code.FORBIDDEN, f"this Host may not {action}; {remedy}").raised()
+        origin = req.get_header("Origin")
+        if origin is None and req.get_header("Sec-Fetch-Site") == "cross-site":
+            # A link or an image of a foreign page: a browser sends no Origin with those.
+            raise Failure(Code.FORBIDDEN, f"pages of other sites may not {action}").raised()
+        if origin is None or origin in self._origins:
+            return
+        if not self._is_local_origin(_hostname(origin)):
+            raise Failure(Code.FORBIDDEN, f"pages of this origin may not {action}").raised()
+
+    def _is_own_name(self, name: str | None) -> bool:
+        # DNS rebinding makes a browser send a foreign name, never an address.
+        return name is None or name in self._names or _address(name) is not None
+
+    def _is_local_origin(self, name: str | None) -> bool:
+        if name is None:
+            return False
+        address = _address(name)
+        return name in self._names or (address is not None and address.is_loopback)
+
+
+def _hostname(url: str) -> str | None:
+    """Return the name in ``url``, None if there is none, an invalid one if it cannot be parsed."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return ""
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None

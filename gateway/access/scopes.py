@@ -1,0 +1,29 @@
+"""The scope that a key needs for a route. Pure.
+
+A resource of a dialect declares it by method: ``scopes = {"POST": Scope.INFERENCE}``; ``changes = frozenset({"POST"})``
+means :attr:`Scope.ADMIN`.  A GET that declares nothing is a read and needs :attr:`Scope.INFERENCE`.  Everything else must
+be declared: ``tests/gateway/access/test_scopes.py`` goes through the routes of all dialects, and a method without a
+declaration is an administrator's.
+"""
+
+from __future__ import annotations
+
+from protocol.config.api_keys import Scope
+
+__all__ = ["Scope", "declared_scope", "needed_scope"]
+
+
+def declared_scope(resource: object, method: str) -> Scope | None:
+    """Return what a resource declares for an HTTP method; None if it declares nothing."""
+    method = "GET" if method == "HEAD" else method
+    scopes: dict[str, Scope] = getattr(resource, "scopes", {})
+    if method in scopes:
+        return scopes[method]
+    if method in getattr(resource, "changes", ()):
+        return Scope.ADMIN
+    return Scope.INFERENCE if method == "GET" else None
+
+
+def needed_scope(resource: object, method: str) -> Scope:
+    """Return the scope that a request needs."""
+    return declared_scope(resource, method) or Scope.ADMIN

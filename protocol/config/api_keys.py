@@ -1,0 +1,180 @@
+"""API keys: what a key may do and use, and the file of the state directory that lists them.
+
+``lemonbus keys`` writes the file, and every gateway process reads it again when it has changed.  The file has digests
+only.  A key has 256 random bits, so that its SHA-256 needs neither a salt nor a slow hash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import fcntl
+import fnmatch
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from protocol.config.settings import Settings
+from protocol.runtime import small_files
+from protocol.wire.decoding import DECODE_ERRORS
+
+KEYS_FILE: Final = "keys.json"
+KEY_PREFIX: Final = "lb-"
+"""Begins every key that is made here, so that a person and a scanner for leaked secrets recognize one."""
+KEY_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
+KEY_VARIABLES: Final = {
+    "api_key": ("LEMONBUS_API_KEY", "LEMONADE_API_KEY"),
+    "admin_api_key": ("LEMONBUS_ADMIN_API_KEY", "LEMONADE_ADMIN_API_KEY"),
+}
+"""Settings that are keys → the environment variables that they are read from, which children do not inherit.
+
+A key of the file may not have the name of one of these settings.
+"""
+_KEY_BYTES: Final = 32
+_PRIVATE: Final = 0o600
+
+Limit = Annotated[int, Meta(ge=0, le=10**12)]
+"""0: no limit."""
+
+
+class Scope(enum.StrEnum):
+    """What a key may be used for."""
+
+    INFERENCE = "inference"
+    """Requests to models, and reading what the server has and does."""
+    ADMIN = "admin"
+    """Everything: it includes the other scopes."""
+    LOGS = "logs"
+    METRICS = "metrics"
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One key: its digest, and its rights and limits. An unknown field is an error, because it may be a limit."""
+
+    name: Annotated[str, Meta(pattern=KEY_NAME_PATTERN)]
+    """Unique; logs and counters have it instead of the key."""
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    scopes: Annotated[list[Scope], Meta(min_length=1)] = msgspec.field(default_factory=lambda: [Scope.INFERENCE])
+    models: list[Annotated[str, Meta(min_length=1, max_length=256)]] = []
+    """Shell patterns of the registered names that it may use; empty: all models."""
+    requests_per_minute: Limit = 0
+    tokens_per_minute: Limit = 0
+    concurrent: Limit = 0
+    """Requests that may wait or run at the same time."""
+    created: float = 0.0
+    """Unix seconds."""
+    expires: float = 0.0
+    """Unix seconds; 0: never."""
+
+    def allows(self, scope: Scope) -> bool:
+        """Return whether it has this scope."""
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def may_use(self, model: str) -> bool:
+        """Return whether it may use a model, by its registered name."""
+        return model_allowed(self.models, model)
+
+    def expired(self, now: float) -> bool:
+        """Return whether its time is over. ``now``: Unix seconds."""
+        return bool(self.expires) and now >= self.expires
+
+
+def model_allowed(patterns: Sequence[str], model: str) -> bool:
+    """Return whether one of the patterns matches a model's registered name, or there are none."""
+    return not patterns or any(fnmatch.fnmatchcase(model, pattern) for pattern in patterns)
+
+
+class _KeyFile(msgspec.Struct, forbid_unknown_fields=True):
+    keys: list[ApiKey]
+
+
+def new_key() -> str:
+    """Return a new random key."""
+    return KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
+
+
+def digest(key: str | bytes) -> str:
+    """Return the SHA-256 of a key as hexadecimal digits."""
+    return hashlib.sha256(key.encode() if isinstance(key, str) else key).hexdigest()
+
+
+def key_file(settings: Settings) -> Path:
+    """Return the path of the file of keys."""
+    return Path(settings.state_dir) / KEYS_FILE
+
+
+def keys_of_settings(settings: Settings) -> list[ApiKey]:
+    """Return the keys that the settings contain. The one key for all is an administrator's only if there is no other."""
+    found = []
+    if settings.api_key:
+        scopes = [Scope.INFERENCE, Scope.METRICS] if settings.admin_api_key else [Scope.ADMIN]
+        found.append(ApiKey(name="api_key", sha256=digest(settings.api_key), scopes=scopes))
+    if settings.admin_api_key:
+        found.append(ApiKey(name="admin_api_key", sha256=digest(settings.admin_api_key), scopes=[Scope.ADMIN]))
+    return found
+
+
+def keys_required(settings: Settings) -> bool:
+    """Return whether callers need a key: the settings have one, or there is a file of keys, even one without keys."""
+    return bool(settings.api_key or settings.admin_api_key) or key_file(settings).exists()
+
+
+def read_keys(path: Path) -> list[ApiKey]:
+    """Return the keys of a file; raises OSError if it cannot be read, ValueError if it is wrong (both say why)."""
+    data = small_files.read_small_file(path)
+    try:
+        keys = msgspec.json.decode(data, type=_KeyFile).keys
+    except DECODE_ERRORS as problem:
+        raise ValueError(f"{path.name}: {problem}") from None
+    names = [key.name for key in keys]
+    wrong = next((name for name in names if names.count(name) > 1 or name in KEY_VARIABLES), None)
+    if wrong is not None:
+        raise ValueError(f"{path.name}: the name {wrong} is used twice, or for a key of the settings")
+    return keys
+
+
+def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
+    """Replace the file as a whole, readable for its owner only; raises OSError, and then nothing is changed.
+
+    Root gives it to the owner of its directory, as which the server runs.
+    """
+    data = msgspec.json.format(msgspec.json.encode(_KeyFile(list(keys))), indent=2) + b"\n"
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    draft.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE), "wb") as file:
+            if os.geteuid() == 0:
+                owner = path.parent.stat()
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def locked_keys(path: Path) -> Iterator[list[ApiKey]]:
+    """Return the keys for a change, which no other process makes meanwhile; raises like :func:`read_keys`.
+
+    A list without keys if there is no file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        try:
+            keys = read_keys(path)
+        except FileNotFoundError:
+            keys = []
+        yield keys
+    finally:
+        os.close(directory)

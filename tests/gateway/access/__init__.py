@@ -1,0 +1,1 @@
+"""Tests of ``gateway/access/``: keys, scopes, limits, and what callers without a key may do."""
