@@ -102,6 +102,10 @@ class RequestContext:
         """Whether answers may show an engine's last words."""
         return self.check_admin()
 
+    def elapsed(self) -> float:
+        """Return the seconds since the request came."""
+        return time.monotonic() - self.started
+
     def release_connection(self) -> None:
         """Drop the references to connection and request: they would keep each other alive."""
         self.close_after = self.hand_over = _no_connection

@@ -7,6 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from gateway.api.common.dialect import Dialect, Routes
+from gateway.api.mullama import chat, embeddings, generate
 from gateway.bus.session import SupervisorSession
 from gateway.http.error_responses import error_object
 from protocol.failures import Failure
@@ -17,9 +18,13 @@ class MullamaDialect(Dialect):
 
     error_prefixes: ClassVar[tuple[str, ...]] = ("/api",)
 
-    def routes(self, _session: SupervisorSession) -> Routes:
+    def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes."""
-        return {}
+        return {
+            "/api/generate": generate.GenerateResource(session),
+            "/api/chat": chat.ChatResource(session),
+            "/api/embeddings": embeddings.EmbeddingsResource(session),
+        }
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
         """Return the error object alone, without the ``status`` and ``message`` of Lemonade's form."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gateway.api.common.dialect import Dialect, Routes
+from gateway.api.ollama import embed
 from gateway.bus.session import SupervisorSession
 
 
 class OllamaDialect(Dialect):
     """Ollama's API."""
 
-    def routes(self, _session: SupervisorSession) -> Routes:
+    def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes."""
-        return {}
+        return {"/api/embed": embed.EmbedResource(session)}

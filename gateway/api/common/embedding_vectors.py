@@ -1,0 +1,96 @@
+"""Embeddings for the routes below ``/api``: the request in OpenAI's form, and the vectors of the answer. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from gateway.api.common.keep_alive import KeepAlive
+from gateway.requests.inference import WholeAnswer
+from protocol.failures import Code, Failure, invalid
+from protocol.wire.decoding import DECODE_ERRORS
+
+
+class EmbeddingFields(msgspec.Struct, kw_only=True):
+    """What both routes read. Ollama's ``truncate`` and ``options`` are ignored: an input that is too long is refused."""
+
+    model: str | None = None
+    input: str | list[str] | None = None
+    prompt: str | None = None
+    dimensions: Annotated[int, Meta(ge=1, le=2**20)] | None = None
+    keep_alive: KeepAlive | None = None
+
+    def texts(self) -> str | list[str]:
+        """Return what is to be embedded; raises ``invalid_request`` if there is nothing, or if two fields differ."""
+        if self.input is None and self.prompt is None:
+            raise invalid("`input` is required", "input")
+        if self.input is not None and self.prompt is not None and self.input != self.prompt:
+            raise invalid("`input` and `prompt` differ: send one", "input")
+        texts = self.prompt if self.input is None else self.input
+        if texts is None or texts == []:
+            raise invalid("`input` is empty", "input")
+        return texts
+
+    def bus_body(self) -> bytes:
+        """Return the request that goes on the bus; raises like :meth:`texts`."""
+        body: dict[str, Any] = {"model": self.model} if self.model else {}
+        return msgspec.json.encode({**body, "input": self.texts()})
+
+
+class Vectors(NamedTuple):
+    """The vectors of an answer, as JSON, in the order of the inputs."""
+
+    model: str
+    vectors: list[msgspec.Raw]
+    dimensions: int
+    tokens: int
+    """Tokens of all inputs."""
+
+
+class _Vector(msgspec.Struct):
+    embedding: msgspec.Raw
+    index: int = 0
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Vector]
+    model: str = ""
+    usage: _Usage | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Answer).decode
+_decode_vector: Final = msgspec.json.Decoder(list[float]).decode
+
+
+def read_vectors(answer: WholeAnswer, dimensions: int | None) -> Vectors:
+    """Return an answer's vectors, cut to ``dimensions`` and scaled to length 1 if that is given.
+
+    Raises ``invalid_request`` if the vectors are shorter, and ``backend_error`` if the answer cannot be read.
+    """
+    try:
+        whole = _decode(answer.body)
+        vectors = [each.embedding for each in sorted(whole.data, key=lambda each: each.index)]
+        size = len(_decode_vector(vectors[0])) if vectors else 0
+        if dimensions is not None:
+            if dimensions > size:
+                reason = f"`dimensions` is {dimensions}; the vectors of this model have {size}"
+                raise invalid(reason, "dimensions")
+            vectors, size = [_cut(vector, dimensions) for vector in vectors], dimensions
+    except DECODE_ERRORS as problem:
+        message = "the engine's answer was not understood"
+        raise Failure(Code.BACKEND_ERROR, message, model=answer.model, detail=str(problem)).raised() from None
+    tokens = whole.usage.prompt_tokens if whole.usage else answer.outcome.prompt_tokens
+    return Vectors(whole.model or answer.model, vectors, size, tokens)
+
+
+def _cut(vector: msgspec.Raw, dimensions: int) -> msgspec.Raw:
+    kept = _decode_vector(vector)[:dimensions]
+    length = math.hypot(*kept)
+    return msgspec.Raw(msgspec.json.encode([each / length for each in kept] if length else kept))

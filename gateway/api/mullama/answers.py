@@ -1,0 +1,159 @@
+"""Answers of ``generate`` and ``chat``, whole and as NDJSON: Mullama's fields and Ollama's in one object. Pure but for the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, ClassVar, Final, NamedTuple
+
+import msgspec
+
+from gateway.api.common import ndjson
+from gateway.api.common.stream_writer import ChunkWriter
+from gateway.api.mullama.statistics import statistics
+from gateway.api.mullama.tool_calls import ToolCalls
+from gateway.requests.inference import WholeAnswer
+from protocol.failures import Code, Failure
+from protocol.wire.decoding import DECODE_ERRORS
+from protocol.wire.openai_chunks import ChoiceDelta, Chunk, LogprobsDelta, MessageDelta, Usage, read_usage
+
+_DONE_REASONS: Final = {"tool_calls": "stop"}
+"""OpenAI's ``finish_reason`` → Ollama's ``done_reason``, where they differ."""
+_NO_RAW: Final = msgspec.Raw(b"")
+
+
+class AnswerPart(NamedTuple):
+    """Text, thoughts and tool calls that a line adds, or that a whole answer has."""
+
+    content: str = ""
+    thinking: str = ""
+    tool_calls: list[dict[str, Any]] = []  # noqa: RUF012 - never changed
+
+
+AnswerShape = Callable[[AnswerPart], dict[str, Any]]
+"""Returns the fields of a line that have what the model wrote."""
+
+
+def text_fields(part: AnswerPart) -> dict[str, Any]:
+    """Return the fields of ``generate``."""
+    return {"response": part.content, **({"thinking": part.thinking} if part.thinking else {})}
+
+
+def message_fields(part: AnswerPart) -> dict[str, Any]:
+    """Return the fields of ``chat``."""
+    message: dict[str, Any] = {"role": "assistant", "content": part.content}
+    if part.thinking:
+        message["thinking"] = part.thinking
+    if part.tool_calls:
+        message["tool_calls"] = part.tool_calls
+    return {"message": message}
+
+
+class AnswerClock(NamedTuple):
+    """The time of day for lines, and how long an answer took."""
+
+    elapsed: Callable[[], float]
+    """Returns the seconds since the request came."""
+    now: Callable[[], datetime] = partial(datetime.now, UTC)
+
+    def created_at(self) -> str:
+        """Return the time of day as RFC 3339 has it, in UTC."""
+        return self.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class AnswerWriter(ChunkWriter):
+    """Writes a stream: a line for each piece, tool calls in one line when they are whole, and the last line."""
+
+    media_type: ClassVar[str] = ndjson.MEDIA_TYPE
+
+    def __init__(self, shape: AnswerShape, clock: AnswerClock) -> None:
+        """Write lines of this shape."""
+        self._shape, self._clock = shape, clock
+        self._model = ""
+        self._reason = "stop"
+        self._usage: Usage | None = None
+        self._timings = _NO_RAW
+        self._calls = ToolCalls()
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        """Return the lines of one chunk."""
+        self._model = self._model or chunk.model
+        self._usage = read_usage(chunk) or self._usage
+        self._timings = chunk.timings if bytes(chunk.timings) else self._timings
+        return b"".join(map(self._choice, chunk.choices))
+
+    def _choice(self, choice: ChoiceDelta) -> bytes:
+        delta = choice.delta or MessageDelta()
+        self._calls.add(delta.tool_calls)
+        part = AnswerPart(choice.content, delta.reasoning_content or "")
+        if choice.finish_reason:
+            self._reason = choice.finish_reason
+            part = part._replace(tool_calls=self._calls.take(choice.finish_reason))
+        probabilities = choice.logprobs.content if choice.logprobs else None
+        if not (any(part) or probabilities):
+            return b""
+        more = {"logprobs": probabilities} if probabilities else {}
+        return ndjson.line({**self._head(), **self._shape(part), "done": False, **more})
+
+    def _head(self) -> dict[str, Any]:
+        return {"model": self._model, "created_at": self._clock.created_at()}
+
+    def end(self) -> bytes:
+        """Return the last line."""
+        last = _last_fields(self._reason, self._usage or Usage(), self._timings, self._clock)
+        return ndjson.line({**self._head(), **self._shape(AnswerPart()), **last})
+
+    def error(self, failure: Failure, label: str) -> bytes:
+        """Return the error as the last line."""
+        return ndjson.error_line(failure, label)
+
+
+class _Choice(msgspec.Struct):
+    message: MessageDelta | None = None
+    text: str | None = None
+    logprobs: LogprobsDelta | None = None
+    finish_reason: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    choices: list[_Choice]
+    model: str = ""
+    usage: Usage | None = None
+    timings: msgspec.Raw = _NO_RAW
+
+
+_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
+def write_whole(answer: WholeAnswer, shape: AnswerShape, clock: AnswerClock) -> bytes:
+    """Return a whole answer; raises ``backend_error`` if the engine's cannot be read."""
+    try:
+        whole = _decode_answer(answer.body)
+        choice = whole.choices[0] if whole.choices else _Choice()
+        message = choice.message or MessageDelta(content=choice.text)
+        calls = ToolCalls()
+        calls.add(message.tool_calls, whole=True)
+        reason = choice.finish_reason or "stop"
+        part = AnswerPart(message.content or "", message.reasoning_content or "", calls.take(reason))
+        outcome = answer.outcome
+        usage = whole.usage or Usage(outcome.prompt_tokens, outcome.output_tokens)
+        last = _last_fields(reason, usage, whole.timings, clock)
+    except DECODE_ERRORS as problem:
+        message_text = "the engine's answer was not understood"
+        raise Failure(Code.BACKEND_ERROR, message_text, model=answer.model, detail=str(problem)).raised() from None
+    head = {"model": whole.model or answer.model, "created_at": clock.created_at()}
+    probabilities = choice.logprobs.content if choice.logprobs else None
+    more = {"logprobs": probabilities} if probabilities else {}
+    return msgspec.json.encode({**head, **shape(part), **last, **more})
+
+
+def _last_fields(reason: str, usage: Usage, timings: msgspec.Raw, clock: AnswerClock) -> dict[str, Any]:
+    reason = _DONE_REASONS.get(reason, reason)
+    return {"done": True, "done_reason": reason, **statistics(usage, timings, clock.elapsed())}
+
+
+def model_state_line(model: str, reason: str, shape: AnswerShape, clock: AnswerClock) -> bytes:
+    """Return the answer to a request that only loads or unloads a model, which ``reason`` says."""
+    head = {"model": model, "created_at": clock.created_at()}
+    return ndjson.line({**head, **shape(AnswerPart()), "done": True, "done_reason": reason})

@@ -1,0 +1,42 @@
+"""``POST /api/chat``: a conversation, with images and tools."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from gateway.api.mullama.answers import message_fields
+from gateway.api.mullama.chat_messages import ChatMessage, openai_messages
+from gateway.api.mullama.generation_resource import Generation, GenerationResource, chat_options
+from gateway.api.mullama.sampling_fields import GenerationFields
+from gateway.http import body_decoding
+from protocol.failures import invalid
+
+
+class ChatRequest(GenerationFields, kw_only=True):
+    """A request for the next message of a conversation. ``tools`` have OpenAI's form and are passed on."""
+
+    messages: list[ChatMessage]
+    tools: list[msgspec.Raw] | None = None
+
+
+class ChatResource(GenerationResource):
+    """``POST /api/chat``."""
+
+    shape = staticmethod(message_fields)
+    input_field: ClassVar[str] = "messages"
+
+    @staticmethod
+    def read(data: bytes) -> Generation:
+        """See :meth:`GenerationResource.read`."""
+        request = body_decoding.decode(data, ChatRequest)
+        if not request.messages:
+            return Generation(request, "", {})
+        body: dict[str, Any] = {"messages": openai_messages(request.messages)}
+        if request.tools:
+            for position, tool in enumerate(request.tools):
+                if bytes(tool)[:1] != b"{":
+                    raise invalid(f"`tools[{position}]` must be an object", f"tools[{position}]")
+            body["tools"] = request.tools
+        return Generation(request, "chat/completions", {**body, **chat_options(request)})

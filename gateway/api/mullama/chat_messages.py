@@ -1,0 +1,116 @@
+"""Translates the messages of ``chat`` into OpenAI's: images into parts, and tool calls, which have no ids in Ollama's form. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from protocol.failures import invalid
+
+_BASE64_ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+_IMAGE_TYPES: Final = {"iVBORw0KGgo": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp", "Qk": "bmp"}
+"""How the base64 of each kind of image begins."""
+
+
+class CalledFunction(msgspec.Struct):
+    """The function of a tool call. ``arguments`` is an object; JSON in a string, OpenAI's form, is taken too."""
+
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class MadeCall(msgspec.Struct):
+    """A tool call that the model made."""
+
+    function: CalledFunction
+    id: str | None = None
+
+
+class ChatMessage(msgspec.Struct):
+    """One message of a conversation; ``tool_name`` is the tool that a ``tool`` message has the result of."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = None
+    images: list[str] | None = None
+    thinking: str | None = None
+    tool_calls: list[MadeCall] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class _OpenCall(msgspec.Struct):
+    """A tool call without a result so far."""
+
+    id: str
+    name: str
+
+
+def openai_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """Return the messages in OpenAI's form; raises ``invalid_request`` naming the wrong field."""
+    written = []
+    open_calls: list[_OpenCall] = []
+    count = 0
+    for position, message in enumerate(messages):
+        where = f"messages[{position}]"
+        entry: dict[str, Any] = {
+            "role": message.role,
+            "content": content_with_images(message.content or "", message.images or [], f"{where}.images"),
+        }
+        if message.thinking:
+            entry["reasoning_content"] = message.thinking
+        if message.tool_calls:
+            entry["tool_calls"] = calls = []
+            for index, call in enumerate(message.tool_calls):
+                arguments = _arguments_text(call.function, f"{where}.tool_calls[{index}].function.arguments")
+                open_calls.append(_OpenCall(call.id or f"call_{count}", call.function.name))
+                count += 1
+                function = {"name": call.function.name, "arguments": arguments}
+                calls.append({"id": open_calls[-1].id, "type": "function", "function": function})
+        if message.role == "tool":
+            entry |= _answered_call(message, open_calls)
+        written.append(entry)
+    return written
+
+
+def _answered_call(message: ChatMessage, open_calls: list[_OpenCall]) -> dict[str, Any]:
+    """Return the fields that name the call which a tool's result belongs to: the first open one that fits, if there is one."""
+    wanted = message.tool_call_id
+    fitting = [call for call in open_calls if wanted in (None, call.id)]
+    fitting = [call for call in fitting if call.name == message.tool_name] or fitting
+    if fitting:
+        open_calls.remove(fitting[0])
+        wanted = fitting[0].id
+    fields = {"tool_call_id": wanted, "name": message.tool_name or (fitting[0].name if fitting else None)}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _arguments_text(function: CalledFunction, where: str) -> str:
+    raw = bytes(function.arguments)
+    if raw[:1] == b"{":
+        return raw.decode()
+    if raw[:1] == b'"':
+        return str(msgspec.json.decode(raw))
+    raise invalid(f"`{where}` must be an object", where)
+
+
+def content_with_images(text: str, images: Sequence[str], where: str) -> str | list[dict[str, Any]]:
+    """Return a message's content: the text, or parts if there are images; ``where`` is their field."""
+    if not images:
+        return text
+    parts: list[dict[str, Any]] = [
+        {"type": "image_url", "image_url": {"url": _data_url(image, f"{where}[{index}]")}}
+        for index, image in enumerate(images)
+    ]
+    return [*parts, {"type": "text", "text": text}] if text else parts
+
+
+def _data_url(image: str, where: str) -> str:
+    """Return an image's data URL; raises ``invalid_request`` for what is no image in base64."""
+    data = image.partition(";base64,")[2] if image.startswith("data:") else image
+    kind = next((kind for start, kind in _IMAGE_TYPES.items() if data.startswith(start)), "")
+    # Deleting the alphabet is the fastest check of megabytes.
+    if not kind or data.encode("utf-8", "replace").translate(None, _BASE64_ALPHABET):
+        raise invalid(f"`{where}` must be a PNG, JPEG, GIF, WebP or BMP image in base64", where)
+    return f"data:image/{kind};base64,{data}"

@@ -1,0 +1,28 @@
+"""``POST /api/embeddings``: one vector for each input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.api.common.embedding_resource import EmbeddingResource
+from gateway.api.common.embedding_vectors import EmbeddingFields, Vectors
+from gateway.requests.inference import WholeAnswer
+
+
+class EmbeddingsResource(EmbeddingResource):
+    """``POST /api/embeddings``; a request with Ollama's ``prompt`` gets its vector in ``embedding`` too."""
+
+    def answer_fields(
+        self, request: EmbeddingFields, vectors: Vectors, _answer: WholeAnswer, _elapsed: Callable[[], float]
+    ) -> dict[str, Any]:
+        """Return the fields of Mullama's answer, and Ollama's if that was asked for."""
+        fields = {
+            "model": vectors.model,
+            "embeddings": vectors.vectors,
+            "dimensions": vectors.dimensions,
+            "total_tokens": vectors.tokens,
+        }
+        if request.prompt is not None and vectors.vectors:
+            fields["embedding"] = vectors.vectors[0]
+        return fields

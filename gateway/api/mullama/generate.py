@@ -1,0 +1,74 @@
+"""``POST /api/generate``: a prompt becomes a chat of one message, or with ``raw`` a completion of the prompt as it is."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from gateway.api.mullama import sampling_fields
+from gateway.api.mullama.answers import text_fields
+from gateway.api.mullama.chat_messages import content_with_images
+from gateway.api.mullama.generation_resource import Generation, GenerationResource, chat_options
+from gateway.api.mullama.sampling_fields import GenerationFields
+from gateway.http import body_decoding
+from protocol.failures import invalid
+
+_UNSUPPORTED: Final = {
+    "suffix": "filling in between a prompt and a suffix is not supported here",
+    "template": "a template of the request is not supported: a model's own is used, or none with `raw`",
+    "context": "`context` is not supported: send the conversation to /api/chat",
+}
+"""Fields of Ollama that no other field can express; an empty value is as good as none."""
+
+
+class GenerateRequest(GenerationFields, kw_only=True):
+    """A request for a text."""
+
+    prompt: str | None = None
+    system: str | None = None
+    images: list[str] | None = None
+    raw: bool | None = None
+    suffix: str | None = None
+    template: str | None = None
+    context: list[int] | None = None
+
+    def check(self) -> None:
+        """Raise ``invalid_request`` for what cannot be served."""
+        for field, reason in _UNSUPPORTED.items():
+            if getattr(self, field):
+                raise invalid(reason, field)
+        for field in ("system", "images"):
+            if self.raw and getattr(self, field):
+                raise invalid(f"`raw` excludes `{field}`: the prompt is the model's whole input", field)
+
+
+class GenerateResource(GenerationResource):
+    """``POST /api/generate``."""
+
+    shape = staticmethod(text_fields)
+    input_field: ClassVar[str] = "prompt"
+
+    @staticmethod
+    def read(data: bytes) -> Generation:
+        """See :meth:`GenerationResource.read`."""
+        request = body_decoding.decode(data, GenerateRequest)
+        request.check()
+        if not (request.prompt or request.images):
+            return Generation(request, "", {})
+        return Generation(request, "completions", _raw(request)) if request.raw else _as_chat(request)
+
+
+def _raw(request: GenerateRequest) -> dict[str, Any]:
+    body = {"prompt": request.prompt, **sampling_fields.sampling_fields(request)}
+    schema = sampling_fields.json_schema(request)
+    if schema is not None:
+        body["json_schema"] = schema
+    if request.logprobs:
+        body["logprobs"] = request.top_logprobs or 1
+    return body
+
+
+def _as_chat(request: GenerateRequest) -> Generation:
+    system = [{"role": "system", "content": request.system}] if request.system else []
+    content = content_with_images(request.prompt or "", request.images or [], "images")
+    messages = [*system, {"role": "user", "content": content}]
+    return Generation(request, "chat/completions", {"messages": messages, **chat_options(request)})

@@ -1,0 +1,120 @@
+"""What ``generate`` and ``chat`` share: the request on the bus, whole and streamed answers, ``keep_alive``."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar, NamedTuple
+
+import falcon
+import msgspec
+
+from gateway.api.common import keep_alive, model_lifetime, ndjson
+from gateway.api.common.inference_resource import TranslatedRequest, answer_inference
+from gateway.api.mullama.answers import AnswerClock, AnswerPart, AnswerWriter, model_state_line, write_whole
+from gateway.api.mullama.sampling_fields import ANY_OBJECT, GenerationFields, json_schema, sampling_fields
+from gateway.bus.session import SupervisorSession
+from gateway.http import body_decoding
+from gateway.http.request_context import request_context
+from gateway.requests.late_answer import AnswerFormat
+from protocol.failures import invalid
+
+
+class Generation(NamedTuple):
+    """A request as it was read: its fields, and the engine's endpoint and request in OpenAI's form.
+
+    Without an endpoint there is nothing to generate.
+    """
+
+    fields: GenerationFields
+    endpoint: str
+    body: dict[str, Any]
+
+    def bus_body(self) -> bytes:
+        """Return the body that goes on the bus."""
+        body = dict(self.body)
+        if self.fields.model:
+            body["model"] = self.fields.model
+        if self.fields.stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        return msgspec.json.encode(body)
+
+
+def chat_options(request: GenerationFields) -> dict[str, Any]:
+    """Return all but the messages and tools of a chat in OpenAI's form."""
+    body = sampling_fields(request)
+    schema = json_schema(request)
+    if schema is ANY_OBJECT:
+        body["response_format"] = {"type": "json_object"}
+    elif schema is not None:
+        wanted = {"name": "answer", "strict": True, "schema": schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": wanted}
+    if request.think is not None:
+        # The names that chat templates know.
+        template: dict[str, Any] = {"enable_thinking": bool(request.think)}
+        if isinstance(request.think, str):
+            template["reasoning_effort"] = request.think
+        body["chat_template_kwargs"] = template
+    if request.logprobs:
+        body |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
+    return body
+
+
+class GenerationResource(abc.ABC):
+    """A falcon resource for POST; a subclass reads requests and gives answers their shape."""
+
+    input_field: ClassVar[str]
+    """The field without which nothing is generated."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Ask engines and the supervisor through ``session``."""
+        self._session = session
+
+    @staticmethod
+    @abc.abstractmethod
+    def shape(part: AnswerPart) -> dict[str, Any]:
+        """Return the fields of a line that have what the model wrote."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def read(data: bytes) -> Generation:
+        """Return what a request's JSON means; raises ``LemonbusError`` for a wrong one. Pure."""
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Generate; without a prompt or messages ``keep_alive`` alone loads or unloads the model."""
+        request = self.read(body_decoding.read_json(req, self._session.settings.body_limit))
+        unloads = keep_alive.unloads(request.fields.keep_alive)
+        context = request_context(req.env)
+        if unloads:
+            context.check_change("unload a model")
+        clock = AnswerClock(context.elapsed)
+        if not request.endpoint:
+            self._change_model_state(req, resp, request.fields, clock)
+            return
+        translated = TranslatedRequest(
+            request.endpoint,
+            request.fields.model or "",
+            request.bus_body(),
+            stream=AnswerWriter(self.shape, clock) if request.fields.stream else None,
+            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: write_whole(answer, self.shape, clock)),
+            after=model_lifetime.unload_after_answer(self._session, req.env) if unloads else None,
+        )
+        answer_inference(self._session, req, resp, translated)
+
+    def _change_model_state(
+        self, req: falcon.Request, resp: falcon.Response, fields: GenerationFields, clock: AnswerClock
+    ) -> None:
+        if fields.keep_alive is None:
+            raise invalid(f"`{self.input_field}` is required, unless `keep_alive` loads or unloads", self.input_field)
+        if not fields.model:
+            raise invalid("`model` is required to load or unload one", "model")
+        context = request_context(req.env)
+        context.model = fields.model
+        if keep_alive.unloads(fields.keep_alive):
+            model_lifetime.unload(self._session, req.env, fields.model)
+            reason = "unload"
+        else:
+            context.check_change("load a model")
+            model_lifetime.load(self._session, req.env, fields.model)
+            reason = "load"
+        resp.content_type = ndjson.MEDIA_TYPE if fields.stream else falcon.MEDIA_JSON
+        resp.data = model_state_line(fields.model, reason, self.shape, clock)
