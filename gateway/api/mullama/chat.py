@@ -7,17 +7,17 @@ from typing import Any, ClassVar
 import msgspec
 
 from gateway.api.mullama.answers import message_fields
-from gateway.api.mullama.chat_messages import ChatMessage, openai_messages
+from gateway.api.mullama.chat_messages import MullamaMessage, openai_messages
 from gateway.api.mullama.generation_resource import Generation, GenerationResource, chat_options
 from gateway.api.mullama.sampling_fields import GenerationFields
 from gateway.http import body_decoding
 from protocol.failures import invalid
 
 
-class ChatRequest(GenerationFields, kw_only=True):
+class MullamaChatRequest(GenerationFields, kw_only=True):
     """A request for the next message of a conversation. ``tools`` have OpenAI's form and are passed on."""
 
-    messages: list[ChatMessage]
+    messages: list[MullamaMessage]
     tools: list[msgspec.Raw] | None = None
 
 
@@ -30,7 +30,7 @@ class ChatResource(GenerationResource):
     @staticmethod
     def read(data: bytes) -> Generation:
         """See :meth:`GenerationResource.read`."""
-        request = body_decoding.decode(data, ChatRequest)
+        request = body_decoding.decode(data, MullamaChatRequest)
         if not request.messages:
             return Generation(request, "", {})
         body: dict[str, Any] = {"messages": openai_messages(request.messages)}

@@ -28,7 +28,7 @@ class MadeCall(msgspec.Struct):
     id: str | None = None
 
 
-class ChatMessage(msgspec.Struct):
+class MullamaMessage(msgspec.Struct):
     """One message of a conversation; ``tool_name`` is the tool that a ``tool`` message has the result of."""
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -47,7 +47,7 @@ class _OpenCall(msgspec.Struct):
     name: str
 
 
-def openai_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+def openai_messages(messages: Sequence[MullamaMessage]) -> list[dict[str, Any]]:
     """Return the messages in OpenAI's form; raises ``invalid_request`` naming the wrong field."""
     written = []
     open_calls: list[_OpenCall] = []
@@ -74,7 +74,7 @@ def openai_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     return written
 
 
-def _answered_call(message: ChatMessage, open_calls: list[_OpenCall]) -> dict[str, Any]:
+def _answered_call(message: MullamaMessage, open_calls: list[_OpenCall]) -> dict[str, Any]:
     """Return the fields that name the call which a tool's result belongs to: the first open one that fits, if there is one."""
     wanted = message.tool_call_id
     fitting = [call for call in open_calls if wanted in (None, call.id)]

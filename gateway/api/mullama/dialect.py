@@ -23,7 +23,7 @@ class MullamaDialect(Dialect):
         return {
             "/api/generate": generate.GenerateResource(session),
             "/api/chat": chat.ChatResource(session),
-            "/api/embeddings": embeddings.EmbeddingsResource(session),
+            "/api/embeddings": embeddings.MullamaEmbeddingsResource(session),
         }
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:

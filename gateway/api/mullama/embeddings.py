@@ -10,7 +10,7 @@ from gateway.api.common.embedding_vectors import EmbeddingFields, Vectors
 from gateway.requests.inference import WholeAnswer
 
 
-class EmbeddingsResource(EmbeddingResource):
+class MullamaEmbeddingsResource(EmbeddingResource):
     """``POST /api/embeddings``; a request with Ollama's ``prompt`` gets its vector in ``embedding`` too."""
 
     def answer_fields(
