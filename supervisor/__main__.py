@@ -24,6 +24,7 @@ from supervisor.backends import inventory
 from supervisor.handlers import admin, downloads, loading, peers, pull, requests, sampling_defaults
 from supervisor.handlers.backends import BackendJobs
 from supervisor.handlers.deletion import Deletions
+from supervisor.handlers.model_details import ModelDescriptions
 from supervisor.handlers.system_info import SystemInspection
 from supervisor.handlers.variants import VariantQueries
 from supervisor.machine import hardware
@@ -101,6 +102,7 @@ def main() -> int:
                 inspection.handlers(),
                 installs.handlers(),
                 VariantQueries().handlers(),
+                ModelDescriptions().handlers(),
             ]
         )
     )

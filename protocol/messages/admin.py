@@ -94,6 +94,14 @@ class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     recipe: str = ""
     """Recipe of a checkpoint that is not registered; if empty it is derived from the checkpoint's name and ``device``."""
     device: str = ""
+    path: str = ""
+    """A file of this machine that is loaded under the name ``model``, which need not be registered."""
+    mmproj: str = ""
+    """The vision projector beside ``path``."""
+    unless_loaded: bool = False
+    """Refuse the call with ``conflict`` if the model is loaded already."""
+    set_default: bool = False
+    """When it is loaded, make it the model of requests that name none."""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -186,6 +194,14 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     problems: list[str] = []
     """What keeps the server from doing its work, with the cure."""
     counters: dict[str, int] = {}
+    default_model: str = ""
+    """The model of requests that name none, as a user named it; empty: the one used last."""
+    ipc_endpoint: str = ""
+    gpu_available: bool = False
+    memory_used: int = 0
+    """Bytes that the engines of loaded models used after their loads."""
+    memory_total: int = 0
+    """Bytes of the machine."""
 
 
 @control_message

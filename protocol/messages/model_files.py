@@ -47,6 +47,8 @@ class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
     progress: bool = False
     registration: Registration | None = None
+    adopt: bool = False
+    """``model`` may also be a checkpoint that is not registered, which then is a model under its own name."""
 
 
 @control_message
@@ -79,11 +81,13 @@ class PullFailed(msgspec.Struct, frozen=True):
 
 
 @control_message
-class DeleteModel(msgspec.Struct, frozen=True):
+class DeleteModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unload a model, then delete it → :class:`Deleted`."""
 
     number: int
     model: str
+    name_only: bool = False
+    """A name that :class:`~protocol.messages.model_details.CopyModel` gave is removed alone; a model with such names is kept (``conflict``)."""
 
 
 class Deleted(msgspec.Struct, frozen=True, omit_defaults=True):

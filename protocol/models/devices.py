@@ -37,6 +37,7 @@ DEVICE_NAMES: Final[dict[str, DeviceNames]] = {
 }
 """Device → its names."""
 
+GPUS: Final = frozenset({Device.AMD_GPU, Device.NVIDIA_GPU, Device.APPLE_GPU})
 HYBRID: Final = "hybrid"
 """What a request of the preview means unless it names a device: whatever the recipe runs on."""
 REQUEST_DEVICE_WORDS: Final = (HYBRID, *dict.fromkeys(word for names in DEVICE_NAMES.values() for word in names.asked))

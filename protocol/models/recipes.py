@@ -180,6 +180,8 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether its engine keeps nothing between requests, so that it is restarted if it does not stop when a client hangs up."""
     silence_by_cpu: bool = True
     """Whether CPU time of the engine's processes counts as progress (device engines: no)."""
+    forced_json: bool = False
+    """Whether its engine can force an answer to be JSON (``response_format``)."""
     sampling: dict[str, str] = {}
     """Sampling default of the documents → the engine's name for it; the engine does not use those that are missing."""
 

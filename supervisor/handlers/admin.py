@@ -11,24 +11,28 @@ from msgspec import structs
 
 from protocol import RELEASE
 from protocol.messages import admin
+from protocol.models.devices import GPUS
 from protocol.models.recipes import ModelType
+from protocol.wire import endpoints
+from supervisor.models import compatibility
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.scheduled_model import ScheduledModel
 
 
 def list_models(supervisor: Supervisor, peer: str, call: admin.ListModels, _payload: bytes) -> None:
     """Answer with the catalogue."""
-    entries = [_with_loaded_state(supervisor, entry) for entry in supervisor.models.entries(call.show_all)]
+    entries = [with_loaded_state(supervisor, entry) for entry in supervisor.models.entries(call.show_all)]
     supervisor.answer(peer, call.number, entries)
 
 
 def get_model(supervisor: Supervisor, peer: str, call: admin.GetModel, _payload: bytes) -> None:
     """Answer with one entry."""
     entry = supervisor.models.entry(supervisor.models.resolve(call.name))
-    supervisor.answer(peer, call.number, _with_loaded_state(supervisor, entry))
+    supervisor.answer(peer, call.number, with_loaded_state(supervisor, entry))
 
 
-def _with_loaded_state(supervisor: Supervisor, entry: admin.ModelEntry) -> admin.ModelEntry:
+def with_loaded_state(supervisor: Supervisor, entry: admin.ModelEntry) -> admin.ModelEntry:
+    """Return an entry that says whether its model is loaded."""
     model = supervisor.scheduler.models.get(entry.id)
     loaded = model is not None and model.process is not None and model.process.serves
     return structs.replace(entry, loaded=loaded) if loaded else entry
@@ -73,6 +77,11 @@ def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payloa
             "bus_undeliverable": supervisor.bus.undeliverable,
             "internal_errors": supervisor.errors.count + supervisor.loop.errors,
         },
+        default_model=supervisor.models.user_names.default,
+        ipc_endpoint=endpoints.bus(supervisor.process_context.runtime),
+        gpu_available=not supervisor.models.machine.devices.isdisjoint(GPUS),
+        memory_used=sum(model.memory for model in scheduler.models.values() if model.loaded),
+        memory_total=compatibility.default_capacity().memory,
     )
     supervisor.answer(peer, call.number, report)
 

@@ -20,6 +20,7 @@ from protocol.runtime import logs
 from supervisor.handlers import downloads
 from supervisor.models import files
 from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.names import LATEST
 from supervisor.processes import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 
@@ -90,6 +91,8 @@ class Deletions:
         return {DeleteModel: self._delete, Removed: self._result, RemoveFailed: self._result}
 
     def _delete(self, supervisor: Supervisor, peer: str, call: DeleteModel, _payload: bytes) -> None:
+        if call.name_only and self._name_removed(supervisor, peer, call):
+            return
         download = supervisor.downloads.running_for(call.model)
         entry = download.pending if download and download.pending else supervisor.models.resolve(call.model)
         supervisor.models.check_not_deleting(entry.name)
@@ -104,6 +107,24 @@ class Deletions:
         unload = partial(self._step, supervisor, deletion, self._unload)
         if not downloads.cancel(supervisor, entry.name, why, unload):
             unload()
+
+    @staticmethod
+    def _name_removed(supervisor: Supervisor, peer: str, call: DeleteModel) -> bool:
+        """Remove a further name of a model and answer; return False for its own name. Raises ``conflict`` if it has others."""
+        names = supervisor.models.user_names
+        alias = call.model.removesuffix(LATEST)
+        if alias in names.aliases:
+            supervisor.models.drop_alias(alias)
+            supervisor.running_names.pop(call.model, None)
+            supervisor.running_names.pop(alias, None)
+            supervisor.answer_when_written(peer, call.number, Deleted(alias))
+            return True
+        model = supervisor.models.resolve(call.model).name
+        others = names.of(model)
+        if others:
+            reason = f"model {model} has copies, which use its files: delete {' and '.join(sorted(others))} first"
+            raise Failure(Code.CONFLICT, reason, model=model).raised()
+        return False
 
     def _known(self, supervisor: Supervisor, entry: CatalogueEntry) -> bool:
         """Return whether anything of it can be deleted: a download, a registration, a worker, or a file."""

@@ -110,6 +110,8 @@ def _job_ended(supervisor: Supervisor, job: str, why: str) -> None:
         outcome: Pulled | Failure = download.result
         if isinstance(outcome, Pulled) and download.pending:
             outcome = _registered(supervisor, download.pending) or outcome
+        if isinstance(outcome, Failure) and download.provisional and download.model not in supervisor.scheduler.models:
+            supervisor.models.forget_adopted(download.model)
         _report_outcome(supervisor, download, outcome)
         _load_downloaded(supervisor, download.model, outcome)
         for follows in download.then:

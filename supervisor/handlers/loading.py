@@ -23,20 +23,29 @@ def load_model(supervisor: Supervisor, peer: str, call: LoadModel, _payload: byt
     Options that are to be saved are saved when the model is ready with them: options that it cannot be loaded with
     must not break every later load.
     """
-    known = supervisor.models.find(call.model) is not None
+    known = supervisor.models.find(call.model)
+    if call.unless_loaded:
+        _check_not_loaded(supervisor, known.name if known else call.model)
     entry = _requested_entry(supervisor, call)
     name = entry.name
     try:
         target, options = _load_target(supervisor, entry, call)
     except Exception:
-        if not known:
+        if known is None:
             supervisor.models.forget_adopted(name)
         raise
     number = call.number
-    if call.save_options:
-        on_result = partial(_save_options, supervisor, peer, number, name, options)
+    if call.save_options or call.set_default:
+        on_result = partial(_finish_load, supervisor, peer, call, name, options)
         peer, number = "", supervisor.internal_calls.begin(on_result)
-    supervisor.scheduler.load_requested(peer, number, target._replace(provisional=not known), supervisor.loop.now())
+    supervisor.scheduler.load_requested(peer, number, target._replace(provisional=known is None), supervisor.loop.now())
+
+
+def _check_not_loaded(supervisor: Supervisor, name: str) -> None:
+    model = supervisor.scheduler.models.get(name)
+    if model is not None and model.process is not None and model.process.serves:
+        reason = f"Model {name!r} is loaded already: unload it first, or use it as it is"
+        raise Failure(Code.CONFLICT, reason, model=name).raised()
 
 
 def _load_target(
@@ -58,6 +67,9 @@ def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:
     if call.recipe and call.recipe not in DESCRIPTORS:
         reason = f"there is no recipe {printable(call.recipe)}; there are: {', '.join(DESCRIPTORS)}"
         raise invalid(reason, "recipe")
+    if call.path:
+        _check_not_loaded(supervisor, call.model)
+        return supervisor.models.adopt_file(call.model, call.path, call.mmproj)
     recipe = call.recipe or guess_recipe(call.model, call.device)
     entry = supervisor.models.resolve_or_adopt(call.model, recipe)
     if call.recipe and call.recipe != entry.recipe:
@@ -93,14 +105,18 @@ def device_option(descriptor: RecipeDescriptor, device: str, options: dict[str, 
     return {option: fitting[0].name}
 
 
-def _save_options(
-    supervisor: Supervisor, peer: str, number: int, name: str, options: dict[str, OptionValue], result: object
+def _finish_load(
+    supervisor: Supervisor, peer: str, call: LoadModel, name: str, options: dict[str, OptionValue], result: object
 ) -> None:
-    """Save the options if the model is ready with them, then answer the call."""
+    """Save the options if the model is ready with them, and make it the default model if that was asked for; then answer."""
+    number = call.number
     failure = result if isinstance(result, Failure) else None
     if failure is None:
         try:
-            supervisor.models.options.save(name, options)
+            if call.save_options:
+                supervisor.models.options.save(name, options)
+            if call.set_default:
+                supervisor.models.user_names.set_default(call.model)
         except LemonbusError as problem:
             failure = problem.failure
     if supervisor.peers.get(peer) is None:

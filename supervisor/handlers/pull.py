@@ -12,6 +12,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.model_files import Pulled, PullModel
 from protocol.models.checkpoints import printable
 from supervisor.handlers import downloads
+from supervisor.handlers.loading import guess_recipe
 from supervisor.models import files
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.registration import entry_from_registration
@@ -25,11 +26,34 @@ def pull_model(supervisor: Supervisor, peer: str, call: PullModel, _payload: byt
     if call.registration is not None:
         _register(supervisor, waiter, entry_from_registration(call.model, call.registration))
     elif not downloads.join(supervisor, call.model, waiter):
-        entry = supervisor.models.resolve(call.model)
+        known = supervisor.models.find(call.model) is not None
+        entry = _named_entry(supervisor, call)
         if supervisor.models.downloaded(entry):
             supervisor.answer(peer, call.number, Pulled(entry.name))
         else:
-            downloads.fetch(supervisor, entry.name, waiter)
+            _fetch(supervisor, entry.name, waiter, provisional=not known)
+
+
+def _fetch(supervisor: Supervisor, name: str, waiter: DownloadWaiter, *, provisional: bool) -> None:
+    """Begin or join the download; an adopted model (``provisional``) is forgotten if that does not succeed."""
+    try:
+        downloads.fetch(supervisor, name, waiter)
+    except Exception:
+        if provisional:
+            supervisor.models.forget_adopted(name)
+        raise
+    running = supervisor.downloads.running_for(name)
+    if running is not None and provisional:
+        running.provisional = True
+
+
+def _named_entry(supervisor: Supervisor, call: PullModel) -> CatalogueEntry:
+    """Return the model that a call names; a checkpoint that is not registered is adopted if the call allows that."""
+    if not call.adopt:
+        return supervisor.models.resolve(call.model)
+    entry = supervisor.models.resolve_or_adopt(call.model, guess_recipe(call.model, ""))
+    supervisor.models.check_not_deleting(entry.name)
+    return entry
 
 
 def _register(supervisor: Supervisor, waiter: DownloadWaiter, entry: CatalogueEntry) -> None:

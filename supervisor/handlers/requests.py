@@ -76,7 +76,7 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
 def _request_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
     """Return the model of a request; the name of a running model is not looked up on the disk."""
     if not message.model:
-        return _last_used_target(supervisor, message)
+        return _unnamed_target(supervisor, message)
     scheduled = supervisor.scheduler.models.get(supervisor.running_names.get(message.model, ""))
     if scheduled and scheduled.process and scheduled.process.serves and scheduled.spec:
         _check_model(message, scheduled.name)
@@ -99,11 +99,14 @@ def _request_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarg
     return target
 
 
-def _last_used_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
-    """Return the model that was used last, serves the endpoint and is allowed to the caller, loaded or not."""
-    for name in supervisor.scheduler.used():
+def _unnamed_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
+    """Return the model of a request that names none: the default model, else the one used last.
+
+    It serves the endpoint and is allowed to the caller; it need not be loaded.
+    """
+    for name in filter(None, [supervisor.models.user_names.default, *supervisor.scheduler.used()]):
         entry = supervisor.models.find(name)
-        if entry is not None and supervisor.models.serves(entry, message.endpoint) and _may_use(message, name):
+        if entry is not None and supervisor.models.serves(entry, message.endpoint) and _may_use(message, entry.name):
             return resolve_target(supervisor, entry)
     reason = f"No model was named, and none that serves {message.endpoint} was used yet"
     raise Failure(Code.INVALID_REQUEST, reason, param="model").raised()
@@ -146,6 +149,8 @@ def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _pa
 def remember_stats(supervisor: Supervisor, stats: StatsReport) -> None:
     """Keep the figures of the last finished request, and of the last one of each of the models used last."""
     supervisor.stats = stats
+    supervisor.scheduler.count("requests_finished")
+    supervisor.scheduler.count("tokens_generated", stats.outcome.output_tokens)
     by_model = supervisor.stats_by_model
     by_model.pop(stats.model, None)
     by_model[stats.model] = stats

@@ -6,6 +6,7 @@ they are tried (a wheel is pinned by sha256), and ``aliases``: other names of th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,12 +15,15 @@ from msgspec import Meta
 
 from protocol.failures import LemonbusError
 from protocol.messages.admin import OptionValue
+from protocol.messages.model_details import DefaultModel
 from protocol.messages.model_files import CheckpointSource
 from protocol.models import checkpoints
 from protocol.models.recipes import ModelType
 from workers.backends.registry import DESCRIPTORS
 
 CATALOGUE_FILE: Final = Path(__file__).parent.parent / "data" / "models.json"
+DEFAULT_MODELS_FILE: Final = CATALOGUE_FILE.with_name("default_models.json")
+"""The models that are offered for a quick start: a name of the catalogue's → description, number of parameters, tags."""
 MAX_NAME_LENGTH: Final = 255
 
 _TYPE_BY_LABEL: Final = {
@@ -125,6 +129,21 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
         aliases=item_fields.aliases,
         options={**item_fields.image_defaults, **item_fields.recipe_options},
     )
+
+
+class _DefaultModelItem(msgspec.Struct, frozen=True):
+    description: Text
+    size_hint: Text
+    tags: list[Text]
+
+
+def default_models(resolve: Callable[[str], CatalogueEntry], path: Path = DEFAULT_MODELS_FILE) -> list[DefaultModel]:
+    """Return the models that are offered for a quick start; ``resolve`` returns the entry that a name means."""
+    items = msgspec.json.decode(path.read_bytes(), type=dict[str, _DefaultModelItem])
+    return [
+        DefaultModel(name, item.description, item.size_hint, item.tags, resolve(name).checkpoint, resolve(name).labels)
+        for name, item in items.items()
+    ]
 
 
 def source_of(recipe: str, checkpoint: str) -> str:

@@ -1,8 +1,9 @@
 """Which entry a name means, and which names are similar to an unknown one. Pure.
 
 A name is looked up in this order: the registered name itself, an alias, the checkpoint of an entry (built-in ones
-first); then the same for the name without ``:latest``.  An alias may be written with ``-`` for ``:``.  An unknown name
-is a ``model_not_found`` failure that names the most similar ones.
+first), an alias that a user gave; then the same for the name without ``:latest``.  An alias may be written with ``-`` for
+``:``, a checkpoint of the hub with ``hf:`` or the hub's host before it.  An unknown name is a ``model_not_found`` failure that
+names the most similar ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from protocol.models.checkpoints import printable
 from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 
 LATEST: Final = ":latest"
+_HUB_PREFIXES: Final = ("hf:", "hf.co/", "huggingface.co/")
+"""What may stand before a checkpoint of the hub."""
 _MAX_MATCHES: Final = 3
 _NEIGHBOURS: Final = 100
 """Names before and after the unknown one, in the order of the alphabet, that are compared with it."""
@@ -60,11 +63,21 @@ def _normalized(name: str) -> str:
     return lowered.removeprefix("user.").removeprefix("extra.").rsplit("/", 1)[-1]
 
 
+def bare_checkpoint(name: str) -> str:
+    """Return a checkpoint of the hub without the prefix that says so."""
+    prefix = next((prefix for prefix in _HUB_PREFIXES if name.startswith(prefix)), "")
+    return name[len(prefix) :]
+
+
 class NameIndex:
     """Entries by every name that means one. Adding or removing a single entry does not build the whole index again."""
 
-    def __init__(self, *sources: Mapping[str, CatalogueEntry]) -> None:
-        """Index the entries of all sources by name; of two with one name, that of the later source counts."""
+    def __init__(self, *sources: Mapping[str, CatalogueEntry], aliases: Mapping[str, str] | None = None) -> None:
+        """Index the entries of all sources by name; of two with one name, that of the later source counts.
+
+        ``aliases``: those that users gave, with the name of the entry that each means.
+        """
+        self._aliases = aliases or {}
         self._entries: dict[str, CatalogueEntry] = {}
         for source in sources:
             self._entries.update(source)
@@ -83,16 +96,27 @@ class NameIndex:
     def find(self, name: str) -> CatalogueEntry | None:
         """Return the entry that a name means, or None."""
         for wanted in (name, name.removesuffix(LATEST)):
-            found = self._entries.get(wanted) or self._by_checkpoint.get(wanted.removeprefix("hf:"))
+            found = (
+                self._entries.get(wanted)
+                or self._by_checkpoint.get(bare_checkpoint(wanted))
+                or self._entries.get(self._aliases.get(wanted, ""))
+            )
             if found:
                 return found
         return None
+
+    def resolve(self, name: str) -> CatalogueEntry:
+        """Return the entry that a name means; raises ``model_not_found`` with the most similar names."""
+        found = self.find(name)
+        if found is None:
+            raise self.not_found(name).raised()
+        return found
 
     def not_found(self, name: str) -> Failure:
         """Return the failure for a name that means nothing."""
         if self._similar is None:
             self._similar = SimilarNames(self._entries)
-        message = f"there is no model {printable(name)!r}"
+        message = f"Model {printable(name)!r} not found"
         close = self._similar.of(name)
         if close:
             message += f"; did you mean {' or '.join(close)}?"

@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import Code, Failure
 from protocol.messages.admin import ModelEntry, OptionValue
+from protocol.messages.model_details import DefaultModel
+from protocol.models.checkpoints import printable
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, RecipeDescriptor
-from supervisor.models import catalogue, compatibility, files, options, user_models
+from supervisor.models import catalogue, compatibility, files, options, user_models, user_names
+from supervisor.models.adopted_models import AdoptedModels
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.extra_models import ExtraModels
 from supervisor.models.files import ModelFiles
@@ -27,10 +30,9 @@ from supervisor.models.model_specs import descriptor_of, merged_options, model_s
 from supervisor.models.names import NameIndex
 from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_models import UserModels
+from supervisor.models.user_names import UserNames
 from workers.backends.registry import DESCRIPTORS, backend_class
 
-MAX_ADOPTED: Final = 256
-"""Checkpoints that may be adopted at a time; the oldest is forgotten first."""
 _SLOW_CHECK_S = 0.05
 """A check of the extra models directory that takes longer is slow."""
 _CHECK_PAUSE: Final = 20
@@ -54,9 +56,11 @@ class ModelRegistry:
         """The devices and memory that decide which models are listed as runnable."""
         self.deleting: set[str] = set()
         """Models that are being deleted: no request may use them."""
-        self._adopted: dict[str, CatalogueEntry] = {}
+        self.user_names = UserNames(Path(settings.state_dir) / user_names.FILE, finish)
+        """Further names of models, and the default model; this class adds and removes names."""
         self._extra = ExtraModels(settings.extra_models_dir)
         self._file_directories = options.file_directories(settings)
+        self._adopted = AdoptedModels(self._file_directories)
         self.options = options.ModelOptions(
             Path(settings.state_dir) / options.FILE, self._descriptor_by_name, self._file_directories, finish
         )
@@ -101,7 +105,8 @@ class ModelRegistry:
         return changed
 
     def _index(self) -> None:
-        self._names = NameIndex(self._built_in, self._user.entries, self._extra.entries, self._adopted)
+        sources = (self._built_in, self._user.entries, self._extra.entries, self._adopted.entries)
+        self._names = NameIndex(*sources, aliases=self.user_names.aliases)
 
     def _report(self, problems: list[str]) -> None:
         fresh = [problem for problem in problems if problem not in self._reported]
@@ -111,7 +116,7 @@ class ModelRegistry:
         self.problems += fresh
 
     def _collect(self) -> None:
-        for found in (self.options.problems, self._user.problems):
+        for found in (self.options.problems, self._user.problems, self.user_names.problems):
             self._report(found)
             found.clear()
 
@@ -127,9 +132,7 @@ class ModelRegistry:
 
     def resolve(self, name: str) -> CatalogueEntry:
         """Return the entry a name means; raises ``model_not_found`` with the most similar names."""
-        found = self.find(name)
-        if found is None:
-            raise self._names.not_found(name).raised()
+        found = self.find(name) or self._names.resolve(name)
         self.check_not_deleting(found.name)
         return found
 
@@ -146,20 +149,23 @@ class ModelRegistry:
         known = self.find(name)
         if known or "/" not in name:
             return known or self.resolve(name)
-        checkpoint = name.removeprefix("hf:")
-        try:
-            adopted = catalogue.entry(checkpoint, {"checkpoint": checkpoint, "recipe": recipe})
-        except ValueError as problem:
-            raise invalid(str(problem), "model") from None
-        while len(self._adopted) >= MAX_ADOPTED:
-            self.forget_adopted(next(iter(self._adopted)))
-        self._adopted[checkpoint] = adopted
-        self._names.add(adopted)
-        return adopted
+        return self._adopt(self._adopted.checkpoint_entry(name, recipe))
+
+    def adopt_file(self, name: str, path: str, mmproj: str = "") -> CatalogueEntry:
+        """Return the entry of a file under a name that the caller chose; raises like :meth:`AdoptedModels.file_entry`."""
+        return self._adopt(self._adopted.file_entry(name, path, mmproj, self.find(name)))
+
+    def _adopt(self, entry: CatalogueEntry) -> CatalogueEntry:
+        for oldest in self._adopted.oldest_beyond_limit(entry.name):
+            self.forget_adopted(oldest)
+        self.forget_adopted(entry.name)
+        self._adopted.entries[entry.name] = entry
+        self._names.add(entry)
+        return entry
 
     def forget_adopted(self, name: str) -> None:
         """Forget an adopted entry, if there is one of this name."""
-        adopted = self._adopted.pop(name, None)
+        adopted = self._adopted.entries.pop(name, None)
         if adopted is not None:
             self._names.remove(adopted)
 
@@ -190,8 +196,30 @@ class ModelRegistry:
         if entry.name in self._user.entries:
             self.options.drop(entry.name)
             self._user.drop(entry.name)
-        self._adopted.pop(entry.name, None)
+        default = self._names.find(self.user_names.default)
+        self.user_names.forget(entry.name)
+        if default is not None and default.name == entry.name:
+            self.user_names.set_default("")
+        self._adopted.entries.pop(entry.name, None)
         self._index()
+
+    def add_alias(self, alias: str, model: str) -> None:
+        """Give a model a further name; raises ``conflict`` if another model has it already, and ``internal_error``."""
+        known = self.find(alias)
+        if known is not None and alias not in self.user_names.aliases:
+            reason = f"{printable(alias)} is a name of model {known.name} already"
+            raise Failure(Code.CONFLICT, reason, model=known.name, param="destination").raised()
+        self.user_names.add_alias(alias, model)
+        self._index()
+
+    def drop_alias(self, alias: str) -> None:
+        """Remove a name that a user gave; raises ``internal_error``."""
+        self.user_names.drop_alias(alias)
+        self._index()
+
+    def default_models(self) -> list[DefaultModel]:
+        """Return the models that are offered for a quick start."""
+        return catalogue.default_models(NameIndex(self._built_in).resolve)
 
     def others(self, entry: CatalogueEntry) -> list[CatalogueEntry]:
         """Return every other entry: files that they use are not deleted with this one."""

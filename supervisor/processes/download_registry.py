@@ -28,6 +28,8 @@ class RunningDownload:
         self.model = model
         self.sources = sources
         self.pending = pending
+        self.provisional = False
+        """Its model was adopted for this download, and is forgotten if that fails."""
         self.child: ChildProcess | None = None
         self.waiters: list[DownloadWaiter] = []
         self.last: Progress | None = None

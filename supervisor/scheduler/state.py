@@ -125,9 +125,9 @@ class SchedulerState:
         """Want something done."""
         self._out.extend(effects)
 
-    def count(self, what: str) -> None:
+    def count(self, what: str, number: int = 1) -> None:
         """Count something that an operator may ask about."""
-        self.counters[what] = self.counters.get(what, 0) + 1
+        self.counters[what] = self.counters.get(what, 0) + number
 
     def refuse(self, key: RequestKey, failure: Failure) -> None:
         """End an attempt (or a call, with attempt 0) before it reached a worker."""

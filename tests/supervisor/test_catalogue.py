@@ -63,9 +63,14 @@ def test_the_catalogue_has_the_models_that_users_know() -> None:
 @pytest.mark.parametrize(
     ("name", "expected_text"),
     [
-        ("llama3.2:1b", "Llama-3.2-1B-Instruct-GGUF"),
-        ("llama3.2-1b", "Llama-3.2-1B-Instruct-GGUF"),
-        ("llama3.2:1b:latest", "Llama-3.2-1B-Instruct-GGUF"),
+        ("llama3.2:1b", "llama3.2-1b"),
+        ("llama3.2-1b", "llama3.2-1b"),
+        ("llama3.2:1b:latest", "llama3.2-1b"),
+        ("deepseek-r1-7b", "deepseek-r1-7b"),
+        ("nomic-embed", "nomic-embed-text-v1-GGUF"),
+        ("nomic-embed:latest", "nomic-embed-text-v1-GGUF"),
+        ("hf.co/unsloth/Qwen3-0.6B-GGUF:Q4_0", "Qwen3-0.6B-GGUF"),
+        ("hf:bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M", "llama3.2-1b"),
         ("qwen2.5:7b", "Qwen2.5-7B-Instruct-GGUF"),
         ("sd-turbo", "SD-Turbo"),
         ("llama3.1:8b", "Llama-3.1-8B-FLM"),
@@ -76,6 +81,13 @@ def test_an_alias_comes_before_a_checkpoint(name: str, expected_text: str) -> No
     found = names.NameIndex(ENTRIES).find(name)
     assert found is not None
     assert found.name == expected_text
+
+
+def test_the_models_of_the_quick_start_are_in_the_catalogue() -> None:
+    found = {each.name: each for each in catalogue.default_models(names.NameIndex(ENTRIES).resolve)}
+    assert found["llama3.2-1b"].checkpoint == "bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M"
+    assert found["deepseek-r1-7b"].labels == ["reasoning"]
+    assert all(":" not in name and "/" not in name for name in found)
 
 
 def test_an_alias_is_no_name_and_no_other_models_alias() -> None:

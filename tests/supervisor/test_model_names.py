@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from protocol.failures import Code, LemonbusError
 from supervisor.models import names, registry
+from supervisor.models.adopted_models import MAX_ADOPTED
 from supervisor.models.catalogue import CatalogueEntry
-from supervisor.models.registry import MAX_ADOPTED
 from tests.supervisor.model_files import SMOL, SMOL_HUB, MakeModels, write_files, write_hub_cache
 
 

@@ -18,6 +18,7 @@ _PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _STRING, _ARRAY = 8, 9
 _SIZES: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _INTEGERS: Final = {0: "<B", 2: "<H", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
+_NUMBERS: Final = {**_INTEGERS, 1: "<b", 3: "<h", 6: "<f", 7: "<?", 12: "<d"}
 # fmt: off
 BLOCKS: Final = {
     0: (1, 4), 1: (1, 2), 30: (1, 2), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8),
@@ -28,6 +29,15 @@ BLOCKS: Final = {
 }
 # fmt: on
 """Tensor type → elements and bytes of a block. Of an unknown type only the start is checked."""
+
+
+class ArrayLength(NamedTuple):
+    """An array of a header, of which only the length is read."""
+
+    items: int
+
+
+MetadataValue = int | float | str | bool | ArrayLength
 
 
 class GgufHeader(NamedTuple):
@@ -71,6 +81,17 @@ def read(path: Path) -> GgufHeader:
                 return _GgufReader(data).header()
             except (struct.error, IndexError, OverflowError, RecursionError):
                 raise BrokenError("it is truncated inside its header") from None
+
+
+def read_metadata(path: Path) -> dict[str, MetadataValue]:
+    """Return every key of a header with its value; raises as :func:`read`."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if data[:4] != MAGIC:
+            raise BrokenError("it is not a GGUF file")
+        try:
+            return _GgufReader(data).metadata()
+        except (struct.error, IndexError, OverflowError, RecursionError):
+            raise BrokenError("it is truncated inside its header") from None
 
 
 def read_partial(data: bytes) -> PartialHeader:
@@ -128,6 +149,33 @@ class _GgufReader:
         if kind not in _SIZES:
             raise BrokenError(f"its header has a value of the unknown type {kind}")
         return _SIZES[kind]
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """Read all keys; of arrays only their lengths."""
+        self._position += 4 + 8  # version, number of tensors
+        count = self._number("<Q")
+        self._count_items(count)
+        found: dict[str, MetadataValue] = {}
+        for _ in range(count):
+            key = self._string().decode("utf-8", "replace")
+            found[key] = self._value(self._number("<I"))
+        return found
+
+    def _value(self, kind: int) -> MetadataValue:
+        if kind in _NUMBERS:
+            (value,) = struct.unpack_from(_NUMBERS[kind], self._data, self._position)
+            self._position += self._size(kind)
+            number: int | float | bool = value
+            return number
+        if kind == _STRING:
+            return self._string().decode("utf-8", "replace")
+        start = self._position
+        if kind == _ARRAY:
+            _, items = self._number("<I"), self._number("<Q")
+            self._position = start
+            self._skip(kind)
+            return ArrayLength(items)
+        raise BrokenError(f"its header has a value of the unknown type {kind}")
 
     def partial_header(self) -> PartialHeader:
         """Read keys and tensor names until the bytes end or make no sense."""

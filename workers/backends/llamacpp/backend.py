@@ -77,7 +77,10 @@ class LlamaCppBackend(ProgramBackend):
 
     @property
     def gpu_layers(self) -> int:
-        """All of them on a device."""
+        """Those that were asked for, else all of them on a device."""
+        asked = self.spec.options.get("gpu_layers")
+        if asked is not None:
+            return int(asked)
         return ALL_LAYERS if self._on_device else 0
 
     @property
@@ -117,7 +120,7 @@ class LlamaCppBackend(ProgramBackend):
         if self._program.requires and logs.LEVEL_RANK[self.settings.log_level] > logs.LEVEL_RANK["debug"]:
             # A dozen lines a request, which this level does not show, cost as much as some tokens.
             words += ["-lv", WARNING_VERBOSITY]
-        if self._on_device:
+        if self._on_device or self.gpu_layers:
             words += ["-ngl", str(self.gpu_layers)]
         threads = int(self._option("threads"))
         if threads:

@@ -64,6 +64,9 @@ DESCRIPTOR: Final = RecipeDescriptor(
             "cpu",
             choices=["cpu", "system", "vulkan", "rocm", "cuda", "metal"],
         ),
+        LoadOption(
+            "gpu_layers", "int", "layers that a GPU computes; all of them, where the backend has one", None, 0, 999
+        ),
         LoadOption("llamacpp_args", "args", "further arguments for llama-server", ""),
         LoadOption("slots", "int", "requests that run at once; 0: the backend's default", 0, 0, arguments.MAX_SLOTS),
         LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
@@ -72,6 +75,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
     client_flags=CLIENT_FLAGS,
     model_files=ModelFileKind("GGUF file", [".gguf"]),
     projector=True,
+    forced_json=True,
     serves={
         ModelType.LLM: ["chat/completions", "completions", "apply-template", *_READS],
         ModelType.EMBEDDING: ["embeddings", *_READS],

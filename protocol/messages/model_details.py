@@ -1,0 +1,112 @@
+"""Messages about one model in detail: what its files say of themselves, and how it is or would be loaded.
+
+The calls are answered as those of :mod:`protocol.messages.admin`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.messages.admin import ModelEntry, OptionValue
+from protocol.wire.envelope import control_message
+
+
+class FileFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the files of a model say of themselves. What they do not say is empty or 0."""
+
+    format: str = ""
+    """``gguf``, ``onnx``, or the suffix of the file."""
+    architecture: str = ""
+    """As the file calls it: ``llama``, ``qwen3``…"""
+    parameters: int = 0
+    context_length: int = 0
+    """Tokens that the model was trained for."""
+    layers: int = 0
+    vocabulary: int = 0
+    """Tokens of the vocabulary."""
+    template: str = ""
+    """The chat template."""
+    digest: str = ""
+    """64 hexadecimal digits that change with the file: its sha256 where the hub's cache names it by that."""
+    metadata: dict[str, int | float | str | bool] = {}
+    """The single values of a GGUF header, by the header's own keys; its lists and templates are left out."""
+
+
+@control_message
+class StartDescription(msgspec.Struct, frozen=True):
+    """Supervisor → job: read the headers of these files and folders."""
+
+    paths: list[str]
+
+
+@control_message
+class Described(msgspec.Struct, frozen=True):
+    """Job → supervisor: what each of them says, in the same order; empty facts for one that cannot be read."""
+
+    facts: list[FileFacts]
+
+
+@control_message
+class DescribeModels(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Describe the downloaded models, or the one that is named → ``list[ModelDetails]``.
+
+    A list has no templates and no metadata.  A model that is named and not downloaded is refused with ``model_not_found``.
+    """
+
+    number: int
+    model: str = ""
+
+
+class ModelDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A downloaded model. Sizes in bytes, times in Unix seconds."""
+
+    entry: ModelEntry
+    path: str
+    size: int
+    modified: int
+    facts: FileFacts = FileFacts()
+    copies: list[str] = []
+    """Further names that users gave it."""
+    is_default: bool = False
+    state: str = ""
+    """A state of the model's lifecycle; empty if it is neither loaded nor asked for."""
+    granted: int = 0
+    """Requests that its engine works on."""
+    context: int = 0
+    """Tokens each request may use: of the loaded engine, else of the next one; 0 if the engine decides."""
+    gpu_layers: int = 0
+    memory: int = 0
+    """Resident bytes of the engine after its last load, 0 if unknown."""
+    forced_json: bool = False
+    """Whether its engine can force an answer to be JSON."""
+    options: dict[str, OptionValue] = {}
+    """Its load options."""
+
+
+@control_message
+class CopyModel(msgspec.Struct, frozen=True):
+    """Give a model a further name, which is kept across restarts → the registered name of the model."""
+
+    number: int
+    source: str
+    destination: str
+
+
+@control_message
+class ListDefaultModels(msgspec.Struct, frozen=True):
+    """→ ``list[DefaultModel]``: the models that are offered for a quick start."""
+
+    number: int
+
+
+class DefaultModel(msgspec.Struct, frozen=True):
+    """One model that is offered for a quick start."""
+
+    name: str
+    """One of the names of the catalogue's entry."""
+    description: str
+    size_hint: str
+    """The number of its parameters in words: ``1B``."""
+    tags: list[str]
+    checkpoint: str = ""
+    labels: list[str] = []

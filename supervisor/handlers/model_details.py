@@ -1,0 +1,213 @@
+"""Models in detail: what a job reads in their files, joined with how they are loaded; copies, and the quick start's models.
+
+A header may be megabytes on a slow disk, so a job process reads it. What it found is remembered until the file changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.messages.admin import ModelEntry, OptionValue
+from protocol.messages.model_details import (
+    CopyModel,
+    Described,
+    DescribeModels,
+    FileFacts,
+    ListDefaultModels,
+    ModelDetails,
+    StartDescription,
+)
+from protocol.models.checkpoints import printable
+from protocol.runtime import logs
+from supervisor.handlers.admin import with_loaded_state
+from supervisor.models import files
+from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
+from supervisor.models.files import ModelFiles
+from supervisor.models.names import LATEST
+from supervisor.processes import jobs
+from supervisor.runtime.supervisor import Handler, Supervisor
+from workers.backends.registry import DESCRIPTORS
+
+MODULE: Final = "workers.jobs.describe"
+MAX_PATHS: Final = 64
+"""Files that one job reads; the next job reads the others."""
+MAX_REMEMBERED: Final = 4096
+TIMEOUT_S: Final = 15.0
+"""How long a call waits for headers; then it is answered with what is known."""
+
+log = logs.get_logger()
+
+
+class FileKey(NamedTuple):
+    """One version of a model's files."""
+
+    path: str
+    size: int
+    modified: int
+
+
+class _WaitingCall(NamedTuple):
+    peer: str
+    call: DescribeModels
+    keys: frozenset[FileKey]
+
+
+def next_paths(wanted: Iterable[FileKey], known: Iterable[FileKey]) -> list[FileKey]:
+    """Return the files that the next job reads: of those that calls wait for, the first that are not known."""
+    found = set(known)
+    return [key for key in dict.fromkeys(wanted) if key not in found][:MAX_PATHS]
+
+
+class ModelDescriptions:
+    """What is known of files, and the calls that wait until more is."""
+
+    def __init__(self) -> None:
+        """Nothing was read yet."""
+        self._facts: dict[FileKey, FileFacts] = {}
+        self._waiting: list[_WaitingCall] = []
+        self._reading: list[FileKey] = []
+        self._job = ""
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return what each message means."""
+        return {
+            DescribeModels: self._describe,
+            Described: self._result,
+            CopyModel: copy_model,
+            ListDefaultModels: list_default_models,
+        }
+
+    # Calls
+
+    def _describe(self, supervisor: Supervisor, peer: str, call: DescribeModels, _payload: bytes) -> None:
+        keys = frozenset(_key(found) for _, _, found in _downloaded(supervisor, call.model))
+        self._waiting.append(_WaitingCall(peer, call, keys))
+        supervisor.loop.call_later(TIMEOUT_S, partial(self._time_out, supervisor, peer, call.number))
+        self._go_on(supervisor)
+
+    def _go_on(self, supervisor: Supervisor) -> None:
+        """Answer the calls for which all is known; read more for the others."""
+        for waiting in [waiting for waiting in self._waiting if waiting.keys <= self._facts.keys()]:
+            self._answer(supervisor, waiting)
+        if self._job or not self._waiting:
+            return
+        self._reading = next_paths((key for waiting in self._waiting for key in sorted(waiting.keys)), self._facts)
+        order = StartDescription([key.path for key in self._reading])
+        self._job, _ = jobs.start(supervisor, MODULE, self._ended, order)
+
+    def _answer(self, supervisor: Supervisor, waiting: _WaitingCall) -> None:
+        self._waiting.remove(waiting)
+        peer, call = waiting.peer, waiting.call
+        try:
+            found = _downloaded(supervisor, call.model)
+            result: object = [self._details(supervisor, *each, whole=bool(call.model)) for each in found]
+        except Exception as problem:  # noqa: BLE001 - the caller must be answered, and others wait behind it
+            result = supervisor.errors.failure_of(problem, model=call.model)
+        jobs.reply(supervisor, peer, call.number, result)
+
+    def _time_out(self, supervisor: Supervisor, peer: str, number: int) -> None:
+        for waiting in self._waiting:
+            if (waiting.peer, waiting.call.number) == (peer, number):
+                log.warning("headers of model files were not read in time", seconds=TIMEOUT_S)
+                self._answer(supervisor, waiting)
+                return
+
+    # The job
+
+    def _result(self, supervisor: Supervisor, job: str, message: Described, _payload: bytes) -> None:
+        jobs.dismiss(supervisor, job)
+        if job == self._job:
+            self._remember(message.facts)
+
+    def _remember(self, facts: list[FileFacts]) -> None:
+        if len(self._facts) + len(self._reading) > MAX_REMEMBERED:
+            self._facts.clear()
+        self._facts.update(zip(self._reading, facts, strict=False))
+
+    def _ended(self, supervisor: Supervisor, _job: str, why: str) -> None:
+        unread = [key for key in self._reading if key not in self._facts]
+        if unread:
+            log.warning("headers of model files were not read", files=len(unread), why=why)
+            self._facts.update(dict.fromkeys(unread, FileFacts()))
+        self._job = ""
+        self._go_on(supervisor)
+
+    # The report
+
+    def _details(
+        self, supervisor: Supervisor, entry: CatalogueEntry, listed: ModelEntry, found: ModelFiles, *, whole: bool
+    ) -> ModelDetails:
+        facts = self._facts.get(_key(found), FileFacts())
+        model = supervisor.scheduler.models.get(entry.name)
+        process = model.process if model is not None else None
+        engine = process.facts if process is not None else None
+        options = _options(supervisor, entry, found)
+        names = supervisor.models.user_names
+        default = supervisor.models.find(names.default) if names.default else None
+        descriptor = DESCRIPTORS.get(entry.recipe)
+        return ModelDetails(
+            entry=with_loaded_state(supervisor, listed),
+            path=found.path,
+            size=found.size,
+            modified=found.modified,
+            facts=facts if whole else structs.replace(facts, template="", metadata={}),
+            copies=names.of(entry.name),
+            is_default=default is not None and default.name == entry.name,
+            state=model.state.value if model is not None else "",
+            granted=len(model.grants) if model is not None else 0,
+            context=engine.context if engine else int(options.get("ctx_size", 0)) or facts.context_length,
+            gpu_layers=engine.gpu_layers if engine else int(options.get("gpu_layers", 0)),
+            memory=model.memory if model is not None else 0,
+            forced_json=descriptor is not None and descriptor.forced_json,
+            options=options,
+        )
+
+
+def _downloaded(supervisor: Supervisor, name: str) -> list[tuple[CatalogueEntry, ModelEntry, ModelFiles]]:
+    """Return the downloaded models, or the one of that name; raises ``model_not_found`` if it is not downloaded."""
+    models = supervisor.models
+    listed = [models.entry(models.resolve(name))] if name else models.entries(show_all=False)
+    cache_dir = supervisor.settings.cache_dir
+    entries = [(entry, each) for each in listed if (entry := models.find(each.id)) is not None]
+    located = [(entry, each, found) for entry, each in entries if (found := files.locate(entry, cache_dir))]
+    if name and not located:
+        reason = f"Model {printable(name)!r} not found: it is known but not downloaded; pull it first"
+        raise Failure(Code.MODEL_NOT_FOUND, reason, model=listed[0].id, param="model").raised()
+    return located
+
+
+def _key(found: ModelFiles) -> FileKey:
+    return FileKey(found.path, found.size, found.modified)
+
+
+def _options(supervisor: Supervisor, entry: CatalogueEntry, found: ModelFiles) -> dict[str, OptionValue]:
+    """Return the options with which a model is loaded, or would be."""
+    model = supervisor.scheduler.models.get(entry.name)
+    if model is not None and model.process is not None and model.spec is not None:
+        return model.spec.options
+    try:
+        return supervisor.models.spec(entry, {}, found=found).options
+    except LemonbusError:
+        return {}  # its recipe cannot be run here, or an option in the configuration is wrong: a load says which
+
+
+def copy_model(supervisor: Supervisor, peer: str, call: CopyModel, _payload: bytes) -> None:
+    """Give a model a further name; answered when that is on the disk."""
+    model = supervisor.models.resolve(call.source).name
+    alias = call.destination.removesuffix(LATEST)
+    if not 0 < len(alias) <= MAX_NAME_LENGTH or not alias.isprintable() or alias != alias.strip():
+        raise invalid(f"`destination` must be at most {MAX_NAME_LENGTH} printable characters", "destination")
+    supervisor.models.add_alias(alias, model)
+    supervisor.running_names.pop(alias, None)
+    supervisor.running_names.pop(alias + LATEST, None)
+    supervisor.answer_when_written(peer, call.number, model)
+
+
+def list_default_models(supervisor: Supervisor, peer: str, call: ListDefaultModels, _payload: bytes) -> None:
+    """Answer with the models of the quick start."""
+    supervisor.answer(peer, call.number, supervisor.models.default_models())

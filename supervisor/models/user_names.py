@@ -1,0 +1,85 @@
+"""``model_names.json``: further names that users gave to models, and the default model of requests that name none.
+
+The names are aliases: two names of one model share its engine, its options and its files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from protocol.failures import Code, Failure
+from protocol.models.checkpoints import printable
+from supervisor.models.state_files import FinishWrite, StateFile, finish_write
+
+FILE: Final = "model_names.json"
+MAX_ALIASES: Final = 1000
+
+
+class _Names(msgspec.Struct, frozen=True, omit_defaults=True):
+    default: str = ""
+    aliases: dict[str, str] = {}
+
+
+class UserNames:
+    """The file, and what it was last read as."""
+
+    def __init__(self, path: Path, finish: FinishWrite = finish_write) -> None:
+        """Read the file. A broken one is moved aside. ``finish``: see :class:`supervisor.models.state_files.StateFile`."""
+        self._file = StateFile(path, finish)
+        self.problems: list[str] = self._file.problems
+        """Errors in the file; the reader of this list empties it."""
+        self._names = _Names()
+        try:
+            self._names = msgspec.convert(self._file.read(), _Names)
+        except ValueError as problem:
+            self.problems.append(f"{printable(str(problem), 300)}; {self._file.move_aside()}")
+        except OSError as problem:
+            self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
+
+    @property
+    def default(self) -> str:
+        """The default model, as it was named; empty if there is none."""
+        return self._names.default
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """Alias → registered name of its model, which may be gone."""
+        return self._names.aliases
+
+    def set_default(self, name: str) -> None:
+        """Make a model the default one; with an empty name there is none. Raises ``internal_error``, and then nothing changes."""
+        self._write(_Names(name, self.aliases))
+
+    def add_alias(self, alias: str, model: str) -> None:
+        """Give a model a further name, which may have been another model's; raises as :meth:`set_default`, and ``conflict``."""
+        if len(self.aliases) >= MAX_ALIASES and alias not in self.aliases:
+            reason = f"there are {MAX_ALIASES} further names of models already: delete one first"
+            raise Failure(Code.CONFLICT, reason, model=model).raised()
+        self._write(_Names(self.default, {**self.aliases, alias: model}))
+
+    def drop_alias(self, alias: str) -> None:
+        """Remove one name; raises as :meth:`set_default`."""
+        kept = {name: model for name, model in self.aliases.items() if name != alias}
+        self._write(_Names("" if self.default == alias else self.default, kept))
+
+    def forget(self, model: str) -> None:
+        """Remove all further names of a model that is deleted; raises as :meth:`set_default`."""
+        for alias in self.of(model):
+            self.drop_alias(alias)
+
+    def of(self, model: str) -> list[str]:
+        """Return the further names of a model."""
+        return [alias for alias, name in self.aliases.items() if name == model]
+
+    def _write(self, names: _Names) -> None:
+        if names == self._names:
+            return
+        try:
+            self._file.replace(msgspec.to_builtins(names))
+        except OSError as problem:
+            reason = f"{FILE} could not be written: {problem.strerror}"
+            raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
+        self._names = names

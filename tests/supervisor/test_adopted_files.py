@@ -1,0 +1,60 @@
+"""A file that a load names by its path: where it may be, what it becomes, and which names it may have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.failures import Code, LemonbusError
+from supervisor.models.registry import ModelRegistry
+from tests.supervisor.model_files import MakeModels
+from tests.support.models.tiny_models import tiny_models
+
+
+@pytest.fixture
+def models(make: MakeModels, extra: Path) -> ModelRegistry:
+    for name in ("tiny-chat.gguf", "tiny-embed.gguf"):
+        (extra / name).symlink_to(tiny_models() / "models" / name)
+    (extra / "notes.gguf").write_bytes(b"GGUFno")
+    return make()
+
+
+def test_a_file_gets_the_name_of_the_load(models: ModelRegistry, extra: Path) -> None:
+    entry = models.adopt_file("mine", str(extra / "tiny-chat.gguf"))
+    assert (entry.name, entry.recipe, entry.checkpoint) == ("mine", "llamacpp", "tiny-chat.gguf")
+    assert models.resolve("mine") is entry
+    found = models.located("mine")
+    assert found is not None
+    assert found.path == str(extra / "tiny-chat.gguf")
+    assert "mine" in [each.id for each in models.entries(show_all=False)]
+    again = models.adopt_file("mine", str(extra / "tiny-embed.gguf"))
+    assert models.resolve("mine") is again
+    assert again.type == "embedding"
+    models.forget_adopted("mine")
+    assert models.find("mine") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "mmproj", "param", "code"),
+    [
+        ("mine", "/etc/passwd", "", "path", Code.INVALID_REQUEST),
+        ("mine", "EXTRA/../../../etc/passwd", "", "path", Code.INVALID_REQUEST),
+        ("mine", "EXTRA/absent.gguf", "", "path", Code.INVALID_REQUEST),
+        ("mine", "EXTRA", "", "path", Code.INVALID_REQUEST),
+        ("mine", "EXTRA/tiny-chat.gguf", "/etc/passwd", "mmproj", Code.INVALID_REQUEST),
+        ("a/b", "EXTRA/tiny-chat.gguf", "", "alias", Code.INVALID_REQUEST),
+        ("mine:latest", "EXTRA/tiny-chat.gguf", "", "alias", Code.INVALID_REQUEST),
+        ("Qwen3-0.6B-GGUF", "EXTRA/tiny-chat.gguf", "", "alias", Code.CONFLICT),
+        ("llama3.2:1b", "EXTRA/tiny-chat.gguf", "", "alias", Code.CONFLICT),
+        ("extra.tiny-embed", "EXTRA/tiny-chat.gguf", "", "alias", Code.CONFLICT),
+    ],
+)
+def test_files_and_names_that_are_refused(
+    models: ModelRegistry, extra: Path, name: str, path: str, mmproj: str, param: str, code: Code
+) -> None:
+    with pytest.raises(LemonbusError) as raised:
+        models.adopt_file(name, path.replace("EXTRA", str(extra)), mmproj)
+    failure = raised.value.failure
+    assert (failure.param, failure.code) == (param, code)
+    assert "passwd" not in failure.message
