@@ -1,0 +1,127 @@
+"""``keep_alive``: which requests load and unload a model, when, and who may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.failures import Code, Failure
+from protocol.messages import work
+from protocol.messages.admin import AbandonCall, Loaded, LoadModel, UnloadModel
+from tests.gateway.app_client import AppClient, StreamedAnswer
+
+GENERATE, CHAT, EMBED, EMBEDDINGS = "/api/generate", "/api/chat", "/api/embed", "/api/embeddings"
+VALID: dict[str, dict[str, Any]] = {
+    GENERATE: {"model": "m", "prompt": "Hi"},
+    CHAT: {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
+    EMBED: {"model": "m", "input": "Hi"},
+    EMBEDDINGS: {"model": "m", "prompt": "Hi"},
+}
+NOTHING: dict[str, dict[str, Any]] = {GENERATE: {"model": "m"}, CHAT: {"model": "m", "messages": []}}
+FOREIGN = {"Origin": "https://page.example"}
+
+
+@pytest.fixture
+def answering(ask: AppClient) -> AppClient:
+    """An application with an engine and a supervisor that say yes."""
+    ask.answers["chat/completions"] = {"choices": [{"message": {"content": "A"}}]}
+    ask.answers["embeddings"] = {"data": [{"embedding": [3.0, 4.0]}]}
+    ask.reports[LoadModel] = Loaded("m", "", "llamacpp")
+    ask.reports[UnloadModel] = ["m"]
+    return ask
+
+
+@pytest.mark.parametrize("keep_alive", [0, "0s"])
+@pytest.mark.parametrize("path", VALID)
+def test_zero_unloads_after_the_answer(answering: AppClient, path: str, keep_alive: Any) -> None:
+    assert answering("POST", path, {**VALID[path], "keep_alive": keep_alive}).status_code == 200
+    request, unload = answering.asked(work.SubmitRequest | UnloadModel)  # type: ignore[arg-type]
+    assert isinstance(request, work.SubmitRequest)
+    assert unload.model == "m"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_without_a_model_unloads_the_one_that_answered(answering: AppClient, stream: bool) -> None:
+    if stream:
+        answering.answers["chat/completions"] = StreamedAnswer([{"choices": [{"delta": {"content": "A"}}]}])
+    assert answering("POST", GENERATE, {"prompt": "Hi", "keep_alive": 0, "stream": stream}).status_code == 200
+    assert [unload.model for unload in answering.asked(UnloadModel)] == ["latest"]
+
+
+@pytest.mark.parametrize("keep_alive", [-1, "-1", 300, "5m", None])
+@pytest.mark.parametrize("path", VALID)
+def test_any_other_value_changes_nothing(answering: AppClient, path: str, keep_alive: Any) -> None:
+    assert answering("POST", path, {**VALID[path], "keep_alive": keep_alive}).status_code == 200
+    assert [type(message) for message in answering.bus.sent] == [work.SubmitRequest]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_that_failed_unloads_nothing(answering: AppClient, stream: bool) -> None:
+    failure = Failure(Code.BACKEND_ERROR, "the engine failed")
+    chunks = [{"choices": [{"delta": {"content": "A"}}]}]
+    answering.answers["chat/completions"] = StreamedAnswer(chunks, failure) if stream else failure
+    answering("POST", GENERATE, {**VALID[GENERATE], "keep_alive": 0, "stream": stream})
+    assert not answering.asked(UnloadModel)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", NOTHING)
+def test_without_a_prompt_the_model_is_loaded(answering: AppClient, path: str, stream: bool) -> None:
+    result = answering("POST", path, {**NOTHING[path], "keep_alive": "5m", "stream": stream})
+    assert result.headers["Content-Type"] == ("application/x-ndjson" if stream else "application/json")
+    assert result.text.endswith("}\n")
+    answer = result.json
+    assert (answer["model"], answer["done"], answer["done_reason"]) == ("m", True, "load")
+    assert answer.get("response", "") == answer.get("message", {}).get("content", "") == ""
+    (load,) = answering.asked(LoadModel)
+    assert (load.model, load.options, load.pinned) == ("m", {}, None)
+
+
+@pytest.mark.parametrize("report", [["m"], Failure(Code.NOT_LOADED, "it is not loaded")])
+@pytest.mark.parametrize("path", NOTHING)
+def test_without_a_prompt_zero_unloads_the_model(answering: AppClient, path: str, report: Any) -> None:
+    answering.reports[UnloadModel] = report
+    result = answering("POST", path, {**NOTHING[path], "keep_alive": 0})
+    assert (result.status_code, result.json["done_reason"]) == (200, "unload")
+    assert [type(message) for message in answering.bus.sent if not isinstance(message, AbandonCall)] == [UnloadModel]
+
+
+@pytest.mark.parametrize("keep_alive", [0, -1])
+@pytest.mark.parametrize("path", NOTHING)
+def test_an_unknown_model_is_404(answering: AppClient, path: str, keep_alive: int) -> None:
+    answering.reports[UnloadModel] = answering.reports[LoadModel] = Failure(
+        Code.MODEL_NOT_FOUND, "there is no model 'm'"
+    )
+    result = answering("POST", path, {**NOTHING[path], "keep_alive": keep_alive})
+    assert (result.status_code, result.json["error"]["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("keep_alive", [0, -1])
+def test_a_load_or_unload_names_its_model(answering: AppClient, keep_alive: int) -> None:
+    result = answering("POST", GENERATE, {"keep_alive": keep_alive})
+    assert (result.status_code, result.json["error"]["param"]) == (400, "model")
+    assert not answering.bus.sent
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *((path, {**body, "keep_alive": 0}) for path, body in VALID.items()),
+        *((path, {**body, "keep_alive": 0}) for path, body in NOTHING.items()),
+        *((path, {**body, "keep_alive": -1}) for path, body in NOTHING.items()),
+    ],
+)
+def test_a_foreign_page_neither_loads_nor_unloads(answering: AppClient, path: str, body: dict[str, Any]) -> None:
+    result = answering("POST", path, body, headers=FOREIGN)
+    assert (result.status_code, result.json["error"]["code"]) == (403, "forbidden")
+    assert not answering.bus.sent
+
+
+def test_a_foreign_page_may_have_inference(answering: AppClient) -> None:
+    assert answering("POST", GENERATE, {**VALID[GENERATE], "keep_alive": -1}, headers=FOREIGN).status_code == 200
+
+
+def test_a_server_that_stops_after_the_answer_has_given_it(answering: AppClient) -> None:
+    answering.reports[UnloadModel] = Failure(Code.DRAINING, "the server is stopping")
+    assert answering("POST", GENERATE, {**VALID[GENERATE], "keep_alive": 0}).json["response"] == "A"
