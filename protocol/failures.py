@@ -41,6 +41,8 @@ class Code(enum.StrEnum):
     RESTART_NEEDED = "restart_needed"
     UNLOADED = "unloaded"
     DOWNLOAD_FAILED = "download_failed"
+    CHECKPOINT_NOT_FOUND = "checkpoint_not_found"
+    BACKEND_NOT_INSTALLED = "backend_not_installed"
     OFFLINE = "offline"
     SPOOL_FULL = "spool_full"
     BACKEND_DIED = "backend_died"
@@ -94,6 +96,8 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.RESTART_NEEDED: _HttpError(503, _MODEL),
     Code.UNLOADED: _HttpError(503, _MODEL),
     Code.DOWNLOAD_FAILED: _HttpError(502, _MODEL),
+    Code.CHECKPOINT_NOT_FOUND: _HttpError(404, "not_found"),
+    Code.BACKEND_NOT_INSTALLED: _HttpError(409, "conflict"),
     Code.OFFLINE: _HttpError(503, _MODEL),
     Code.SPOOL_FULL: _HttpError(503, _BUSY),
     Code.BACKEND_DIED: _HttpError(500, _MODEL),
@@ -124,6 +128,14 @@ RETRIABLE: Final = frozenset(
     }
 )
 """Ends of an attempt after which the gateway may try once more, if nothing was written yet."""
+
+DOWNLOAD_FAILURES: Final = frozenset({Code.DOWNLOAD_FAILED, Code.CHECKPOINT_NOT_FOUND})
+"""Ends of a download that was begun and did not succeed."""
+
+_FINAL: Final = frozenset({Code.UNSUPPORTED, Code.OFFLINE})
+"""Refusals with a status of 5xx that say the same however often and late a request is repeated."""
+_TEMPORARY_STATUSES: Final = frozenset({408, 425, 429, 499})
+"""Statuses of 4xx that do not mean that the request is wrong."""
 
 
 _QUOTE_START: Final = re.compile(r"""[:"{\[`\n]|'(?![a-z_]{1,40}')""")
@@ -157,6 +169,12 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     def http_status(self) -> int:
         """The HTTP status that a dialect answers with."""
         return self.status or HTTP_ERRORS[self.code].status
+
+    @property
+    def final(self) -> bool:
+        """Whether the same request fails again however often and late it is repeated, unless something else is changed."""
+        wrong = 400 <= self.http_status < 500 and self.http_status not in _TEMPORARY_STATUSES
+        return not self.retry_after and (wrong or self.code in _FINAL)
 
     @property
     def type(self) -> str:

@@ -95,24 +95,29 @@ def whole_response(failure: Failure, label: str, error_format: ErrorFormat) -> b
     """Return a whole HTTP response, which also ends the connection, for a request that no application gets."""
     body = error_format.error_body(failure, label)
     status = _status_line(error_format.error_status(failure))
-    head = (
-        f"HTTP/1.1 {status}\r\n"
-        "Content-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n"
-        f"X-Request-ID: {label}\r\n"
-        "Connection: close\r\n\r\n"
-    )
+    headers = {
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        "X-Request-ID": label,
+        **retry_headers(failure),
+        "Connection": "close",
+    }
+    head = f"HTTP/1.1 {status}\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
     return head.encode("latin-1") + body
 
 
-def retry_after(failure: Failure) -> str | None:
-    """Return the value of ``Retry-After``, where waiting cures: every 503 has one, measured or not.
+def retry_headers(failure: Failure) -> dict[str, str]:
+    """Return the headers that say whether and when to repeat a request.
 
-    Except for a server that is configured to be offline: waiting does not change that.
+    ``Retry-After`` where waiting cures: every 503 has it, measured or not, except for a refusal that is final.
+    ``X-Should-Retry`` where nothing but a change cures: OpenAI's and Anthropic's libraries, which repeat every 409 and 5xx,
+    obey it.
     """
-    if failure.retry_after <= 0 and (failure.http_status != _TRY_LATER or failure.code is Code.OFFLINE):
-        return None
-    return str(max(1, math.ceil(failure.retry_after)))
+    if failure.final:
+        return {"X-Should-Retry": "false"}
+    if failure.retry_after <= 0 and failure.http_status != _TRY_LATER:
+        return {}
+    return {"Retry-After": str(max(1, math.ceil(failure.retry_after)))}
 
 
 def write_error(
@@ -129,9 +134,7 @@ def write_error(
     resp.stream = None
     resp.data = error_format.error_body(failure, context.label, detail=context.is_admin)
     resp.text = None
-    wait = retry_after(failure)
-    if wait:
-        resp.set_header("Retry-After", wait)
+    resp.set_headers(retry_headers(failure))
     if failure.code is Code.UNAUTHORIZED:
         resp.set_header("WWW-Authenticate", 'Bearer realm="lemonbus"')
     if failure.code in (Code.DRAINING, Code.SUPERVISOR_LOST, Code.CANCELLED):

@@ -12,7 +12,7 @@ from gateway.http.request_context import OPEN_PATHS, request_context
 from protocol.runtime import logs
 
 _METHODS: Final = "GET, POST, DELETE, OPTIONS"
-_EXPOSED: Final = "X-Request-ID, Retry-After"
+_EXPOSED: Final = "X-Request-ID, Retry-After, X-Should-Retry"
 
 
 class RequestIdHeader:

@@ -81,7 +81,10 @@ def ready(supervisor: Supervisor, peer: str, message: EngineReady, _payload: byt
 
 def load_failed(supervisor: Supervisor, peer: str, message: LoadFailed, _payload: bytes) -> None:
     """A check or a start of an engine failed."""
-    supervisor.scheduler.load_failed(peer, message.failure, supervisor.loop.now())
+    worker = supervisor.scheduler.workers.get(peer)
+    spec = worker.model.spec if worker and worker.model else None
+    failure = supervisor.models.explained(spec, message.failure) if spec else message.failure
+    supervisor.scheduler.load_failed(peer, failure, supervisor.loop.now())
 
 
 def engine_died(supervisor: Supervisor, peer: str, message: EngineDied, _payload: bytes) -> None:

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.admin import ModelEntry, OptionValue
 from protocol.messages.model_details import DefaultModel
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, RecipeDescriptor
+from supervisor.backends.inventory import BackendInventory
+from supervisor.backends.missing_backend import explain_missing_backend
 from supervisor.models import catalogue, compatibility, files, options, user_models, user_names
 from supervisor.models.adopted_models import AdoptedModels
 from supervisor.models.catalogue import CatalogueEntry
@@ -54,6 +56,7 @@ class ModelRegistry:
         self._user = UserModels(Path(settings.state_dir) / user_models.FILE, finish)
         self.machine = compatibility.default_capacity()
         """The devices and memory that decide which models are listed as runnable."""
+        self._backends = BackendInventory(settings)
         self.deleting: set[str] = set()
         """Models that are being deleted: no request may use them."""
         self.user_names = UserNames(Path(settings.state_dir) / user_names.FILE, finish)
@@ -287,7 +290,14 @@ class ModelRegistry:
 
     def precheck(self, spec: ModelSpec) -> None:
         """Raise what is wrong with the options or the backend, before a running model is stopped or files are fetched."""
-        backend_class(spec.recipe)(spec, self._settings).check()
+        try:
+            backend_class(spec.recipe)(spec, self._settings).check()
+        except LemonbusError as problem:
+            raise self.explained(spec, problem.failure).raised() from None
+
+    def explained(self, spec: ModelSpec, failure: Failure) -> Failure:
+        """Return the failure of a load, with what helps on this machine if its backend is not installed."""
+        return explain_missing_backend(failure, spec, self._backends, self.machine.devices)
 
     def _is_pinned(self, entry: CatalogueEntry) -> bool:
         pinned = (self._names.find(name) for name in self._settings.pin)

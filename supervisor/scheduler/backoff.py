@@ -77,7 +77,9 @@ class Backoff:
         )
 
     def refusal(self, model: str, now: float) -> Failure:
-        """Return the failure for a request that comes during the pause."""
+        """Return the failure for a request that comes during the pause: the known one itself if no waiting cures it."""
+        if self.failure and self.failure.final:
+            return self.failure
         reason = self.failure.message if self.failure else "unknown"
         code = Code.BREAKER_OPEN if self.failure and self.failure.code is Code.BREAKER_OPEN else Code.BACKING_OFF
         pause = self.pause(now)

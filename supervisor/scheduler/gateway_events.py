@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from protocol.failures import Code, Failure
+from protocol.failures import DOWNLOAD_FAILURES, Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.admin import OptionValue
 from protocol.messages.work import Cancel, SubmitRequest
@@ -201,12 +201,13 @@ def download_ended(
         return
     waited = model_changes.end_download(model, spec)
     known = model.backoff.failure
-    if spec is not None and known is not None and known.code is Code.DOWNLOAD_FAILED:
+    if spec is not None and known is not None and known.code in DOWNLOAD_FAILURES:
         model.backoff.ready()
     if failure is None or not waited:
         return
-    if failure.code is Code.DOWNLOAD_FAILED and not model.provisional:
+    if failure.code in DOWNLOAD_FAILURES and not model.provisional:
         model.backoff.load_failed(failure, now)
+    if failure.code is Code.DOWNLOAD_FAILED and not model.provisional:
         failure = structs.replace(failure, retry_after=max(failure.retry_after, model.backoff.pause(now)))
     answers.refuse_waiting(state, model, failure)
 

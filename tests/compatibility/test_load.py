@@ -79,8 +79,8 @@ def test_basic_load_of_an_onnx_model(server: LemonbusServer, prefix: str) -> Non
 
 def test_a_missing_npu(server: LemonbusServer) -> None:
     status, body = load(server, {"model_name": HYBRID, "device": "npu"})
-    assert (status, body["error"]["code"]) == (503, "load_failed"), body
-    assert "ryzenai-server was not found" in body["message"]
+    assert (status, body["error"]["code"]) == (501, "unsupported_operation"), body
+    assert "oga-hybrid:hybrid cannot be used on this machine: Requires " in body["message"]
 
 
 def test_custom_settings(server: LemonbusServer) -> None:
@@ -154,8 +154,9 @@ def test_a_whisper_model(server: LemonbusServer) -> None:
     assert (answer["checkpoint"], answer["recipe"]) == (WHISPER_CHECKPOINT, "whispercpp")
     assert options_of(server, WHISPER).items() >= {"whispercpp_backend": "cpu", "whispercpp_args": "--convert"}.items()
     status, answer = load(server, {**body, "whispercpp_backend": "npu"})
-    assert (status, answer["error"]["code"]) == (503, "load_failed")
-    assert "'npu' is not installed" in answer["message"]
+    assert (status, answer["error"]["code"]) == (501, "unsupported_operation")
+    assert "whispercpp:npu cannot be used on this machine" in answer["message"]
+    assert "`whispercpp_backend`" in answer["message"]
     assert options_of(server, WHISPER)["whispercpp_backend"] == "cpu", "it runs on"
 
 

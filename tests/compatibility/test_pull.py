@@ -81,7 +81,7 @@ def test_switches_become_labels(server: LemonbusServer) -> None:
 
 def test_a_projector_that_is_not_in_the_repository(server: LemonbusServer, folder: Path) -> None:
     status, body = pull(server, **PHI, vision=True, mmproj="mmproj-absent.gguf")
-    assert status == 502
+    assert (status, body["error"]["code"], body["error"]["param"]) == (404, "checkpoint_not_found", "mmproj")
     assert "mmproj-absent.gguf" in body["message"]
     assert registered(server) == {}
     assert PHI["model_name"] not in ids(server, "?show_all=true")
@@ -117,6 +117,19 @@ def test_a_stream_that_fails_ends_with_the_message(server: LemonbusServer) -> No
     assert {"code", "request_id"} <= set(data)
     assert "complete" not in {name for name, _ in events}
     assert registered(server) == {}
+
+
+@pytest.mark.parametrize(
+    "checkpoint", ["acme/Missing-GGUF:Q4_K_M", "unsloth/Phi-4-mini-instruct-GGUF:Q1_Z", "shop/Onnx:nothing.gguf"]
+)
+def test_what_the_hub_does_not_have_is_404_and_not_to_be_tried_again(server: LemonbusServer, checkpoint: str) -> None:
+    body = {"model_name": "user.Missing", "checkpoint": checkpoint, "recipe": "llamacpp"}
+    answer = server.client.post("/v1/pull", body)
+    assert (answer.status, answer.error["code"], answer.error["param"]) == (404, "checkpoint_not_found", "checkpoint")
+    assert checkpoint.partition(":")[0] in answer.error["message"]
+    assert (answer.headers["x-should-retry"], answer.headers.get("retry-after")) == ("false", None)
+    load = server.client.post("/v1/load", {"model_name": checkpoint})
+    assert (load.status, load.error["code"]) == (404, "checkpoint_not_found")
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)

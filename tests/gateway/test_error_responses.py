@@ -49,15 +49,39 @@ def test_an_error_in_a_stream_has_the_number_of_tokens_sent() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "header"), [(0.0, "1"), (0.2, "1"), (1.0, "1"), (1.1, "2"), (59.5, "60")])
-def test_retry_after_is_in_whole_seconds(seconds: float, header: str | None) -> None:
-    assert error_responses.retry_after(Failure(Code.OVERLOADED, "full", retry_after=seconds)) == header
+def test_retry_after_is_in_whole_seconds(seconds: float, header: str) -> None:
+    failure = Failure(Code.OVERLOADED, "full", retry_after=seconds)
+    assert error_responses.retry_headers(failure) == {"Retry-After": header}
 
 
 @pytest.mark.parametrize("code", list(Code))
 def test_every_503_says_when_to_try_again(code: Code) -> None:
     failure = Failure(code, "no")
     waiting_cures = failure.http_status == 503 and code is not Code.OFFLINE
-    assert error_responses.retry_after(failure) == ("1" if waiting_cures else None)
+    assert error_responses.retry_headers(failure).get("Retry-After") == ("1" if waiting_cures else None)
+
+
+@pytest.mark.parametrize(
+    ("failure", "final"),
+    [
+        (Failure(Code.UNSUPPORTED, "no"), True),
+        (Failure(Code.OFFLINE, "no"), True),
+        (Failure(Code.CONFLICT, "no"), True),
+        (Failure(Code.BACKEND_NOT_INSTALLED, "no"), True),
+        (Failure(Code.CHECKPOINT_NOT_FOUND, "no"), True),
+        (Failure(Code.INVALID_REQUEST, "no"), True),
+        (Failure(Code.INVALID_REQUEST, "no", status=408), False),
+        (Failure(Code.OVERLOADED, "no", status=429, retry_after=3), False),
+        (Failure(Code.BACKEND_DIED, "no"), False),
+        (Failure(Code.DOWNLOAD_FAILED, "no"), False),
+        (Failure(Code.DOWNLOAD_FAILED, "no", retry_after=5), False),
+        (Failure(Code.INTERNAL, "no"), False),
+    ],
+)
+def test_a_refusal_that_no_repetition_cures_says_so(failure: Failure, final: bool) -> None:
+    headers = error_responses.retry_headers(failure)
+    assert headers.get("X-Should-Retry") == ("false" if final else None)
+    assert not (final and "Retry-After" in headers)
 
 
 @pytest.mark.parametrize("status", [400, 414, 417, 431, 501])

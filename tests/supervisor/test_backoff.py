@@ -23,6 +23,14 @@ def test_the_breaker_names_its_reason_and_how_long() -> None:
     assert "SIGKILL" in refusal.message
 
 
+def test_during_the_pause_a_failure_that_no_waiting_cures_stays_what_it_is() -> None:
+    backoff = Backoff(BackoffPolicy())
+    absent = Failure(Code.CHECKPOINT_NOT_FOUND, "no such repository", model="a", param="checkpoint")
+    backoff.load_failed(absent, 0.0)
+    assert backoff.pause(0.5) == 0.5
+    assert backoff.refusal("a", 0.5) == absent
+
+
 def test_a_failed_model_is_suspect_for_a_while_or_until_it_loads() -> None:
     backoff = Backoff(BackoffPolicy())
     backoff.load_failed(DEATH, 0.0)

@@ -51,6 +51,16 @@ def test_after_a_failed_download_the_next_backs_off_with_retry_after() -> None:
         sim.pass_time(pause / 2)
 
 
+def test_a_repository_that_does_not_exist_is_not_asked_for_by_each_request() -> None:
+    sim = Simulation()
+    absent = Failure(Code.CHECKPOINT_NOT_FOUND, "no such repository", model="a")
+    first = ask(sim, 7001)
+    fail(sim, absent)
+    assert sim.refusals[first] == absent
+    assert sim.refusals[ask(sim, 7002)] == absent
+    assert sim.fetches == ["a"]
+
+
 def test_a_model_that_was_downloaded_after_all_is_used_at_once() -> None:
     sim = Simulation()
     ask(sim, 7001)

@@ -85,16 +85,20 @@ def test_the_environment_and_the_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "tag", "why"),
-    [("embedding", TAG, "embed-gemma:300m"), ("audio", TAG, "whisper-v3:turbo"), ("llm", TAG, "not found on PATH")],
+    ("kind", "tag", "why", "code"),
+    [
+        ("embedding", TAG, "embed-gemma:300m", Code.UNSUPPORTED),
+        ("audio", TAG, "whisper-v3:turbo", Code.UNSUPPORTED),
+        ("llm", TAG, "not found on PATH", Code.BACKEND_NOT_INSTALLED),
+    ],
 )
 def test_errors_found_before_the_start(
-    kind: str, tag: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tag: str, why: str, code: Code, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LemonbusError, match=why) as raised:
         made(kind, tag).check()
-    assert raised.value.failure.code == Code.LOAD_FAILED
+    assert raised.value.failure.code == code
 
 
 def test_no_file_is_looked_at(program: Path) -> None:

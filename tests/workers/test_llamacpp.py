@@ -232,7 +232,7 @@ def test_what_was_installed_from_a_release(tmp_path: Path) -> None:
     backend = made(backend="vulkan", home=str(tmp_path))
     with pytest.raises(LemonbusError, match="lemonbus backends install llamacpp:vulkan") as raised:
         backend.check()
-    assert raised.value.failure.code is Code.LOAD_FAILED
+    assert raised.value.failure.code is Code.BACKEND_NOT_INSTALLED
     program = put(tmp_path, "vulkan", "bin/llama-server") / installations.FILES_FOLDER / "bin" / "llama-server"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")

@@ -83,11 +83,11 @@ class ProgramBackend(Backend):
         )
 
     def _start_command(self) -> list[str]:
-        """Return the words that start the program; raises ``load_failed`` if it is missing."""
+        """Return the words that start the program; raises ``backend_not_installed`` if it is missing."""
         words = self._executable()
         if words is None:
             what = f"the {self.descriptor.recipe} backend {self._program.name!r} is not installed: {self._installation_hint()}"
-            raise Failure(Code.LOAD_FAILED, what, model=self.spec.name).raised()
+            raise Failure(Code.BACKEND_NOT_INSTALLED, what, model=self.spec.name).raised()
         return words
 
     def check(self) -> None:

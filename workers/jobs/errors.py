@@ -25,12 +25,13 @@ class SourceError(Exception):
         absent: bool = False,
         unreachable: bool = False,
         retry_after: float = 0.0,
+        param: str = "checkpoint",
     ) -> None:
         """Take credentials out of the detail.
 
         ``offline``: no connection was tried, because of the setting.  ``absent``: the source answered that it has no such
         thing.  ``unreachable``: there was no connection to it.  ``retry_after``: seconds after which it wants to be
-        asked again, if it named a time.
+        asked again, if it named a time.  ``param``: the field of a registration that names what is absent.
         """
         super().__init__(message)
         self.detail = _QUERY.sub(r"\1?***", _CREDENTIALS.sub("//***@", detail))[-_LONGEST_DETAIL:]
@@ -38,3 +39,4 @@ class SourceError(Exception):
         self.absent = absent
         self.unreachable = unreachable
         self.retry_after = retry_after
+        self.param = param

