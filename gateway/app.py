@@ -1,6 +1,7 @@
 """The WSGI application: every dialect with its routes and errors, and the middleware in front of them.
 
 OpenAI     /v1 /api/v1 /v0 /api/v0: chat/completions, completions, embeddings, images, audio, models; /realtime
+Responses  the same prefixes: OpenAI's responses, and those that are stored
 Lemonade   the same prefixes: load, unload, pull, delete, install, params, health, stats, system-info; /logs/stream
 llama.cpp  the same prefixes: reranking, slots
 Mullama    /api: generate, chat, embeddings, models, defaults, system/status; its error form for all of /api
@@ -23,12 +24,14 @@ from gateway.api.llamacpp.dialect import LlamaCppDialect
 from gateway.api.mullama.dialect import MullamaDialect
 from gateway.api.ollama.dialect import OllamaDialect
 from gateway.api.openai.dialect import OpenAIDialect
+from gateway.api.responses.dialect import ResponsesDialect
 from gateway.bus.session import SupervisorSession
 from gateway.http import error_responses, middleware
 from gateway.http.error_formats import ErrorFormats
 
 DIALECTS: Final[tuple[Dialect, ...]] = (
     OpenAIDialect(),
+    ResponsesDialect(),
     LemonadeDialect(),
     LlamaCppDialect(),
     MullamaDialect(),

@@ -61,25 +61,27 @@ class SupervisorSession:
         if self.state is not AdmissionState.OPEN:
             raise ADMISSION_FAILURES[self.state].raised()
 
-    def call(self, env: dict[str, Any], build: BuildMessage, cls: type[R]) -> R:
+    def call(self, env: dict[str, Any], build: BuildMessage, cls: type[R], payload: bytes = b"") -> R:
         """Call the supervisor and wait for its report: ``call(req.env, lambda n: GetModel(n, x), ModelEntry)``.
 
         Raises ``LemonbusError`` if it refuses, and when the client hangs up meanwhile (then the call is abandoned).
         """
-        with self.start_call(env, build) as call:
+        with self.start_call(env, build, payload=payload) as call:
             for message in call:
                 if isinstance(message, admin.CallResult):
                     report: R = envelope.unpack_payload(call.report, cls)
                     return report
         raise Failure(Code.INTERNAL, "the supervisor did not answer").raised()
 
-    def start_call(self, env: dict[str, Any], build: BuildMessage, *, endless: bool = False) -> SupervisorCall:
+    def start_call(
+        self, env: dict[str, Any], build: BuildMessage, *, endless: bool = False, payload: bytes = b""
+    ) -> SupervisorCall:
         """Call the supervisor and get everything that comes under the call's number; see :class:`SupervisorCall`."""
         self.admit()
         number = self._pending.next_number()
         call = self._pending.calls[number] = SupervisorCall(self, number, env, endless)
         try:
-            self._sockets.send(build(number))
+            self._sockets.send(build(number), payload)
         except BaseException:
             call.close(sent=False)
             raise

@@ -110,18 +110,31 @@ def decode_object(data: bytes) -> dict[str, Any]:
     return decode(data, dict)
 
 
-def _wrong_field(text: str) -> LemonbusError:
+def convert(value: dict[str, Any], cls: type[T], where: str) -> T:
+    """Return a decoded JSON object as ``cls``; ``where`` is its name in the body, such as ``input[0]``.
+
+    Raises ``invalid_request`` naming the field in ``param``.
+    """
+    try:
+        return msgspec.convert(value, cls)
+    except msgspec.ValidationError as problem:
+        raise _wrong_field(str(problem), where) from None
+
+
+def _wrong_field(text: str, where: str = "") -> LemonbusError:
+    """Return the failure for msgspec's words; ``where``: the name of the object that was decoded, the body's own if empty."""
+    prefix = f"{where}." if where else ""
     field = _AT_FIELD.search(text)
     if field is None:
         missing = re.search(r"missing required field `([^`]+)`", text)
-        name = missing.group(1) if missing else ""
+        name = prefix + missing.group(1) if missing else where
         message = (
             f"`{name}` is required"
             if missing
-            else f"the body must be a JSON object: {error_messages.describe_type_error(text)}"
+            else f"{f'`{where}`' if where else 'the body'} must be a JSON object: {error_messages.describe_type_error(text)}"
         )
         return invalid(message, name)
-    name = field.group(1)
+    name = prefix + field.group(1)
     missing = re.search(r"missing required field `([^`]+)`", text)
     if missing:
         name = f"{name}.{missing.group(1)}"

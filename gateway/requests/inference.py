@@ -72,7 +72,7 @@ class AnswerStream:
         self._session = session
         self._first = b""
         self._exchange: RequestExchange = session.start_exchange(request, request_context(env).caller)
-        self._watch = HangUpWatch(env, self._hung_up)
+        self._watch = HangUpWatch(env, self.cancel)
         self._exchange.cut = self._watch.cut
 
     @property
@@ -153,7 +153,8 @@ class AnswerStream:
             raise StopIteration
         return more
 
-    def _hung_up(self) -> None:
+    def cancel(self) -> None:
+        """End the answer from the hub, as if its client had hung up."""
         exchange = self._exchange
         exchange.abandon(Code.CANCELLED)
         exchange.waker.wake()

@@ -117,6 +117,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Bytes of request bodies that may wait for one model."""
     inbox_bytes: Bytes = 4 * 1024 * 1024
     """Output kept for a client that reads slowly; beyond it its request is cancelled."""
+    response_store_entries: Count = 1000
+    """Responses (``/v1/responses``) that are kept in memory; the oldest give way."""
+    response_store_bytes: Bytes = 64 * 1024 * 1024
+    """All stored responses with their inputs together."""
+    response_store_ttl: Seconds = 86_400.0
+    """A stored response is forgotten after this long."""
     grace: Seconds = 30.0
     """How long running requests may go on after SIGTERM, or after the supervisor's death."""
     silence: Seconds = 60.0

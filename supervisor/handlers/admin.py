@@ -15,6 +15,7 @@ from protocol.models.devices import GPUS
 from protocol.models.recipes import ModelType
 from protocol.wire import endpoints
 from supervisor.models import compatibility
+from supervisor.responses.response_store import Owner
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.scheduled_model import ScheduledModel
 
@@ -43,6 +44,7 @@ def abandon_call(supervisor: Supervisor, peer: str, call: admin.AbandonCall, _pa
     supervisor.scheduler.call_abandoned(peer, call.number)
     supervisor.downloads.forget(peer, call.number)
     supervisor.logbook.forget(peer, call.number)
+    supervisor.responses.call_abandoned(Owner(peer, call.number))
 
 
 def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payload: bytes) -> None:

@@ -39,6 +39,7 @@ from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.peer_monitor import PeerMonitor
 from supervisor.processes.worker_processes import WorkerProcesses
+from supervisor.responses.response_store import ResponseStore, StoreLimits
 from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.runtime.grant_notices import GrantNotices
@@ -82,6 +83,9 @@ class Supervisor:
         self.logbook = LogBook(process_context.boot, settings.log_retained)
         self.peers = PeerRegistry(settings.peer_silence)
         self.downloads = DownloadRegistry()
+        self.responses = ResponseStore(
+            StoreLimits(settings.response_store_entries, settings.response_store_bytes, settings.response_store_ttl)
+        )
         self.processes = ChildProcesses(loop, process_context)
         self.bus = SupervisorBus(loop, process_context.runtime, process_context.boot)
         self._peer_monitor = PeerMonitor(loop, self.bus, self.peers)

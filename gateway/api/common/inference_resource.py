@@ -36,6 +36,8 @@ class TranslatedRequest(NamedTuple):
     """Writes a streamed answer, which ``body`` must ask for; None for a whole answer."""
     answer: AnswerFormat = UNCHANGED
     """How a whole answer is written."""
+    before_end: Callable[[], None] | None = None
+    """Called when the generation of a streamed answer has ended, and waited for before its end is written."""
     takes_long: bool = False
     """The answer may take minutes: its headers are sent ahead of it; then ``after`` has no effect."""
     after: Callable[[str], None] | None = None
@@ -58,9 +60,8 @@ def answer_inference(
         query=translated.query,
     )
     if translated.stream is not None:
-        resp.stream = ResponseStream(
-            inference.stream(session, req.env, request), context, translated.stream, translated.after
-        )
+        answer = inference.stream(session, req.env, request)
+        resp.stream = ResponseStream(answer, context, translated.stream, translated.before_end, translated.after)
         resp.content_type = translated.stream.media_type
         resp.set_header("Cache-Control", "no-cache")
         resp.set_header("X-Accel-Buffering", "no")

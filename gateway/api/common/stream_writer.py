@@ -55,16 +55,22 @@ class ChunkWriter(StreamWriter):
 class ResponseStream:
     """``resp.stream``: ends with the writer's end if and only if the generation really ended."""
 
-    __slots__ = ("_after", "_answer", "_context", "_ended", "_writer")
+    __slots__ = ("_after", "_answer", "_before_end", "_context", "_ended", "_writer")
 
     def __init__(
         self,
         answer: AnswerStream,
         context: RequestContext,
         writer: StreamWriter,
+        before_end: Callable[[], None] | None = None,
         after: Callable[[str], None] | None = None,
     ) -> None:
-        """Write out ``answer``; ``after`` is called once it has ended well, with the registered name of its model."""
+        """Write out ``answer``.
+
+        ``before_end`` is called before the end of an answer that is whole, and may wait; ``after`` is called once it has ended
+        well, with the registered name of its model.
+        """
+        self._before_end = before_end
         self._after = after
         self._answer = answer
         self._context = context
@@ -84,14 +90,14 @@ class ResponseStream:
 
     def _next_piece(self) -> bytes:
         try:
-            events = next(self._answer)
+            events = next(self._answer, None)
+            if events is None:
+                return self._complete(b"")
             if not events:
                 return self._writer.ping()
             written = self._writer.events(events)
             # The end mostly comes with the last token: one write.
-            return self._end(written + self._writer.end()) if self._answer.finished else written
-        except StopIteration:
-            return self._end(self._writer.end())
+            return self._complete(written) if self._answer.finished else written
         except LemonbusError as problem:
             return self._fail(problem.failure)
         except DECODE_ERRORS as problem:
@@ -110,6 +116,11 @@ class ResponseStream:
         if failure.code in CLIENT_LEFT_CODES:
             raise ConnectionResetError(errno.ECONNRESET, failure.message)
         return self._end(self._writer.error(failure, self._context.label))
+
+    def _complete(self, written: bytes) -> bytes:
+        if self._before_end is not None:
+            self._before_end()
+        return self._end(written + self._writer.end())
 
     def _end(self, last: bytes) -> bytes:
         self._ended = self._context.last = True

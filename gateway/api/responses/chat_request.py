@@ -1,0 +1,80 @@
+"""A request and its items as the body of a chat completion. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gateway.api.responses.input_items import Item, Message, chat_messages
+from gateway.api.responses.request import ResponseRequest
+from gateway.api.responses.tools import tool_fields
+
+_SAME: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repeat_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "stop",
+    "seed",
+)
+"""Fields with one name and meaning in both APIs."""
+
+
+def chat_body(request: ResponseRequest, items: Sequence[Item]) -> dict[str, Any]:
+    """Return the chat completion's fields; ``items``: the whole conversation, oldest first."""
+    body: dict[str, Any] = {"model": request.model} if request.model else {}
+    body["messages"] = chat_messages(request.instructions, items)
+    body |= {name: value for name in _SAME if (value := getattr(request, name)) is not None}
+    if request.max_output_tokens is not None:
+        body["max_tokens"] = request.max_output_tokens
+    if request.wants_logprobs:
+        body |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
+    body |= tool_fields(request)
+    response_format = _response_format(request)
+    if response_format:
+        body["response_format"] = response_format
+    body |= _reasoning(request)
+    if request.stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return body
+
+
+def _response_format(request: ResponseRequest) -> dict[str, Any] | None:
+    wanted = request.text.format if request.text else None
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return {"type": "json_object"}
+    fields = msgspec.structs.asdict(wanted)
+    del fields["type"]
+    return {"type": "json_schema", "json_schema": {name: each for name, each in fields.items() if each is not None}}
+
+
+def _reasoning(request: ResponseRequest) -> dict[str, Any]:
+    """Say how much to think in the two words that chat templates know."""
+    arguments = dict(request.chat_template_kwargs or {})
+    effort = request.reasoning.effort if request.reasoning else None
+    if effort == "none":
+        arguments.setdefault("enable_thinking", False)
+    elif effort is not None:
+        arguments.setdefault("reasoning_effort", effort)
+    return {"chat_template_kwargs": arguments} if arguments else {}
+
+
+def shortened(messages: Sequence[Message]) -> list[Message] | None:
+    """Return the chat without the older half of its conversation, for ``truncation`` auto; None if nothing can go.
+
+    The system message and the last message stay, and no answer of a tool stays without its call.
+    """
+    head = 1 if messages and messages[0]["role"] == "system" else 0
+    start = head + (len(messages) - head + 1) // 2
+    while start < len(messages) and messages[start]["role"] == "tool":
+        start += 1
+    if start >= len(messages) or start == head:
+        return None
+    return [*messages[:head], *messages[start:]]

@@ -1,0 +1,118 @@
+"""The parts of a message's content: texts, images and files, and what they are in a chat. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gateway.http import body_decoding
+from protocol.failures import invalid
+
+Part = dict[str, Any]
+_TEXT_PARTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
+"""Type of a part of text → its field."""
+
+
+class InputImage(msgspec.Struct):
+    """A picture in the request itself."""
+
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: str | None = None
+
+
+class InputFile(msgspec.Struct):
+    """A file in the request itself."""
+
+    file_data: str | None = None
+    filename: str | None = None
+    file_id: str | None = None
+    file_url: str | None = None
+
+
+class InputAudio(msgspec.Struct):
+    """A recording in the request itself, in the form that chat completions have for it."""
+
+    input_audio: dict[str, Any]
+
+
+def text_of(content: str | Sequence[Part], where: str) -> str:
+    """Return content that can only be text; raises ``invalid_request`` for a picture or a file in it."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for position, part in enumerate(content):
+        text = _text(part, f"{where}[{position}]")
+        if text is None:
+            kind = str(part.get("type"))[:64]
+            raise invalid(f"`{where}[{position}]`: only text can stand here, no {kind}", f"{where}[{position}]")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def chat_content(content: str | Sequence[Part], where: str, role: str = "user") -> str | list[Part]:
+    """Return the content of a chat message: a text if there are only texts, else a list of parts.
+
+    Raises ``invalid_request`` naming the part that is wrong or cannot be used. Only users send pictures and files.
+    """
+    if isinstance(content, str) or role != "user":
+        return text_of(content, where)
+    parts = [_chat_part(part, f"{where}[{position}]") for position, part in enumerate(content)]
+    if all(part["type"] == "text" for part in parts):
+        return "\n".join(part["text"] for part in parts)
+    return parts
+
+
+def _text(part: Part, where: str) -> str | None:
+    field = _TEXT_PARTS.get(part.get("type", ""))
+    if field is None:
+        return None
+    text = part.get(field)
+    if not isinstance(text, str):
+        raise invalid(f"`{where}.{field}` must be a string", f"{where}.{field}")
+    return text
+
+
+def _chat_part(part: Part, where: str) -> Part:
+    text = _text(part, where)
+    if text is not None:
+        return {"type": "text", "text": text}
+    kind = part.get("type")
+    if kind == "input_image":
+        return _image(body_decoding.convert(part, InputImage, where), where)
+    if kind == "input_file":
+        return _file(body_decoding.convert(part, InputFile, where), where)
+    if kind == "input_audio":
+        audio = body_decoding.convert(part, InputAudio, where)
+        return {"type": "input_audio", "input_audio": audio.input_audio}
+    raise invalid(f"`{where}`: parts of type {str(kind)[:64]} are not served here", where)
+
+
+def _image(image: InputImage, where: str) -> Part:
+    if not image.image_url:
+        what = "there are no uploaded files here" if image.file_id else "`image_url` is required"
+        raise invalid(f"`{where}`: {what}; send the picture as a data URL in `image_url`", where)
+    if not image.image_url.startswith("data:"):
+        raise invalid(f"`{where}.image_url`: pictures are not fetched; send a data URL", f"{where}.image_url")
+    return {"type": "image_url", "image_url": {"url": image.image_url}}
+
+
+def _file(file: InputFile, where: str) -> Part:
+    """Return a text file as text: no engine reads another format."""
+    if not file.file_data:
+        what = "files are not fetched" if file.file_url else "there are no uploaded files here"
+        raise invalid(f"`{where}`: {what}; send the file in `file_data`", where)
+    name = file.filename or "file"
+    # A data URL, or base64 alone.
+    encoded = file.file_data.rpartition("base64,")[2] if file.file_data.startswith("data:") else file.file_data
+    try:
+        text = base64.b64decode(encoded, validate=True).decode()
+    except (binascii.Error, ValueError):
+        text = "\0"
+    if "\0" in text:
+        raise invalid(f"`{where}.file_data`: only text files (UTF-8, in base64) can be read here", f"{where}.file_data")
+    return {"type": "text", "text": f"File {name}:\n{text}"}

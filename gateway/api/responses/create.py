@@ -1,0 +1,128 @@
+"""``POST responses``: streamed, whole, or in the background."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, TypeVar
+
+import falcon
+import msgspec
+
+from gateway.access.scopes import Scope
+from gateway.api.common.inference_resource import TranslatedRequest, answer_inference
+from gateway.api.responses.background import BackgroundRuns
+from gateway.api.responses.chat_request import chat_body, shortened
+from gateway.api.responses.event_stream import ResponseEventWriter
+from gateway.api.responses.input_items import Item, read_items
+from gateway.api.responses.request import ResponseRequest
+from gateway.api.responses.response_object import ResponseBuilder
+from gateway.api.responses.stored import StoreClient
+from gateway.api.responses.stored_form import stored_turn
+from gateway.api.responses.whole_response import whole_response
+from gateway.bus.session import SupervisorSession
+from gateway.http import body_decoding
+from gateway.http.request_context import request_context
+from gateway.requests.inference import InferenceRequest, WholeAnswer
+from gateway.requests.late_answer import AnswerFormat
+from protocol.failures import Code, LemonbusError
+
+ENDPOINT: Final = "chat/completions"
+"""What engines are asked for."""
+T = TypeVar("T")
+
+
+def random_id(prefix: str) -> str:
+    """Return an id that cannot be guessed: it is all that a client needs to read a stored response."""
+    return f"{prefix}_{secrets.token_hex(24)}"
+
+
+def ask_truncating(body: dict[str, Any], auto: bool, ask: Callable[[dict[str, Any]], T]) -> T:
+    """Ask, and with ``auto`` truncation again with less of the conversation while it does not fit the model's context."""
+    while True:
+        try:
+            return ask(body)
+        except LemonbusError as problem:
+            too_long = auto and problem.failure.code is Code.CONTEXT_EXCEEDED
+            shorter = shortened(body["messages"]) if too_long else None
+            if shorter is None:
+                raise
+            body = {**body, "messages": shorter}
+
+
+class ResponsesResource:
+    """``POST responses``."""
+
+    scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
+
+    def __init__(self, session: SupervisorSession, store: StoreClient, background: BackgroundRuns) -> None:
+        """Ask engines through ``session``."""
+        self._session = session
+        self._store = store
+        self._background = background
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Check the request, put what was said before in front, and answer."""
+        data = body_decoding.read_json(req, self._session.settings.body_limit)
+        request = body_decoding.decode(data, ResponseRequest)
+        request.check()
+        previous = request.previous_response_id
+        earlier = self._store.conversation(req.env, previous) if previous else []
+        own = read_items(request.input, earlier, random_id)
+        body = chat_body(request, [*earlier, *own])
+        builder = ResponseBuilder(request, random_id, time.time(), request.model or "")
+        if request.background:
+            self._run_in_background(req, resp, request, own, body, builder)
+            return
+
+        def answer(chat: dict[str, Any]) -> None:
+            encoded = msgspec.json.encode(chat)
+            answer_inference(self._session, req, resp, self._translated(req, request, own, encoded, builder))
+
+        ask_truncating(body, request.truncation == "auto", answer)
+
+    def _translated(
+        self, req: falcon.Request, request: ResponseRequest, own: list[Item], body: bytes, builder: ResponseBuilder
+    ) -> TranslatedRequest:
+        def keep(response: dict[str, Any]) -> None:
+            if request.wants_store:
+                turn = stored_turn(own, response)
+                builder.stored = self._store.keep(req.env, builder.id, turn, request.previous_response_id or "")
+
+        def write(answer: WholeAnswer) -> bytes:
+            response = whole_response(builder, answer)
+            keep(response)
+            return msgspec.json.encode({**response, "store": builder.stored})
+
+        model = request.model or ""
+        if not request.stream:
+            return TranslatedRequest(ENDPOINT, model, body, answer=AnswerFormat(falcon.MEDIA_JSON, write))
+        writer = ResponseEventWriter(builder)
+        return TranslatedRequest(ENDPOINT, model, body, stream=writer, before_end=lambda: keep(writer.response()))
+
+    def _run_in_background(
+        self,
+        req: falcon.Request,
+        resp: falcon.Response,
+        request: ResponseRequest,
+        own: list[Item],
+        body: dict[str, Any],
+        builder: ResponseBuilder,
+    ) -> None:
+        context = request_context(req.env)
+        context.model = request.model or ""
+        begun = builder.response("in_progress")
+
+        def inference_request(chat: dict[str, Any]) -> InferenceRequest:
+            return InferenceRequest(ENDPOINT, request.model or "", msgspec.json.encode(chat), context.label)
+
+        self._background.start(
+            req.env,
+            builder,
+            stored_turn(own, begun),
+            request.previous_response_id or "",
+            lambda ask: ask_truncating(body, request.truncation == "auto", lambda chat: ask(inference_request(chat))),
+        )
+        resp.content_type = falcon.MEDIA_JSON
+        resp.data = msgspec.json.encode(begun)

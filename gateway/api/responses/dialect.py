@@ -1,0 +1,24 @@
+"""The routes of OpenAI's Responses API."""
+
+from __future__ import annotations
+
+from gateway.api.common.dialect import Dialect, Routes, versioned
+from gateway.api.responses import create, stored
+from gateway.api.responses.background import BackgroundRuns
+from gateway.bus.session import SupervisorSession
+
+
+class ResponsesDialect(Dialect):
+    """OpenAI's Responses API; its errors have the default form, which is OpenAI's."""
+
+    def routes(self, session: SupervisorSession) -> Routes:
+        """Return the routes, under every version prefix."""
+        store = stored.StoreClient(session)
+        return versioned(
+            {
+                "responses": create.ResponsesResource(session, store, BackgroundRuns(session)),
+                "responses/{response_id}": stored.StoredResponseResource(store),
+                "responses/{response_id}/input_items": stored.InputItemsResource(store),
+                "responses/{response_id}/cancel": stored.CancelResource(store),
+            }
+        )

@@ -1,0 +1,84 @@
+"""A streamed response: OpenAI's semantic events with their sequence numbers. Pure.
+
+``response.created``, ``response.in_progress``, the events of each item, then exactly one of ``response.completed``,
+``response.incomplete`` (both: the generation really ended) and ``response.failed``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from gateway.api.common.stream_writer import ChunkWriter
+from gateway.api.responses.output_items import Event
+from gateway.api.responses.response_object import ResponseBuilder
+from protocol.failures import Failure
+from protocol.wire.openai_chunks import Chunk, read_usage
+
+_PING: Final = b": still here\n\n"
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class ResponseEventWriter(ChunkWriter):
+    """Writes one response as events."""
+
+    media_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+
+    def __init__(self, builder: ResponseBuilder, clock: Callable[[], float] = time.time) -> None:
+        """Write out what ``builder`` builds; ``clock`` returns Unix seconds."""
+        self._builder = builder
+        self._clock = clock
+        self._number = 0
+        self._ended: list[Event] | None = None
+        self._response: dict[str, Any] = {}
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        """Return the events of a chunk, after those of the begin."""
+        self._builder.model = self._builder.model or chunk.model
+        written = self._begin()
+        usage = read_usage(chunk)
+        if usage is not None:
+            self._builder.usage = usage
+        for choice in chunk.choices:
+            for event in self._builder.add(choice):
+                written += self._event(event)
+        return written
+
+    def response(self) -> dict[str, Any]:
+        """Return the response of a generation that ended, as :meth:`end` will write it; for what keeps it."""
+        if self._ended is None:
+            self._ended = self._builder.end()
+            self._response = self._builder.ended(self._clock())
+        return {**self._response, "store": self._builder.stored}
+
+    def end(self) -> bytes:
+        """Return the end of the last item and of the response."""
+        written = self._begin()
+        response = self.response()
+        for event in self._ended or ():
+            written += self._event(event)
+        return written + self._event((f"response.{response['status']}", {"response": response}))
+
+    def error(self, failure: Failure, label: str) -> bytes:
+        """Return ``response.failed`` with the output so far."""
+        return self._begin() + self._event(("response.failed", {"response": self._builder.failed(failure, label)}))
+
+    def ping(self) -> bytes:
+        """Return a comment; the first time the begin, so that a client knows the response's id while it waits."""
+        return self._begin() or _PING
+
+    def _begin(self) -> bytes:
+        if self._number:
+            return b""
+        response = self._builder.response("in_progress")
+        created = self._event(("response.created", {"response": response}))
+        return created + self._event(("response.in_progress", {"response": response}))
+
+    def _event(self, event: Event) -> bytes:
+        kind, fields = event
+        data = _encode({"type": kind, "sequence_number": self._number, **fields})
+        self._number += 1
+        return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)

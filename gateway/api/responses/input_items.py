@@ -1,0 +1,172 @@
+"""The items of a request's ``input``: their types, their checks, and the messages of a chat that they become. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from gateway.api.responses import content_parts
+from gateway.http import body_decoding
+from protocol.failures import invalid
+
+Item = dict[str, Any]
+Message = dict[str, Any]
+NewId = Callable[[str], str]
+"""Returns a new id that begins with a prefix and an underscore."""
+_SYSTEM_ROLES: Final = ("system", "developer")
+
+
+class MessageItem(msgspec.Struct):
+    """A message of the conversation."""
+
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | list[dict[str, Any]]
+
+
+class FunctionCallItem(msgspec.Struct):
+    """A call that the model made."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class FunctionCallOutputItem(msgspec.Struct):
+    """What a called function returned."""
+
+    call_id: str
+    output: str | list[dict[str, Any]]
+
+
+class _TextPart(msgspec.Struct):
+    text: str
+
+
+class ReasoningItem(msgspec.Struct):
+    """What the model thought before it answered."""
+
+    summary: list[_TextPart] = []
+    content: list[_TextPart] | None = None
+
+    @property
+    def text(self) -> str:
+        """The thoughts, or else their summary."""
+        return "\n".join(part.text for part in self.content or self.summary)
+
+
+ITEM_TYPES: Final[dict[str, tuple[type[msgspec.Struct], str]]] = {
+    "message": (MessageItem, "msg"),
+    "function_call": (FunctionCallItem, "fc"),
+    "function_call_output": (FunctionCallOutputItem, "fco"),
+    "reasoning": (ReasoningItem, "rs"),
+}
+"""Type of an item → its fields, and the prefix of its id."""
+
+
+def read_items(given: str | Sequence[Item] | None, earlier: Iterable[Item], new_id: NewId) -> list[Item]:
+    """Return the items of ``input`` with a type and an id each, references to ``earlier`` items resolved.
+
+    Raises ``invalid_request`` naming the item and the field that is wrong.
+    """
+    if isinstance(given, str):
+        given = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
+    if not given:
+        raise invalid("`input` is required: a text, or a list of items", "input")
+    known = {item["id"]: item for item in earlier if "id" in item}
+    return [_read_item(item, f"input[{position}]", known, new_id) for position, item in enumerate(given)]
+
+
+def _read_item(item: Item, where: str, known: dict[str, Item], new_id: NewId) -> Item:
+    kind = item.get("type") or ("message" if "role" in item else "item_reference")
+    if kind == "item_reference":
+        referred = known.get(item.get("id", ""))
+        if referred is None:
+            raise invalid(f"`{where}` refers to no item of the previous response", where)
+        return referred
+    if kind not in ITEM_TYPES:
+        raise invalid(f"`{where}`: items of type {str(kind)[:64]} are not served here", where)
+    fields, prefix = ITEM_TYPES[kind]
+    read = body_decoding.convert(item, fields, where)
+    whole = {"type": kind, **item, "id": item.get("id") or new_id(prefix)}
+    if isinstance(read, MessageItem):
+        if isinstance(read.content, str):
+            part = "output_text" if read.role == "assistant" else "input_text"
+            whole["content"] = [{"type": part, "text": read.content}]
+        content_parts.chat_content(whole["content"], f"{where}.content", read.role)  # raises for a wrong one
+    elif isinstance(read, FunctionCallOutputItem) and not isinstance(read.output, str):
+        content_parts.text_of(read.output, f"{where}.output")
+    if kind != "reasoning":
+        whole.setdefault("status", "completed")
+    return whole
+
+
+class _Chat:
+    """The messages of a chat as items are added.
+
+    An assistant's thoughts, text and calls are separate items, and one message of a chat. Templates take one system message at
+    most, and at the beginning: what precedes the conversation is put together.
+    """
+
+    def __init__(self, instructions: str | None) -> None:
+        self._system = [instructions] if instructions else []
+        self._messages: list[Message] = []
+        self._reasoning = ""
+        self._text: str | None = None
+        self._calls: list[dict[str, Any]] = []
+
+    def add(self, item: Item) -> None:
+        kind = item["type"]
+        if kind == "reasoning":
+            self._next_turn()
+            self._reasoning = body_decoding.convert(item, ReasoningItem, "input").text
+        elif kind == "function_call":
+            function = {"name": item["name"], "arguments": item["arguments"]}
+            self._calls.append({"id": item["call_id"], "type": "function", "function": function})
+        elif kind == "function_call_output":
+            self._end_turn()
+            output = content_parts.text_of(item["output"], "input")
+            self._messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": output})
+        elif item["role"] == "assistant":
+            self._next_turn()
+            self._text = content_parts.text_of(item["content"], "input")
+        else:
+            self._end_turn()
+            self._add_message(item["role"], content_parts.chat_content(item["content"], "input", item["role"]))
+
+    def messages(self) -> list[Message]:
+        self._end_turn()
+        system = [{"role": "system", "content": "\n\n".join(self._system)}] if self._system else []
+        return system + self._messages
+
+    def _add_message(self, role: str, content: str | list[dict[str, Any]]) -> None:
+        if role not in _SYSTEM_ROLES:
+            self._messages.append({"role": "user", "content": content})
+        elif self._messages:
+            self._messages.append({"role": "system", "content": content})
+        else:
+            self._system.append(str(content))
+
+    def _next_turn(self) -> None:
+        if self._text is not None or self._calls:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        # Thoughts alone are nothing that a template can show.
+        if self._text is not None or self._calls:
+            message: Message = {"role": "assistant", "content": self._text}
+            if self._reasoning:
+                message["reasoning_content"] = self._reasoning
+            if self._calls:
+                message["tool_calls"] = self._calls
+            self._messages.append(message)
+        self._reasoning, self._text, self._calls = "", None, []
+
+
+def chat_messages(instructions: str | None, items: Iterable[Item]) -> list[Message]:
+    """Return the messages of a chat; ``items`` come from :func:`read_items` or from a stored response."""
+    chat = _Chat(instructions)
+    for item in items:
+        chat.add(item)
+    return chat.messages()

@@ -1,0 +1,156 @@
+"""Stored responses: what the supervisor keeps, and ``GET``, ``DELETE``, ``input_items`` and ``cancel`` of ``responses/{id}``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any, ClassVar, Final
+
+import falcon
+import msgspec
+
+from gateway.access.scopes import Scope
+from gateway.api.common.request_fields import flag_in_query
+from gateway.api.common.stream_writer import CLIENT_LEFT_CODES
+from gateway.api.responses import stored_form
+from gateway.api.responses.input_items import Item
+from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import request_context
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.messages.responses import (
+    CancelResponse,
+    DeleteResponse,
+    GetResponse,
+    StoredResponse,
+    StoredTurn,
+    StoreResponse,
+)
+from protocol.runtime import logs
+from protocol.wire import envelope
+
+STORE_TIMEOUT_S: Final = 5.0
+"""A response that is not stored after this long is answered as not stored."""
+Environ = dict[str, Any]
+
+
+def key_name(env: Environ) -> str:
+    """Return the name of the API key of a request, empty if the server has none."""
+    key = request_context(env).api_key
+    return key.name if key else ""
+
+
+class StoreClient:
+    """The supervisor's store as the routes use it. ``env`` is ``req.env``: a client that hangs up ends the wait."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Call the supervisor through ``session``."""
+        self._session = session
+
+    def keep(self, env: Environ, response_id: str, turn: StoredTurn, previous: str) -> bool:
+        """Store a response; return whether it is stored. Raises ``LemonbusError`` only if the client has left."""
+        payload = envelope.pack_payload(turn)
+        reason = "the supervisor did not answer in time"
+        try:
+            with self._session.start_call(
+                env, lambda number: StoreResponse(number, response_id, previous, key=key_name(env)), payload=payload
+            ) as call:
+                if call.next(STORE_TIMEOUT_S) is not None:
+                    return True
+        except LemonbusError as problem:
+            if problem.failure.code in CLIENT_LEFT_CODES:
+                raise
+            reason = problem.failure.loggable_message
+        logs.get_logger().warning("a response is not stored", response=response_id, reason=reason)
+        return False
+
+    def conversation(self, env: Environ, response_id: str) -> list[Item]:
+        """Return all items up to the end of a response; raises ``invalid_request`` if it cannot be continued."""
+        try:
+            stored = self._get(env, response_id, conversation=True)
+        except LemonbusError as problem:
+            if problem.failure.code is not Code.NOT_FOUND:
+                raise
+            message = f"`previous_response_id`: {problem.failure.message}"
+            raise Failure(Code.INVALID_REQUEST, message, param="previous_response_id", quotes=True).raised() from None
+        status = stored_form.shown(stored)["status"]
+        if status not in ("completed", "incomplete"):
+            raise invalid(f"the previous response is {status}: it has no end to continue", "previous_response_id")
+        return stored_form.items(stored.turns)
+
+    def get(self, env: Environ, response_id: str) -> dict[str, Any]:
+        """Return a response; raises ``not_found``."""
+        return stored_form.shown(self._get(env, response_id))
+
+    def input_items(self, env: Environ, response_id: str) -> list[Item]:
+        """Return all items that a response was generated from; raises ``not_found``."""
+        return stored_form.items(self._get(env, response_id, conversation=True).turns, last_output=False)
+
+    def cancel(self, env: Environ, response_id: str) -> dict[str, Any]:
+        """Cancel a response that runs, and return it; raises ``not_found``."""
+        return stored_form.shown(
+            self._session.call(env, lambda number: CancelResponse(number, response_id, key_name(env)), StoredResponse)
+        )
+
+    def delete(self, env: Environ, response_id: str) -> None:
+        """Forget a response; raises ``not_found``."""
+        self._session.call(env, lambda number: DeleteResponse(number, response_id, key_name(env)), NoneType)
+
+    def _get(self, env: Environ, response_id: str, *, conversation: bool = False) -> StoredResponse:
+        return self._session.call(
+            env, lambda number: GetResponse(number, response_id, conversation, key_name(env)), StoredResponse
+        )
+
+
+class _StoredResource:
+    def __init__(self, store: StoreClient) -> None:
+        self._store = store
+
+
+class StoredResponseResource(_StoredResource):
+    """``responses/{id}``."""
+
+    scopes: ClassVar[Mapping[str, Scope]] = {"GET": Scope.INFERENCE, "DELETE": Scope.INFERENCE}
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, response_id: str) -> None:
+        """Answer with the response as it is now."""
+        if flag_in_query(req, "stream"):
+            raise invalid("`stream`: a stored response is not streamed again; ask for it without", "stream")
+        _answer(resp, self._store.get(req.env, response_id))
+
+    def on_delete(self, req: falcon.Request, resp: falcon.Response, response_id: str) -> None:
+        """Forget the response."""
+        self._store.delete(req.env, response_id)
+        _answer(resp, {"id": response_id, "object": "response", "deleted": True})
+
+
+class InputItemsResource(_StoredResource):
+    """``GET responses/{id}/input_items``."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, response_id: str) -> None:
+        """Answer with a page of the items, the newest first unless told otherwise."""
+        order, after = req.get_param("order", default="desc"), req.get_param("after", default="")
+        limit = req.get_param("limit", default="20")
+        if order not in ("asc", "desc"):
+            raise invalid("`order` must be asc or desc", "order")
+        if not (limit.isascii() and limit.isdigit()) or not 1 <= int(limit[:9]) <= stored_form.MAX_PAGE:
+            raise invalid(f"`limit` must be a number from 1 to {stored_form.MAX_PAGE}", "limit")
+        items = self._store.input_items(req.env, response_id)
+        _answer(resp, stored_form.page(items, order, int(limit), after))
+
+
+class CancelResource(_StoredResource):
+    """``POST responses/{id}/cancel``."""
+
+    scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response, response_id: str) -> None:
+        """Cancel the response, which must be one of the background."""
+        response = self._store.cancel(req.env, response_id)
+        if not response["background"]:
+            raise invalid("only responses with `background` true can be cancelled", "response_id")
+        _answer(resp, response)
+
+
+def _answer(resp: falcon.Response, document: dict[str, Any]) -> None:
+    resp.content_type = falcon.MEDIA_JSON
+    resp.data = msgspec.json.encode(document)

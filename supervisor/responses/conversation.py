@@ -1,0 +1,80 @@
+"""Turns of conversations that share their beginnings, and the memory that they take. Pure.
+
+Invariants:
+
+* A turn is in memory while a stored response, or a later turn, refers to it. It is counted once.
+* The count of bytes is that of all turns in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.messages.responses import StoredTurn
+
+TURN_OVERHEAD: Final = 1024
+"""Bytes that a turn takes beside its JSON, about."""
+
+
+class Turn:
+    """One request and its response, and what came before."""
+
+    __slots__ = ("previous", "references", "stored", "total")
+
+    def __init__(self, stored: StoredTurn, previous: Turn | None) -> None:
+        """Continue ``previous``."""
+        self.stored = stored
+        self.previous = previous
+        self.references = 0
+        """Stored responses and later turns that refer to it."""
+        self.total: int = turn_size(stored) + (previous.total if previous else 0)
+        """Bytes of the whole conversation up to here."""
+
+
+def turn_size(stored: StoredTurn) -> int:
+    """Return how many bytes a turn counts."""
+    return len(stored.input) + len(stored.response) + TURN_OVERHEAD
+
+
+class Turns:
+    """All turns in memory."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.size = 0
+        """Bytes of all of them."""
+
+    def add(self, stored: StoredTurn, previous: Turn | None) -> Turn:
+        """Return a new turn with one reference."""
+        turn = Turn(stored, previous)
+        turn.references = 1
+        if previous is not None:
+            previous.references += 1
+        self.size += turn_size(stored)
+        return turn
+
+    def replace(self, turn: Turn, response: bytes) -> None:
+        """Give a turn that nothing continues yet its final response."""
+        before = turn_size(turn.stored)
+        turn.stored = StoredTurn(turn.stored.input, response)
+        self.size += turn_size(turn.stored) - before
+        turn.total += turn_size(turn.stored) - before
+
+    def release(self, turn: Turn | None) -> None:
+        """Take one reference away, and with the last one the turn, and so on to the beginning of its conversation."""
+        while turn is not None:
+            turn.references -= 1
+            if turn.references:
+                return
+            self.size -= turn_size(turn.stored)
+            turn = turn.previous
+
+
+def conversation(turn: Turn) -> list[StoredTurn]:
+    """Return the turns up to this one, oldest first."""
+    turns = []
+    at: Turn | None = turn
+    while at is not None:
+        turns.append(at.stored)
+        at = at.previous
+    return turns[::-1]

@@ -1,0 +1,183 @@
+"""The stored responses: bounded in number, bytes and age. Pure: no socket, and the clock is the caller's.
+
+Invariants:
+
+* The bounds hold after every method. The oldest responses make room; those that run do not.
+* A response that ended does not change any more.
+* What is evicted or deleted stays in the conversations of later responses.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.responses import ResponseState, StoredResponse, StoredTurn
+from supervisor.responses.conversation import Turn, Turns, conversation, turn_size
+
+
+class StoreLimits(NamedTuple):
+    """Bounds of the store; sizes in bytes, times in seconds."""
+
+    entries: int
+    bytes: int
+    ttl: float
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes that one response may have with its input: one alone must not evict all others."""
+        return self.bytes // 8
+
+
+class Owner(NamedTuple):
+    """The gateway that runs a response in the background, and the number of its open call."""
+
+    gateway: str
+    number: int
+
+
+class ResponseKey(NamedTuple):
+    """What a client must have to use a response."""
+
+    id: str
+    api_key: str = ""
+    """Name of the API key that it was stored with; to others it does not exist."""
+
+
+class _Entry:
+    """One stored response."""
+
+    __slots__ = ("api_key", "created", "owner", "state", "turn")
+
+    def __init__(self, turn: Turn, api_key: str, created: float, owner: Owner | None) -> None:
+        self.turn = turn
+        self.api_key = api_key
+        self.created = created
+        self.owner = owner
+        """While it runs."""
+        self.state = ResponseState.RUNNING if owner else ResponseState.ENDED
+
+    def end(self, state: ResponseState) -> Owner | None:
+        """Change to a final state unless it has one; return the owner it had."""
+        owner, self.owner = self.owner, None
+        if owner is not None:
+            self.state = state
+        return owner
+
+
+class ResponseStore:
+    """Responses by id, oldest first."""
+
+    def __init__(self, limits: StoreLimits) -> None:
+        """Begin empty."""
+        self._limits = limits
+        self._entries: dict[str, _Entry] = {}
+        self._turns = Turns()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that is kept."""
+        return self._turns.size
+
+    def add(self, key: ResponseKey, stored: StoredTurn, previous: str, now: float, owner: Owner | None = None) -> None:
+        """Keep a response; with an ``owner`` it still runs.
+
+        Raises ``body_too_large`` for one that is too large, ``conflict`` for an id that is taken, ``not_found`` if
+        ``previous`` is gone, ``overloaded`` if all that is kept still runs.
+        """
+        self.expire(now)
+        if turn_size(stored) > self._limits.entry_bytes:
+            message = (
+                f"the response with its input is larger than {self._limits.entry_bytes} bytes and cannot be stored"
+            )
+            raise Failure(Code.TOO_LARGE, message, param="store").raised()
+        if key.id in self._entries:
+            raise Failure(Code.CONFLICT, "there is a response of this id").raised()
+        before = self._entry(ResponseKey(previous, key.api_key)).turn if previous else None
+        entry = self._entries[key.id] = _Entry(self._turns.add(stored, before), key.api_key, now, owner)
+        try:
+            self._make_room(entry)
+        except LemonbusError:
+            self._remove(key.id)
+            raise
+
+    def finish(self, response_id: str, response: bytes, now: float) -> None:
+        """Give a response that runs its final JSON; does nothing if it was deleted or has ended already."""
+        self.expire(now)
+        entry = self._entries.get(response_id)
+        if entry is None or entry.owner is None:
+            return
+        entry.end(ResponseState.ENDED)
+        if turn_size(StoredTurn(entry.turn.stored.input, response)) > self._limits.entry_bytes:
+            entry.state = ResponseState.LOST
+            return
+        self._turns.replace(entry.turn, response)
+        self._make_room(entry)
+
+    def get(self, key: ResponseKey, now: float, *, whole: bool = False) -> StoredResponse:
+        """Return a response, with the ``whole`` conversation or its own turn alone.
+
+        Raises ``not_found``, and ``body_too_large`` for a conversation that is too large for one message.
+        """
+        self.expire(now)
+        entry = self._entry(key)
+        if whole and entry.turn.total > self._limits.entry_bytes:
+            message = f"the conversation is larger than {self._limits.entry_bytes} bytes: begin a new one"
+            raise Failure(Code.TOO_LARGE, message, param="previous_response_id").raised()
+        return StoredResponse(entry.state, conversation(entry.turn) if whole else [entry.turn.stored])
+
+    def cancel(self, key: ResponseKey, now: float) -> Owner | None:
+        """Cancel a response; return what runs it, None if it has ended. Raises ``not_found``."""
+        self.expire(now)
+        return self._entry(key).end(ResponseState.CANCELLED)
+
+    def delete(self, key: ResponseKey, now: float) -> Owner | None:
+        """Forget a response; return what runs it, None if it has ended. Raises ``not_found``."""
+        self.expire(now)
+        owner = self._entry(key).owner
+        self._remove(key.id)
+        return owner
+
+    def call_abandoned(self, owner: Owner) -> None:
+        """Note that a gateway has given up what it ran."""
+        for entry in self._entries.values():
+            if entry.owner == owner:
+                entry.end(ResponseState.LOST)
+
+    def gateway_gone(self, gateway: str) -> None:
+        """Note that a gateway process has ended, and with it what it ran."""
+        for entry in self._entries.values():
+            if entry.owner is not None and entry.owner.gateway == gateway:
+                entry.end(ResponseState.LOST)
+
+    def expire(self, now: float) -> None:
+        """Forget what is older than the time to live."""
+        for response_id, entry in list(self._entries.items()):
+            if now - entry.created <= self._limits.ttl:
+                return
+            if entry.owner is None:
+                self._remove(response_id)
+
+    def _entry(self, key: ResponseKey) -> _Entry:
+        entry = self._entries.get(key.id)
+        if entry is None or entry.api_key != key.api_key:
+            message = f"Response {key.id!r} is not stored: it is unknown, deleted, or gave way to newer ones"
+            raise Failure(Code.NOT_FOUND, message, param="response_id", quotes=True).raised()
+        return entry
+
+    def _make_room(self, new: _Entry) -> None:
+        """Evict the oldest responses until the bounds hold; raises ``overloaded`` if only running ones are left."""
+        for response_id, entry in list(self._entries.items()):
+            if len(self._entries) <= self._limits.entries and self._turns.size <= self._limits.bytes:
+                return
+            if entry.owner is None and entry is not new:
+                self._remove(response_id)
+        if len(self._entries) > self._limits.entries or self._turns.size > self._limits.bytes:
+            reason = "the stored responses take all the memory they may have"
+            raise Failure(Code.OVERLOADED, reason, retry_after=1).raised()
+
+    def _remove(self, response_id: str) -> None:
+        self._turns.release(self._entries.pop(response_id).turn)
