@@ -2,7 +2,7 @@
 
 Invariants:
 
-* The bounds hold after every method. The oldest responses make room; those that run do not.
+* The bounds hold after every method. The oldest responses are evicted; those that run are not.
 * A response that ended does not change any more.
 * What is evicted or deleted stays in the conversations of later responses.
 """
@@ -99,7 +99,7 @@ class ResponseStore:
         before = self._entry(ResponseKey(previous, key.api_key)).turn if previous else None
         entry = self._entries[key.id] = _Entry(self._turns.add(stored, before), key.api_key, now, owner)
         try:
-            self._make_room(entry)
+            self._evict_oldest(entry)
         except LemonbusError:
             self._remove(key.id)
             raise
@@ -115,7 +115,7 @@ class ResponseStore:
             entry.state = ResponseState.LOST
             return
         self._turns.replace(entry.turn, response)
-        self._make_room(entry)
+        self._evict_oldest(entry)
 
     def get(self, key: ResponseKey, now: float, *, whole: bool = False) -> StoredResponse:
         """Return a response, with the ``whole`` conversation or its own turn alone.
@@ -168,7 +168,7 @@ class ResponseStore:
             raise Failure(Code.NOT_FOUND, message, param="response_id", quotes=True).raised()
         return entry
 
-    def _make_room(self, new: _Entry) -> None:
+    def _evict_oldest(self, new: _Entry) -> None:
         """Evict the oldest responses until the bounds hold; raises ``overloaded`` if only running ones are left."""
         for response_id, entry in list(self._entries.items()):
             if len(self._entries) <= self._limits.entries and self._turns.size <= self._limits.bytes:

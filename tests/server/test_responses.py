@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.conftest import StartServer
-from tests.server.test_chat_features import png
 from tests.support import processes
 from tests.support.http_client import engine_client
+from tests.support.images import png
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.openai_client import openai_client
 from tests.support.server import LemonbusServer
@@ -27,6 +28,7 @@ CITY = {
     "required": ["city"],
     "additionalProperties": False,
 }
+PICTURE = "data:image/png;base64," + base64.b64encode(png(8, 8)).decode()
 TOOLS: list[Any] = [{"type": "function", "name": "get_weather", "parameters": CITY, "strict": True}]
 
 
@@ -127,7 +129,7 @@ def test_a_picture_and_a_file(client: openai.OpenAI) -> None:
         return response.usage.input_tokens
 
     plain = tokens()
-    assert tokens({"type": "input_image", "detail": "auto", "image_url": png(200)}) >= plain + 16
+    assert tokens({"type": "input_image", "detail": "auto", "image_url": PICTURE}) >= plain + 16
     file = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,aGVsbG8="}
     assert tokens(file) > plain
 
