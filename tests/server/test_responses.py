@@ -168,7 +168,12 @@ def test_stored_responses(client: openai.OpenAI) -> None:
 
 def test_another_gateway_process_knows_the_conversation(start_module_server: StartServer) -> None:
     server = start_module_server("tiny-chat", load=[CHAT])
-    one, other = server.gateway_pids()
+
+    def gateways() -> list[int]:
+        return [peer["pid"] for peer in server.state()["processes"] if peer["role"] == "gateway"]
+
+    wait_for(lambda: len(gateways()) == 2, "both gateways have said Hello")
+    one, other = gateways()
 
     def ask(stopped: int, **fields: Any) -> Any:
         with processes.stopped(stopped):
@@ -181,8 +186,11 @@ def test_another_gateway_process_knows_the_conversation(start_module_server: Sta
     third = ask(one, previous_response_id=second["id"])
     tokens = [each["usage"]["input_tokens"] for each in (first, second, third)]
     assert tokens[0] < tokens[1] < tokens[2]
-    served = {line["pid"] for line in server.lines if line.get("path") == "/v1/responses"}
-    assert served == {one, other}
+
+    def served_by() -> set[int]:
+        return {line["pid"] for line in server.lines if line.get("path") == "/v1/responses"}
+
+    wait_for(lambda: served_by() == {one, other}, "both have served a part of the conversation")
 
 
 def test_the_background(client: openai.OpenAI) -> None:
