@@ -3,6 +3,7 @@
 OpenAI     /v1 /api/v1 /v0 /api/v0: chat/completions, completions, embeddings, images, audio, models; /realtime
 Responses  the same prefixes: OpenAI's responses, and those that are stored
 Lemonade   the same prefixes: load, unload, pull, delete, install, params, health, stats, system-info; /logs/stream
+Anthropic  the same prefixes: messages, messages/count_tokens
 llama.cpp  the same prefixes: reranking, slots
 Mullama    /api: generate, chat, embeddings, models, defaults, system/status; its error form for all of /api
 Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
@@ -17,6 +18,7 @@ from typing import Any, Final
 import falcon
 from falcon.routing import CompiledRouter
 
+from gateway.api.anthropic.dialect import AnthropicDialect
 from gateway.api.common.dialect import Dialect
 from gateway.api.common.probes import LivenessResource, ReadinessResource
 from gateway.api.lemonade.dialect import LemonadeDialect
@@ -34,6 +36,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     ResponsesDialect(),
     LemonadeDialect(),
     LlamaCppDialect(),
+    AnthropicDialect(),
     MullamaDialect(),
     OllamaDialect(),
 )

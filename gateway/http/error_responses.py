@@ -16,6 +16,7 @@ from protocol.failures import HTTP_ERRORS, Code, Failure, LemonbusError
 _TRY_LATER: Final = 503
 _CLIENT_CLOSED_REQUEST: Final = 499
 """In no standard, so libraries have no phrase for it; the usual one is nginx's."""
+_PHRASES: Final = {_CLIENT_CLOSED_REQUEST: "Client Closed Request", 529: "Overloaded"}
 _CODES: Final = {
     400: Code.INVALID_REQUEST,
     401: Code.UNAUTHORIZED,
@@ -99,6 +100,7 @@ def whole_response(failure: Failure, label: str, error_format: ErrorFormat) -> b
         "Content-Type": "application/json",
         "Content-Length": str(len(body)),
         "X-Request-ID": label,
+        "request-id": label,
         **retry_headers(failure),
         "Connection": "close",
     }
@@ -143,7 +145,8 @@ def write_error(
 
 
 def _status_line(status: int) -> str:
-    return "499 Client Closed Request" if status == _CLIENT_CLOSED_REQUEST else falcon.code_to_http_status(status)
+    phrase = _PHRASES.get(status)
+    return f"{status} {phrase}" if phrase else falcon.code_to_http_status(status)
 
 
 def _http_failure(req: falcon.Request, problem: falcon.HTTPError) -> Failure:

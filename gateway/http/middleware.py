@@ -12,7 +12,7 @@ from gateway.http.request_context import OPEN_PATHS, request_context
 from protocol.runtime import logs
 
 _METHODS: Final = "GET, POST, DELETE, OPTIONS"
-_EXPOSED: Final = "X-Request-ID, Retry-After, X-Should-Retry"
+_EXPOSED: Final = "X-Request-ID, request-id, Retry-After, X-Should-Retry"
 
 
 class RequestIdHeader:
@@ -23,6 +23,7 @@ class RequestIdHeader:
         label = request_context(req.env).label
         logs.bind_request_id(label)
         resp.set_header("X-Request-ID", label)
+        resp.set_header("request-id", label)  # where Anthropic's clients look for it
 
 
 class Cors:

@@ -56,6 +56,8 @@ class ChoiceDelta(msgspec.Struct):
     text: str | None = None
     logprobs: LogprobsDelta | None = None
     finish_reason: str | None = None
+    stop_reason: str | None = None
+    """The stop sequence that ended the choice; only if ``return_stop_reason`` asked for it."""
 
     @property
     def content(self) -> str:

@@ -13,6 +13,7 @@ from protocol.models.sampling import SamplingValue
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineRequest
 from workers.backends.sampling_defaults import TOKEN_LIMIT_FIELDS, apply_sampling_defaults
+from workers.stream.stop_reason import StopReasonTranslator
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -36,6 +37,9 @@ def generation_request(
     answer with these gets the engine's own, which does not end when the client hangs up. And a few tokens after a
     short prompt cost the engine less without a stream, and end by themselves at once.
 
+    ``return_stop_reason`` asks for the stop sequence that ended the answer, as ``stop_reason`` of the choice: the last chunk of
+    a verbose stream names it.
+
     ``defaults`` and ``names``: see :func:`workers.backends.sampling_defaults.apply_sampling_defaults`.
     """
     try:
@@ -44,6 +48,7 @@ def generation_request(
         options = _OBJECT.decode(fields["stream_options"]) if fields.get("stream_options", _NULL) != _NULL else {}
     except DECODE_ERRORS as problem:
         raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
+    wants_stop_reason = fields.pop("return_stop_reason", _NULL) == _TRUE
     usage, progress = options.get("include_usage") == _TRUE, fields.get("return_progress") == _TRUE
     prompts = _prompts(fields.get("prompt")) if endpoint == "completions" else 1
     choices = _number(fields.get("n"))
@@ -55,13 +60,15 @@ def generation_request(
         and prompts * choices == 1
         and _answer_token_limit(fields) <= UNSTREAMED_MAX_TOKENS
     )
-    if not stream and (shown_only_whole or brief):
-        whole = msgspec.json.encode(fields) if settled else body
+    if not stream and not wants_stop_reason and (shown_only_whole or brief):
+        whole = msgspec.json.encode(fields) if settled or b'"return_stop_reason"' in body else body
         return EngineRequest("POST", f"/v1/{endpoint}", whole, choices=choices)
     fields["stream"] = options["include_usage"] = _TRUE
     if len(body) > SHORT_BODY_BYTES:
         fields["return_progress"] = _TRUE
     fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
+    if wants_stop_reason:
+        fields["verbose"] = _TRUE
     return EngineRequest(
         "POST",
         f"/v1/{endpoint}",
@@ -71,6 +78,7 @@ def generation_request(
         progress=progress,
         prompts=prompts,
         choices=choices,
+        translate=StopReasonTranslator().feed if wants_stop_reason else None,
     )
 
 

@@ -31,6 +31,7 @@ class _AssembledChoice:
         self.arguments: dict[int, list[str]] = {}
         self.logprobs: list[msgspec.Raw] | None = None
         self.finish_reason: str | None = None
+        self.stop_reason: str | None = None
         self.usage = self.timings = msgspec.Raw(b"")
 
     def add(self, choice: ChoiceDelta) -> None:
@@ -41,6 +42,7 @@ class _AssembledChoice:
         if choice.logprobs is not None and choice.logprobs.content is not None:
             self.logprobs = (self.logprobs or []) + [msgspec.Raw(bytes(item)) for item in choice.logprobs.content]
         self.finish_reason = choice.finish_reason or self.finish_reason
+        self.stop_reason = choice.stop_reason or self.stop_reason
 
     def _add_delta(self, delta: MessageDelta) -> None:
         if delta.content:
@@ -82,6 +84,8 @@ class _AssembledChoice:
         }
         if logprobs is not None:
             choice["logprobs"] = logprobs
+        if self.stop_reason is not None:
+            choice["stop_reason"] = self.stop_reason
         return choice
 
 

@@ -232,6 +232,7 @@ class FlmBackend(Backend):
             raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
 
     def _generation_request(self, endpoint: str, fields: dict[str, msgspec.Raw]) -> EngineRequest:
+        fields.pop("return_stop_reason", None)  # flm does not say it
         if bytes(fields.pop("n", b"1")) != b"1":
             raise invalid("flm gives one answer to a request: `n` must be 1", "n")
         apply_sampling_defaults(fields, self.sampling, DESCRIPTOR.sampling)

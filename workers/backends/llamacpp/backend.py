@@ -27,7 +27,13 @@ from workers.files import gguf
 
 _TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
 
-_READS: Final = ("tokenize", "detokenize", "apply-template")
+_READS: Final = {
+    "tokenize": "/tokenize",
+    "detokenize": "/detokenize",
+    "apply-template": "/apply-template",
+    "chat/completions/input_tokens": "/v1/chat/completions/input_tokens",
+}
+"""Endpoint → path in the engine."""
 """Endpoints that llama-server answers without a slot."""
 
 ALL_LAYERS: Final = 99
@@ -206,7 +212,7 @@ class LlamaCppBackend(ProgramBackend):
         if endpoint == "slots":
             return self._slots(query, body)
         if endpoint in _READS:
-            return EngineRequest("POST", f"/{endpoint}", body, prompts=0)
+            return EngineRequest("POST", _READS[endpoint], body, prompts=0)
         if endpoint in ("embeddings", "rerank"):
             return EngineRequest("POST", f"/v1/{endpoint}", body)
         return generation_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)

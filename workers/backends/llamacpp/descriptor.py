@@ -11,6 +11,7 @@ from workers.backends import arguments
 from workers.backends.llamacpp.client_flags import CLIENT_FLAGS
 
 _READS: Final = ["tokenize", "detokenize", "slots"]
+_CHAT_READS: Final = ["apply-template", "chat/completions/input_tokens"]
 
 SLOTS: Final = 4
 
@@ -77,7 +78,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
     projector=True,
     forced_json=True,
     serves={
-        ModelType.LLM: ["chat/completions", "completions", "apply-template", *_READS],
+        ModelType.LLM: ["chat/completions", "completions", *_CHAT_READS, *_READS],
         ModelType.EMBEDDING: ["embeddings", *_READS],
         ModelType.RERANKING: ["rerank", *_READS],
     },
@@ -86,7 +87,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
         "completions": IdleCheck.SLOTS,
         "embeddings": IdleCheck.ANSWER,
         "rerank": IdleCheck.ANSWER,
-        **dict.fromkeys(["apply-template", *_READS], IdleCheck.ANSWER),
+        **dict.fromkeys([*_CHAT_READS, *_READS], IdleCheck.ANSWER),
     },
     sampling={
         "temperature": "temperature",

@@ -24,6 +24,7 @@ from workers.files import genai
 from workers.stream.chunk_translator import ChunkTranslator
 
 KEY: Final = "OGA_API_KEY"
+_INPUT_TOKENS: Final = "chat/completions/input_tokens"
 _LINE: Final = re.compile(rb"(?:\x1b\[[\d;]*m)*[\d-]+ [\d:.]+ \[([VIWEF]):[^\]]*\] ?")
 """The prefix of ONNX Runtime's lines."""
 _LEVELS: Final = {b"V": "debug", b"I": "debug", b"W": "debug", b"E": "warning", b"F": "error"}
@@ -145,6 +146,10 @@ class OgaBackend(ProgramBackend):
         """See :meth:`Backend.request`."""
         del query
         self.refuse_unserved(endpoint)
+        if endpoint == _INPUT_TOKENS:
+            if not self._is_own_server:
+                raise self.unserved(endpoint)
+            return EngineRequest("POST", f"/v1/{endpoint}", body, prompts=0)
         if self._is_own_server:
             return generation_request(endpoint, body, stream, self.sampling, self.descriptor.sampling)
         return self._ryzenai_request(endpoint, body, stream)
@@ -157,6 +162,7 @@ class OgaBackend(ProgramBackend):
         except DECODE_ERRORS as problem:
             raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
         self._had_request = True
+        fields.pop("return_stop_reason", None)  # ryzenai-server does not say it
         fields["model"] = msgspec.Raw(msgspec.json.encode(self.alias))
         fields["stream"] = msgspec.Raw(msgspec.json.encode(stream))
         translate = ChunkTranslator(endpoint == "chat/completions", self.alias).feed if stream else None

@@ -67,8 +67,12 @@ def _recipe(
         name_hint="onnx" if hint_devices else "",
         hint_devices=list(hint_devices),
         folder_file=folder_file,
-        serves={ModelType.LLM: ["chat/completions", "completions"]},
-        idle_check={"chat/completions": IdleCheck.CLOSED, "completions": IdleCheck.CLOSED},
+        serves={ModelType.LLM: ["chat/completions", "completions", "chat/completions/input_tokens"]},
+        idle_check={
+            "chat/completions": IdleCheck.CLOSED,
+            "completions": IdleCheck.CLOSED,
+            "chat/completions/input_tokens": IdleCheck.ANSWER,
+        },
         sampling={
             "temperature": "temperature",
             "top_p": "top_p",

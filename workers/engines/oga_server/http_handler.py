@@ -7,6 +7,8 @@ import os
 import time
 from typing import Any, NamedTuple
 
+import msgspec
+
 from workers.engines.http_errors import EngineHttpError
 from workers.engines.http_server import EngineHttpHandler, EngineHttpServer, not_found_error
 from workers.engines.oga_server import request as oga_request
@@ -49,7 +51,11 @@ class OgaHttpHandler(EngineHttpHandler):
     largest = 64 * 1024 * 1024
 
     def serve(self, path: str, body: bytes) -> None:
-        """Answer a chat or a completion."""
+        """Answer a chat or a completion, or count the tokens of a chat's prompt."""
+        if path == "/v1/chat/completions/input_tokens":
+            tokens = self.server.model.tokens_of(oga_request.parse_request(body, chat=True))
+            self.answer(msgspec.json.encode({"input_tokens": len(tokens), "object": "response.input_tokens"}))
+            return
         if path not in ("/v1/chat/completions", "/v1/completions"):
             raise not_found_error()
         chat = path == "/v1/chat/completions"
@@ -122,7 +128,8 @@ class OgaCompletion:
             prompt_tokens, generation.reused, generation.count, prefilled - began, time.perf_counter() - prefilled
         )
         if self._streams:
-            self._send(self._writer.ending(reason, cost, self._request.wants_usage))
+            stopped_by = self._stop_words.found if self._request.verbose else None
+            self._send(self._writer.ending(reason, cost, self._request.wants_usage, stopped_by))
             self._handler.send(b"")
         else:
             logprobs = whole.logprobs if self._request.logprob_count is not None else None

@@ -61,6 +61,7 @@ class OgaRequest(msgspec.Struct):
     logit_bias: dict[str, Any] | list[Any] | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | None = None
+    verbose: bool | None = None
 
     @property
     def max_answer_tokens(self) -> int:

@@ -85,12 +85,16 @@ class ResponseWriter:
         """Return a piece of the answer; ``logprobs``: its tokens' log probabilities, None if they were not asked for."""
         return self._event([self._choice(text, None, logprobs)])
 
-    def ending(self, reason: str, cost: GenerationCost, usage: bool) -> bytes:
-        """Return the events that end a stream: the reason, the usage if it was asked for, and the end marker."""
+    def ending(self, reason: str, cost: GenerationCost, usage: bool, stopped_by: str | None = None) -> bytes:
+        """Return the events that end a stream: the reason, the usage if it was asked for, and the end marker.
+
+        ``stopped_by``: the stop word that ended the answer, empty if none did; None if the client did not ask for it.
+        """
+        more: dict[str, Any] = {} if stopped_by is None else {"__verbose": {"stopping_word": stopped_by}}
         if not usage:
-            return self._event([self._choice("", reason)], timings=cost.timings()) + DONE
+            return self._event([self._choice("", reason)], **more, timings=cost.timings()) + DONE
         usage_event = self._event([], usage=cost.usage(), timings=cost.timings())
-        return self._event([self._choice("", reason)]) + usage_event + DONE
+        return self._event([self._choice("", reason)], **more) + usage_event + DONE
 
     def whole(self, text: str, reason: str, cost: GenerationCost, logprobs: Logprobs | None) -> bytes:
         """Return the whole answer."""

@@ -1,0 +1,33 @@
+"""Anthropic's routes and errors."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gateway.api.anthropic import errors, messages
+from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
+from gateway.bus.session import SupervisorSession
+from protocol.failures import Failure
+
+
+class AnthropicDialect(Dialect):
+    """Anthropic's Messages API."""
+
+    error_prefixes: ClassVar[tuple[str, ...]] = tuple(f"{prefix}/messages" for prefix in VERSION_PREFIXES)
+
+    def routes(self, session: SupervisorSession) -> Routes:
+        """Return the routes, under every version prefix."""
+        return versioned(
+            {
+                "messages": messages.MessagesResource(session),
+                "messages/count_tokens": messages.CountTokensResource(session),
+            }
+        )
+
+    def error_status(self, failure: Failure) -> int:
+        """Return the HTTP status of an error response."""
+        return errors.status_of(failure)
+
+    def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
+        """Return the JSON body of an error response."""
+        return errors.error_body(failure, label, detail=detail)

@@ -1,0 +1,138 @@
+"""A streamed chat completion as the events of Anthropic's API. Pure.
+
+Events come in the order that the ``anthropic`` package demands: ``message_start``, then block after block, each from its start to
+its stop, then ``message_delta`` with the reason and the usage, and ``message_stop``. The tokens of the prompt are known only at
+the end: ``message_start`` counts none, and ``message_delta`` has the totals.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from gateway.api.anthropic.errors import error_event
+from gateway.api.anthropic.message_fields import message_id, stop_fields, tool_use_id, usage_fields
+from gateway.api.common.stream_writer import ChunkWriter
+from protocol.failures import Failure
+from protocol.wire.openai_chunks import ChoiceDelta, Chunk, ToolCallDelta, Usage, read_usage
+
+_SILENT: Final = b": still here\n\n"
+"""A comment: before ``message_start``, some clients take no event."""
+_TEXT, _THINKING, _TOOL_USE = "text", "thinking", "tool_use"
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    """Return one server-sent event."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode({"type": kind, **fields}))
+
+
+class MessageEventWriter(ChunkWriter):
+    """Writes one message. At most one block is open at a time."""
+
+    media_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+
+    def __init__(self, model: str, max_tokens: int) -> None:
+        """Write a message of ``model`` (empty: as the engine's chunks name it), which ``max_tokens`` limits."""
+        self._model = model
+        self._max_tokens = max_tokens
+        self._chat_id = ""
+        self._started = False
+        self._block = ""
+        """The type of the open block, empty if none is open."""
+        self._index = -1
+        """The index of the last block that was started."""
+        self._call = -1
+        """The index of the last call that was started."""
+        self._finish_reason = ""
+        self._stop_sequence: str | None = None
+        self._usage: Usage | None = None
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        """Return the events that a chunk becomes."""
+        written = b"" if self._started else self._start(chunk)
+        self._usage = read_usage(chunk) or self._usage
+        for choice in chunk.choices:
+            written += self._choice(choice)
+        return written
+
+    def end(self) -> bytes:
+        """Return the end of a message whose generation ended."""
+        used = usage_fields(self._usage)
+        delta = stop_fields(self._finish_reason, self._stop_sequence, used["output_tokens"], self._max_tokens)
+        started = b"" if self._started else self._start(Chunk())
+        return started + self._stop_block() + event("message_delta", delta=delta, usage=used) + event("message_stop")
+
+    def error(self, failure: Failure, label: str) -> bytes:
+        """Return the event with the error; no ``message_stop`` follows it."""
+        return error_event(failure, label)
+
+    def ping(self) -> bytes:
+        """Return a ``ping``, or a comment while there is no message."""
+        return event("ping") if self._started else _SILENT
+
+    def _start(self, chunk: Chunk) -> bytes:
+        self._started = True
+        self._chat_id = chunk.id
+        message: dict[str, Any] = {
+            "id": message_id(chunk.id),
+            "type": "message",
+            "role": "assistant",
+            "model": chunk.model or self._model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage_fields(None),
+        }
+        return event("message_start", message=message)
+
+    def _choice(self, choice: ChoiceDelta) -> bytes:
+        self._finish_reason = choice.finish_reason or self._finish_reason
+        self._stop_sequence = choice.stop_reason or self._stop_sequence
+        delta = choice.delta
+        if delta is None:
+            return b""
+        written = b""
+        if delta.reasoning_content:
+            written += self._open(_THINKING, thinking="", signature="")
+            written += self._delta("thinking_delta", thinking=delta.reasoning_content)
+        if delta.content:
+            written += self._open(_TEXT, text="") + self._delta("text_delta", text=delta.content)
+        for call in delta.tool_calls:
+            written += self._tool_call(call)
+        return written
+
+    def _tool_call(self, call: ToolCallDelta) -> bytes:
+        written = b""
+        if self._block != _TOOL_USE or call.index != self._call:
+            if call.index <= self._call:
+                # Its block was stopped, and no client would take more of it.
+                raise msgspec.ValidationError(f"more of tool call {call.index} after another block had begun")
+            self._call = call.index
+            call_id = tool_use_id(call.id, self._chat_id, call.index)
+            written = self._stop_block()
+            written += self._open(_TOOL_USE, id=call_id, name=call.function.name, input={})
+        if call.function.arguments:
+            written += self._delta("input_json_delta", partial_json=call.function.arguments)
+        return written
+
+    def _open(self, block: str, **fields: Any) -> bytes:
+        """Return the start of a block, after the stop of the one before; nothing if such a block is open."""
+        if self._block == block:
+            return b""
+        stopped = self._stop_block()
+        self._block = block
+        self._index += 1
+        return stopped + event("content_block_start", index=self._index, content_block={"type": block, **fields})
+
+    def _delta(self, kind: str, **fields: str) -> bytes:
+        return event("content_block_delta", index=self._index, delta={"type": kind, **fields})
+
+    def _stop_block(self) -> bytes:
+        if not self._block:
+            return b""
+        # Anthropic signs a block of thoughts before it ends; here there is no signature.
+        signature = self._delta("signature_delta", signature="") if self._block == _THINKING else b""
+        self._block = ""
+        return signature + event("content_block_stop", index=self._index)

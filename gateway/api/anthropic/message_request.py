@@ -1,0 +1,146 @@
+"""The requests of ``messages`` and ``messages/count_tokens``: their fields and what is checked of them.
+
+Fields of Anthropic's that change nothing here are accepted and not read: ``metadata`` beyond its type, ``cache_control``,
+``service_tier``, ``effort`` and the like. Sampling fields that llama.cpp's users expect are passed on.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gateway.api.anthropic.content_blocks import Block, TextBlock
+from protocol.failures import invalid
+
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+PASSED_ON: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repeat_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+)
+"""Sampling fields that have the same name and meaning in OpenAI's form, as llama-server extends it."""
+
+
+class Message(msgspec.Struct):
+    """One message of the conversation."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Block]
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The content as blocks."""
+        return [TextBlock(self.content)] if isinstance(self.content, str) else self.content
+
+
+class Tool(msgspec.Struct):
+    """A tool that the client runs. Tools of other types are Anthropic's."""
+
+    name: str
+    type: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolChoice(msgspec.Struct):
+    """Whether and which tools the model calls."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(msgspec.Struct):
+    """Whether the model thinks before it answers, and for how many tokens at most."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+
+
+class OutputFormat(msgspec.Struct):
+    """The form of the answer's text."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(msgspec.Struct):
+    """What the answer's text is like."""
+
+    format: OutputFormat | None = None
+
+
+class Metadata(msgspec.Struct):
+    """About the request."""
+
+    user_id: str | None = None
+
+
+class PromptRequest(msgspec.Struct, kw_only=True):
+    """``POST messages/count_tokens``, and what ``POST messages`` shares with it."""
+
+    messages: list[Message]
+    model: str | None = None
+    system: str | list[TextBlock] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    mcp_servers: list[Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    def check(self) -> None:
+        """Raise ``invalid_request`` for what the types cannot express."""
+        if not self.messages:
+            raise invalid("`messages` is empty", "messages")
+        if self.mcp_servers:
+            raise invalid(
+                "`mcp_servers`: this server connects to none; give the client's tools in `tools`", "mcp_servers"
+            )
+        for position, tool in enumerate(self.tools or []):
+            self._check_tool(tool, f"tools[{position}]")
+        if self.tool_choice is not None:
+            self._check_tool_choice(self.tool_choice)
+        if self.thinking is not None and self.thinking.type == "enabled" and self.thinking.budget_tokens is None:
+            raise invalid("`thinking.budget_tokens` is required", "thinking.budget_tokens")
+
+    @staticmethod
+    def _check_tool(tool: Tool, where: str) -> None:
+        if tool.type not in (None, "custom"):
+            raise invalid(f"`{where}`: {tool.type[:80]} is a tool of Anthropic's, which no model here knows", where)
+        if not tool.name:
+            raise invalid(f"`{where}.name` is empty", f"{where}.name")
+        if tool.input_schema is None:
+            raise invalid(f"`{where}.input_schema` is required", f"{where}.input_schema")
+
+    def _check_tool_choice(self, choice: ToolChoice) -> None:
+        if choice.type in ("any", "tool") and not self.tools:
+            raise invalid("`tool_choice` asks for a call, and there are no `tools`", "tool_choice")
+        if choice.type == "tool" and choice.name not in {tool.name for tool in self.tools or []}:
+            raise invalid("`tool_choice.name` must be the name of one of the `tools`", "tool_choice.name")
+
+
+class MessageRequest(PromptRequest, kw_only=True):
+    """``POST messages``."""
+
+    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    stream: bool | None = None
+    stop_sequences: list[Annotated[str, Meta(min_length=1)]] | None = None
+    metadata: Metadata | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Fraction | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Fraction | None = None
+    repeat_penalty: Annotated[float, Meta(ge=1, le=2)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    seed: int | None = None

@@ -1,0 +1,46 @@
+"""``messages`` and ``messages/count_tokens``."""
+
+from __future__ import annotations
+
+import falcon
+import msgspec
+
+from gateway.api.anthropic import chat_body, message_answer
+from gateway.api.anthropic.message_events import MessageEventWriter
+from gateway.api.anthropic.message_request import MessageRequest, PromptRequest
+from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.http import body_decoding
+from gateway.requests.late_answer import AnswerFormat
+
+
+class MessagesResource(InferenceResource):
+    """``POST messages``: generates the next message of a conversation."""
+
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request and write the chat completion that answers it."""
+        request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), MessageRequest)
+        request.check()
+        model, limit = request.model or "", request.max_tokens
+        return TranslatedRequest(
+            "chat/completions",
+            model,
+            msgspec.json.encode(chat_body.message_body(request)),
+            stream=MessageEventWriter(model, limit) if request.stream else None,
+            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: message_answer.message(answer, limit)),
+        )
+
+
+class CountTokensResource(InferenceResource):
+    """``POST messages/count_tokens``: how many tokens the prompt of a message has, by the engine's template and tokenizer."""
+
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request; the engine counts what it would be given for the message."""
+        request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), PromptRequest)
+        request.check()
+        return TranslatedRequest(
+            "chat/completions/input_tokens",
+            request.model or "",
+            msgspec.json.encode(chat_body.prompt_body(request)),
+            weight=0,
+            answer=AnswerFormat(falcon.MEDIA_JSON, message_answer.token_count),
+        )

@@ -1,0 +1,276 @@
+"""``messages`` without a server: whole answers, what is refused and how, broken streams, counts of tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.api.anthropic.dialect import AnthropicDialect
+from gateway.api.anthropic.errors import type_of
+from gateway.api.anthropic.message_events import MessageEventWriter
+from gateway.api.common.dialect import VERSION_PREFIXES
+from gateway.requests.admission import AdmissionState
+from protocol.failures import HTTP_ERRORS, Code, Failure
+from protocol.messages import work
+from tests.gateway.app_client import AppClient, StreamedAnswer
+
+URL = "/v1/messages"
+HI = [{"role": "user", "content": "Hi"}]
+LEAST: dict[str, Any] = {"model": "m", "max_tokens": 16, "messages": HI}
+TOOL = {"name": "clock", "input_schema": {"type": "object"}}
+USE = {"type": "tool_use", "id": "a", "name": "clock", "input": {}}
+CHUNKS = [
+    {"id": "chatcmpl-x", "choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]},
+    {"id": "chatcmpl-x", "choices": [{"index": 0, "delta": {"content": "Once"}}]},
+]
+TYPES = {
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "conflict_error",
+    "request_too_large",
+    "timeout_error",
+    "api_error",
+    "overloaded_error",
+}
+
+
+def completion(finish_reason: str = "stop", stop_reason: str | None = None, **message: Any) -> dict[str, Any]:
+    """Return an engine's whole answer."""
+    choice = {"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", **message}}
+    if stop_reason is not None:
+        choice["stop_reason"] = stop_reason
+    usage = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 5}}
+    return {"id": "chatcmpl-x", "model": "m", "choices": [choice], "usage": usage}
+
+
+def image(**source: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "image", "source": source}]}]
+
+
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
+def test_a_whole_message(ask: AppClient, prefix: str) -> None:
+    ask.answers["chat/completions"] = completion(content="Once", reasoning_content="Hm.")
+    result = ask("POST", f"{prefix}/messages", LEAST)
+    assert result.status_code == 200
+    assert result.json == {
+        "id": "msg_x",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [
+            {"type": "thinking", "thinking": "Hm.", "signature": ""},
+            {"type": "text", "text": "Once"},
+        ],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 4,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 5,
+            "output_tokens": 4,
+        },
+    }
+    assert result.headers["request-id"] == result.headers["X-Request-ID"]
+    (asked,) = ask.asked(work.SubmitRequest)
+    assert (asked.endpoint, asked.model, asked.stream) == ("chat/completions", "m", False)
+
+
+def calls(arguments: str) -> list[dict[str, Any]]:
+    return [{"id": "a", "type": "function", "function": {"name": "clock", "arguments": arguments}}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "max_tokens", "reason", "sequence"),
+    [
+        (completion("stop", content="Once"), 16, "end_turn", None),
+        (completion("stop", "END", content="Once"), 16, "stop_sequence", "END"),
+        (completion("length", content="Once"), 4, "max_tokens", None),
+        (completion("length", content="Once"), 16, "model_context_window_exceeded", None),
+        (completion("tool_calls", content="", tool_calls=calls("{}")), 16, "tool_use", None),
+        (completion("content_filter", content=""), 16, "refusal", None),
+    ],
+)
+def test_every_reason_to_stop(
+    ask: AppClient, answer: dict[str, Any], max_tokens: int, reason: str, sequence: str | None
+) -> None:
+    ask.answers["chat/completions"] = answer
+    found = ask("POST", URL, {**LEAST, "max_tokens": max_tokens}).json
+    assert (found["stop_reason"], found["stop_sequence"]) == (reason, sequence)
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "arguments", "status", "given"),
+    [
+        ("tool_calls", '{"zone":"UTC"}', 200, {"zone": "UTC"}),
+        ("tool_calls", "", 200, {}),
+        ("length", '{"zone":', 200, {}),
+        ("tool_calls", '{"zone":', 500, None),
+        ("tool_calls", "[]", 500, None),
+    ],
+)
+def test_arguments_of_a_call(
+    ask: AppClient, finish_reason: str, arguments: str, status: int, given: dict[str, str] | None
+) -> None:
+    ask.answers["chat/completions"] = completion(finish_reason, content=None, tool_calls=calls(arguments))
+    result = ask("POST", URL, LEAST)
+    assert result.status_code == status
+    if status == 200:
+        assert result.json["content"] == [{"type": "tool_use", "id": "a", "name": "clock", "input": given}]
+    else:
+        assert result.json["error"]["type"] == "api_error"
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"max_tokens": None}, "max_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": "x"}, "max_tokens"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "sound"}]}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [USE]}]}, "tool_use"),
+        ({"messages": [{"role": "assistant", "content": image(type="url", url="x")[0]["content"]}]}, "image"),
+        ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]}, "tool_use_id"),
+        ({"messages": image(type="url", url="http://127.0.0.1/a.png")}, "not fetched"),
+        ({"messages": image(type="url", url="https://a.example/a.png")}, "base64"),
+        ({"messages": image(type="file", file_id="f")}, "base64"),
+        ({"messages": image(type="base64", media_type="image/png", data="no base64!")}, "base64"),
+        ({"messages": image(type="base64", media_type="image/tiff", data="AAAA")}, "media_type"),
+        ({"system": [{"type": "image"}]}, "system"),
+        ({"temperature": 3}, "temperature"),
+        ({"stop_sequences": [""]}, "stop_sequences"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
+        ({"tools": [{"name": "clock"}]}, "input_schema"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "other"}}, "tool_choice.name"),
+        ({"tool_choice": {"type": "any"}}, "tools"),
+        ({"thinking": {"type": "enabled"}}, "budget_tokens"),
+        ({"mcp_servers": [{"url": "http://a.example"}]}, "mcp_servers"),
+        ({"metadata": {"user_id": 5}}, "user_id"),
+        ({"stream": "yes"}, "stream"),
+    ],
+)
+def test_what_is_refused_names_the_field(ask: AppClient, changes: dict[str, Any], word: str) -> None:
+    result = ask("POST", URL, {**LEAST, **changes})
+    error = result.json["error"]
+    assert (result.status_code, result.json["type"], error["type"]) == (400, "error", "invalid_request_error")
+    assert word in error["message"] + error["param"]
+    assert result.json["request_id"] == result.headers["request-id"]
+    assert not ask.asked(work.SubmitRequest)
+
+
+def test_what_changes_nothing_is_accepted(ask: AppClient) -> None:
+    ask.answers["chat/completions"] = completion(content="Once")
+    more = {"cache_control": {"type": "ephemeral"}, "service_tier": "auto", "inference_geo": "eu", "mcp_servers": []}
+    assert ask("POST", URL, {**LEAST, **more}).status_code == 200
+    assert json.loads(ask.bus.bodies[0]) == {"model": "m", "messages": HI, "max_tokens": 16}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "kind"),
+    [
+        ("POST", URL, b"{", 400, "invalid_request_error"),
+        ("POST", URL, b"x" * 2000, 413, "request_too_large"),
+        ("GET", URL, None, 405, "invalid_request_error"),
+        ("POST", f"{URL}/batches", {}, 404, "not_found_error"),
+        ("POST", URL, LEAST, 529, "overloaded_error"),
+    ],
+)
+def test_every_error_has_anthropics_form(
+    tmp_path: Path, method: str, path: str, body: Any, status: int, kind: str
+) -> None:
+    ask = AppClient(tmp_path, body_limit=1000)
+    ask.answers["chat/completions"] = Failure(Code.OVERLOADED, "too many", retry_after=3)
+    result = ask(method, path, body)
+    assert (result.status_code, result.json["type"], result.json["error"]["type"]) == (status, "error", kind)
+    assert result.json["request_id"] == result.headers["request-id"]
+    assert result.headers.get("Retry-After") == ("3" if status == 529 else None)
+
+
+def test_what_is_refused_before_routing_has_its_form_too(tmp_path: Path) -> None:
+    closed = AppClient(tmp_path, api_key="k")
+    starting = AppClient(tmp_path)
+    starting.session.state = AdmissionState.STARTING
+    for ask, status, kind in ((closed, 401, "authentication_error"), (starting, 503, "overloaded_error")):
+        for path in (URL, f"{URL}/unknown", "/api/v0/messages"):
+            result = ask("POST", path, LEAST)
+            assert (result.status_code, result.json["error"]["type"]) == (status, kind)
+            assert result.headers["request-id"]
+
+
+@pytest.mark.parametrize("code", list(HTTP_ERRORS))
+def test_every_failure_has_one_of_anthropics_types(code: Code) -> None:
+    failure = Failure(code, "it failed")
+    status = AnthropicDialect().error_status(failure)
+    kind = type_of(failure)
+    assert kind in TYPES
+    assert (status >= 500) == (kind in {"api_error", "overloaded_error", "timeout_error"})
+
+
+@pytest.mark.parametrize(
+    ("chunks", "failure", "code"),
+    [
+        (CHUNKS, Failure(Code.BACKEND_DIED, "the engine died", model="m"), Code.BACKEND_DIED),
+        ([*CHUNKS, b"data: nonsense\n\n"], None, Code.BACKEND_ERROR),
+    ],
+)
+def test_a_broken_stream_ends_with_an_error(
+    ask: AppClient, chunks: list[Any], failure: Failure | None, code: Code
+) -> None:
+    ask.answers["chat/completions"] = StreamedAnswer(chunks, failure)
+    result = ask("POST", URL, {**LEAST, "stream": True})
+    *events, last, end = result.text.split("\n\n")
+    assert (result.headers["Content-Type"], end) == ("text/event-stream; charset=utf-8", "")
+    name, _, data = last.partition("\n")
+    error = json.loads(data.removeprefix("data: "))
+    assert (name, error["type"], error["error"]["type"], error["error"]["code"]) == (
+        "event: error",
+        "error",
+        "api_error",
+        code,
+    )
+    assert error["request_id"] == result.headers["request-id"]
+    assert error["error"]["tokens_sent"] >= 1
+    assert not any("message_stop" in event or "message_delta" in event for event in events)
+
+
+def test_calls_that_are_mixed_up_break_the_stream(ask: AppClient) -> None:
+    def call(index: int) -> dict[str, Any]:
+        function = {"name": "clock", "arguments": "{}"}
+        return {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": index, "id": "a", "function": function}]}}]}
+
+    ask.answers["chat/completions"] = StreamedAnswer([call(0), call(1), call(0)])
+    result = ask("POST", URL, {**LEAST, "stream": True})
+    assert "event: error" in result.text
+    assert "message_stop" not in result.text
+
+
+def test_a_ping_is_an_event_inside_a_message_only() -> None:
+    writer = MessageEventWriter("m", 16)
+    assert writer.ping().startswith(b":"), "no event precedes message_start"
+    writer.events(b'data: {"id":"chatcmpl-x","choices":[]}\n\n')
+    assert writer.ping() == b'event: ping\ndata: {"type":"ping"}\n\n'
+
+
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
+def test_a_count_of_tokens(ask: AppClient, prefix: str) -> None:
+    ask.answers["chat/completions/input_tokens"] = {"input_tokens": 22, "object": "response.input_tokens"}
+    request = {"model": "m", "messages": HI, "system": "Be brief.", "tools": [TOOL]}
+    assert ask("POST", f"{prefix}/messages/count_tokens", request).json == {"input_tokens": 22}
+    (asked,) = ask.asked(work.SubmitRequest)
+    assert (asked.model, asked.weight) == ("m", 0)
+    body = json.loads(ask.bus.bodies[0])
+    assert [message["role"] for message in body["messages"]] == ["system", "user"]
+    assert body["tools"][0]["function"]["name"] == "clock"
+
+
+def test_tokens_that_the_engine_cannot_count(ask: AppClient) -> None:
+    unserved = "m is a model for llm; it does not serve chat/completions/input_tokens"
+    ask.answers["chat/completions/input_tokens"] = Failure(Code.UNSUPPORTED, unserved)
+    result = ask("POST", f"{URL}/count_tokens", {"model": "m", "messages": HI})
+    assert (result.status_code, result.json["error"]["type"]) == (501, "api_error")
