@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.conftest import StartServer
-from tests.server.test_chat_features import png
 from tests.support.anthropic_client import anthropic_client
+from tests.support.images import png
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 
@@ -29,8 +30,8 @@ def client(shared_server: LemonbusServer) -> Iterator[anthropic.Anthropic]:
         yield client
 
 
-def red_picture() -> dict[str, Any]:
-    data = png(255).partition(",")[2]
+def picture() -> dict[str, Any]:
+    data = base64.b64encode(png(8, 8)).decode()
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
 
 
@@ -133,7 +134,7 @@ def test_thinking(client: anthropic.Anthropic) -> None:
 
 
 def test_an_image(client: anthropic.Anthropic) -> None:
-    content: Any = [red_picture(), {"type": "text", "text": "What is it?"}]
+    content: Any = [picture(), {"type": "text", "text": "What is it?"}]
     without = client.messages.create(model=VISION, max_tokens=5, messages=[{"role": "user", "content": "What is it?"}])
     message = client.messages.create(model=VISION, max_tokens=5, messages=[{"role": "user", "content": content}])
     assert message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0) >= 16 + (
