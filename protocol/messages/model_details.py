@@ -24,6 +24,8 @@ class FileFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     layers: int = 0
     vocabulary: int = 0
     """Tokens of the vocabulary."""
+    quantization: str = ""
+    """Of most of its weights: ``Q4_K_M``."""
     template: str = ""
     """The chat template."""
     digest: str = ""

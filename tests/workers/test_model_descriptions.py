@@ -16,6 +16,7 @@ from workers.jobs.describe import describe_all
 def test_a_gguf_header_is_shown_without_its_lists() -> None:
     facts = describe(str(tiny_models() / "models" / "tiny-chat.gguf"))
     assert (facts.format, facts.architecture) == ("gguf", "llama")
+    assert facts.quantization == "F32"
     assert facts.parameters > 1000
     assert facts.vocabulary > 100
     assert facts.layers > 0

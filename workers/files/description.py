@@ -19,6 +19,22 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_CONFIG_BYTES: Final = 32 * 1024 * 1024
 _LONGEST_TEXT: Final = 4096
 """Characters of a value of the header that is shown; longer ones are templates and licences."""
+_QUANTIZATIONS: Final = {
+    **{
+        0: "F32",
+        1: "F16",
+        2: "Q4_0",
+        3: "Q4_1",
+        7: "Q8_0",
+        8: "Q5_0",
+        9: "Q5_1",
+        10: "Q2_K",
+        11: "Q3_K_S",
+        12: "Q3_K_M",
+    },
+    **{13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 32: "BF16"},
+}
+"""``general.file_type`` in llama.cpp's numbers → the name of the quantization."""
 _TEMPLATE: Final = "tokenizer.chat_template"
 
 
@@ -59,6 +75,9 @@ def _gguf_model(path: Path) -> FileFacts:
         vocabulary=vocabulary.items
         if isinstance(vocabulary, ArrayLength)
         else _number(header.get(f"{architecture}.vocab_size")),
+        quantization=_QUANTIZATIONS.get(_number(header.get("general.file_type")), "")
+        if "general.file_type" in header
+        else "",
         template=template if isinstance(template, str) else "",
         digest=digest(path),
         metadata={key: value for key, value in header.items() if _shown(key, value)},  # type: ignore[misc]

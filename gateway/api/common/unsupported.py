@@ -20,6 +20,6 @@ class UnsupportedResource:
         """Refuse ``what`` (a subject with its verb); ``cure`` names an alternative, or what support would need."""
         self._failure = Failure(Code.UNSUPPORTED, f"{what} not served here yet: {cure}")
 
-    def on_post(self, _req: falcon.Request, _resp: falcon.Response) -> None:
+    def on_post(self, _req: falcon.Request, _resp: falcon.Response, **_parameters: str) -> None:
         """Answer 501."""
         raise self._failure.raised()

@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from gateway.api.common.dialect import Dialect, Routes
-from gateway.api.mullama import chat, embeddings, generate
+from gateway.api.mullama import chat, embeddings, generate, load, models, pull, status
 from gateway.bus.session import SupervisorSession
 from gateway.http.error_responses import error_object
 from protocol.failures import Failure
@@ -24,6 +24,14 @@ class MullamaDialect(Dialect):
             "/api/generate": generate.GenerateResource(session),
             "/api/chat": chat.ChatResource(session),
             "/api/embeddings": embeddings.MullamaEmbeddingsResource(session),
+            "/api/models": models.MullamaModelsResource(session),
+            "/api/models/load": load.MullamaLoadResource(session),
+            "/api/models/pull": pull.MullamaPullResource(session),
+            "/api/models/{path:path}": models.MullamaModelResource(session),
+            "/api/defaults": load.DefaultModelsResource(session),
+            "/api/defaults/{name}/use": load.UseDefaultModelResource(session),
+            "/api/system/status": status.SystemStatusResource(session),
+            "/status": status.StatusResource(session),
         }
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.api.common.dialect import Dialect, Routes
-from gateway.api.ollama import embed
+from gateway.api.ollama import embed, models, pull, version
 from gateway.bus.session import SupervisorSession
 
 
@@ -12,4 +12,17 @@ class OllamaDialect(Dialect):
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes."""
-        return {"/api/embed": embed.EmbedResource(session)}
+        return {
+            "/": version.RootResource(),
+            "/api/version": version.VersionResource(),
+            "/api/tags": models.TagsResource(session),
+            "/api/ps": models.RunningModelsResource(session),
+            "/api/show": models.ShowResource(session),
+            "/api/pull": pull.OllamaPullResource(session),
+            "/api/copy": models.CopyResource(session),
+            "/api/delete": models.OllamaDeleteResource(session),
+            "/api/embed": embed.EmbedResource(session),
+            "/api/create": version.create(),
+            "/api/push": version.push(),
+            "/api/blobs/{digest}": version.blobs(),
+        }

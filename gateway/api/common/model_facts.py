@@ -1,0 +1,78 @@
+"""What answers of several API families say about a model: its name, its size in parameters, and what it can do. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from gateway.api.common.request_fields import MAX_NAME_LENGTH
+from gateway.bus.session import SupervisorSession
+from protocol.messages.admin import ModelEntry
+from protocol.messages.model_details import DescribeModels, ModelDetails
+from protocol.models.recipes import ModelType
+
+ModelName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+"""A model's name in a request."""
+_PARAMETERS_IN_NAME: Final = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,3})?)([bm])(?![a-z0-9])", re.IGNORECASE)
+_FACTORS: Final = {"b": 10**9, "m": 10**6}
+_TOOLS: Final = re.compile(r"\btools\b")
+_THINKING: Final = re.compile(r"<think>|enable_thinking|reasoning_content|<\|channel\|>")
+_INSERT: Final = ("tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id")
+
+
+def describe(session: SupervisorSession, env: dict[str, object], name: str = "") -> list[ModelDetails]:
+    """Ask for the downloaded models, or for one of them; raises ``model_not_found``."""
+    return session.call(env, lambda number: DescribeModels(number, name), list[ModelDetails])
+
+
+def short_name(entry: ModelEntry) -> str:
+    """Return the name that users of ``NAME:TAG`` know a model by, else its registered name."""
+    return entry.aliases[0] if entry.aliases else entry.id
+
+
+def repository(checkpoint: str) -> str:
+    """Return the repository of a checkpoint, without the variant."""
+    return checkpoint.partition(":")[0]
+
+
+def parameter_count(details: ModelDetails) -> int:
+    """Return the number of a model's parameters: its file's, else what its name says, else 0."""
+    if details.facts.parameters:
+        return details.facts.parameters
+    for name in (details.entry.id, details.entry.checkpoint):
+        found = _PARAMETERS_IN_NAME.search(name)
+        if found:
+            return round(float(found[1]) * _FACTORS[found[2].lower()])
+    return 0
+
+
+def generates(details: ModelDetails) -> bool:
+    """Return whether a model writes text."""
+    return details.entry.type == ModelType.LLM
+
+
+def takes_images(details: ModelDetails) -> bool:
+    """Return whether a chat may have images."""
+    return generates(details) and "vision" in details.entry.labels
+
+
+def takes_tools(details: ModelDetails) -> bool:
+    """Return whether a chat may have tools: the model's template has to have a use for them."""
+    return generates(details) and bool(_TOOLS.search(details.facts.template) or "tool-calling" in details.entry.labels)
+
+
+def thinks(details: ModelDetails) -> bool:
+    """Return whether a model writes down what it thinks before it answers."""
+    return generates(details) and bool(_THINKING.search(details.facts.template) or "reasoning" in details.entry.labels)
+
+
+def inserts(details: ModelDetails) -> bool:
+    """Return whether a model can fill a gap in a text: its vocabulary has the tokens for that."""
+    return generates(details) and any(key in details.facts.metadata for key in _INSERT)
+
+
+def forces_json(details: ModelDetails) -> bool:
+    """Return whether an answer can be forced to be JSON."""
+    return generates(details) and details.forced_json
