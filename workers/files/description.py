@@ -19,21 +19,12 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_CONFIG_BYTES: Final = 32 * 1024 * 1024
 _LONGEST_TEXT: Final = 4096
 """Characters of a value of the header that is shown; longer ones are templates and licences."""
+# fmt: off
 _QUANTIZATIONS: Final = {
-    **{
-        0: "F32",
-        1: "F16",
-        2: "Q4_0",
-        3: "Q4_1",
-        7: "Q8_0",
-        8: "Q5_0",
-        9: "Q5_1",
-        10: "Q2_K",
-        11: "Q3_K_S",
-        12: "Q3_K_M",
-    },
-    **{13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 32: "BF16"},
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
+    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 32: "BF16",
 }
+# fmt: on
 """``general.file_type`` in llama.cpp's numbers → the name of the quantization."""
 _TEMPLATE: Final = "tokenizer.chat_template"
 
@@ -75,9 +66,7 @@ def _gguf_model(path: Path) -> FileFacts:
         vocabulary=vocabulary.items
         if isinstance(vocabulary, ArrayLength)
         else _number(header.get(f"{architecture}.vocab_size")),
-        quantization=_QUANTIZATIONS.get(_number(header.get("general.file_type")), "")
-        if "general.file_type" in header
-        else "",
+        quantization=_QUANTIZATIONS.get(_number(header.get("general.file_type", -1)), ""),
         template=template if isinstance(template, str) else "",
         digest=digest(path),
         metadata={key: value for key, value in header.items() if _shown(key, value)},  # type: ignore[misc]
@@ -125,4 +114,5 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _number(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    """Return a number; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import falcon
 import msgspec
 
+from gateway.access.scopes import Scope
 from gateway.api.common import keep_alive, model_lifetime, ndjson
 from gateway.api.common.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.mullama.answers import AnswerClock, AnswerPart, AnswerWriter, model_state_line, write_whole
@@ -61,6 +63,8 @@ def chat_options(request: GenerationFields) -> dict[str, Any]:
 
 class GenerationResource(abc.ABC):
     """A falcon resource for POST; a subclass reads requests and gives answers their shape."""
+
+    scopes: ClassVar[Mapping[str, Scope]] = {"POST": Scope.INFERENCE}
 
     input_field: ClassVar[str]
     """The field without which nothing is generated."""

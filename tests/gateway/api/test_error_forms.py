@@ -7,7 +7,7 @@ import pytest
 from tests.gateway.app_client import AppClient
 
 
-@pytest.mark.parametrize("path", ["/api", "/api/unknown", "/api/models/a/b/c", "/api/v2/chat", "/api/v1x"])
+@pytest.mark.parametrize("path", ["/api", "/api/unknown", "/api/defaults/a/b/c", "/api/v2/chat", "/api/v1x"])
 def test_an_error_below_api_is_the_error_object_alone(ask: AppClient, path: str) -> None:
     result = ask("GET", path)
     assert (result.status_code, list(result.json)) == (404, ["error"])
