@@ -51,7 +51,7 @@ class Tool(msgspec.Struct):
     strict: bool | None = None
 
 
-class ToolChoice(msgspec.Struct):
+class MessageToolChoice(msgspec.Struct):
     """Whether and which tools the model calls."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -92,7 +92,7 @@ class PromptRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
     system: str | list[TextBlock] | None = None
     tools: list[Tool] | None = None
-    tool_choice: ToolChoice | None = None
+    tool_choice: MessageToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     mcp_servers: list[Any] | None = None
@@ -122,7 +122,7 @@ class PromptRequest(msgspec.Struct, kw_only=True):
         if tool.input_schema is None:
             raise invalid(f"`{where}.input_schema` is required", f"{where}.input_schema")
 
-    def _check_tool_choice(self, choice: ToolChoice) -> None:
+    def _check_tool_choice(self, choice: MessageToolChoice) -> None:
         if choice.type in ("any", "tool") and not self.tools:
             raise invalid("`tool_choice` asks for a call, and there are no `tools`", "tool_choice")
         if choice.type == "tool" and choice.name not in {tool.name for tool in self.tools or []}:
