@@ -57,7 +57,7 @@ def chat_options(request: GenerationFields) -> dict[str, Any]:
             template["reasoning_effort"] = request.think
         body["chat_template_kwargs"] = template
     if request.logprobs:
-        body |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
+        body |= {"logprobs": True, "top_logprobs": request.top_logprobs or 1}
     return body
 
 
