@@ -21,7 +21,7 @@ from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.backends import inventory
-from supervisor.handlers import admin, downloads, loading, peers, pull, requests, responses, sampling_defaults
+from supervisor.handlers import admin, downloads, loading, metrics, peers, pull, requests, responses, sampling_defaults
 from supervisor.handlers.backends import BackendJobs
 from supervisor.handlers.deletion import Deletions
 from supervisor.handlers.model_details import ModelDescriptions
@@ -95,6 +95,7 @@ def main() -> int:
                 requests.HANDLERS,
                 downloads.HANDLERS,
                 admin.HANDLERS,
+                metrics.HANDLERS,
                 pull.HANDLERS,
                 responses.HANDLERS,
                 Deletions().handlers(),

@@ -51,6 +51,11 @@ ONLY_IN = {
         "supervisor/models/compatibility.py",
         "supervisor/processes/abandoned_processes.py",
     ),
+    "prometheus_client": (
+        "supervisor/metrics/families.py",
+        "supervisor/metrics/engine_families.py",
+        "supervisor/metrics/exposition.py",
+    ),
     "multiprocessing": (),
     "asyncio": (),
     "pickle": (),

@@ -149,6 +149,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """See ``breaker_deaths``."""
     log_retained: Annotated[int, Meta(ge=1, le=5000)] = 5000
     """Log lines kept for readers that connect later."""
+    mullama_metrics: bool = True
+    """Whether ``/metrics`` has the metrics that Mullama documents under their names there (``mullama_…``), too."""
     allowed_hosts: list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]] = []
     """Names, without a port, that this server is called too, by a proxy for example: without a key, only requests
     under its own names may change it or read its logs."""

@@ -58,6 +58,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     token_times: bytes = b""
     """The time of each output token, 32-bit floats in this machine's byte order; no process on the way decodes them."""
     model: str = ""
+    queue_s: float = 0.0
+    """How long the request waited for a slot, before all other times begin."""
 
     @property
     def each_token_s(self) -> list[float]:
@@ -76,6 +78,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens,
+            "queue_s": round(self.queue_s, 4),
             "first_token_s": round(self.first_token_s, 4),
             "tokens_per_second": round(self.tokens_per_second, 1),
         }

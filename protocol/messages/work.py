@@ -47,6 +47,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     stream: bool = False
     suspect: bool = False
     """It was in an engine when the engine died: it runs alone."""
+    retry_reason: str = ""
+    """Of a second or later attempt: the code of the failure that ended the one before."""
     spool: str = ""
     query: str = ""
     """What an endpoint needs besides the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
@@ -107,6 +109,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     stream: bool = False
     spool: str = ""
     query: str = ""
+    waited: float = 0.0
+    """Seconds for which the request waited for the grant."""
 
 
 @control_message
@@ -121,6 +125,8 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     code: str = ""
     outcome: Outcome | None = None
+    tokens: int = 0
+    """Output tokens of an attempt without an outcome, as far as it came."""
 
 
 @control_message

@@ -62,6 +62,10 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
     """Submit a gateway's request to the scheduler."""
     key = RequestKey(peer, message.number, message.attempt)
     now = supervisor.loop.now()
+    if message.retry_reason:
+        supervisor.metrics.attempt_retried(message.retry_reason)
+    elif message.caller is not None:
+        supervisor.metrics.request_submitted(message.caller.key)
     try:
         if message.endpoint == "slots":
             model = _model_for_slots(supervisor, message.model)
@@ -142,7 +146,12 @@ def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _pa
     """Free the slots of an attempt that its engine does not work on any more."""
     key = RequestKey(message.gateway, message.number, message.attempt)
     scheduled = supervisor.scheduler.attempt_ended(key, message.code, supervisor.loop.now())
-    if scheduled is not None and message.outcome is not None:
+    if scheduled is None:
+        return
+    if message.outcome is None:
+        supervisor.metrics.generation_stopped(scheduled.name, message.tokens)
+    else:
+        supervisor.metrics.generation_ended(scheduled.name, message.outcome)
         remember_stats(supervisor, StatsReport(scheduled.name, message.outcome))
 
 

@@ -18,6 +18,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.admin import CallResult, StatsReport
+from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Hello, Pong, WorkerGone
 from protocol.messages.work import (
     AttemptAbandoned,
@@ -32,6 +33,8 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
+from supervisor.metrics.collection import MetricsCollections
+from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.download_registry import DownloadRegistry
@@ -58,6 +61,7 @@ RECONCILE_INTERVAL_S: Final = 0.25
 
 _SETTLED_MESSAGES: Final = frozenset(
     {SubmitRequest, Cancel, AttemptEnded, AttemptsEnded, Pong, AttemptAbandoned, AttemptProgress}
+    | {RequestsObserved, GetMetrics, MetricsCollected}
 )
 """After these the scheduler need not look at all models again, unless something waits or moves: see
 :func:`supervisor.scheduler.reconcile.reconcile_unless_settled`."""
@@ -90,6 +94,7 @@ class Supervisor:
         self.bus = SupervisorBus(loop, process_context.runtime, process_context.boot)
         self._peer_monitor = PeerMonitor(loop, self.bus, self.peers)
         self.worker_barrier = WorkerBarrier(loop, self.bus)
+        self.metrics_collections = MetricsCollections(loop, self.bus)
         policy = BackoffPolicy(
             settings.backoff_first, settings.backoff_most, settings.breaker_deaths, settings.breaker_window
         )
@@ -101,7 +106,8 @@ class Supervisor:
             policy,
             verbose=settings.log_level in ("debug", "trace"),
         )
-        self.scheduler = Scheduler(limits, lambda: ids.peer_id("worker"))
+        self.metrics = ServerMetrics()
+        self.scheduler = Scheduler(limits, lambda: ids.peer_id("worker"), self.metrics)
         self.workers = WorkerProcesses(self.processes, process_context, self._worker_ended)
         self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd)
         self.gateway.closing = lambda: self.scheduler.closing

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from protocol.models.recipes import NpuSharing
+
+
+class EvictionReason(enum.StrEnum):
+    """What another model needs that an evicted one has."""
+
+    NPU = "npu"
+    LIMIT = "max_loaded_models"
+    MEMORY = "memory"
 
 
 class LoadedModel(NamedTuple):
@@ -56,6 +65,8 @@ class Evict(NamedTuple):
     """These must be unloaded first: idle ones at once, busy ones when their requests have ended."""
 
     models: list[str]
+    reasons: list[EvictionReason]
+    """One for each of them."""
 
 
 class Blocked(NamedTuple):
@@ -78,6 +89,7 @@ def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], 
     """
     conflicts = [loaded for loaded in loaded_models if _npu_conflict(request, loaded)]
     evicted = [loaded for loaded in conflicts if not loaded.leaving]
+    reasons = [EvictionReason.NPU] * len(evicted)
     if pins := sorted(loaded.model for loaded in evicted if loaded.pinned):
         return Blocked(pins)
     if not all(loaded.movable for loaded in evicted):
@@ -95,9 +107,12 @@ def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], 
                 return Blocked(sorted(loaded.model for loaded in staying))
             return Wait()
         evicted += movable[:surplus]
-    evicted += _evicted_for_memory(request, loaded_models, evicted, capacity)
+        reasons += [EvictionReason.LIMIT] * surplus
+    for_memory = _evicted_for_memory(request, loaded_models, evicted, capacity)
+    evicted += for_memory
+    reasons += [EvictionReason.MEMORY] * len(for_memory)
     if evicted:
-        return Evict([loaded.model for loaded in evicted])
+        return Evict([loaded.model for loaded in evicted], reasons)
     if (
         conflicts
         or len(same_type) >= capacity.max_loaded

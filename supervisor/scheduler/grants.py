@@ -32,6 +32,9 @@ def grant(
 ) -> None:
     """Give ``weight`` slots to a request and send it to the worker."""
     state.count("grants")
+    waited = now - waiting.since
+    if weight:
+        state.metrics.attempt_granted(model.name, waited)
     model.grants[waiting.key] = SlotGrant(weight, now, waiting.order)
     model.last_use = now
     if state.limits.verbose:
@@ -40,14 +43,20 @@ def grant(
             "model": model.name,
             "worker": process.worker,
             "slots": weight,
-            "waited_s": round(now - waiting.since, 4),
+            "waited_s": round(waited, 4),
         }
         state.emit(LogDecision("debug", "granted", fields))
-    send_run(state, model, process, waiting)
+    send_run(state, model, process, waiting, waited)
 
 
-def send_run(state: SchedulerState, model: ScheduledModel, process: ScheduledWorker, waiting: QueuedRequest) -> None:
-    """Send a request to a worker, and tell its gateway which one."""
+def send_run(
+    state: SchedulerState,
+    model: ScheduledModel,
+    process: ScheduledWorker,
+    waiting: QueuedRequest,
+    waited: float = 0.0,
+) -> None:
+    """Send a request that has ``waited`` seconds to a worker, and tell its gateway which one."""
     gateway, number, attempt = waiting.key
     request = waiting.request
     run = Run(
@@ -60,6 +69,7 @@ def send_run(state: SchedulerState, model: ScheduledModel, process: ScheduledWor
         request.stream,
         request.spool,
         request.query,
+        waited,
     )
     state.emit(
         SendMessage(process.worker, run, waiting.payload),

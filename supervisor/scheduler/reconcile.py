@@ -15,7 +15,16 @@ from typing import Final, NamedTuple
 from protocol.failures import Code, Failure
 from supervisor.scheduler import answers, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
-from supervisor.scheduler.eviction import Blocked, Capacity, Evict, Fits, LoadedModel, LoadRequest, decide_eviction
+from supervisor.scheduler.eviction import (
+    Blocked,
+    Capacity,
+    Evict,
+    EvictionReason,
+    Fits,
+    LoadedModel,
+    LoadRequest,
+    decide_eviction,
+)
 from supervisor.scheduler.grants import grant_queued
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
@@ -26,6 +35,8 @@ from supervisor.scheduler.worker_states import WorkerState
 MAX_REMEMBERED_FAILURES: Final = 64
 """So many models without a worker have their last failure remembered."""
 _LAST_ORDER: Final = 1 << 62
+ABANDONED: Final = "abandoned"
+"""The reason for the restart of an engine that only works for clients that are gone."""
 
 
 class EvictionClaim(NamedTuple):
@@ -33,6 +44,7 @@ class EvictionClaim(NamedTuple):
 
     order: int
     sure: bool
+    reason: EvictionReason
 
 
 def reconcile_unless_settled(state: SchedulerState, now: float) -> None:
@@ -123,8 +135,9 @@ def _assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now
             continue
         ahead.append(LoadedModel(model.name, model.type, now, busy=True, movable=False, memory=memory, npu=spec.npu))
         if isinstance(verdict, Evict):
-            claim = EvictionClaim(model.order or 0, sure=model.state is ModelState.CHECKED)
-            claims |= dict.fromkeys(verdict.models, claim)
+            sure = model.state is ModelState.CHECKED
+            for evicted, reason in zip(verdict.models, verdict.reasons, strict=True):
+                claims[evicted] = EvictionClaim(model.order or 0, sure, reason)
         if process is None and spares:
             model_changes.begin_check(state, model, spec, spares.pop())
         elif process is not None and model.state is ModelState.CHECKED and isinstance(verdict, Fits):
@@ -234,6 +247,10 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
         # Without a claim it is loaded again as after a death: without a request.
         reload = not evicted
         state.count("restarts" if reload else "evictions")
+        if claim is not None and evicted:
+            state.metrics.model_evicted(claim.reason)
+        else:
+            state.metrics.engine_restarted(ABANDONED)
     stop = model_changes.reload if reload else model_changes.unload
     stop(state, model, process)
 

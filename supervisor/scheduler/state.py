@@ -12,6 +12,7 @@ from protocol.messages.admin import OptionValue
 from protocol.messages.peers import Shutdown
 from protocol.messages.work import Refused
 from protocol.models.recipes import ModelSpec
+from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
@@ -56,10 +57,13 @@ class ModelTarget(NamedTuple):
 class SchedulerState:
     """What the scheduler knows, and the effects that are still to be carried out."""
 
-    def __init__(self, limits: SchedulerLimits, new_worker: Callable[[], str]) -> None:
-        """``new_worker`` names the next worker process."""
+    def __init__(
+        self, limits: SchedulerLimits, new_worker: Callable[[], str], metrics: ServerMetrics | None = None
+    ) -> None:
+        """``new_worker`` names the next worker process; ``metrics`` count what the scheduler does."""
         self.limits = limits
         self.new_worker = new_worker
+        self.metrics = metrics or ServerMetrics()
         self.models: dict[str, ScheduledModel] = {}
         self.workers: dict[str, ScheduledWorker] = {}
         self.closing = False
@@ -132,6 +136,7 @@ class SchedulerState:
     def refuse(self, key: RequestKey, failure: Failure) -> None:
         """End an attempt (or a call, with attempt 0) before it reached a worker."""
         self.count(f"refused_{failure.code}")
+        self.metrics.attempt_refused(failure.code)
         self.emit(SendMessage(key.gateway, Refused(key.number, key.attempt, failure)))
 
     def stop_worker(self, process: ScheduledWorker, *, reason: str = "") -> None:

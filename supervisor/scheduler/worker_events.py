@@ -48,6 +48,7 @@ def engine_ready(state: SchedulerState, worker: str, facts: EngineReady, now: fl
     model_changes.become_ready(state, model, process, facts)
     model.last_use = now
     state.count("loads")
+    state.metrics.model_loaded(model.name, facts.seconds)
     state.emit(LogDecision("info", "model ready", {"model": model.name, "worker": worker, **_log_fields(facts)}))
     answers.answer_loads(state, model)
 
@@ -60,6 +61,7 @@ def load_failed(state: SchedulerState, worker: str, failure: Failure, now: float
         return
     failure = with_model(model, failure)
     state.count("load_failures")
+    state.metrics.load_failed(model.name)
     started = model_changes.fail_load(state, model, process)
     fields: dict[str, Any] = {
         "model": model.name,
@@ -222,6 +224,7 @@ def _note_death(
     elif leaving or state.closing:
         state.emit(LogDecision("warning", "engine lost, it was to leave", {**fields, "why": stop_reason(state, model)}))
     elif model.demanded:
+        state.metrics.engine_restarted(failure.code)
         state.emit(LogDecision("warning", "engine lost, it is started again", fields))
     else:
         state.emit(LogDecision("warning", "engine lost, it is not needed", fields))

@@ -9,6 +9,7 @@ from supervisor.scheduler.eviction import (
     Blocked,
     Capacity,
     Evict,
+    EvictionReason,
     Fits,
     LoadedModel,
     LoadRequest,
@@ -23,37 +24,41 @@ def loaded_model(model: str, last_use: float = 0.0, *, busy: bool = False, **mor
     return LoadedModel(model, str(more.pop("type", "llm")), last_use, busy, **more)  # type: ignore[arg-type]
 
 
+def without_reasons(verdict: Verdict) -> Verdict:
+    return verdict._replace(reasons=[]) if isinstance(verdict, Evict) else verdict
+
+
 @pytest.mark.parametrize(
     ("loaded_models", "capacity", "memory", "verdict"),
     [
         ([], Capacity(1), 0, Fits()),
         ([loaded_model("a")], Capacity(2), 0, Fits()),
         ([loaded_model("a", type="embedding")], Capacity(1), 0, Fits()),
-        ([loaded_model("a")], Capacity(1), 0, Evict(["a"])),
-        ([loaded_model("a", 2.0), loaded_model("b", 1.0)], Capacity(2), 0, Evict(["b"])),
-        ([loaded_model("a", 2.0), loaded_model("b", 1.0, busy=True)], Capacity(2), 0, Evict(["a"])),
-        ([loaded_model("a", 2.0, busy=True), loaded_model("b", 1.0, busy=True)], Capacity(2), 0, Evict(["b"])),
+        ([loaded_model("a")], Capacity(1), 0, Evict(["a"], [])),
+        ([loaded_model("a", 2.0), loaded_model("b", 1.0)], Capacity(2), 0, Evict(["b"], [])),
+        ([loaded_model("a", 2.0), loaded_model("b", 1.0, busy=True)], Capacity(2), 0, Evict(["a"], [])),
+        ([loaded_model("a", 2.0, busy=True), loaded_model("b", 1.0, busy=True)], Capacity(2), 0, Evict(["b"], [])),
         (
             [loaded_model("a", 2.0, busy=True, draining=True), loaded_model("b", 1.0, busy=True)],
             Capacity(2),
             0,
-            Evict(["a"]),
+            Evict(["a"], []),
         ),
-        ([loaded_model("a", pinned=True), loaded_model("b", 1.0)], Capacity(2), 0, Evict(["b"])),
+        ([loaded_model("a", pinned=True), loaded_model("b", 1.0)], Capacity(2), 0, Evict(["b"], [])),
         ([loaded_model("b", pinned=True), loaded_model("a", pinned=True)], Capacity(2), 0, Blocked(["a", "b"])),
         ([loaded_model("a", movable=False)], Capacity(1), 0, Wait()),
         ([loaded_model("a", leaving=True)], Capacity(1), 0, Wait()),
         ([loaded_model("a", pinned=True), loaded_model("b", movable=False)], Capacity(2), 0, Wait()),
-        ([loaded_model("a", memory=50)], Capacity(4, 10), 40, Evict(["a"])),
-        ([loaded_model("a", 1.0, memory=50), loaded_model("b", 2.0, memory=50)], Capacity(4, 10), 40, Evict(["a"])),
+        ([loaded_model("a", memory=50)], Capacity(4, 10), 40, Evict(["a"], [])),
+        ([loaded_model("a", 1.0, memory=50), loaded_model("b", 2.0, memory=50)], Capacity(4, 10), 40, Evict(["a"], [])),
         ([loaded_model("a", memory=50, busy=True)], Capacity(4, 10), 40, Fits()),
         ([loaded_model("a", memory=50, leaving=True)], Capacity(4, 10), 40, Wait()),
-        ([loaded_model("a", memory=50, type="embedding")], Capacity(4, 10), 40, Evict(["a"])),
+        ([loaded_model("a", memory=50, type="embedding")], Capacity(4, 10), 40, Evict(["a"], [])),
         ([loaded_model("a", memory=50, pinned=True)], Capacity(4, 10), 40, Fits()),
     ],
 )
 def test_eviction_order(loaded_models: list[LoadedModel], capacity: Capacity, memory: int, verdict: Verdict) -> None:
-    assert decide_eviction(LoadRequest("x", "llm", memory), loaded_models, capacity) == verdict
+    assert without_reasons(decide_eviction(LoadRequest("x", "llm", memory), loaded_models, capacity)) == verdict
 
 
 EXCLUSIVE, SHARED = NpuSharing.EXCLUSIVE, NpuSharing.PER_TYPE
@@ -66,25 +71,25 @@ EXCLUSIVE, SHARED = NpuSharing.EXCLUSIVE, NpuSharing.PER_TYPE
         (EXCLUSIVE, [loaded_model("a", type="image")], Capacity(4), Fits()),
         ("", [loaded_model("a", npu=EXCLUSIVE)], Capacity(4), Fits()),
         # alone means alone, whatever the type
-        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
-        (EXCLUSIVE, [loaded_model("a", type="image", npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
+        (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE)], Capacity(4), Evict(["a"], [])),
+        (EXCLUSIVE, [loaded_model("a", type="image", npu=EXCLUSIVE)], Capacity(4), Evict(["a"], [])),
         (
             EXCLUSIVE,
             [loaded_model("a", npu=SHARED), loaded_model("b", type="image", npu=SHARED)],
             Capacity(4),
-            Evict(["a", "b"]),
+            Evict(["a", "b"], []),
         ),
-        (SHARED, [loaded_model("a", type="image", npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
+        (SHARED, [loaded_model("a", type="image", npu=EXCLUSIVE)], Capacity(4), Evict(["a"], [])),
         # one of each type
         (SHARED, [loaded_model("a", type="image", npu=SHARED)], Capacity(4), Fits()),
         (
             SHARED,
             [loaded_model("a", npu=SHARED), loaded_model("b", type="image", npu=SHARED)],
             Capacity(4),
-            Evict(["a"]),
+            Evict(["a"], []),
         ),
         # busy ones too, but none that is pinned or being loaded
-        (EXCLUSIVE, [loaded_model("a", busy=True, npu=EXCLUSIVE)], Capacity(4), Evict(["a"])),
+        (EXCLUSIVE, [loaded_model("a", busy=True, npu=EXCLUSIVE)], Capacity(4), Evict(["a"], [])),
         (
             EXCLUSIVE,
             [loaded_model("a", npu=EXCLUSIVE, pinned=True), loaded_model("b", type="image", npu=SHARED)],
@@ -95,19 +100,32 @@ EXCLUSIVE, SHARED = NpuSharing.EXCLUSIVE, NpuSharing.PER_TYPE
         (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, leaving=True)], Capacity(4), Wait()),
         (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, leaving=True, pinned=True)], Capacity(4), Wait()),
         # a model evicted from the NPU counts among its type, too
-        (EXCLUSIVE, [loaded_model("a", 2.0, npu=EXCLUSIVE), loaded_model("b", 1.0)], Capacity(2), Evict(["a"])),
+        (EXCLUSIVE, [loaded_model("a", 2.0, npu=EXCLUSIVE), loaded_model("b", 1.0)], Capacity(2), Evict(["a"], [])),
         (
             EXCLUSIVE,
             [loaded_model("a", 2.0, type="image", npu=EXCLUSIVE), loaded_model("b", 1.0)],
             Capacity(1),
-            Evict(["a", "b"]),
+            Evict(["a", "b"], []),
         ),
     ],
 )
 def test_eviction_order_on_the_npu(
     npu: str, loaded_models: list[LoadedModel], capacity: Capacity, verdict: Verdict
 ) -> None:
-    assert decide_eviction(LoadRequest("x", "llm", 0, npu), loaded_models, capacity) == verdict
+    assert without_reasons(decide_eviction(LoadRequest("x", "llm", 0, npu), loaded_models, capacity)) == verdict
+
+
+def test_each_evicted_model_has_a_reason() -> None:
+    loaded_models = [
+        loaded_model("on the npu", type="image", npu=EXCLUSIVE),
+        loaded_model("one too many", 1.0, memory=5),
+        loaded_model("large", 2.0, type="embedding", memory=50),
+    ]
+    verdict = decide_eviction(LoadRequest("x", "llm", 40, EXCLUSIVE), loaded_models, Capacity(1, 10))
+    assert verdict == Evict(
+        ["on the npu", "one too many", "large"],
+        [EvictionReason.NPU, EvictionReason.LIMIT, EvictionReason.MEMORY],
+    )
 
 
 @pytest.mark.parametrize(

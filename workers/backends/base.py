@@ -195,6 +195,10 @@ class Backend(abc.ABC):
         what = f"{self.spec.name} is a model for {self.spec.type}; it does not serve {endpoint}"
         return Failure(Code.UNSUPPORTED, what).raised()
 
+    def metrics(self) -> EngineRequest | None:
+        """Return the request that the engine answers with its own metrics in Prometheus's format; None if it has none."""
+        return None
+
     @abc.abstractmethod
     def busy(self) -> EngineRequest:
         """Return the request whose answer :meth:`processing` reads."""

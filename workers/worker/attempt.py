@@ -274,6 +274,7 @@ class Attempt:
             decode_s=times.decode,
             total_s=now - self._began_at,
             token_times=times.each,
+            queue_s=self.run.waited,
         )
 
 

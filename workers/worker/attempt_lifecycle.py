@@ -157,7 +157,7 @@ class AttemptLifecycle:
     def end(self, attempt: Attempt, code: str) -> None:
         """End an attempt without an outcome."""
         self._remove(attempt)
-        self._bus.send(AttemptEnded(*attempt.key, code=code))
+        self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens))
         if not self._attempts:
             self._on_empty()
 

@@ -73,12 +73,12 @@ class WorkerBus:
         opened.setsockopt(zmq.LINGER, 0)
         return opened
 
-    def send(self, message: msgspec.Struct) -> None:
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send a control message to the supervisor."""
         if self._ends:
             self._send_ends()
         self._loop.used(self._control_number)
-        frames.send(self._control, envelope.encode(message))
+        frames.send(self._control, envelope.encode(message, payload))
 
     def send_soon(self, end: AttemptEnded, seconds: float) -> None:
         """Send an end within ``seconds``, with others; only for an end that no request waits for."""

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
+from protocol.messages.metrics import CollectMetrics, MetricsCollected
 from protocol.messages.peers import (
     CheckModel,
     EngineDied,
@@ -41,6 +42,7 @@ from workers.backends import registry
 from workers.backends.base import EngineFacts, ModelFacts
 from workers.engine.process import EngineExit
 from workers.worker.bus import WorkerBus
+from workers.worker.engine_metrics import EngineMetricsReader
 from workers.worker.engine_session import EngineSession
 from workers.worker.load_check import check_model
 from workers.worker.process_state import WorkerProcessEvent, WorkerProcessState, next_state
@@ -58,6 +60,8 @@ class WorkerController:
         self._state = WorkerProcessState.SPARE
         self._requests = WorkerRequests(loop, bus, context, settings, self._leave_if_idle)
         self._session: EngineSession | None = None
+        self._metrics: EngineMetricsReader | None = None
+        """Of the engine that is ready."""
         self._checked: tuple[ModelSpec, ModelFacts] | None = None
         """The model that was checked last, and what the headers of its files contain."""
         self._grace_timer: Timer | None = None
@@ -93,6 +97,8 @@ class WorkerController:
                 self._answer_load(message.spec, self._check_model)
             case StartEngine():
                 self._answer_load(message.spec, self._start_engine)
+            case CollectMetrics():
+                self._collect_metrics(message.number)
             case SamplingDefaults():
                 self._requests.set_sampling(message.values)
             case Shutdown():
@@ -159,6 +165,7 @@ class WorkerController:
         if not self._enter(WorkerProcessEvent.ENGINE_READY):
             return
         self._requests.open(session, self._log)
+        self._metrics = EngineMetricsReader(self._loop, session.backend, session.pool, self._bus.send)
         self._bus.send(
             EngineReady(
                 slots=facts.slots,
@@ -173,11 +180,17 @@ class WorkerController:
             )
         )
 
+    def _collect_metrics(self, number: int) -> None:
+        if self._metrics is not None:
+            self._metrics.read(number)
+        else:
+            self._bus.send(MetricsCollected(number))
+
     # The engine's end.
 
     def engine_exited(self, session: EngineSession, exit_: EngineExit) -> None:
         """See :class:`~workers.worker.engine_session.SessionOwner`."""
-        self._session = None
+        self._session = self._metrics = None
         state = self._state
         self._enter(WorkerProcessEvent.ENGINE_EXITED)
         how = f"{session.backend.program} {exit_.reason}"

@@ -197,6 +197,10 @@ class LlamaCppBackend(ProgramBackend):
             return facts._replace(version=installation.record.version if installation else server.llamacpp_build())
         return facts
 
+    def metrics(self) -> EngineRequest:
+        """See :meth:`Backend.metrics`."""
+        return EngineRequest("GET", "/metrics")
+
     def busy(self) -> EngineRequest:
         """See :meth:`Backend.busy`."""
         return EngineRequest("GET", "/slots")

@@ -1,0 +1,93 @@
+"""Messages about metrics: what gateways counted, and the call that collects from all processes and renders the text."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol import RELEASE
+from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
+from supervisor.machine.process_memory import resident_bytes
+from supervisor.metrics import exposition
+from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
+from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.scheduled_model import ScheduledModel
+
+
+def requests_observed(supervisor: Supervisor, _peer: str, message: RequestsObserved, _payload: bytes) -> None:
+    """Add what a gateway has counted."""
+    supervisor.metrics.requests_observed(message.series)
+
+
+def metrics_collected(supervisor: Supervisor, peer: str, message: MetricsCollected, payload: bytes) -> None:
+    """Take the answer of a gateway or a worker."""
+    supervisor.metrics_collections.answered(peer, message.number, None if message.late else payload)
+
+
+def get_metrics(supervisor: Supervisor, peer: str, call: GetMetrics, _payload: bytes) -> None:
+    """Answer with all metrics as text, when all processes have reported, or those that did in time."""
+    workers = {model.process.worker: model.name for model in _serving(supervisor) if model.process}
+
+    def answer(answers: dict[str, bytes]) -> None:
+        engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
+        now = take_snapshot(supervisor, [engine for engine in engines if engine.text != b""])
+        text = exposition.render(supervisor.metrics, now, with_mullama=supervisor.settings.mullama_metrics)
+        supervisor.answer(peer, call.number, text)
+
+    supervisor.metrics_collections.collect([*supervisor.peers.of("gateway"), *workers], answer)
+
+
+def _serving(supervisor: Supervisor) -> list[ScheduledModel]:
+    return [model for model in supervisor.scheduler.models.values() if model.process and model.process.serves]
+
+
+def take_snapshot(supervisor: Supervisor, engines: list[EngineMetrics]) -> ServerSnapshot:
+    """Return the present state of the server; ``engines``: what engines that have metrics answered."""
+    scheduler = supervisor.scheduler
+    models = [
+        _model(supervisor, model) for model in scheduler.models.values() if model.queue or model.process is not None
+    ]
+    serving = {model.process.worker for model in _serving(supervisor) if model.process}
+    processes: dict[str, int] = {}
+    for each in supervisor.peers.all():
+        if each.id not in serving:
+            processes[each.role] = processes.get(each.role, 0) + resident_bytes(each.pid)
+    return ServerSnapshot(
+        version=RELEASE,
+        uptime=supervisor.loop.now() - supervisor.started_at,
+        active_requests=sum(len(model.grants) for model in scheduler.models.values()),
+        models=models,
+        process_bytes={"supervisor": resident_bytes(supervisor.process_context.supervisor), **processes},
+        bus_drops={
+            "malformed": supervisor.bus.malformed,
+            "undeliverable": supervisor.bus.undeliverable,
+            "log_records": supervisor.logbook.lost,
+        },
+        internal_errors=supervisor.errors.count + supervisor.loop.errors,
+        engines=engines,
+    )
+
+
+def _model(supervisor: Supervisor, model: ScheduledModel) -> ModelSnapshot:
+    process = model.process
+    if process is None or not process.serves or process.facts is None:
+        return ModelSnapshot(model.name, loaded=False, queued=len(model.queue))
+    facts = process.facts
+    return ModelSnapshot(
+        model.name,
+        loaded=True,
+        queued=len(model.queue),
+        slots=facts.slots,
+        slots_busy=model.busy,
+        parameters=facts.parameters,
+        context=facts.context,
+        gpu_layers=facts.gpu_layers,
+        worker_bytes=resident_bytes(supervisor.workers.pid(process.worker)),
+        engine_bytes=resident_bytes(facts.engine_pid),
+    )
+
+
+HANDLERS: Final[dict[type, Handler]] = {
+    RequestsObserved: requests_observed,
+    MetricsCollected: metrics_collected,
+    GetMetrics: get_metrics,
+}

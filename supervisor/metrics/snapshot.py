@@ -1,0 +1,44 @@
+"""What the gauges of `/metrics` show: the state of the server at one moment, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class ModelSnapshot(NamedTuple):
+    """One model that has a worker, or that requests wait for."""
+
+    name: str
+    loaded: bool
+    """Its engine answers requests."""
+    queued: int = 0
+    slots: int = 0
+    slots_busy: int = 0
+    parameters: int = 0
+    context: int = 0
+    gpu_layers: int = 0
+    worker_bytes: int = 0
+    engine_bytes: int = 0
+
+
+class EngineMetrics(NamedTuple):
+    """What the engine of a model answered under ``/metrics``; None if it did not answer in time."""
+
+    model: str
+    text: bytes | None
+
+
+class ServerSnapshot(NamedTuple):
+    """The whole server. Sizes in bytes, times in seconds."""
+
+    version: str
+    uptime: float
+    active_requests: int
+    models: list[ModelSnapshot]
+    process_bytes: Mapping[str, int]
+    """Role → resident bytes of its processes, those of loaded models excluded."""
+    bus_drops: Mapping[str, int]
+    """Kind → messages that were lost."""
+    internal_errors: int
+    engines: list[EngineMetrics]

@@ -1,0 +1,1 @@
+"""Tests of what `/metrics` counts and how it is rendered."""
