@@ -9,6 +9,7 @@ import falcon
 
 from gateway.access.foreign_origins import ForeignOriginCheck
 from gateway.access.key_ring import KeyRing
+from gateway.access.presented_key import presented_key
 from gateway.access.scopes import Scope, needed_scope
 from gateway.http.request_context import OPEN_PATHS, request_context
 from protocol.config.api_keys import ApiKey
@@ -62,18 +63,6 @@ def _check_scope(key: ApiKey, scope: Scope, action: str) -> None:
     if not key.allows(scope):
         message = f"the API key {key.name} may not {action}: it does not have the scope {scope}"
         raise Failure(Code.FORBIDDEN, message).raised()
-
-
-def presented_key(req: falcon.Request) -> bytes:
-    """Return the key of ``Authorization: Bearer`` or ``x-api-key``; raises ``unauthorized`` if there is none."""
-    given = req.get_header("x-api-key") or ""
-    scheme, _, token = (req.get_header("Authorization") or "").partition(" ")
-    if scheme.lower() == "bearer":
-        given = token.strip()
-    if not given:
-        raise Failure(Code.UNAUTHORIZED, "an API key is required: Authorization: Bearer KEY, or x-api-key").raised()
-    # Headers are latin-1 on their way through WSGI.
-    return given.encode("latin-1", "replace")
 
 
 def _handled_as(method: str) -> str:

@@ -44,16 +44,15 @@ def read_json(req: falcon.Request, limit: int) -> bytes:
 
 
 def read_form(req: falcon.Request, limit: int) -> list[FormPart]:
-    """Return the fields of a route that takes a form with files; another content type or a compressed one is 415.
+    """Return the fields of a route that takes a form with files; a compressed one is 415.
 
-    Raises ``invalid_request`` for an invalid form.
+    Raises ``invalid_request`` for an invalid form, and for another content type: a body of another type lacks the fields
+    that the documents require, which is 400.
     """
     kind = req.content_type or "nothing"
     if kind.partition(";")[0].strip().lower() != form_data.MEDIA_TYPE:
         request_context(req.env).close_after()
-        raise Failure(
-            Code.MEDIA_TYPE, f"this route takes {form_data.MEDIA_TYPE}, not {kind.partition(';')[0][:80]}"
-        ).raised()
+        raise invalid(f"this route takes {form_data.MEDIA_TYPE}, not {kind.partition(';')[0][:80]}")
     if req.env.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
         request_context(req.env).close_after()
         raise Failure(Code.MEDIA_TYPE, "compressed bodies are not supported").raised()

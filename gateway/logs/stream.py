@@ -17,6 +17,7 @@ import simple_websocket
 from gevent.event import Event
 from wsproto.utilities import RemoteProtocolError
 
+from gateway.access.presented_key import bearer_subprotocols
 from gateway.access.scopes import Scope
 from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
@@ -95,7 +96,10 @@ class LogStreamResource:
         env.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
         try:
             socket = simple_websocket.Server.accept(
-                env, ping_interval=PING_INTERVAL, max_message_size=MAX_MESSAGE_BYTES
+                env,
+                subprotocols=bearer_subprotocols(req),
+                ping_interval=PING_INTERVAL,
+                max_message_size=MAX_MESSAGE_BYTES,
             )
         except (RemoteProtocolError, simple_websocket.ConnectionError) as problem:
             raise invalid(f"this is no WebSocket handshake: {problem}") from None

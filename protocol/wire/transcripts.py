@@ -144,12 +144,13 @@ def as_verbose_json(transcript: Transcript, granularities: Sequence[str] = ()) -
     return body
 
 
+_TEXT: Final = "text/plain; charset=utf-8"
 TEXT_FORMATS: Final[dict[str, tuple[str, Callable[[Transcript], str]]]] = {
-    "text": ("text/plain; charset=utf-8", as_text),
-    "srt": ("application/x-subrip; charset=utf-8", as_srt),
-    "vtt": ("text/vtt; charset=utf-8", as_webvtt),
+    "text": (_TEXT, as_text),
+    "srt": (_TEXT, as_srt),
+    "vtt": (_TEXT, as_webvtt),
 }
-"""Format that is not JSON → its media type, and its writer."""
+"""Format that is not JSON → its media type, and its writer. OpenAI sends subtitles as plain text too."""
 RESPONSE_FORMATS: Final = ("json", *TEXT_FORMATS, "verbose_json")
 TIMED_FORMATS: Final = ("srt", "vtt", "verbose_json")
 """Formats with times, which need segments."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import simple_websocket
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
 from tests.conftest import StartServer
@@ -85,3 +88,23 @@ def test_every_gateway_process_follows_the_file(server: LemonbusServer) -> None:
     write_keys(path, [])
     assert all(client(server, "lb-new").get("/v1/models").status == 401 for _ in range(8))
     wait_for(lambda: any(line.get("key") == "new" for line in server.lines), "the log has the name of the key")
+
+
+@pytest.mark.parametrize("way", ["subprotocol", "query"])
+def test_a_page_reads_the_log_with_a_key_that_is_no_header(server: LemonbusServer, way: str) -> None:
+    encoded = base64.urlsafe_b64encode(ADMIN_KEY.encode()).decode().rstrip("=")
+    protocols = [f"bearer.{encoded}"] if way == "subprotocol" else None
+    url = f"ws://127.0.0.1:{server.port}/logs/stream"
+    assert server.client.get(f"/logs/stream?api_key={ADMIN_KEY}").status == 401, "that is no WebSocket"
+    page = simple_websocket.Client.connect(
+        url + ("" if protocols else f"?api_key={ADMIN_KEY}"), subprotocols=protocols, headers={"Origin": "http://other"}
+    )
+    try:
+        assert page.subprotocol == (protocols[0] if protocols else None), "browsers end a connection without it"
+        page.send('{"type": "logs.subscribe", "after_seq": null}')
+        message = json.loads(page.receive(timeout=20) or "{}")
+        assert message["type"] == "logs.snapshot"
+    finally:
+        page.close()
+        page.thread.join(20)
+    assert not any(ADMIN_KEY in json.dumps(line) or encoded in json.dumps(line) for line in server.lines)

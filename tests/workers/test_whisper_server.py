@@ -104,8 +104,8 @@ def tiny() -> Iterator[WhisperServerProcess]:
     [
         ("json", "application/json", f'{{"text":"{CHAT_TEXT}'),
         ("text", "text/plain; charset=utf-8", CHAT_TEXT),
-        ("srt", "application/x-subrip; charset=utf-8", "1\n00:00:00,000 --> 00:00:01,000\nOnce"),
-        ("vtt", "text/vtt; charset=utf-8", "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nOnce"),
+        ("srt", "text/plain; charset=utf-8", "1\n00:00:00,000 --> 00:00:01,000\nOnce"),
+        ("vtt", "text/plain; charset=utf-8", "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nOnce"),
         ("verbose_json", "application/json", '{"task":"transcribe","language":"english","duration":1.2,'),
     ],
 )

@@ -107,6 +107,7 @@ def stats_body(stats: admin.StatsReport) -> dict[str, Any]:
         "output_tokens": outcome.output_tokens,
         "decode_token_times": outcome.each_token_s,
         "prompt_tokens": outcome.prompt_tokens,
+        "cached_tokens": outcome.cached_tokens,
         "model": stats.model or None,
         "total_seconds": outcome.total_s,
     }

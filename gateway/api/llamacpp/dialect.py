@@ -16,6 +16,7 @@ class LlamaCppDialect(Dialect):
             {
                 "reranking": reranking_and_slots.RerankingResource(session),
                 "rerank": reranking_and_slots.RerankingResource(session),
+                "reranker": reranking_and_slots.RerankingResource(session),
                 "slots": reranking_and_slots.SlotsResource(session),
                 "slots/{slot_id}": reranking_and_slots.SlotResource(session),
             }

@@ -91,4 +91,6 @@ def test_numbers_in_a_form_are_numbers_and_a_prompt_of_digits_is_a_prompt(loaded
 
 
 def test_a_form_must_be_one(loaded: LemonbusServer) -> None:
-    assert loaded.client.post("/v1/images/edits", {"prompt": "a"}).status == 415
+    answer = loaded.client.post("/v1/images/edits", {"prompt": "a"})
+    assert (answer.status, answer.error["code"]) == (400, "invalid_request")
+    assert "multipart/form-data" in answer.error["message"]

@@ -102,6 +102,7 @@ def test_stats_counts_processed_and_all_prompt_tokens(ask: AppClient, prefix: st
         "decode_token_times": [0.01, 0.02, 0.03, 0.04, 0.05],
         "prompt_tokens": 137,
         "model": "m",
+        "cached_tokens": 9,
         "total_seconds": 2.5,
     }
 

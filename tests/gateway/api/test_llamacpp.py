@@ -62,7 +62,7 @@ def refused(
 
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
-@pytest.mark.parametrize("route", ["rerank", "reranking"])
+@pytest.mark.parametrize("route", ["rerank", "reranking", "reranker"])
 def test_results_come_in_the_order_of_the_documents(ask: AppClient, prefix: str, route: str) -> None:
     ask.answers["rerank"] = SCORES
     body = ask("POST", f"{prefix}/{route}", RERANK).json

@@ -1,0 +1,52 @@
+"""The API key that a request presents: in a header, or where a browser's WebSocket can put one. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+import falcon
+
+from protocol.failures import Code, Failure
+
+BEARER_PREFIX: Final = "bearer."
+"""A subprotocol of a WebSocket that begins so is a key, in base64url with or without padding."""
+_REQUIRED: Final = "an API key is required: Authorization: Bearer KEY, or x-api-key"
+_REQUIRED_BY_WEBSOCKET: Final = f"{_REQUIRED}; in a browser ?api_key=KEY or the subprotocol {BEARER_PREFIX}BASE64URL"
+
+
+def presented_key(req: falcon.Request) -> bytes:
+    """Return the key of a request; raises ``unauthorized`` if there is none.
+
+    ``Authorization: Bearer`` counts before ``x-api-key``. A page in a browser cannot set headers for a WebSocket: the
+    handshake may also have the key as a subprotocol or in the query. Other requests may not, because addresses are logged
+    by every proxy on their way.
+    """
+    given = req.get_header("x-api-key") or ""
+    scheme, _, token = (req.get_header("Authorization") or "").partition(" ")
+    if scheme.lower() == "bearer":
+        given = token.strip()
+    if given:
+        # Headers are latin-1 on their way through WSGI.
+        return given.encode("latin-1", "replace")
+    if (req.get_header("Upgrade") or "").lower() != "websocket":
+        raise Failure(Code.UNAUTHORIZED, _REQUIRED).raised()
+    for protocol in bearer_subprotocols(req):
+        return _decoded(protocol.removeprefix(BEARER_PREFIX))
+    if in_query := req.get_param("api_key", default=""):
+        return in_query.encode()
+    raise Failure(Code.UNAUTHORIZED, _REQUIRED_BY_WEBSOCKET).raised()
+
+
+def bearer_subprotocols(req: falcon.Request) -> list[str]:
+    """Return the offered subprotocols that are keys: browsers want one of what they offer in the answer."""
+    offered = (each.strip() for each in (req.get_header("Sec-WebSocket-Protocol") or "").split(","))
+    return [each for each in offered if each.startswith(BEARER_PREFIX)]
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise Failure(Code.UNAUTHORIZED, f"the subprotocol {BEARER_PREFIX}… is no base64url").raised() from None
