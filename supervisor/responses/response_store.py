@@ -105,17 +105,26 @@ class ResponseStore:
             raise
 
     def finish(self, response_id: str, response: bytes, now: float) -> None:
-        """Give a response that runs its final JSON; does nothing if it was deleted or has ended already."""
+        """Give a response that runs its final JSON; does nothing if it was deleted or has ended already.
+
+        One whose final JSON does not fit is lost.
+        """
         self.expire(now)
         entry = self._entries.get(response_id)
         if entry is None or entry.owner is None:
             return
-        entry.end(ResponseState.ENDED)
-        if turn_size(StoredTurn(entry.turn.stored.input, response)) > self._limits.entry_bytes:
-            entry.state = ResponseState.LOST
+        begun = entry.turn.stored
+        if turn_size(StoredTurn(begun.input, response)) > self._limits.entry_bytes:
+            entry.end(ResponseState.LOST)
             return
         self._turns.replace(entry.turn, response)
-        self._evict_oldest(entry)
+        try:
+            self._evict_oldest(entry)
+        except LemonbusError:
+            self._turns.replace(entry.turn, begun.response)
+            entry.end(ResponseState.LOST)
+        else:
+            entry.end(ResponseState.ENDED)
 
     def get(self, key: ResponseKey, now: float, *, whole: bool = False) -> StoredResponse:
         """Return a response, with the ``whole`` conversation or its own turn alone.
