@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.conftest import StartServer
 from tests.support import processes
+from tests.support.anthropic_client import anthropic_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -43,6 +46,29 @@ def test_the_client_is_told_and_the_engine_comes_back(server: LemonbusServer) ->
     assert second != first
     server.wait_loaded(LOOP)
     assert server.client.chat(LOOP, max_tokens=3).status == 200
+
+
+def test_anthropics_package_is_told(server: LemonbusServer) -> None:
+    import anthropic  # noqa: PLC0415 - as in anthropic_client
+
+    seen: list[str] = []
+    engine = server.engine_pid(LOOP)
+
+    def read(client: anthropic.Anthropic) -> None:
+        hi: Any = [{"role": "user", "content": "Hi"}]
+        for event in client.messages.create(model=LOOP, max_tokens=6000, messages=hi, stream=True):
+            seen.append(event.type)
+            if len(seen) == 5:
+                processes.kill(engine)
+
+    with anthropic_client(server) as client, pytest.raises(anthropic.APIStatusError) as caught:
+        read(client)
+    told: Any = caught.value.body
+    assert (told["type"], told["error"]["type"], told["error"]["code"]) == ("error", "api_error", "backend_died")
+    assert told["error"]["model"] == LOOP
+    assert told["request_id"] == caught.value.request_id
+    assert seen[:2] == ["message_start", "content_block_start"]
+    assert set(seen[2:]) == {"content_block_delta"}, "nothing says that the message ended"
 
 
 def test_every_client_of_the_engine_is_told(server: LemonbusServer) -> None:

@@ -194,3 +194,12 @@ def test_a_missing_key(start_server: StartServer) -> None:
 def test_prefixes(shared_server: LemonbusServer, prefix: str) -> None:
     with anthropic_client(shared_server, prefix) as client:
         assert client.messages.create(model=CHAT, max_tokens=5, messages=HI).content
+
+
+def test_models(client: anthropic.Anthropic) -> None:
+    ids = [model.id for model in client.models.list(limit=2)]  # page after page
+    assert CHAT in ids
+    assert len(ids) == len(set(ids)) > 2
+    model = client.models.retrieve(CHAT)
+    assert (model.id, model.display_name, model.type, model.lifecycle) == (CHAT, CHAT, "model", "active")
+    assert model.created_at.tzinfo is not None

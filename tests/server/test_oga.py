@@ -39,7 +39,7 @@ def test_a_folder_is_a_model_that_is_loaded_asked_and_unloaded(server: LemonbusS
     status, body = load(server, OGA)
     assert (status, body["status"], body["message"]) == (200, "success", f"Loaded model: {OGA}")
     (shown,) = [each for each in server.health()["all_models_loaded"] if each["model_name"] == OGA]
-    assert (shown["recipe"], shown["device"], shown["type"]) == ("oga-cpu", "cpu", "llm")
+    assert (shown["recipe"], shown["device"], shown["model_type"]) == ("oga-cpu", "cpu", "llm")
 
     answer = server.client.chat(OGA)
     assert answer.text == GENAI_TEXT

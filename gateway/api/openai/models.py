@@ -1,66 +1,20 @@
-"""``models`` and ``models/{id}``: the catalogue in OpenAI's form, with the fields of all documents."""
+"""``models`` and ``models/{id}``: the catalogue in OpenAI's form, with the fields of all documents and of Anthropic's API."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import falcon
 import msgspec
 
 from gateway.access.scopes import Scope
+from gateway.api.common.model_list import MAX_PAGE, Page, model_list, model_object
 from gateway.api.common.request_fields import check_cache_dir, flag_in_query, optional_body, text_of
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import GetModel, ListModels, ModelEntry
-
-
-def model_object(entry: ModelEntry, *, whole: bool = False) -> dict[str, Any]:
-    """Return a model as the lists show it; ``whole``: with what ``show_all`` adds."""
-    shown: dict[str, Any] = {
-        "id": entry.id,
-        "object": "model",
-        "created": entry.created,
-        "owned_by": "lemonade",
-        "checkpoint": entry.checkpoint,
-        "recipe": entry.recipe,
-        "device": entry.device,
-        "dtype": entry.dtype,
-        "labels": entry.labels,
-    }
-    if whole:
-        shown |= {
-            "name": entry.id,
-            "downloaded": entry.downloaded,
-            "size": entry.size,
-            "suggested": entry.suggested,
-            "type": entry.type,
-            "loaded": entry.loaded,
-            "aliases": entry.aliases,
-            "supported": not entry.unsupported_reason,
-        }
-        if entry.unsupported_reason:
-            shown["unsupported_reason"] = entry.unsupported_reason
-    return shown
-
-
-def model_list(entries: list[ModelEntry], *, whole: bool = False) -> bytes:
-    """Return the JSON of a list of models.
-
-    Models that this machine cannot run are left out unless they are downloaded; a ``whole`` list names them, with the reason,
-    in ``hidden``.
-    """
-    answer: dict[str, Any] = {"object": "list"}
-    data = [entry for entry in entries if entry.downloaded or not entry.unsupported_reason]
-    answer["data"] = [model_object(entry, whole=whole) for entry in data]
-    if whole:
-        answer["hidden"] = [
-            {"id": entry.id, "recipe": entry.recipe, "size": entry.size, "reason": entry.unsupported_reason}
-            for entry in entries
-            if entry.unsupported_reason and not entry.downloaded
-        ]
-    return msgspec.json.encode(answer)
 
 
 class ModelsResource:
@@ -71,14 +25,16 @@ class ModelsResource:
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the downloaded models, or with ``show_all=true`` with all that this machine can run."""
+        """Answer with the downloaded models, or with ``show_all=true`` with all that this machine can run.
+
+        ``limit``, ``after_id`` and ``before_id`` choose a part of the list.
+        """
         show_all = flag_in_query(req, "show_all")
         check_cache_dir(req.get_param("cache_dir", default=""), self._session.settings)
         entries = self._session.call(req.env, lambda number: ListModels(number, show_all), list[ModelEntry])
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = model_list(
-            [entry for entry in entries if request_context(req.env).may_use(entry.id)], whole=show_all
-        )
+        shown = [entry for entry in entries if request_context(req.env).may_use(entry.id)]
+        resp.data = model_list(shown, page_of(req), whole=show_all)
 
 
 class PreviewModelsResource(ModelsResource):
@@ -91,6 +47,15 @@ class PreviewModelsResource(ModelsResource):
         settings = self._session.settings
         check_cache_dir(text_of(optional_body(req, settings), "cache_dir"), settings)
         self.on_get(req, resp)
+
+
+def page_of(req: falcon.Request) -> Page:
+    """Return the part of the list that a request asks for; raises ``invalid_request``."""
+    given = req.get_param("limit")
+    if given is not None and not (given.isascii() and given.isdigit() and 1 <= int(given[:5]) <= MAX_PAGE):
+        raise invalid(f"`limit` must be a whole number from 1 to {MAX_PAGE}", "limit")
+    limit = None if given is None else int(given)
+    return Page(limit, req.get_param("after_id", default=""), req.get_param("before_id", default=""))
 
 
 def _not_found(model: str) -> LemonbusError:

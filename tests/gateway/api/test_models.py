@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
@@ -24,7 +25,11 @@ def test_models_lists_downloaded_ones_in_openais_form(ask: AppClient, prefix: st
             {
                 "id": "Qwen2.5-0.5B-Instruct-CPU",
                 "created": 1744173590,
+                "created_at": "2025-04-09T04:39:50Z",
                 "object": "model",
+                "type": "model",
+                "display_name": "Qwen2.5-0.5B-Instruct-CPU",
+                "lifecycle": "active",
                 "owned_by": "lemonade",
                 "checkpoint": "amd/Qwen2.5-0.5B-cpu-onnx",
                 "recipe": "oga-cpu",
@@ -33,6 +38,9 @@ def test_models_lists_downloaded_ones_in_openais_form(ask: AppClient, prefix: st
                 "labels": ["hot", "cpu"],
             }
         ],
+        "has_more": False,
+        "first_id": "Qwen2.5-0.5B-Instruct-CPU",
+        "last_id": "Qwen2.5-0.5B-Instruct-CPU",
     }
     assert not ask.asked(admin.ListModels)[0].show_all
 
@@ -92,3 +100,31 @@ def test_cache_dir_must_be_a_directory_of_this_server(ask: AppClient, directory:
     is_error(ask("GET", "/v0/models", params={"cache_dir": directory}), 400, "invalid_request", "cache_dir")
     is_error(ask("POST", "/v0/load", {"model": "m", "cache_dir": directory}), 400, "invalid_request", "cache_dir")
     assert not ask.bus.sent
+
+
+@pytest.mark.parametrize(
+    ("query", "ids", "has_more"),
+    [
+        ("", "abcd", False),
+        ("limit=2", "ab", True),
+        ("limit=2&after_id=b", "cd", False),
+        ("after_id=d", "", False),
+        ("limit=2&before_id=d", "bc", True),
+        ("limit=9&before_id=b", "a", False),
+    ],
+)
+def test_pages_of_the_list(ask: AppClient, query: str, ids: str, has_more: bool) -> None:
+    ask.reports[admin.ListModels] = [msgspec.structs.replace(CPU, id=each) for each in "abcd"]
+    found = ask("GET", f"/v1/models?{query}").json
+    assert "".join(each["id"] for each in found["data"]) == ids
+    ends = (ids[0], ids[-1]) if ids else (None, None)
+    assert (found["has_more"], found["first_id"], found["last_id"]) == (has_more, *ends)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("limit=0", "limit"), ("limit=x", "limit"), ("limit=1001", "limit"), ("after_id=z", "after_id")],
+)
+def test_pages_that_are_refused(ask: AppClient, query: str, field: str) -> None:
+    ask.reports[admin.ListModels] = [CPU]
+    is_error(ask("GET", f"/v1/models?{query}"), 400, "invalid_request", field)
