@@ -63,10 +63,10 @@ def test_anthropics_package_is_told(server: LemonbusServer) -> None:
 
     with anthropic_client(server) as client, pytest.raises(anthropic.APIStatusError) as caught:
         read(client)
-    told: Any = caught.value.body
-    assert (told["type"], told["error"]["type"], told["error"]["code"]) == ("error", "api_error", "backend_died")
-    assert told["error"]["model"] == LOOP
-    assert told["request_id"] == caught.value.request_id
+    body: Any = caught.value.body
+    assert (body["type"], body["error"]["type"], body["error"]["code"]) == ("error", "api_error", "backend_died")
+    assert body["error"]["model"] == LOOP
+    assert body["request_id"] == caught.value.request_id
     assert seen[:2] == ["message_start", "content_block_start"]
     assert set(seen[2:]) == {"content_block_delta"}, "nothing says that the message ended"
 
