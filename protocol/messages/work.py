@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from protocol.failures import Failure
 from protocol.messages.events import Outcome
 from protocol.wire.envelope import control_message
+
+ENGINE_STATE_ENDPOINTS: Final = frozenset({"slots", "props"})
+"""Reads of what an engine is or does now: they are refused while the model is not loaded."""
 
 
 class Caller(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,15 @@ from protocol.config.api_keys import model_allowed
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
 from protocol.messages.admin import OptionValue, StatsReport
-from protocol.messages.work import AttemptAbandoned, AttemptEnded, AttemptProgress, AttemptsEnded, Cancel, SubmitRequest
+from protocol.messages.work import (
+    ENGINE_STATE_ENDPOINTS,
+    AttemptAbandoned,
+    AttemptEnded,
+    AttemptProgress,
+    AttemptsEnded,
+    Cancel,
+    SubmitRequest,
+)
 from protocol.models.recipes import ModelSpec
 from supervisor.models import files
 from supervisor.models.catalogue import CatalogueEntry
@@ -67,8 +75,8 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
     elif message.caller is not None:
         supervisor.metrics.request_submitted(message.caller.key)
     try:
-        if message.endpoint == "slots":
-            model = _model_for_slots(supervisor, message.model)
+        if message.endpoint in ENGINE_STATE_ENDPOINTS:
+            model = _loaded_model(supervisor, message)
             _check_model(message, model.name)
             supervisor.scheduler.state_read(key, message, payload, model)
         else:
@@ -128,16 +136,20 @@ def _check_model(message: SubmitRequest, model: str) -> None:
         raise Failure(Code.FORBIDDEN, reason, model=model, param="model").raised()
 
 
-def _model_for_slots(supervisor: Supervisor, model: str) -> ScheduledModel:
+def _loaded_model(supervisor: Supervisor, message: SubmitRequest) -> ScheduledModel:
+    """Return the loaded model that a read of an engine's state means."""
+    model, endpoint = message.model, message.endpoint
     if model:
         scheduled = supervisor.scheduler.models.get(supervisor.models.resolve(model).name)
     else:
         scheduled = supervisor.scheduler.latest(
-            lambda scheduled: scheduled.spec is not None and supervisor.models.serves(scheduled.spec, "slots")
+            lambda scheduled: scheduled.spec is not None and supervisor.models.serves(scheduled.spec, endpoint)
         )
     spec = scheduled.spec if scheduled else None
-    if scheduled is None or spec is None or not scheduled.slots or not supervisor.models.serves(spec, "slots"):
-        which = f"Model {model} is not a loaded model with slots" if model else "No model with slots is loaded"
+    if scheduled is None or spec is None or not scheduled.slots or not supervisor.models.serves(spec, endpoint):
+        which = (
+            f"Model {model} is not a loaded model with {endpoint}" if model else f"No model with {endpoint} is loaded"
+        )
         raise Failure(Code.INVALID_REQUEST, which, param="model").raised()
     return scheduled
 

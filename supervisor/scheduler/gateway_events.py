@@ -87,7 +87,7 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
 def state_read(
     state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, model: ScheduledModel
 ) -> None:
-    """A gateway wants to read the slots of a loaded engine: that is no use of the model, and keeps it from nothing."""
+    """A gateway wants to read the state of a loaded engine: that is no use of the model, and keeps it from nothing."""
     if model.process is None or not model.process.serves:
         state.refuse(key, Failure(Code.NOT_LOADED, f"Model {model.name} is not loaded", model=model.name))
         return

@@ -29,6 +29,8 @@ class EngineRequest(NamedTuple):
     """The client asked for the usage chunk of a stream."""
     progress: bool = False
     """The client asked for the progress events of a stream."""
+    tokens: bool = False
+    """The client asked for the tokens of a native completion."""
     prompts: int = 1
     """0 for a read, which the engine answers without a slot."""
     choices: int = 1
@@ -36,6 +38,8 @@ class EngineRequest(NamedTuple):
     patient: bool = False
     """The client does not read a stream: the engine's events may be handled in large batches."""
     content_type: str = "application/json"
+    native: bool = False
+    """The answer has the form of llama.cpp's own completions, not OpenAI's."""
     translate: Callable[[bytes], bytes] | None = None
     """Writes an answer (of a stream, each piece of it) as llama-server would; raises ValueError if it is malformed."""
 

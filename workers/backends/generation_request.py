@@ -50,15 +50,13 @@ def generation_request(
         raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
     wants_stop_reason = fields.pop("return_stop_reason", _NULL) == _TRUE
     usage, progress = options.get("include_usage") == _TRUE, fields.get("return_progress") == _TRUE
-    prompts = _prompts(fields.get("prompt")) if endpoint == "completions" else 1
-    choices = _number(fields.get("n"))
+    prompts = count_prompts(fields.get("prompt")) if endpoint == "completions" else 1
+    choices = positive_number(fields.get("n"))
     shown_only_whole = fields.get("verbose") == _TRUE or (
         endpoint == "chat/completions" and fields.get("logprobs") == _TRUE
     )
     brief = (
-        len(body) <= SHORT_BODY_BYTES
-        and prompts * choices == 1
-        and _answer_token_limit(fields) <= UNSTREAMED_MAX_TOKENS
+        len(body) <= SHORT_BODY_BYTES and prompts * choices == 1 and answer_token_limit(fields) <= UNSTREAMED_MAX_TOKENS
     )
     if not stream and not wants_stop_reason and (shown_only_whole or brief):
         whole = msgspec.json.encode(fields) if settled or b'"return_stop_reason"' in body else body
@@ -82,23 +80,25 @@ def generation_request(
     )
 
 
-def _answer_token_limit(fields: dict[str, msgspec.Raw]) -> float:
+def answer_token_limit(fields: dict[str, msgspec.Raw]) -> float:
     """Return how many tokens the answer may have; infinity if the request has no valid limit."""
     limits = [bytes(fields[name]) for name in TOKEN_LIMIT_FIELDS if name in fields]
     return max((int(each) if each.isdigit() and len(each) < 6 else math.inf for each in limits), default=math.inf)
 
 
-def _number(raw: msgspec.Raw | None) -> int:
+def positive_number(raw: msgspec.Raw | None) -> int:
+    """Return a whole number of a request; 1 for none, for one below 1 and for what is none."""
     digits = bytes(raw or b"")
     return max(1, int(digits)) if digits.isdigit() and len(digits) < 6 else 1
 
 
-def _prompts(raw: msgspec.Raw | None) -> int:
-    """Count the prompts of a request: a list of strings or lists is several, a list of tokens is one."""
+def count_prompts(raw: msgspec.Raw | None) -> int:
+    """Count the prompts of a request: a list of texts, lists and objects is several, one with a token number in it is one."""
     if raw is None or memoryview(raw)[:1].tobytes() != b"[":
         return 1
     try:
         items = _LIST.decode(raw)
     except DECODE_ERRORS:
         return 1
-    return max(1, sum(memoryview(item)[:1].tobytes() in (b'"', b"[", b"{") for item in items))
+    several = [memoryview(item)[:1].tobytes() in (b'"', b"[", b"{") for item in items]
+    return len(several) if all(several) and several else 1

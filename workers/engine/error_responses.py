@@ -17,6 +17,8 @@ _CALLER_MISTAKE: Final = re.compile(
 )
 """Messages with which llama-server answers 500 although the request was wrong."""
 _TOO_LONG: Final = re.compile(r"is too large to process|^Max length reached")
+_OUT_OF_RANGE: Final = "_M_range_check"
+"""A part of what the C++ library says when llama-server looks up a token that its vocabulary does not have."""
 _TOKEN_COUNTS: Final = re.compile(r"\((\d+) tokens\)\D*(\d+)")
 _ENGINE_INTERNALS: Final = re.compile(
     r"\[json\.exception\.[\w.]+\] ?"
@@ -65,6 +67,8 @@ def failure_of_response(status: int, body: bytes, program: str) -> Failure:
         return Failure(Code.OVERLOADED, f"{program}: {message}", retry_after=BUSY_RETRY_AFTER_S)
     if status == 501:
         return Failure(Code.UNSUPPORTED, message)
+    if _OUT_OF_RANGE in message:
+        return Failure(Code.INVALID_REQUEST, "a token number is not in the model's vocabulary")
     if "input is not supported" in message:  # llama-server's 500 for an image sent to a model that reads only text
         return Failure(Code.INVALID_REQUEST, message.partition(" - hint")[0])
     if status >= 500 and _CALLER_MISTAKE.search(message):

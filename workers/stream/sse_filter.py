@@ -22,9 +22,9 @@ import msgspec
 from protocol.wire.decoding import DECODE_ERRORS
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
-_END: Final = b"\n\n"
+EVENT_END: Final = b"\n\n"
 _CHOICE: Final = b'data: {"choices":[{'
-_PROGRESS: Final = b'"prompt_progress":{'
+PROGRESS: Final = b'"prompt_progress":{'
 _FINISH: Final = b'"finish_reason":"'
 _NO_CHOICES: Final = b'"choices":[]'
 _ROLE: Final = b'"delta":{"role":'
@@ -87,7 +87,7 @@ class SseFilter:
         """Take bytes from the engine; return what may be passed on. Raises ValueError for an endless event."""
         if self.rest:
             data = self.rest + data
-        end = data.rfind(_END)
+        end = data.rfind(EVENT_END)
         if end < 0:
             if len(data) > MAX_EVENT_BYTES:
                 raise ValueError("the engine sent an event without an end")
@@ -96,10 +96,17 @@ class SseFilter:
         end += 2
         self.rest = data[end:]
         block = data[:end] if self.rest else data
-        count = block.count(_CHOICE)
-        if count == block.count(_END) and _PROGRESS not in block and _FINISH not in block:
-            return FilteredEvents(self._renamed(block), count - block.count(_ROLE), alive=False)
+        tokens = self._tokens_of_plain(block)
+        if tokens is not None:
+            return FilteredEvents(self._renamed(block), tokens, alive=False)
         return self._filter_each(block)
+
+    def _tokens_of_plain(self, block: bytes) -> int | None:
+        """Return the tokens of events that are all passed on as they are; None if there may be others among them."""
+        count = block.count(_CHOICE)
+        if count == block.count(EVENT_END) and PROGRESS not in block and _FINISH not in block:
+            return count - block.count(_ROLE)
+        return None
 
     def _renamed(self, block: bytes) -> bytes:
         return block if self._old == self._new else block.replace(self._old, self._new)
@@ -107,10 +114,10 @@ class SseFilter:
     def _filter_each(self, block: bytes) -> FilteredEvents:
         out: list[bytes] = []
         tokens, alive = 0, False
-        for piece in block.split(_END):
+        for piece in block.split(EVENT_END):
             event = piece.strip(b"\n")
             if event:
-                kept, token, shows_life = self._filter_event(event + _END)
+                kept, token, shows_life = self._filter_event(event + EVENT_END)
                 out += kept
                 tokens += token
                 alive = alive or shows_life
@@ -131,8 +138,12 @@ class SseFilter:
         if payload.startswith(b'{"error":'):
             self.error = payload
             return [], 0, False
-        if _PROGRESS in event:
+        if PROGRESS in event:
             return [event] if self._progress else [], 0, True
+        return self._filter_chunk(event, payload)
+
+    def _filter_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
+        """Return what is passed on of an event with a chunk, its tokens, and whether it only shows life."""
         if _NO_CHOICES in event:
             return self._usage_chunk(event, payload)
         if _FINISH in event:

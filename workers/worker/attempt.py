@@ -24,6 +24,7 @@ from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineRequest
 from workers.engine.error_responses import failure_in_body, failure_of_response
 from workers.engine.exchange import EngineExchange
+from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import ChoiceSummary, SseFilter, summaries_of
 from workers.stream.token_timing import EngineSpan, TokenTiming
@@ -92,7 +93,7 @@ class Attempt:
         self._program, self._alias, self._owner = program, alias, owner
         self._status = 0
         self._stream: SseFilter | None = None
-        self._assembler: ResponseAssembler | None = None
+        self._assembler: ResponseAssembler | NativeCompletionAssembler | None = None
         self._body_parts: list[bytes] = []
         self._body_size = 0
         self._began_at = self._reported_at = 0.0
@@ -115,11 +116,16 @@ class Attempt:
         self._timing = TokenTiming(self._began_at)
         if request.streamed:
             whole = not self.run.stream
-            self._stream = SseFilter(
-                request.usage or whole, request.progress and not whole, self._alias, self.run.model
-            )
+            progress = request.progress and not whole
+            if request.native:
+                self._stream = NativeCompletionFilter(progress, self._alias, self.run.model, request.weight)
+            else:
+                self._stream = SseFilter(request.usage or whole, progress, self._alias, self.run.model)
             if whole:
-                self._assembler = ResponseAssembler(chat=self.run.endpoint == "chat/completions")
+                chat = self.run.endpoint == "chat/completions"
+                self._assembler = (
+                    NativeCompletionAssembler(request.tokens) if request.native else ResponseAssembler(chat)
+                )
 
     @property
     def response_began(self) -> bool:
@@ -230,9 +236,9 @@ class Attempt:
 
     def _finished_body(self, body: bytes) -> bytes:
         """Note the usage, and write the name that the client used for the model."""
-        self._summaries = summaries_of([body])
+        self._summaries = native_summaries(body) if self.request.native else summaries_of([body])
         alias, model = msgspec.json.encode(self._alias), msgspec.json.encode(self.run.model)
-        return body.replace(b'"model":' + alias, b'"model":' + model, 1)
+        return body.replace(b'"model":' + alias, b'"model":' + model, -1 if self.request.native else 1)
 
     def _count(self, tokens: int) -> None:
         self.tokens += tokens

@@ -1,23 +1,62 @@
-"""llama.cpp's routes."""
+"""llama.cpp's routes: under every version prefix what Lemonade documents, without a prefix what llama-server has."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from gateway.api.common.dialect import Dialect, Routes, versioned
-from gateway.api.llamacpp import reranking_and_slots
+from gateway.api.llamacpp import completion, embedding, props, reranking, slots, tokens
+from gateway.api.llamacpp.errors import llamacpp_error_body
 from gateway.bus.session import SupervisorSession
+from protocol.failures import Failure
 
 
 class LlamaCppDialect(Dialect):
-    """llama.cpp's own routes; their errors have the default form."""
+    """llama.cpp's own routes. Errors have llama-server's form on the unprefixed ones, and the default form elsewhere."""
+
+    error_prefixes: ClassVar[tuple[str, ...]] = (
+        "/apply-template",
+        "/chat/completions",
+        "/completion",
+        "/completions",
+        "/detokenize",
+        "/embedding",
+        "/embeddings",
+        "/infill",
+        "/models",
+        "/props",
+        "/rerank",
+        "/reranker",
+        "/reranking",
+        "/slots",
+        "/tokenize",
+    )
 
     def routes(self, session: SupervisorSession) -> Routes:
-        """Return the routes, under every version prefix."""
-        return versioned(
-            {
-                "reranking": reranking_and_slots.RerankingResource(session),
-                "rerank": reranking_and_slots.RerankingResource(session),
-                "reranker": reranking_and_slots.RerankingResource(session),
-                "slots": reranking_and_slots.SlotsResource(session),
-                "slots/{slot_id}": reranking_and_slots.SlotResource(session),
-            }
-        )
+        """Return the routes. ``/chat/completions`` and ``/models`` are OpenAI's."""
+        rerank = reranking.RerankingResource(session)
+        both: Routes = {
+            "apply-template": tokens.ApplyTemplateResource(session),
+            "detokenize": tokens.DetokenizeResource(session),
+            "rerank": rerank,
+            "reranker": rerank,
+            "reranking": rerank,
+            "slots": slots.SlotsResource(session),
+            "slots/{slot_id}": slots.SlotResource(session),
+            "tokenize": tokens.TokenizeResource(session),
+        }
+        generation = completion.CompletionResource(session)
+        vectors = embedding.NativeEmbeddingResource(session)
+        own: Routes = {
+            "completion": generation,
+            "completions": generation,
+            "embedding": vectors,
+            "embeddings": vectors,
+            "infill": completion.InfillResource(session),
+            "props": props.PropsResource(session),
+        }
+        return {**versioned(both), **{f"/{path}": resource for path, resource in (both | own).items()}}
+
+    def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
+        """Return llama-server's form."""
+        return llamacpp_error_body(failure, label, detail=detail)

@@ -31,4 +31,6 @@ class OpenAIDialect(Dialect):
             "models/{model_id:path}": models.ModelResource(session),
         }
         preview = {"models": models.PreviewModelsResource(session)}
-        return {"/realtime": unsupported.realtime(), **versioned(routes, preview)}
+        # llama-server answers these two without a prefix as with one.
+        unprefixed: Routes = {f"/{path}": routes[path] for path in ("chat/completions", "models", "realtime")}
+        return {**unprefixed, **versioned(routes, preview)}

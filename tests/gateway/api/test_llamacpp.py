@@ -10,7 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 from gateway.api.common.dialect import VERSION_PREFIXES
-from gateway.api.llamacpp.reranking_and_slots import check_filename, documented_slots, in_input_order
+from gateway.api.llamacpp.reranking import in_input_order
+from gateway.api.llamacpp.slots import check_filename, documented_slots
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages import work
 from protocol.runtime import logs

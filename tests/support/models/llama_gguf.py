@@ -22,6 +22,8 @@ CONFIDENCE = 6.0
 """Scale of the unembedding: large enough that sampling at temperature 1 still tells the story."""
 END = 4
 SPECIALS = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
+INFILL_SPECIALS = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+"""llama.cpp knows these by their spelling."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,14 @@ class ScriptedModel:
     template: str = scripted_texts.PLAIN_TEMPLATE
     feed_forward: int = 128
     context: int = 32_768
+    infill: bool = False
+    """It has the tokens around a gap in code."""
     seed: int = 1
 
 
 def write(path: Path, scripted: ScriptedModel) -> None:
     """Write the model."""
-    tokens, types = _vocabulary(scripted.pieces)
+    tokens, types = _vocabulary(scripted)
     with new_gguf_file(path, "llama", scripted.name, scripted.seed) as new:
         _describe(new, scripted, tokens, types)
         inward, outward = _successors(new, len(tokens), len(tokens) - len(scripted.pieces), scripted.endless)
@@ -50,10 +54,12 @@ def write(path: Path, scripted: ScriptedModel) -> None:
             _layer(new, f"blk.{layer}", scripted)
 
 
-def _vocabulary(pieces: list[str]) -> tuple[list[str], list[TokenType]]:
+def _vocabulary(scripted: ScriptedModel) -> tuple[list[str], list[TokenType]]:
+    pieces, infill = scripted.pieces, INFILL_SPECIALS if scripted.infill else []
     spelled = [f"<0x{byte:02X}>" for byte in range(256)]
-    tokens = [*SPECIALS, *spelled, scripted_texts.SPACE, *pieces]
-    types = [TokenType.UNKNOWN] + [TokenType.CONTROL] * 4 + [TokenType.BYTE] * 256 + [TokenType.NORMAL]
+    tokens = [*SPECIALS, *spelled, *infill, scripted_texts.SPACE, *pieces]
+    types = [TokenType.UNKNOWN] + [TokenType.CONTROL] * 4 + [TokenType.BYTE] * 256
+    types += [TokenType.CONTROL] * len(infill) + [TokenType.NORMAL]
     types += [TokenType.USER_DEFINED if piece in scripted_texts.MARKERS else TokenType.NORMAL for piece in pieces]
     return tokens, types
 

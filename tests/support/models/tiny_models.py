@@ -7,6 +7,7 @@ tiny-loop  ``CHAT_TEXT`` over and over: ends by ``max_tokens``, by the context, 
 tiny-slow  tiny-loop with so much (zero) feed-forward that 3,000 tokens of prompt take over a second
 tiny-tool  one call: ``get_weather({"city": "Paris"})``
 tiny-think thinks in ``<think>``, then says "Forty two."
+tiny-infill tiny-chat with the tokens that ``/infill`` needs
 tiny-vision a folder: tiny-chat with an ``mmproj`` beside it; pictures are sixteen tokens
 tiny-embed 32-dimensional embeddings; like spellings get like vectors
 tiny-rerank a rank head: distinct, deterministic scores
@@ -39,6 +40,7 @@ _SCRIPTED_MODELS = [
     ScriptedModel("tiny-slow", scripted_texts.CHAT_WORDS, endless=True, feed_forward=24_576),
     ScriptedModel("tiny-tool", scripted_texts.TOOL_CALL_WORDS, template=scripted_texts.TOOLS_TEMPLATE),
     ScriptedModel("tiny-think", scripted_texts.REASONING_WORDS, template=scripted_texts.TOOLS_TEMPLATE),
+    ScriptedModel("tiny-infill", scripted_texts.CHAT_WORDS, infill=True),
 ]
 
 

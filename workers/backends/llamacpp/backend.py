@@ -18,6 +18,7 @@ from workers.backends.generation_request import generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import log_lines, model_files
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
+from workers.backends.llamacpp.native_request import native_request
 from workers.backends.llamacpp.prompt_batch import prompt_batch_tokens
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
@@ -215,10 +216,16 @@ class LlamaCppBackend(ProgramBackend):
         self.refuse_unserved(endpoint)
         if endpoint == "slots":
             return self._slots(query, body)
+        if endpoint == "props":
+            return EngineRequest("GET", "/props", prompts=0)
         if endpoint in _READS:
             return EngineRequest("POST", _READS[endpoint], body, prompts=0)
         if endpoint in ("embeddings", "rerank"):
             return EngineRequest("POST", f"/v1/{endpoint}", body)
+        if endpoint == "embedding":
+            return EngineRequest("POST", "/embedding", body)
+        if endpoint in ("completion", "infill"):
+            return native_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
         return generation_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
 
     def _slots(self, query: str, body: bytes) -> EngineRequest:

@@ -10,7 +10,8 @@ from protocol.models.recipes import IdleCheck, LoadOption, ModelFileKind, ModelT
 from workers.backends import arguments
 from workers.backends.llamacpp.client_flags import CLIENT_FLAGS
 
-_READS: Final = ["tokenize", "detokenize", "slots"]
+_GENERATIONS: Final = ["chat/completions", "completions", "completion", "infill"]
+_READS: Final = ["tokenize", "detokenize", "props", "slots"]
 _CHAT_READS: Final = ["apply-template", "chat/completions/input_tokens"]
 
 SLOTS: Final = 4
@@ -78,16 +79,13 @@ DESCRIPTOR: Final = RecipeDescriptor(
     projector=True,
     forced_json=True,
     serves={
-        ModelType.LLM: ["chat/completions", "completions", *_CHAT_READS, *_READS],
-        ModelType.EMBEDDING: ["embeddings", *_READS],
+        ModelType.LLM: [*_GENERATIONS, *_CHAT_READS, *_READS],
+        ModelType.EMBEDDING: ["embeddings", "embedding", *_READS],
         ModelType.RERANKING: ["rerank", *_READS],
     },
     idle_check={
-        "chat/completions": IdleCheck.SLOTS,
-        "completions": IdleCheck.SLOTS,
-        "embeddings": IdleCheck.ANSWER,
-        "rerank": IdleCheck.ANSWER,
-        **dict.fromkeys([*_CHAT_READS, *_READS], IdleCheck.ANSWER),
+        **dict.fromkeys(_GENERATIONS, IdleCheck.SLOTS),
+        **dict.fromkeys(["embeddings", "embedding", "rerank", *_CHAT_READS, *_READS], IdleCheck.ANSWER),
     },
     sampling={
         "temperature": "temperature",

@@ -1,4 +1,4 @@
-"""llama.cpp's own routes: reranking, and the state and prompt caches of its slots."""
+"""llama.cpp's slots: their state, and their prompt caches."""
 
 from __future__ import annotations
 
@@ -10,54 +10,19 @@ from typing import Any, ClassVar, Final
 import falcon
 import msgspec
 
-from gateway.api.common.inference_resource import (
-    InferenceResource,
-    TranslatedRequest,
-    answer_inference,
-)
+from gateway.api.common.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.common.request_fields import optional_body, text_of
+from gateway.api.llamacpp.errors import unreadable
 from gateway.bus.session import SupervisorSession
-from gateway.http import body_decoding
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.failures import invalid
 from protocol.wire.decoding import DECODE_ERRORS
 
 ACTIONS: Final = ("save", "restore", "erase")
-MAX_DOCUMENTS: Final = 10_000
 MAX_FILENAME_LENGTH: Final = 200
-_MAX_TOP_N: Final = 2**31
 _SLOT: Final = re.compile(r"[0-9]{1,9}")
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _slots: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
-
-
-def check_rerank(body: dict[str, Any]) -> int:
-    """Return the number of documents, each of which is a task of its own in the engine; raises ``invalid_request``."""
-    query, documents = body.get("query"), body.get("documents")
-    if not isinstance(query, str):
-        raise invalid("`query` must be a string" if query is not None else "`query` is required", "query")
-    if documents is None:
-        raise invalid("`documents` is required", "documents")
-    if not isinstance(documents, list) or not documents or not all(isinstance(each, str) for each in documents):
-        raise invalid("`documents` must be a list of one or more strings", "documents")
-    if "texts" in body:  # even as null: the engine would take it for the other server's request
-        raise invalid("`texts` is another server's name for `documents`: send `documents` alone", "texts")
-    top = body.get("top_n")
-    if top is not None and (type(top) is not int or not 0 <= top < _MAX_TOP_N):
-        raise invalid("`top_n` must be a whole number from 0 up", "top_n")
-    if len(documents) > MAX_DOCUMENTS:
-        raise invalid(f"`documents` has more than {MAX_DOCUMENTS} entries", "documents")
-    return len(documents)
-
-
-def in_input_order(answer: bytes) -> bytes:
-    """Return the engine's answer with its results in the order of the documents."""
-    try:
-        body = _object(answer)
-        body["results"].sort(key=lambda result: result["index"])
-    except (LookupError, TypeError, AttributeError, *DECODE_ERRORS):
-        raise _unreadable() from None
-    return msgspec.json.encode(body)
 
 
 def documented_slots(answer: bytes) -> bytes:
@@ -65,7 +30,7 @@ def documented_slots(answer: bytes) -> bytes:
     try:
         return msgspec.json.encode([_documented(slot) for slot in _slots(answer)])
     except (TypeError, AttributeError, *DECODE_ERRORS):
-        raise _unreadable() from None
+        raise unreadable() from None
 
 
 def documented_slot(answer: bytes, fields: dict[str, Any]) -> bytes:
@@ -73,7 +38,7 @@ def documented_slot(answer: bytes, fields: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode({**_object(answer), **fields})
     except DECODE_ERRORS:
-        raise _unreadable() from None
+        raise unreadable() from None
 
 
 def _documented(slot: dict[str, Any]) -> dict[str, Any]:
@@ -121,26 +86,6 @@ def slot_query(action: str | None, slot_id: str) -> str:
     if not _SLOT.fullmatch(slot_id):
         raise invalid("the slot's id must be a whole number", "id")
     return f"{action}/{int(slot_id)}"
-
-
-def _unreadable() -> LemonbusError:
-    return Failure(Code.BACKEND_ERROR, "the engine's answer was not understood").raised()
-
-
-class RerankingResource(InferenceResource):
-    """``POST reranking`` and ``rerank``: scores of documents for a query."""
-
-    def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; the answer has one score per document, in the order of the documents."""
-        data = body_decoding.read_json(req, self.body_limit)
-        body = body_decoding.decode_object(data)
-        return TranslatedRequest(
-            "rerank",
-            text_of(body, "model"),
-            data,
-            weight=check_rerank(body),
-            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: in_input_order(answer.body)),
-        )
 
 
 class SlotsResource:

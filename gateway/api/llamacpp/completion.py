@@ -1,0 +1,101 @@
+"""llama.cpp's own completions: ``/completion``, and ``/infill`` between two pieces of code."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import falcon
+import msgspec
+from msgspec import Meta
+
+from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.llamacpp.completion_answer import CompletionStreamWriter, with_fields
+from gateway.api.llamacpp.model_choice import chosen_model
+from gateway.api.llamacpp.prompts import Prompt, count_native_prompts
+from gateway.http import body_decoding
+from gateway.requests.late_answer import AnswerFormat
+
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class NativeGenerationFields(msgspec.Struct, kw_only=True):
+    """The fields of both routes that must be understood; other fields are passed on unread."""
+
+    model: str | None = None
+    stream: bool | None = None
+    n_predict: Annotated[int, Meta(ge=-2, le=2**31 - 1)] | None = None
+    n_cmpl: Annotated[int, Meta(ge=1, le=128)] | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    n_probs: Count | None = None
+    response_fields: list[str] | None = None
+
+    @property
+    def choices(self) -> int:
+        """Completions of each prompt."""
+        return self.n_cmpl or self.n or 1
+
+
+class CompletionRequest(NativeGenerationFields, kw_only=True):
+    """``POST /completion``."""
+
+    prompt: Prompt
+
+
+class ExtraText(msgspec.Struct):
+    """A text from elsewhere that helps to fill in."""
+
+    text: str
+    filename: str | None = None
+
+
+class InfillRequest(NativeGenerationFields, kw_only=True):
+    """``POST /infill``; ``prompt`` is what follows the mark of the middle."""
+
+    input_prefix: str
+    input_suffix: str
+    prompt: str | None = None
+    input_extra: list[ExtraText] | None = None
+
+
+def native_generation(
+    req: falcon.Request, endpoint: str, data: bytes, request: NativeGenerationFields, prompts: int
+) -> TranslatedRequest:
+    """Return the request as it goes on the bus.
+
+    ``response_fields`` stays here: with them the engine's last event would not say that it is the last.
+    """
+    wanted = request.response_fields
+    if wanted is not None:
+        fields = _fields(data)
+        del fields["response_fields"]
+        data = msgspec.json.encode(fields)
+    return TranslatedRequest(
+        endpoint,
+        chosen_model(req, request.model),
+        data,
+        weight=prompts * request.choices,
+        stream=CompletionStreamWriter(wanted) if request.stream else None,
+        answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: with_fields(answer.body, wanted)),
+    )
+
+
+class CompletionResource(InferenceResource):
+    """``POST /completion`` and ``/completions``."""
+
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request; it goes to the engine nearly as it is."""
+        data = body_decoding.read_json(req, self.body_limit)
+        request = body_decoding.decode(data, CompletionRequest)
+        prompts = count_native_prompts(request.prompt, "prompt")
+        return native_generation(req, "completion", data, request, prompts)
+
+
+class InfillResource(InferenceResource):
+    """``POST /infill``."""
+
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request; it goes to the engine nearly as it is."""
+        data = body_decoding.read_json(req, self.body_limit)
+        request = body_decoding.decode(data, InfillRequest)
+        return native_generation(req, "infill", data, request, 1)

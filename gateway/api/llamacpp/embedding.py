@@ -1,0 +1,42 @@
+"""llama.cpp's own embeddings (``/embedding``, ``/embeddings``): a list with the vectors of each input."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import falcon
+import msgspec
+from msgspec import Meta
+
+from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.llamacpp.model_choice import chosen_model
+from gateway.api.llamacpp.prompts import Prompt, count_native_prompts
+from gateway.http import body_decoding
+from protocol.failures import invalid
+
+
+class NativeEmbeddingRequest(msgspec.Struct, kw_only=True):
+    """The inputs under one of two names; other fields are passed on unread."""
+
+    content: Prompt | None = None
+    input: Prompt | None = None
+    model: str | None = None
+    embd_normalize: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    encoding_format: Any = None
+
+    def weight(self) -> int:
+        """Return the number of inputs; raises ``invalid_request``."""
+        name, prompt = ("input", self.input) if self.input is not None else ("content", self.content)
+        if prompt is None:
+            raise invalid("`content` is required", "content")
+        return count_native_prompts(prompt, name)
+
+
+class NativeEmbeddingResource(InferenceResource):
+    """``POST /embedding`` and ``/embeddings``."""
+
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request; it goes to the engine as it is."""
+        data = body_decoding.read_json(req, self.body_limit)
+        request = body_decoding.decode(data, NativeEmbeddingRequest)
+        return TranslatedRequest("embedding", chosen_model(req, request.model), data, weight=request.weight())

@@ -1,0 +1,28 @@
+"""llama.cpp's prompts: a text, tokens, tokens and texts mixed, an object with media, or a list of these. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocol.failures import invalid
+
+Prompt = str | list[Any] | dict[str, Any]
+
+
+def count_native_prompts(prompt: Prompt, field: str) -> int:
+    """Return how many prompts there are; raises ``invalid_request`` naming ``field``.
+
+    A list with a token number in it is one prompt. A list of texts, objects and lists is several.
+    """
+    if not isinstance(prompt, list):
+        return 1
+    if not prompt:
+        raise invalid(f"`{field}` is empty", field)
+    tokens = sum(type(item) is int for item in prompt)
+    if not tokens:
+        if any(not isinstance(item, str | list | dict) for item in prompt):
+            raise invalid(f"`{field}` has an entry that is no prompt", field)
+        return len(prompt)
+    if tokens + sum(isinstance(item, str) for item in prompt) < len(prompt):
+        raise invalid(f"`{field}` mixes token numbers with prompts", field)
+    return 1

@@ -1,0 +1,66 @@
+"""llama.cpp's reranking: scores of documents for a query."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import falcon
+import msgspec
+
+from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.request_fields import text_of
+from gateway.api.llamacpp.errors import unreadable
+from gateway.api.llamacpp.model_choice import chosen_model
+from gateway.http import body_decoding
+from gateway.requests.late_answer import AnswerFormat
+from protocol.failures import invalid
+from protocol.wire.decoding import DECODE_ERRORS
+
+MAX_DOCUMENTS: Final = 10_000
+_MAX_TOP_N: Final = 2**31
+_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def check_rerank(body: dict[str, Any]) -> int:
+    """Return the number of documents, each of which is a task of its own in the engine; raises ``invalid_request``."""
+    query, documents = body.get("query"), body.get("documents")
+    if not isinstance(query, str):
+        raise invalid("`query` must be a string" if query is not None else "`query` is required", "query")
+    if documents is None:
+        raise invalid("`documents` is required", "documents")
+    if not isinstance(documents, list) or not documents or not all(isinstance(each, str) for each in documents):
+        raise invalid("`documents` must be a list of one or more strings", "documents")
+    if "texts" in body:  # even as null: the engine would take it for the other server's request
+        raise invalid("`texts` is another server's name for `documents`: send `documents` alone", "texts")
+    top = body.get("top_n")
+    if top is not None and (type(top) is not int or not 0 <= top < _MAX_TOP_N):
+        raise invalid("`top_n` must be a whole number from 0 up", "top_n")
+    if len(documents) > MAX_DOCUMENTS:
+        raise invalid(f"`documents` has more than {MAX_DOCUMENTS} entries", "documents")
+    return len(documents)
+
+
+def in_input_order(answer: bytes) -> bytes:
+    """Return the engine's answer with its results in the order of the documents."""
+    try:
+        body = _object(answer)
+        body["results"].sort(key=lambda result: result["index"])
+    except (LookupError, TypeError, AttributeError, *DECODE_ERRORS):
+        raise unreadable() from None
+    return msgspec.json.encode(body)
+
+
+class RerankingResource(InferenceResource):
+    """``POST rerank``, ``reranking`` and ``reranker``: scores of documents for a query."""
+
+    def translate(self, req: falcon.Request) -> TranslatedRequest:
+        """Check the request; the answer has one score per document, in the order of the documents."""
+        data = body_decoding.read_json(req, self.body_limit)
+        body = body_decoding.decode_object(data)
+        return TranslatedRequest(
+            "rerank",
+            chosen_model(req, text_of(body, "model")),
+            data,
+            weight=check_rerank(body),
+            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: in_input_order(answer.body)),
+        )

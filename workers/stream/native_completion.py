@@ -1,0 +1,107 @@
+"""Streams of llama.cpp's own completions: what its client gets of them, and the whole answer made from one. Pure.
+
+Each event is an object with ``index`` (which completion), ``content`` and ``stop``; the last one of each completion says
+``"stop":true`` and has the figures. There is no end marker: the stream is complete when all its completions have stopped.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from protocol.wire.decoding import DECODE_ERRORS
+from protocol.wire.openai_chunks import payloads
+from workers.stream.sse_filter import EVENT_END, PROGRESS, ChoiceSummary, ChoiceUsage, EngineTimings, SseFilter
+
+_CHUNK: Final = b'data: {"index":'
+_STOP: Final = b'"stop":true'
+_PROBABILITIES: Final = "completion_probabilities"
+
+
+class _Figures(msgspec.Struct):
+    """The counts and times in the last event of a completion."""
+
+    tokens_evaluated: int = 0
+    tokens_predicted: int = 0
+    timings: EngineTimings | None = None
+
+
+_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_figures: Final = msgspec.json.Decoder(_Figures | list[_Figures]).decode
+
+
+def native_summaries(answer: bytes) -> list[ChoiceSummary]:
+    """Read the figures of one completion, or of several in a list; none of what is neither."""
+    try:
+        figures = _figures(answer)
+    except DECODE_ERRORS:
+        return []
+    return [
+        ChoiceSummary(ChoiceUsage(each.tokens_evaluated, each.tokens_predicted), each.timings)
+        for each in (figures if isinstance(figures, list) else [figures])
+    ]
+
+
+class NativeCompletionFilter(SseFilter):
+    """Filters one stream. Searching for ``"stop":true`` is sound: inside a JSON string every quote has a backslash."""
+
+    def __init__(self, progress: bool, alias: str, model: str, completions: int) -> None:
+        """Keep progress events if asked; write ``model`` for ``alias``; expect so many completions."""
+        super().__init__(usage=False, progress=progress, alias=alias, model=model)
+        self._running = completions
+
+    def _tokens_of_plain(self, block: bytes) -> int | None:
+        count = block.count(_CHUNK)
+        plain = count == block.count(EVENT_END) and PROGRESS not in block and _STOP not in block
+        return count if plain else None
+
+    def _filter_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
+        if _STOP not in payload:
+            return [event], 1, False
+        self._summaries.append(payload)
+        self._running -= 1
+        self.finished = self._running <= 0
+        return [event], 0, False
+
+    def summaries(self) -> list[ChoiceSummary]:
+        """Return what the engine reported at the end of each completion."""
+        return [summary for payload in self._summaries for summary in native_summaries(payload)]
+
+
+class NativeCompletionAssembler:
+    """Makes the answer that the engine would have given without a stream, field by field."""
+
+    def __init__(self, return_tokens: bool) -> None:
+        """Nothing has arrived; ``return_tokens``: the client asked for the tokens, which each event of a stream has."""
+        self._contents: dict[int, list[str]] = {}
+        self._tokens: dict[int, list[int]] = {}
+        self._probabilities: dict[int, list[Any]] = {}
+        self._last: dict[int, dict[str, Any]] = {}
+        self._return_tokens = return_tokens
+
+    def feed(self, block: bytes) -> None:
+        """Take whole events; raises ``DECODE_ERRORS`` for one that is none."""
+        for payload in payloads(block):
+            event = _object(payload)
+            index = event["index"]
+            self._contents.setdefault(index, []).append(event.get("content", ""))
+            self._tokens.setdefault(index, []).extend(event.get("tokens", []))
+            self._probabilities.setdefault(index, []).extend(event.get(_PROBABILITIES, []))
+            if event.get("stop") is True:
+                self._last[index] = event
+
+    def answer(self) -> bytes:
+        """Return the completion as JSON, or a list of several in the order of their indices."""
+        answers = [self._whole(index) for index in sorted(self._last)]
+        return msgspec.json.encode(answers[0] if len(answers) == 1 else answers)
+
+    def _whole(self, index: int) -> dict[str, Any]:
+        whole = {**self._last[index], "content": "".join(self._contents[index])}
+        if self._return_tokens:
+            whole["tokens"] = self._tokens[index]
+        if self._probabilities[index]:
+            whole[_PROBABILITIES] = self._probabilities[index]
+        if "generation_settings" in whole:
+            whole["generation_settings"] = {**whole["generation_settings"], "stream": False}
+        return whole
