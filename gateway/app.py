@@ -19,7 +19,7 @@ import falcon
 from falcon.routing import CompiledRouter
 
 from gateway.api.anthropic.dialect import AnthropicDialect
-from gateway.api.common.dialect import Dialect
+from gateway.api.common.dialect import Dialect, endpoint_of
 from gateway.api.common.probes import LivenessResource, ReadinessResource
 from gateway.api.lemonade.dialect import LemonadeDialect
 from gateway.api.llamacpp.dialect import LlamaCppDialect
@@ -30,6 +30,7 @@ from gateway.api.responses.dialect import ResponsesDialect
 from gateway.bus.session import SupervisorSession
 from gateway.http import error_responses, middleware
 from gateway.http.error_formats import ErrorFormats
+from gateway.logs.request_counts import RouteLabels
 
 DIALECTS: Final[tuple[Dialect, ...]] = (
     OpenAIDialect(),
@@ -41,6 +42,8 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     OllamaDialect(),
 )
 """Every dialect that is served."""
+PROBES: Final = "probe"
+"""The ``dialect`` of `/live` and `/health` in metrics."""
 
 
 class Router(CompiledRouter):
@@ -66,12 +69,15 @@ def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECT
     app.req_options.strip_url_path_trailing_slash = True
     app.error_formats = ErrorFormats(error_responses.DefaultErrorFormat(), dialects)
     error_responses.install_error_handlers(app, app.error_formats)
+    labels = {path: RouteLabels(endpoint_of(path), PROBES) for path in ("/live", "/health")}
     routes: dict[str, object] = {"/live": LivenessResource(), "/health": ReadinessResource(session)}
     for dialect in dialects:
         for path, resource in dialect.routes(session).items():
             if path in routes:
                 raise ValueError(f"two dialects have the route {path}")
             routes[path] = resource
+            labels[path] = RouteLabels(endpoint_of(path), dialect.name)
+    session.request_counts.routes = labels
     for path, resource in routes.items():
         app.add_route(path, resource)
     return app

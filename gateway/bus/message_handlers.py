@@ -18,9 +18,10 @@ import msgspec
 from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.worker_subscriptions import EventSocket, WorkerSubscriptions
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
+from gateway.logs.request_counts import RequestCounts
 from gateway.requests.exchange import RequestExchange
 from protocol.failures import Failure, LemonbusError
-from protocol.messages import admin, peers, work
+from protocol.messages import admin, metrics, peers, work
 from protocol.messages.events import Event
 from protocol.runtime import logs
 
@@ -48,11 +49,18 @@ class ControlSocket(EventSocket, Protocol):
 class MessageHandlers:
     """Handles messages one after the other. Called in gevent's hub only."""
 
-    def __init__(self, admission: AdmissionControl, control: ControlSocket, pending: PendingRequests) -> None:
-        """Deliver to the requests and calls in ``pending``."""
+    def __init__(
+        self,
+        admission: AdmissionControl,
+        control: ControlSocket,
+        pending: PendingRequests,
+        request_counts: RequestCounts,
+    ) -> None:
+        """Deliver to the requests and calls in ``pending``; report ``request_counts``."""
         self._admission = admission
         self._control = control
         self._pending = pending
+        self._request_counts = request_counts
         self._subscriptions = WorkerSubscriptions(control, self._end_worker)
         self._to_wake: dict[int, RequestExchange] = {}
         """Requests that got events and are not woken yet."""
@@ -68,6 +76,7 @@ class MessageHandlers:
             peers.WorkerGone: self._worker_gone,
             peers.Welcome: self._welcome,
             peers.Ping: self._ping,
+            metrics.CollectMetrics: self._collect_metrics,
             peers.Draining: self._draining,
             peers.Shutdown: self._draining,
         }
@@ -163,11 +172,23 @@ class MessageHandlers:
     def _ping(self, message: peers.Ping, _: bytes) -> None:
         errors = INTERNAL_ERRORS.count
         try:
+            self._report_requests()
             self._control.send(peers.Pong(message.number, errors - self._errors_reported))
         except LemonbusError as problem:
             logs.get_logger().warning("pong not sent", problem=problem.failure.message)
             return
         self._errors_reported = errors
+
+    def _collect_metrics(self, message: metrics.CollectMetrics, _: bytes) -> None:
+        self._report_requests()
+        self._control.send(metrics.MetricsCollected(message.number))
+
+    def _report_requests(self) -> None:
+        """Send what was counted since the last time; if that is impossible now, it stays for the next time."""
+        series = self._request_counts.unreported()
+        if series:
+            self._control.send(metrics.RequestsObserved(series))
+            self._request_counts.reported()
 
     def _draining(self, message: peers.Draining | peers.Shutdown, _: bytes) -> None:
         self._admission.drain(message.grace)

@@ -21,6 +21,7 @@ from gevent.event import Event as GreenletEvent
 from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.message_handlers import ControlSocket, MessageHandlers
 from gateway.bus.pending_requests import PendingRequests
+from gateway.logs.request_counts import RequestCounts
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
@@ -44,6 +45,8 @@ class SupervisorSession:
         self.state = AdmissionState.STARTING
         self.welcomed = GreenletEvent()
         self.inbox_bytes = settings.inbox_bytes
+        self.request_counts = RequestCounts()
+        """The requests that this process has answered; reported with each answer to a ping."""
         self._pending = PendingRequests()
         self.on_shutdown: Callable[[float], None] | None = None
         """Called when this process has to end, with the seconds that running requests have."""
@@ -51,7 +54,7 @@ class SupervisorSession:
     def open(self, sockets: ControlSocket) -> MessageHandlers:
         """Use ``sockets`` from now on; return the handlers of what they receive."""
         self._sockets = sockets
-        self._message_handlers = MessageHandlers(self, sockets, self._pending)
+        self._message_handlers = MessageHandlers(self, sockets, self._pending, self.request_counts)
         return self._message_handlers
 
     # For resources
@@ -133,6 +136,7 @@ class SupervisorSession:
                 size=len(request.body),
                 stream=request.stream,
                 suspect=suspect,
+                retry_reason=exchange.retry_reason,
                 spool=exchange.spool,
                 query=request.query,
                 caller=exchange.caller,

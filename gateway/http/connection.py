@@ -20,6 +20,7 @@ from gateway.http.request_parser import HttpRequest, InvalidRequestError
 from gateway.http.response import HttpResponseWriter
 from gateway.http.start_queue import StartQueue
 from gateway.internal_errors import INTERNAL_ERRORS
+from gateway.logs.request_counts import RequestCounts
 from protocol import ids
 from protocol.failures import Code, Failure
 from protocol.runtime import logs
@@ -45,6 +46,7 @@ class ServingProcess(Protocol):
     idle: set[ClientSocket]
     """Connections that wait for their next request."""
     start_queue: StartQueue
+    request_counts: RequestCounts
     keep_alive_s: float
     """Seconds for which a connection waits for a whole head."""
 
@@ -178,6 +180,11 @@ class ClientConnection:
         self, context: RequestContext, environ: dict[str, Any], response: HttpResponseWriter, complete: bool
     ) -> None:
         path = environ.get("PATH_INFO", "")
+        seconds = time.monotonic() - context.started
+        code = context.failure.code.value if context.failure is not None else ""
+        self._process.request_counts.observe(
+            context.route or path, response.status_code, seconds, code, context.inference
+        )
         log_fields = context.log_fields()
         if not complete:
             log_fields["broken"] = True
@@ -187,7 +194,7 @@ class ClientConnection:
             "path": path,
             "status": response.status_code,
             "bytes": response.sent,
-            "ms": round((time.monotonic() - context.started) * 1000, 2),
+            "ms": round(seconds * 1000, 2),
             "client": environ.get("REMOTE_ADDR"),
             **log_fields,
         }
@@ -199,6 +206,7 @@ class ClientConnection:
         client = self._address[0] if self._address else ""
         fields = {"status": failure.http_status, "code": failure.code.value, "reason": failure.message}
         logs.get_logger().info("request", request_id=label, client=client, **fields)
+        self._process.request_counts.observe(problem.path, failure.http_status, 0.0, failure.code.value)
         self._end_with(failure, label, problem.path)
 
     def _fail(self, problem: Exception, request: HttpRequest | None) -> None:

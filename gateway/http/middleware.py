@@ -15,8 +15,8 @@ _METHODS: Final = "GET, POST, DELETE, OPTIONS"
 _EXPOSED: Final = "X-Request-ID, request-id, Retry-After, X-Should-Retry"
 
 
-class RequestIdHeader:
-    """Puts the request id into the log context and the response."""
+class RequestIdentity:
+    """Puts the request id into the log context and the response, and the route into the request's context."""
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Set both before the other middleware runs."""
@@ -24,6 +24,12 @@ class RequestIdHeader:
         logs.bind_request_id(label)
         resp.set_header("X-Request-ID", label)
         resp.set_header("request-id", label)  # where Anthropic's clients look for it
+
+    def process_resource(
+        self, req: falcon.Request, _resp: falcon.Response, _resource: object, _params: dict[str, Any]
+    ) -> None:
+        """Note the route: metrics count by it."""
+        request_context(req.env).route = req.uri_template or ""
 
 
 class Cors:
@@ -77,4 +83,4 @@ class AdmissionCheck:
 def create_middleware(session: SupervisorSession) -> list[Any]:
     """Return all middleware, in its order."""
     settings = session.settings
-    return [RequestIdHeader(), Cors(settings.cors_origins), AccessCheck(settings), AdmissionCheck(session)]
+    return [RequestIdentity(), Cors(settings.cors_origins), AccessCheck(settings), AdmissionCheck(session)]

@@ -9,6 +9,7 @@ from typing import Any, Final
 from protocol import ids
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure
+from protocol.messages.events import Outcome
 from protocol.messages.work import Caller
 
 CONTEXT_KEY: Final = "lemonbus.request"
@@ -20,7 +21,7 @@ MEMORY_KEY: Final = "lemonbus.body_memory"
 REQUEST_ID_KEY: Final = "HTTP_X_REQUEST_ID"
 OPEN_PATHS: Final = frozenset({"/live", "/health"})
 """Paths that are answered without a key, and while the server starts or stops."""
-MONITORING_PATHS: Final = ("/live", "/health", "/logs/stream")
+MONITORING_PATHS: Final = ("/live", "/health", "/logs/stream", "/metrics")
 """Paths that monitors ask for again and again."""
 _MAX_DETAIL_LENGTH: Final = 400
 """Characters of a detail in the log: an engine's last words are in its worker's line too, and their end says most."""
@@ -52,9 +53,12 @@ class RequestContext:
         "close_after",
         "failure",
         "hand_over",
+        "inference",
         "label",
         "last",
         "model",
+        "outcome",
+        "route",
         "started",
     )
 
@@ -64,6 +68,12 @@ class RequestContext:
         """The request id: in the response header, the log and error bodies. Never a key."""
         self.model = ""
         """The model's name, as soon as it is known; the API family sets it for the log line."""
+        self.route = ""
+        """The template of the route that it matched; empty before that, and for unknown paths."""
+        self.inference = ""
+        """What an engine was asked for: an endpoint of the internal format; empty if none was, or only for its state."""
+        self.outcome: Outcome | None = None
+        """What its generation cost, if that ended."""
         self.failure: Failure | None = None
         """The failure that the request was answered with, if any."""
         self.api_key: ApiKey | None = None
@@ -123,6 +133,8 @@ class RequestContext:
         fields: dict[str, Any] = {"model": self.model} if self.model else {}
         if self.api_key is not None:
             fields["key"] = self.api_key.name
+        if self.outcome is not None and self.inference:
+            fields |= self.outcome.figures()
         if self.failure is not None:
             fields |= {"code": self.failure.code.value, "reason": self.failure.loggable_message}
             if self.failure.detail:

@@ -76,6 +76,7 @@ class RequestExchange:
         "model",
         "number",
         "request",
+        "retry_reason",
         "spool",
         "waker",
         "worker",
@@ -92,6 +93,8 @@ class RequestExchange:
         self.attempt = 1
         self._returns = 0
         self._suspect = False
+        self.retry_reason = ""
+        """Why the attempt before the present one ended, empty for the first."""
         self.worker = ""
         """The worker the present attempt was granted to; empty while it waits."""
         self.model = request.model
@@ -172,6 +175,7 @@ class RequestExchange:
             self._returns += failure.code is Code.RETURNED
             self._suspect = self._suspect or decision.suspect
             self.worker = ""
+            self.retry_reason = failure.code.value
             self.inbox = Inbox(self.attempt, self._dispatcher.inbox_bytes)
             try:
                 self._dispatcher.submit(self, suspect=self._suspect)

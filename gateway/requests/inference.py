@@ -70,8 +70,11 @@ class AnswerStream:
     def __init__(self, session: SupervisorSession, env: Environ, request: InferenceRequest) -> None:
         """Send the request."""
         self._session = session
+        self._context = request_context(env)
         self._first = b""
-        self._exchange: RequestExchange = session.start_exchange(request, request_context(env).caller)
+        self._exchange: RequestExchange = session.start_exchange(request, self._context.caller)
+        if request.weight:
+            self._context.inference = request.endpoint
         self._watch = HangUpWatch(env, self.cancel)
         self._exchange.cut = self._watch.cut
 
@@ -161,6 +164,7 @@ class AnswerStream:
 
     def close(self) -> None:
         """Stop watching; stop the engine if the generation has not ended. Idempotent."""
+        self._context.outcome = self._exchange.outcome
         self._watch.close()
         self._exchange.abandon(Code.CANCELLED)
         self._session.release(self._exchange)

@@ -21,6 +21,7 @@ from gateway.http.connection import ClientConnection
 from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
 from gateway.http.start_queue import StartQueue
+from gateway.logs.request_counts import RequestCounts
 from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from gateway.server.acceptor import ACCEPT_BATCH, Acceptor
 from protocol.runtime import logs
@@ -38,6 +39,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     bus: GatewayBus
     base_environ: dict[str, Any]
     error_formats: ErrorFormats
+    request_counts: RequestCounts
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Prepare, before the fork: make nothing that takes time or must not be shared."""
@@ -106,6 +108,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     def run(self) -> None:
         """Serve until the shutdown begins, then let running requests end."""
         self.error_formats = self.wsgi.error_formats
+        self.request_counts = self.session.request_counts
         self.base_environ = wsgi_environ.process_environ(self.sockets[0].getsockname(), self.cfg.workers)
         self.base_environ[MEMORY_KEY] = BodyMemory(self.session.settings.body_memory)
         with gevent.Timeout(_WELCOME_WAIT_S, exception=False):

@@ -14,6 +14,7 @@ from gateway.http.connection import ClientConnection
 from gateway.http.error_responses import DEFAULT_FORMATS
 from gateway.http.start_queue import StartQueue
 from gateway.internal_errors import INTERNAL_ERRORS
+from gateway.logs.request_counts import RequestCounts
 from protocol.runtime import logs
 from tests.gateway.never_pausing_socket import NeverPausingSocket
 from tests.gateway.process.chat_requests import error_of
@@ -33,6 +34,7 @@ class FakeGatewayWorker:
         self.base_environ = wsgi_environ.process_environ(("127.0.0.1", 1), 1)
         self.idle: set[Any] = set()
         self.start_queue = StartQueue()
+        self.request_counts = RequestCounts()
         self.error_formats = DEFAULT_FORMATS
 
     def wsgi(self, _environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

@@ -34,6 +34,11 @@ class Dialect(abc.ABC):
     A path may lie below prefixes of several dialects: the longest one counts.
     """
 
+    @property
+    def name(self) -> str:
+        """The dialect's name in metrics."""
+        return type(self).__name__.removesuffix("Dialect").lower()
+
     @abc.abstractmethod
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes; their resources ask ``session``."""
@@ -60,3 +65,9 @@ def versioned(routes: Mapping[str, object], preview: Mapping[str, object] | None
         for prefix in VERSION_PREFIXES
         for path, resource in {**routes, **((preview or {}) if prefix in PREVIEW_PREFIXES else {})}.items()
     }
+
+
+def endpoint_of(path: str) -> str:
+    """Return a route's path without its version prefix, as metrics call it: ``chat/completions``, ``models/{name}``."""
+    prefix = next((prefix for prefix in VERSION_PREFIXES if path.startswith(f"{prefix}/")), "")
+    return path[len(prefix) :].lstrip("/") or "/"

@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from gateway.api.common.dialect import Dialect, Routes
-from gateway.api.mullama import chat, embeddings, generate, load, models, pull, status
+from gateway.api.mullama import chat, embeddings, generate, load, metrics, models, pull, status
 from gateway.bus.session import SupervisorSession
 from gateway.http.error_responses import error_object
 from protocol.failures import Failure
@@ -21,6 +21,7 @@ class MullamaDialect(Dialect):
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes."""
         return {
+            "/metrics": metrics.MetricsResource(session),
             "/api/generate": generate.GenerateResource(session),
             "/api/chat": chat.ChatResource(session),
             "/api/embeddings": embeddings.MullamaEmbeddingsResource(session),

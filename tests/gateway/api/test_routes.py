@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.app import DIALECTS, create_app
+from gateway.logs.request_counts import RouteLabels
 from protocol.messages import admin
+from supervisor.metrics.server_metrics import MAX_DIALECTS, MAX_ENDPOINTS
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.api.supervisor_reports import CPU, HEALTH
 from tests.gateway.app_client import AppClient
@@ -29,3 +32,12 @@ def test_a_foreign_page_may_not_change_the_server(ask: AppClient, route: str) ->
     result = ask("POST", f"/v1/{route}", {"model_name": "m"}, headers={"Origin": "http://evil.example"})
     is_error(result, 403, "forbidden")
     assert not ask.bus.sent
+
+
+def test_every_route_has_labels_and_they_are_few(ask: AppClient) -> None:
+    create_app(ask.session, DIALECTS)
+    routes = ask.session.request_counts.routes
+    assert routes["/v1/chat/completions"] == RouteLabels("chat/completions", "openai")
+    assert routes["/metrics"] == RouteLabels("metrics", "mullama")
+    assert len({labels.endpoint for labels in routes.values()}) < MAX_ENDPOINTS
+    assert len({labels.dialect for labels in routes.values()}) < MAX_DIALECTS

@@ -1,0 +1,184 @@
+"""`/metrics` of a real server: counters move by exactly what was asked, and no hung process makes it late."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.conftest import StartServer
+from tests.support.http_client import RawHttpClient
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+CHAT, EMBED = "extra.tiny-chat", "extra.tiny-embed"
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> LemonbusServer:
+    return start_module_server("tiny-chat", "tiny-embed", load=[CHAT], api_key="k3y")
+
+
+@pytest.fixture
+def client(server: LemonbusServer) -> RawHttpClient:
+    server.wait_loaded(CHAT)
+    return RawHttpClient(server.port, server.admin_headers)
+
+
+def scrape(client: RawHttpClient) -> Samples:
+    answer = client.get("/metrics", patience=10.0)
+    assert answer.status == 200, answer
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.body.decode())
+        for sample in family.samples
+    }
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples.get((name, frozenset(labels.items())), 0.0)
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_key_is_needed(server: LemonbusServer) -> None:
+    assert server.client.get("/metrics").status == 401
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_chat_is_counted_once(client: RawHttpClient, stream: bool) -> None:
+    before = scrape(client)
+    answer = client.chat(CHAT, max_tokens=7, stream=stream)
+    assert answer.status == 200, answer
+    after = scrape(client)
+
+    def rise(name: str, **labels: str) -> float:
+        return value(after, name, **labels) - value(before, name, **labels)
+
+    stats = client.get("/v1/stats").json()
+    for prefix in ("lemonbus_", "mullama_"):
+        assert rise(f"{prefix}requests_total", endpoint="chat") == 1
+        assert rise(f"{prefix}requests_total", endpoint="embeddings") == 0
+        assert rise(f"{prefix}tokens_generated_total") == 7
+        assert rise(f"{prefix}prompt_tokens_total") == stats["prompt_tokens"] > 0
+        assert rise(f"{prefix}request_duration_seconds_count") == 1
+        assert value(after, f"{prefix}tokens_per_second", model=CHAT) > 0
+        assert value(after, f"{prefix}models_loaded") == 1
+        assert value(after, f"{prefix}model_parameters", model=CHAT) > 1000
+        assert value(after, f"{prefix}model_context_size", model=CHAT) == 8192
+        assert (f"{prefix}model_gpu_layers", frozenset({("model", CHAT)})) in after
+        assert value(after, f"{prefix}memory_used_bytes") > 1_000_000
+    labels = {"endpoint": "chat/completions", "dialect": "openai"}
+    assert rise("lemonbus_http_requests_total", code="200", **labels) == 1
+    assert rise("lemonbus_http_request_duration_seconds_count", endpoint="chat/completions") == 1
+    assert rise("lemonbus_queue_wait_seconds_count", model=CHAT) == 1
+    assert rise("lemonbus_first_token_seconds_count", model=CHAT) == 1
+    assert rise("lemonbus_inter_token_seconds_count", model=CHAT) == 6
+    assert rise("lemonbus_model_generated_tokens_total", model=CHAT) == 7
+    assert rise("llamacpp:tokens_predicted_total", model=CHAT) == 7
+    assert value(after, "lemonbus_engine_metrics_up", model=CHAT) == 1
+    assert value(after, "lemonbus_slots_busy", model=CHAT) == 0
+    assert value(after, "lemonbus_slots", model=CHAT) > 0
+    assert value(after, "lemonbus_worker_memory_bytes", model=CHAT) > 1_000_000
+    assert not any(name == "lemonbus_errors_total" and rise(name, **dict(given)) for name, given in after)
+
+
+def test_an_error_is_counted_once(client: RawHttpClient) -> None:
+    before = scrape(client)
+    assert client.chat("extra.nothing").status == 404
+    assert client.post("/v1/chat/completions", b"{").status == 400
+    assert client.get("/v1/no/such/route").status == 404
+    after = scrape(client)
+    risen = {
+        (name, *sorted(dict(labels).items())): after[name, labels] - before.get((name, labels), 0)
+        for name, labels in after
+        if name in ("lemonbus_errors_total", "lemonbus_refusals_total")
+        and after[name, labels] != before.get((name, labels))
+    }
+    chat = (("dialect", "openai"), ("endpoint", "chat/completions"))
+    other = (("dialect", "other"), ("endpoint", "other"))
+    assert risen == {
+        ("lemonbus_errors_total", ("code", "model_not_found"), *chat): 1,
+        ("lemonbus_errors_total", ("code", "invalid_json"), *chat): 1,
+        ("lemonbus_errors_total", ("code", "not_found"), *other): 1,
+        ("lemonbus_refusals_total", ("code", "model_not_found")): 1,
+    }
+
+
+def test_a_load_is_counted_once(client: RawHttpClient) -> None:
+    before = scrape(client)
+    assert client.post("/v1/load", {"model_name": EMBED}).status == 200
+    assert client.post("/v1/load", {"model_name": EMBED}).status == 200
+    after = scrape(client)
+    assert value(after, "lemonbus_model_loads_total", model=EMBED, result="ok") == 1
+    assert value(before, "lemonbus_model_loads_total", model=EMBED, result="ok") == 0
+    assert value(after, "lemonbus_model_load_seconds_count", model=EMBED) == 1
+    assert value(after, "lemonbus_models_loaded") == value(before, "lemonbus_models_loaded") + 1
+    assert client.post("/v1/unload", {"model_name": EMBED}).status == 200
+    assert value(scrape(client), "lemonbus_models_loaded") == value(before, "lemonbus_models_loaded")
+
+
+def test_tokens_of_a_cancelled_stream_count(client: RawHttpClient) -> None:
+    before = value(scrape(client), "lemonbus_tokens_generated_total")
+    stream = client.start_chat(CHAT, stream=True, max_tokens=4000, ignore_eos=True)
+    stream.until(lambda it: len(it.events) > 5)
+    stream.hang_up()
+    wait_for(lambda: value(scrape(client), "lemonbus_tokens_generated_total") > before + 3, "its tokens are counted")
+    wait_for(lambda: value(scrape(client), "lemonbus_requests_active") == 0, "no request is active")
+
+
+def test_a_stopped_engine_does_not_make_it_late(server: LemonbusServer, client: RawHttpClient) -> None:
+    with stopped(server.engine_pid(CHAT)):
+        for _ in range(3):
+            samples = scrape(client)
+            assert value(samples, "lemonbus_engine_metrics_up", model=CHAT) == 0
+            assert not any(name.startswith("llamacpp:") for name, _ in samples)
+            assert value(samples, "lemonbus_models_loaded") == 1
+    wait_for(lambda: value(scrape(client), "lemonbus_engine_metrics_up", model=CHAT) == 1, "it is asked again")
+
+
+def test_a_stopped_worker_does_not_make_it_late(server: LemonbusServer, client: RawHttpClient) -> None:
+    (worker,) = [model["worker_pid"] for model in client.get("/v1/health").json()["lemonbus"]["models"]]
+    with stopped(worker):
+        samples = scrape(client)
+        assert value(samples, "lemonbus_engine_metrics_up", model=CHAT) == 0
+        assert value(samples, "lemonbus_models_loaded") == 1
+
+
+def request_line(server: LemonbusServer, label: str) -> dict[str, Any]:
+    lines = (line for line in server.lines if (line["event"], line.get("request_id")) == ("request", label))
+    return next(lines, {})
+
+
+def test_the_log_line_of_a_request_has_its_figures(server: LemonbusServer, client: RawHttpClient) -> None:
+    for label, stream in (("figures.1", False), ("figures.2", True)):
+        answer = client.start_chat(CHAT, {"X-Request-ID": label}, max_tokens=5, stream=stream).finish()
+        assert answer.status == 200
+        wait_for(lambda label=label: request_line(server, label), "its log line")
+        line = request_line(server, label)
+        assert line["output_tokens"] == 5
+        assert line["prompt_tokens"] > 0
+        assert 0 <= line["cached_tokens"] <= line["prompt_tokens"]
+        assert 0 <= line["queue_s"] < line["ms"] / 1000
+        assert 0 < line["first_token_s"] <= line["ms"] / 1000
+
+
+def test_mullamas_names_can_be_switched_off(start_server: StartServer) -> None:
+    server = start_server("tiny-chat", mullama_metrics=False)
+    names = {name for name, _ in scrape(server.client)}
+    assert "lemonbus_models_loaded" in names
+    assert not any(name.startswith("mullama_") for name in names)
