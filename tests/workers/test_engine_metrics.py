@@ -15,7 +15,7 @@ from workers.engine.response_handler import BufferedResponse
 from workers.worker.engine_metrics import ENGINE_DEADLINE_S, MAX_METRICS_BYTES, EngineMetricsReader
 
 
-class Fixture:
+class ReaderFixture:
     """A reader with a clock of its own, and an engine that answers when it is told to."""
 
     def __init__(self, request: EngineRequest | None) -> None:
@@ -42,21 +42,21 @@ class Fixture:
 
 
 @pytest.fixture
-def fixture() -> Iterator[Fixture]:
-    fixture = Fixture(EngineRequest("GET", "/metrics"))
+def fixture() -> Iterator[ReaderFixture]:
+    fixture = ReaderFixture(EngineRequest("GET", "/metrics"))
     yield fixture
     fixture.loop.close()
 
 
 def test_an_engine_without_metrics_is_not_asked() -> None:
-    fixture = Fixture(None)
+    fixture = ReaderFixture(None)
     fixture.reader.read(1)
     assert fixture.requests == []
     assert fixture.answers == [(1, False, b"")]
     fixture.loop.close()
 
 
-def test_the_engines_text_is_passed_on(fixture: Fixture) -> None:
+def test_the_engines_text_is_passed_on(fixture: ReaderFixture) -> None:
     fixture.reader.read(1)
     fixture.reader.read(2)
     fixture.engine_answers(b"x 1\n")
@@ -68,7 +68,7 @@ def test_the_engines_text_is_passed_on(fixture: Fixture) -> None:
     assert len(fixture.requests) == 2
 
 
-def test_an_engine_that_hangs_is_asked_once(fixture: Fixture) -> None:
+def test_an_engine_that_hangs_is_asked_once(fixture: ReaderFixture) -> None:
     for number in range(5):
         fixture.reader.read(number)
         fixture.wait(ENGINE_DEADLINE_S - 0.01)
@@ -84,13 +84,13 @@ def test_an_engine_that_hangs_is_asked_once(fixture: Fixture) -> None:
 
 
 @pytest.mark.parametrize(("status", "body"), [(501, b"no"), (200, b"x" * (MAX_METRICS_BYTES + 1))])
-def test_an_error_or_too_much_is_no_answer(fixture: Fixture, status: int, body: bytes) -> None:
+def test_an_error_or_too_much_is_no_answer(fixture: ReaderFixture, status: int, body: bytes) -> None:
     fixture.reader.read(1)
     fixture.engine_answers(body, status)
     assert fixture.answers == [(1, True, b"")]
 
 
-def test_a_broken_connection_is_no_answer(fixture: Fixture) -> None:
+def test_a_broken_connection_is_no_answer(fixture: ReaderFixture) -> None:
     fixture.reader.read(1)
     fixture.requests[0].broke("reset")
     assert fixture.answers == [(1, True, b"")]

@@ -7,7 +7,7 @@ from protocol.runtime.loop import Loop
 from supervisor.metrics.collection import COLLECTION_TIMEOUT_S, MetricsCollections
 
 
-class Fixture:
+class CollectionFixture:
     """Collections with a clock of their own."""
 
     def __init__(self) -> None:
@@ -25,13 +25,13 @@ class Fixture:
 
 
 def test_without_peers_it_is_over_at_once() -> None:
-    fixture = Fixture()
+    fixture = CollectionFixture()
     fixture.collect()
     assert fixture.collected == [{}]
 
 
 def test_it_ends_with_the_last_answer() -> None:
-    fixture = Fixture()
+    fixture = CollectionFixture()
     fixture.collect("w1", "w2", "g1")
     assert sorted(fixture.asked) == [("g1", 1), ("w1", 1), ("w2", 1)]
     fixture.collections.answered("w1", 1, b"x 1\n")
@@ -44,7 +44,7 @@ def test_it_ends_with_the_last_answer() -> None:
 
 
 def test_it_ends_without_those_that_are_late() -> None:
-    fixture = Fixture()
+    fixture = CollectionFixture()
     fixture.collect("w1", "w2")
     fixture.collections.answered("w1", 1, b"x 1\n")
     fixture.time = COLLECTION_TIMEOUT_S - 0.01
@@ -59,7 +59,7 @@ def test_it_ends_without_those_that_are_late() -> None:
 
 
 def test_several_at_once_are_apart() -> None:
-    fixture = Fixture()
+    fixture = CollectionFixture()
     fixture.collect("w1")
     fixture.collect("w1")
     fixture.collections.answered("w1", 2, b"b")
