@@ -97,7 +97,7 @@ class Deletions:
         entry = download.pending if download and download.pending else supervisor.models.resolve(call.model)
         supervisor.models.check_not_deleting(entry.name)
         if entry.path:
-            reason = f"model {entry.name} is a file of the extra models directory: remove the file there"
+            reason = f"model {entry.name} is a file that was not downloaded here: remove the file itself"
             raise invalid(reason, "model_name")
         if not self._known(supervisor, entry):
             raise Failure(Code.MODEL_NOT_FOUND, f"model {entry.name} is not downloaded", model=entry.name).raised()

@@ -45,6 +45,7 @@ def hub_with_repositories(folder: Path) -> Iterator[Hub]:
             "genai_config.json": b"{}",
         },
         "unsloth/Qwen3-0.6B-GGUF": {"Qwen3-0.6B-Q4_0.gguf": chat},
+        "bartowski/Llama-3.2-1B-Instruct-GGUF": {"Llama-3.2-1B-Instruct-Q4_K_M.gguf": chat},
         "shop/Ours-GGUF": {
             "Ours-Q4_K_M.gguf": chat,
             "Ours-Q8_0.gguf": gguf(1000, 2),
