@@ -39,7 +39,7 @@ def test_a_folder_is_a_model_that_is_loaded_asked_and_unloaded(server: LemonbusS
     status, body = load(server, OGA)
     assert (status, body["status"], body["message"]) == (200, "success", f"Loaded model: {OGA}")
     (shown,) = [each for each in server.health()["all_models_loaded"] if each["model_name"] == OGA]
-    assert (shown["recipe"], shown["device"], shown["model_type"]) == ("oga-cpu", "cpu", "llm")
+    assert (shown["recipe"], shown["device"], shown["type"]) == ("oga-cpu", "cpu", "llm")
 
     answer = server.client.chat(OGA)
     assert answer.text == GENAI_TEXT
@@ -65,6 +65,22 @@ def test_streams(server: LemonbusServer) -> None:
     plain = server.client.start_chat(OGA, stream=True).finish()
     assert plain.text == GENAI_TEXT
     assert not any(chunk.get("usage") for chunk in plain.chunks)
+
+
+def test_anthropics_messages(server: LemonbusServer) -> None:
+    """The stop sequence comes from our engine, and so does the count of tokens."""
+    asked: dict[str, Any] = {"model": OGA, "messages": [{"role": "user", "content": "hi"}]}
+    words = GENAI_TEXT.split()
+    for stop, reason, sequence in ([words[2]], "stop_sequence", words[2]), (["never"], "end_turn", None):
+        request = {**asked, "max_tokens": 200, "stop_sequences": stop}
+        message = server.client.post("/v1/messages", request).json()
+        assert (message["stop_reason"], message["stop_sequence"]) == (reason, sequence)
+        stream = server.client.post("/v1/messages", {**request, "stream": True}).body.decode()
+        assert f'"stop_reason":"{reason}"' in stream
+        assert stream.endswith('data: {"type":"message_stop"}\n\n')
+        usage = message["usage"]
+    counted = server.client.post("/v1/messages/count_tokens", asked).json()
+    assert counted == {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]}
 
 
 def test_a_long_prompt_is_read_in_pieces_and_counted(server: LemonbusServer) -> None:

@@ -55,7 +55,7 @@ def test_load_and_health_and_unload(shared_server: LemonbusServer) -> None:
         "recipe": "whispercpp",
     }
     [entry] = [each for each in shared_server.health()["all_models_loaded"] if each["model_name"] == MODEL]
-    assert (entry["model_type"], entry["device"], entry["recipe"]) == ("audio", "cpu", "whispercpp")
+    assert (entry["type"], entry["device"], entry["recipe"]) == ("audio", "cpu", "whispercpp")
     assert entry["recipe_options"]["whispercpp_backend"] == "cpu"
     pid = shared_server.engine_pid(MODEL)
     assert shared_server.client.post("/v1/unload", {"model_name": MODEL}).status == 200

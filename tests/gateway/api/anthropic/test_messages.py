@@ -33,6 +33,7 @@ TYPES = {
     "not_found_error",
     "conflict_error",
     "request_too_large",
+    "rate_limit_error",
     "timeout_error",
     "api_error",
     "overloaded_error",
