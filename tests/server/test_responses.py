@@ -98,6 +98,22 @@ def test_a_tools_round_trip(client: openai.OpenAI, streamed: bool) -> None:
     assert by_reference.usage.input_tokens == by_value.usage.input_tokens
 
 
+def test_items_by_reference(client: openai.OpenAI) -> None:
+    """The AI SDK sends what it knows to be stored as references, and names no previous response."""
+    first: Any = client.responses.create(model=TOOL, input="Weather?", tools=TOOLS)
+    (call,) = first.output
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    question: Any = {"role": "user", "content": "Weather?"}
+    reference: Any = {"type": "item_reference", "id": call.id}
+    usages = [
+        client.responses.create(model=CHAT, input=[question, each, output]).usage
+        for each in (reference, call.to_dict())
+    ]
+    assert usages[0] is not None
+    assert usages[1] is not None
+    assert usages[0].input_tokens == usages[1].input_tokens
+
+
 def test_a_json_schema(client: openai.OpenAI) -> None:
     only = {"type": "object", "properties": {"answer": {"enum": ["yes"]}}, "required": ["answer"]}
     text: Any = {"format": {"type": "json_schema", "name": "only", "strict": True, "schema": only}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, TypeVar
@@ -15,7 +14,8 @@ from gateway.api.common.inference_resource import TranslatedRequest, answer_infe
 from gateway.api.responses.background import BackgroundRuns
 from gateway.api.responses.chat_request import chat_body, shortened
 from gateway.api.responses.event_stream import ResponseEventWriter
-from gateway.api.responses.input_items import Item, read_items
+from gateway.api.responses.input_items import Item, read_items, references
+from gateway.api.responses.item_ids import ResponseIds, response_of
 from gateway.api.responses.request import ResponseRequest
 from gateway.api.responses.response_object import ResponseBuilder
 from gateway.api.responses.stored import StoreClient
@@ -26,16 +26,13 @@ from gateway.http import body_decoding
 from gateway.http.request_context import request_context
 from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
-from protocol.failures import Code, LemonbusError
+from protocol.failures import Code, LemonbusError, invalid
 
 ENDPOINT: Final = "chat/completions"
 """What engines are asked for."""
+MAX_REFERRED_RESPONSES: Final = 100
+"""Stored responses that are read for the references of one request."""
 T = TypeVar("T")
-
-
-def random_id(prefix: str) -> str:
-    """Return an id that cannot be guessed: it is all that a client needs to read a stored response."""
-    return f"{prefix}_{secrets.token_hex(24)}"
 
 
 def ask_truncating(body: dict[str, Any], auto: bool, ask: Callable[[dict[str, Any]], T]) -> T:
@@ -69,9 +66,10 @@ class ResponsesResource:
         request.check()
         previous = request.previous_response_id
         earlier = self._store.conversation(req.env, previous) if previous else []
-        own = read_items(request.input, earlier, random_id)
+        ids = ResponseIds()
+        own = read_items(request.input, self._known(req.env, request, earlier), ids)
         body = chat_body(request, [*earlier, *own])
-        builder = ResponseBuilder(request, random_id, time.time(), request.model or "")
+        builder = ResponseBuilder(request, ids, time.time(), request.model or "")
         if request.background:
             self._run_in_background(req, resp, request, own, body, builder)
             return
@@ -81,6 +79,14 @@ class ResponsesResource:
             answer_inference(self._session, req, resp, self._translated(req, request, own, encoded, builder))
 
         ask_truncating(body, request.truncation == "auto", answer)
+
+    def _known(self, env: dict[str, Any], request: ResponseRequest, earlier: list[Item]) -> list[Item]:
+        """Return the items that the request may refer to: those of the conversation, and of responses that it does not name."""
+        ids = {item["id"] for item in earlier}
+        others = {response_of(each) for each in references(request.input) if each not in ids} - {""}
+        if len(others) > MAX_REFERRED_RESPONSES:
+            raise invalid(f"`input` refers to items of more than {MAX_REFERRED_RESPONSES} responses", "input")
+        return [*earlier, *(item for other in others for item in self._store.items(env, other))]
 
     def _translated(
         self, req: falcon.Request, request: ResponseRequest, own: list[Item], body: bytes, builder: ResponseBuilder

@@ -78,12 +78,22 @@ def read_items(given: str | Sequence[Item] | None, earlier: Iterable[Item], new_
     return [_read_item(item, f"input[{position}]", known, new_id) for position, item in enumerate(given)]
 
 
+def references(given: str | Sequence[Item] | None) -> list[str]:
+    """Return the ids of the stored items that ``input`` refers to."""
+    items = [] if given is None or isinstance(given, str) else given
+    return [str(item.get("id")) for item in items if _kind(item) == "item_reference"]
+
+
+def _kind(item: Item) -> Any:
+    return item.get("type") or ("message" if "role" in item else "item_reference")
+
+
 def _read_item(item: Item, where: str, known: dict[str, Item], new_id: NewId) -> Item:
-    kind = item.get("type") or ("message" if "role" in item else "item_reference")
+    kind = _kind(item)
     if kind == "item_reference":
-        referred = known.get(item.get("id", ""))
+        referred = known.get(str(item.get("id")))
         if referred is None:
-            raise invalid(f"`{where}` refers to no item of the previous response", where)
+            raise invalid(f"`{where}` refers to an item that is not stored: send the item itself", where)
         return referred
     if kind not in ITEM_TYPES:
         raise invalid(f"`{where}`: items of type {str(kind)[:64]} are not served here", where)

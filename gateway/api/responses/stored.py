@@ -77,6 +77,15 @@ class StoreClient:
             raise invalid(f"the previous response is {status}: it has no end to continue", "previous_response_id")
         return stored_form.items(stored.turns)
 
+    def items(self, env: Environ, response_id: str) -> list[Item]:
+        """Return the items of one request and its response; none if it is not stored."""
+        try:
+            return stored_form.items(self._get(env, response_id).turns)
+        except LemonbusError as problem:
+            if problem.failure.code is not Code.NOT_FOUND:
+                raise
+            return []
+
     def get(self, env: Environ, response_id: str) -> dict[str, Any]:
         """Return a response; raises ``not_found``."""
         return stored_form.shown(self._get(env, response_id))
