@@ -119,11 +119,10 @@ def test_thoughts_are_apart_from_the_answer(client: ollama.Client, stream: bool)
 @pytest.mark.parametrize("raw", [True, False])
 def test_an_answer_that_follows_a_schema(client: ollama.Client, raw: bool) -> None:
     schema = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"], "additionalProperties": False}
-    options = {"num_predict": 200, "stop": ["\t\t\t", "\r\r\r", "   ", "\n\n\n"], "temperature": 0}
-    answer = client.generate(model=CHAT, prompt="Hello", format=schema, raw=raw, options=options)
-    assert (answer.response or "").lstrip().startswith("{")
-    text = client.generate(model=CHAT, prompt="Hello", format="json", raw=raw, options={"num_predict": 1})
-    assert (text.response or "").lstrip()[:1] in ("{", "")
+    for wanted in (schema, "json"):
+        # llama.cpp lets a chat's JSON begin with a fence, which it removes once it is whole.
+        answer = client.generate(model=CHAT, prompt="Hello", format=wanted, raw=raw, options={"num_predict": 16})
+        assert (answer.response or "").lstrip().startswith("{")
 
 
 def test_an_image_is_part_of_the_prompt(client: ollama.Client) -> None:

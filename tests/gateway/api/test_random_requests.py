@@ -52,8 +52,34 @@ VALID: dict[str, dict[str, Any]] = {
     "params": {"temperature": 1, "top_k": 1, "do_sample": True, "max_length": 1},
     "install": {"recipe": "llamacpp", "backend": "cpu", "force": False, "stream": False},
     "uninstall": {"recipe": "llamacpp", "backend": "cpu"},
+    "/api/generate": {
+        "model": "m",
+        "prompt": "a",
+        "system": "b",
+        "images": [],
+        "raw": False,
+        "context": [],
+        "stop": ["a"],
+        "options": {"num_predict": 1, "seed": 1, "stop": ["a"], "temperature": 0.5},
+        "format": {"type": "object"},
+        "think": "low",
+        "keep_alive": "5m",
+    },
+    "/api/chat": {
+        "model": "m",
+        "messages": [
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+            {"role": "tool", "content": "b", "tool_name": "f"},
+        ],
+        "tools": [{}],
+        "max_tokens": 1,
+        "logprobs": True,
+        "top_logprobs": 1,
+    },
+    "/api/embeddings": {"model": "m", "prompt": "a", "keep_alive": 0},
+    "/api/embed": {"model": "m", "input": ["a"], "dimensions": 1, "truncate": True},
 }
-"""Each route that takes JSON, with a request that it accepts."""
+"""Each route that takes JSON, with a request that it accepts. Those without a slash are versioned."""
 
 SCALARS = (
     st.none()
@@ -67,6 +93,10 @@ SCALARS = (
 JSON = st.recursive(
     SCALARS, lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=8), each, max_size=3)
 )
+
+
+def path_of(route: str) -> str:
+    return route if route.startswith("/") else f"/v1/{route}"
 
 
 @st.composite
@@ -85,7 +115,7 @@ def test_no_request_is_answered_with_500(ask: AppClient, request: tuple[str, dic
     accepted = Failure(Code.CONFLICT, "it came through")
     ask.bus.reports, ask.bus.answers = defaultdict(lambda: accepted), defaultdict(lambda: accepted)
     route, body = request
-    result = ask("POST", f"/v1/{route}", body)
+    result = ask("POST", path_of(route), body)
     assert 400 <= result.status_code < 500, result.text
     assert result.json["error"]["message"]
 
@@ -97,7 +127,7 @@ def test_the_unchanged_requests_are_accepted(tmp_path: Path, route: str) -> None
     accepted = Failure(Code.CONFLICT, "it came through")
     ask.bus.reports, ask.bus.answers = defaultdict(lambda: accepted), defaultdict(lambda: accepted)
     body = {name: value for name, value in VALID[route].items() if name != "texts"}
-    assert ask("POST", f"/v1/{route}", body).status_code == 409
+    assert ask("POST", path_of(route), body).status_code == 409
 
 
 @pytest.mark.parametrize(
