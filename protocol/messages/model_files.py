@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from protocol.failures import Failure
+from protocol.messages.admin import OptionValue
 from protocol.wire.envelope import control_message
 
 
@@ -27,12 +28,18 @@ class CheckpointSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model that a user registers under a name of their own. ``labels``: what the user says it can do."""
+    """A model that a user registers under a name of their own. ``labels``: what the user says it can do.
+
+    ``checkpoints``: Lemonade's other form of ``checkpoint`` and ``mmproj``, files by their role (``main``, ``mmproj``, …).
+    ``options``: load options of this model unless a load sets others.
+    """
 
     checkpoint: str
     recipe: str
     mmproj: str = ""
     labels: list[str] = []
+    checkpoints: dict[str, str] = {}
+    options: dict[str, OptionValue] = {}
 
 
 @control_message

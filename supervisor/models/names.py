@@ -13,13 +13,12 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, LemonbusError
 from protocol.models.checkpoints import printable
+from protocol.models.hub_addresses import checkpoint_from_address
 from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 
 LATEST: Final = ":latest"
-_HUB_PREFIXES: Final = ("hf:", "hf.co/", "huggingface.co/")
-"""What may stand before a checkpoint of the hub."""
 _MAX_MATCHES: Final = 3
 _NEIGHBOURS: Final = 100
 """Names before and after the unknown one, in the order of the alphabet, that are compared with it."""
@@ -64,9 +63,11 @@ def _normalized(name: str) -> str:
 
 
 def bare_checkpoint(name: str) -> str:
-    """Return a checkpoint of the hub without the prefix that says so."""
-    prefix = next((prefix for prefix in _HUB_PREFIXES if name.startswith(prefix)), "")
-    return name[len(prefix) :]
+    """Return a checkpoint of the hub without the prefix that says so, also for an address; any other name as it is."""
+    try:
+        return checkpoint_from_address(name)
+    except LemonbusError:
+        return name
 
 
 class NameIndex:

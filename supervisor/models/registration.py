@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
+
+from msgspec import structs
 
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.model_files import Registration
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, parse, printable
+from protocol.models.hub_addresses import checkpoint_from_address
 from protocol.runtime import logs
-from supervisor.models import catalogue, files
+from supervisor.models import catalogue, files, options
 from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.names import LATEST
 from supervisor.models.user_models import PREFIX
@@ -25,12 +28,17 @@ _INVALID_NAME: Final = re.compile(r"[/\\]|^\.*$|^\s|\s$")
 log = logs.get_logger()
 
 
-def entry_from_registration(name: str, registration: Registration) -> CatalogueEntry:
-    """Return the entry of a registration; raises ``invalid_request`` naming what is wrong."""
+def entry_from_registration(name: str, registration: Registration, directories: Sequence[str] = ()) -> CatalogueEntry:
+    """Return the entry of a registration; raises ``invalid_request`` naming what is wrong.
+
+    ``directories``: see :func:`supervisor.models.options.file_directories`.
+    """
     check_name(name)
     if registration.recipe not in DESCRIPTORS:
         known = ", ".join(DESCRIPTORS)
         raise invalid(f"there is no recipe {printable(registration.recipe)!r}; there are: {known}", "recipe")
+    registration = _with_one_checkpoint(registration)
+    options.check(DESCRIPTORS[registration.recipe], registration.options, directories)
     checkpoint = _parse_checkpoint(registration)
     if registration.mmproj and not (
         DESCRIPTORS[registration.recipe].projector and isinstance(checkpoint, HubCheckpoint)
@@ -56,6 +64,29 @@ def check_name(name: str) -> None:
             f"`model_name` must be {PREFIX}NAME without slashes, control characters, spaces at its ends or {LATEST}",
             "model_name",
         )
+
+
+def _with_one_checkpoint(registration: Registration) -> Registration:
+    """Return a registration whose ``checkpoints`` became ``checkpoint`` and ``mmproj``; raises ``invalid_request``."""
+    named = registration.checkpoints
+    checkpoint = checkpoint_from_address(registration.checkpoint)
+    if not named:
+        return structs.replace(registration, checkpoint=checkpoint)
+    main = checkpoint_from_address(named.get("main", checkpoint))
+    if not main:
+        raise invalid("`checkpoints` must have `main`", "checkpoints")
+    if checkpoint not in ("", main):
+        raise invalid("`checkpoint` and `checkpoints.main` name different files", "checkpoints")
+    strange = sorted({*named} - {"main", "mmproj", *DESCRIPTORS[registration.recipe].optional_checkpoints})
+    if strange:
+        what = ", ".join(map(printable, strange))
+        raise invalid(f"`checkpoints` has {what}, which recipe {registration.recipe} has no use for", "checkpoints")
+    repo, _, mmproj = checkpoint_from_address(named.get("mmproj", "")).rpartition(":")
+    if repo not in ("", main.partition(":")[0]):
+        raise invalid("`checkpoints.mmproj` must be a file of the same repository", "checkpoints")
+    if registration.mmproj and mmproj not in ("", registration.mmproj):
+        raise invalid("`mmproj` and `checkpoints.mmproj` name different files", "checkpoints")
+    return structs.replace(registration, checkpoint=main, mmproj=mmproj or registration.mmproj)
 
 
 def _parse_checkpoint(registration: Registration) -> HubCheckpoint | TagCheckpoint:
@@ -84,7 +115,8 @@ def item_of(registration: Registration) -> dict[str, Any]:
         "suggested": True,
         "labels": labels,
     }
-    return {**item, "mmproj": registration.mmproj} if registration.mmproj else item
+    more = {"mmproj": registration.mmproj, "recipe_options": registration.options}
+    return {**item, **{key: value for key, value in more.items() if value}}
 
 
 def register_downloaded(supervisor: Supervisor, entry: CatalogueEntry) -> None:
@@ -104,6 +136,7 @@ def register_downloaded(supervisor: Supervisor, entry: CatalogueEntry) -> None:
         "suggested": entry.suggested,
         "labels": entry.labels,
         **({"mmproj": mmproj} if mmproj else {}),
+        **({"recipe_options": entry.options} if entry.options else {}),
         **({"size": round(found.size / 1e9, 4)} if found.size else {}),
     }
     supervisor.models.register(entry.name, item)

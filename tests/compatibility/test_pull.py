@@ -70,6 +70,29 @@ def test_a_registered_model_survives_a_restart_and_is_in_the_file(
     assert PHI["model_name"] in ids(again)
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"checkpoint": f"https://huggingface.co/{PHI['checkpoint'].partition(':')[0]}:Q4_K_M"},
+        {"checkpoints": {"main": PHI["checkpoint"]}},
+    ],
+)
+def test_the_other_forms_of_a_checkpoint_mean_the_same(server: LemonbusServer, form: dict[str, Any]) -> None:
+    body = {"model_name": "user.Form", "recipe": "llamacpp", **form, "recipe_options": {"ctx_size": 768}}
+    status, answer = pull(server, **body)
+    assert status == 200, answer
+    assert (
+        registered(server)["Form"].items()
+        >= {"checkpoint": PHI["checkpoint"], "recipe_options": {"ctx_size": 768}}.items()
+    )
+    assert pull(server, **body)[0] == 200, "again, it is the same"
+    assert server.client.post("/v1/load", {"model_name": "user.Form"}).status == 200
+    (shown,) = [each for each in server.health()["all_models_loaded"] if each["model_name"] == "user.Form"]
+    assert shown["recipe_options"]["ctx_size"] == 768
+    by_address = server.client.get(f"/v1/pull/variants?checkpoint=https://hf.co/{PHI['checkpoint'].partition(':')[0]}")
+    assert (by_address.status, by_address.json()["suggested_name"]) == (200, "Phi-4-mini-instruct-GGUF")
+
+
 def test_switches_become_labels(server: LemonbusServer) -> None:
     body = {**PHI, "model_name": "user.Labels", "mmproj": PROJECTOR}
     switches = dict.fromkeys(("reasoning", "vision", "embedding", "reranking"), True)
@@ -153,6 +176,10 @@ def test_what_the_hub_does_not_have_is_404_and_not_to_be_tried_again(server: Lem
         ({**PHI, "checkpoint": ["a/b"]}, 400, "invalid_request", "checkpoint"),
         ({**PHI, "vision": "yes"}, 400, "invalid_request", "vision"),
         ({**PHI, "stream": 1}, 400, "invalid_request", "stream"),
+        ({**PHI, "checkpoints": ["a/b"]}, 400, "invalid_request", "checkpoints"),
+        ({**PHI, "checkpoints": {"main": 5}}, 400, "invalid_request", "checkpoints"),
+        ({**PHI, "recipe_options": {"ctx_size": "x"}}, 400, "invalid_request", "ctx_size"),
+        ({**PHI, "checkpoint": "https://huggingface.co/o/r/blob/v2/a"}, 400, "invalid_request", "checkpoint"),
         ({**PHI, "mmproj": "../x.gguf"}, 400, "invalid_request", "mmproj"),
         ({**PHI, "model_name": "user."}, 400, "invalid_request", "model_name"),
         ({**PHI, "model_name": "user.../../x"}, 400, "invalid_request", "model_name"),
@@ -187,6 +214,9 @@ def test_another_checkpoint_under_the_same_name_is_a_conflict(server: LemonbusSe
     ):
         status, body = pull(server, **{**PHI, **change})
         assert (status, body["error"]["type"]) == (409, "conflict"), body
+        assert body["error"]["param"] == next(iter(change))
+        for field, now in change.items():
+            assert f"`{field}` is {PHI.get(field, 'none')}, not {now}" in body["message"]
         assert registered(server) == before
     assert pull(server, **PHI, reasoning=True)[0] == 200, "labels may change"
     assert registered(server)["Phi-4-Mini-GGUF"]["labels"] == ["custom", "reasoning"]

@@ -148,3 +148,50 @@ def test_a_recipe_must_be_able_to_load_the_downloaded_file(recipe: str, path: st
 def test_an_entry_keeps_its_format() -> None:
     found: CatalogueEntry = registration.entry_from_registration("user.x", GOOD)
     assert (found.checkpoint, found.recipe, found.type.value) == (GOOD.checkpoint, "llamacpp", "llm")
+
+
+@pytest.mark.parametrize(
+    ("given", "checkpoint", "mmproj"),
+    [
+        ({"main": "o/r:Q4_0"}, "o/r:Q4_0", ""),
+        ({"main": "https://huggingface.co/o/r/blob/main/m.gguf"}, "o/r:m.gguf", ""),
+        ({"main": "o/r:Q4_0", "mmproj": "o/r:mmproj.gguf"}, "o/r:Q4_0", "mmproj.gguf"),
+        ({"main": "o/r:Q4_0", "mmproj": "mmproj.gguf"}, "o/r:Q4_0", "mmproj.gguf"),
+    ],
+)
+def test_checkpoints_is_the_other_form_of_checkpoint(given: dict[str, str], checkpoint: str, mmproj: str) -> None:
+    found = registration.entry_from_registration("user.x", Registration("", "llamacpp", checkpoints=given))
+    assert (found.checkpoint, found.sources[0].mmproj) == (checkpoint, mmproj)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Registration("", "llamacpp", checkpoints={"mmproj": "o/r:m.gguf"}),
+        Registration("o/r:Q8_0", "llamacpp", checkpoints={"main": "o/r:Q4_0"}),
+        Registration("", "llamacpp", checkpoints={"main": "o/r:Q4_0", "vae": "o/r:v"}),
+        Registration("", "llamacpp", checkpoints={"main": "o/r:Q4_0", "mmproj": "o/other:m.gguf"}),
+        Registration("", "llamacpp", "a.gguf", checkpoints={"main": "o/r:Q4_0", "mmproj": "b.gguf"}),
+    ],
+)
+def test_checkpoints_that_do_not_fit(given: Registration) -> None:
+    assert refused("user.x", given) == "checkpoints"
+
+
+def test_a_whisper_models_file_for_the_npu_is_accepted_and_not_used() -> None:
+    given = {"main": "o/r:ggml-small.bin", "npu_cache": "amd/whisper:small.rai"}
+    found = registration.entry_from_registration("user.x", Registration("", "whispercpp", checkpoints=given))
+    assert found.checkpoint == "o/r:ggml-small.bin"
+
+
+def test_load_options_are_part_of_a_registration() -> None:
+    options = {"ctx_size": 2048, "llamacpp_args": "--no-mmap"}
+    found = registration.entry_from_registration("user.x", Registration("o/r", "llamacpp", options=options))
+    assert found.options == options
+
+
+@pytest.mark.parametrize(
+    "options", [{"ctx_size": "much"}, {"steps": 4}, {"llamacpp_args": "--port 1"}, {"llamacpp_args": "--lora /etc/x"}]
+)
+def test_options_are_checked_as_those_of_a_load(options: dict[str, int | str]) -> None:
+    assert refused("user.x", Registration("o/r", "llamacpp", options=options)) in options

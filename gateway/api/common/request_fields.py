@@ -11,6 +11,7 @@ import falcon
 from gateway.http import body_decoding
 from protocol.config.settings import Settings
 from protocol.failures import invalid
+from protocol.messages.admin import OptionValue
 
 MAX_NAME_LENGTH: Final = 1024
 JsonObject = dict[str, Any]
@@ -47,6 +48,31 @@ def text_of(body: JsonObject, key: str) -> str:
     if len(value) > MAX_NAME_LENGTH or "\0" in value:
         raise invalid(f"`{key}` must be at most {MAX_NAME_LENGTH} characters without NUL", key)
     return value
+
+
+def object_of(body: JsonObject, key: str) -> JsonObject:
+    """Return an object field, empty if it is absent or null; raises ``invalid_request`` naming it."""
+    value = body.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise invalid(f"`{key}` must be an object", key)
+    return value or {}
+
+
+def options_of(fields: JsonObject) -> dict[str, OptionValue]:
+    """Return load options, without those that are null; raises ``invalid_request`` naming the wrong one.
+
+    They are only checked to be numbers or strings: the supervisor knows which ones a recipe has.
+    """
+    options: dict[str, OptionValue] = {}
+    for key, value in fields.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise invalid(f"`{key}` must be a number or a string", key)
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise invalid(f"`{key}` is out of range", key)
+        options[key] = value
+    return options
 
 
 def flag_of(body: JsonObject, key: str) -> bool:

@@ -7,11 +7,19 @@ from typing import ClassVar, Final
 import falcon
 import msgspec
 
-from gateway.api.common.request_fields import JsonObject, check_cache_dir, flag_of, model_of, optional_body, text_of
+from gateway.api.common.request_fields import (
+    JsonObject,
+    check_cache_dir,
+    flag_of,
+    model_of,
+    optional_body,
+    options_of,
+    text_of,
+)
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import Loaded, LoadModel, OptionValue, UnloadModel
+from protocol.messages.admin import Loaded, LoadModel, UnloadModel
 from protocol.models.devices import REQUEST_DEVICE_WORDS
 
 DTYPES: Final = ("int4", "int8", "float16", "bfloat16", "float32")
@@ -25,24 +33,13 @@ _METHODS: Final = ["GET", "POST", "OPTIONS"]
 
 
 def load_call(number: int, body: JsonObject) -> LoadModel:
-    """Return the supervisor's message for a load request; raises ``invalid_request`` naming the wrong field.
-
-    Options are only checked to be numbers or strings: the supervisor knows which ones a recipe has.
-    """
+    """Return the supervisor's message for a load request; raises ``invalid_request`` naming the wrong field."""
     model = model_of(body)
     for key, known in (("device", REQUEST_DEVICE_WORDS), ("dtype", DTYPES)):
         given = text_of(body, key)
         if given and given.lower() not in known:
             raise invalid(f"`{key}` must be one of {', '.join(known)}", key)
-    options: dict[str, OptionValue] = {}
-    for key, value in body.items():
-        if key in _REQUEST_FIELDS or value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise invalid(f"`{key}` must be a number or a string", key)
-        if isinstance(value, int) and abs(value) >= 2**63:
-            raise invalid(f"`{key}` is out of range", key)
-        options[key] = value
+    options = options_of({key: value for key, value in body.items() if key not in _REQUEST_FIELDS})
     pinned = flag_of(body, "pinned") if body.get("pinned") is not None else None
     recipe, device = text_of(body, "recipe"), text_of(body, "device").lower()
     return LoadModel(number, model, options, flag_of(body, "save_options"), pinned, recipe, device)

@@ -9,7 +9,16 @@ import falcon
 import msgspec
 
 from gateway.api.common.progress_events import ProgressWriter, complete_event, stream_progress
-from gateway.api.common.request_fields import JsonObject, flag_of, model_of, optional_body, text_of
+from gateway.api.common.request_fields import (
+    MAX_NAME_LENGTH,
+    JsonObject,
+    flag_of,
+    model_of,
+    object_of,
+    optional_body,
+    options_of,
+    text_of,
+)
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import invalid
@@ -32,14 +41,25 @@ def registration_of(body: JsonObject) -> Registration | None:
     """
     texts = {key: text_of(body, key) for key in ("checkpoint", "recipe", "mmproj")}
     labels = [label for key, label in LABEL_BY_SWITCH.items() if flag_of(body, key)]
-    if not any(texts.values()) and not labels:
+    checkpoints = _checkpoints_of(body)
+    options = options_of(object_of(body, "recipe_options"))
+    if not any(texts.values()) and not any((labels, checkpoints, options)):
         return None
     if not model_of(body).startswith("user."):
         raise invalid("`model_name` of a model that is registered must begin with `user.`", "model_name")
-    for key in ("checkpoint", "recipe"):
-        if not texts[key]:
-            raise invalid(f"`{key}` is required to register a model", key)
-    return Registration(**texts, labels=labels)
+    if not texts["checkpoint"] and not checkpoints:
+        raise invalid("`checkpoint` is required to register a model", "checkpoint")
+    if not texts["recipe"]:
+        raise invalid("`recipe` is required to register a model", "recipe")
+    return Registration(**texts, labels=labels, checkpoints=checkpoints, options=options)
+
+
+def _checkpoints_of(body: JsonObject) -> dict[str, str]:
+    """Return ``checkpoints``, empty if it is absent; raises ``invalid_request``."""
+    given = object_of(body, "checkpoints")
+    if not all(isinstance(each, str) and len(each) <= MAX_NAME_LENGTH for each in given.values()):
+        raise invalid("`checkpoints` must be an object of strings", "checkpoints")
+    return {key: str(value) for key, value in given.items() if value}
 
 
 class PullEventWriter(ProgressWriter):
