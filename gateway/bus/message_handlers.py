@@ -180,8 +180,11 @@ class MessageHandlers:
         self._errors_reported = errors
 
     def _collect_metrics(self, message: metrics.CollectMetrics, _: bytes) -> None:
-        self._report_requests()
-        self._control.send(metrics.MetricsCollected(message.number))
+        try:
+            self._report_requests()
+            self._control.send(metrics.MetricsCollected(message.number))
+        except LemonbusError as problem:
+            logs.get_logger().warning("metrics not sent", problem=problem.failure.message)
 
     def _report_requests(self) -> None:
         """Send what was counted since the last time; if that is impossible now, it stays for the next time."""

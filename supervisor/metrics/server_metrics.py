@@ -28,7 +28,9 @@ MAX_KEYS: Final = 256
 INFERENCE_ENDPOINTS: Final = {
     "chat/completions": "chat",
     "completions": "generate",
+    "completion": "generate",
     "embeddings": "embeddings",
+    "embedding": "embeddings",
     "rerank": "rerank",
     "audio/transcriptions": "transcriptions",
     "audio/translations": "translations",

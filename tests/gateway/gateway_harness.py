@@ -21,7 +21,7 @@ import zmq
 from protocol import ids
 from protocol.config import settings
 from protocol.failures import Failure
-from protocol.messages import admin, peers, work
+from protocol.messages import admin, metrics, peers, work
 from protocol.messages.events import Event
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -55,6 +55,8 @@ class GatewayHarness:
         self.received: queue.Queue[ReceivedRequest] = queue.Queue()
         self.cancelled: queue.Queue[work.Cancel] = queue.Queue()
         self.others: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self.observed: list[metrics.RequestsObserved] = []
+        """Reports of requests that have ended."""
         self.lines: list[dict[str, Any]] = []
         self.welcoming = True
         self.on_request: Callable[[ReceivedRequest], None] = self.received.put
@@ -92,6 +94,8 @@ class GatewayHarness:
                 self.on_request(ReceivedRequest(gateway, message, payload))
             case work.Cancel():
                 self.cancelled.put(message)
+            case metrics.RequestsObserved():
+                self.observed.append(message)
             case _:
                 self.others.put((gateway, message))
 

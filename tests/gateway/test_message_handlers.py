@@ -16,6 +16,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.admin import GetHealth
 from protocol.messages.events import Event, EventKind
+from protocol.messages.metrics import CollectMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Ping, Pong, WorkerGone, WorkerUp
 from protocol.messages.work import Granted, GrantedAttempt
 from protocol.runtime import logs
@@ -93,6 +94,26 @@ def test_what_a_pong_that_was_not_sent_would_have_reported_is_reported_by_the_ne
     opened.bus.full = False
     assert opened.ping(2) == [Pong(2, errors=1)]
     assert opened.ping(3) == [Pong(3)]
+
+
+@pytest.mark.parametrize(
+    ("message", "answer"), [(Ping(7), Pong(7)), (CollectMetrics(7), MetricsCollected(7))], ids=["ping", "collection"]
+)
+def test_requests_are_reported_once_and_before_the_answer(
+    opened: OpenedSession, message: msgspec.Struct, answer: msgspec.Struct
+) -> None:
+    counts = opened.session.request_counts
+    counts.observe("/v1/models", 200, 0.02)
+    opened.bus.full = True
+    opened.handlers.on_message(message, b"")
+    counts.observe("/v1/models", 200, 0.02)
+    opened.bus.full = False
+    series = counts.unreported()
+    assert [sum(each.buckets) for each in series] == [2]
+    opened.handlers.on_message(message, b"")
+    opened.handlers.on_message(message, b"")
+    assert opened.bus.sent == [RequestsObserved(series), answer, answer]
+    assert opened.ping(8) == [Pong(8)], "a full outbox is no internal error"
 
 
 @pytest.mark.parametrize("problem", [Failure(Code.OVERLOADED, "full").raised(), RuntimeError("ours")], ids=repr)

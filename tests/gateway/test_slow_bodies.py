@@ -16,8 +16,9 @@ from gevent.socket import wait_read
 from gateway.http import body_limits, error_responses, wsgi_environ
 from gateway.http.client_socket import ClientSocket
 from gateway.http.connection import ClientConnection
-from gateway.http.middleware import RequestIdHeader
+from gateway.http.middleware import RequestIdentity
 from gateway.http.start_queue import StartQueue
+from gateway.logs.request_counts import RequestCounts
 from tests.gateway.process.chat_requests import error_of
 from tests.gateway.raw_http import parsed
 
@@ -46,7 +47,8 @@ class OneRouteWorker:
         self.base_environ = wsgi_environ.process_environ(("127.0.0.1", 1), 1)
         self.idle: set[Any] = set()
         self.start_queue = StartQueue()
-        self.app: Any = falcon.App(middleware=[RequestIdHeader()])
+        self.request_counts = RequestCounts()
+        self.app: Any = falcon.App(middleware=[RequestIdentity()])
         self.app.add_route("/read", BodyLength())
         error_responses.install_error_handlers(self.app)
 
