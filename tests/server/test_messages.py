@@ -133,6 +133,16 @@ def test_thinking(client: anthropic.Anthropic) -> None:
     assert len(brief.content[0].thinking) < len(thoughts)
 
 
+def test_a_choice_of_one_tool_leaves_no_other(client: anthropic.Anthropic) -> None:
+    """The model, which can say one call alone, is made to call another tool."""
+    other: Any = {"name": "other", "input_schema": {"type": "object"}}
+    chosen: Any = {"type": "tool", "name": "other"}
+    message = client.messages.create(
+        model=TOOL, max_tokens=20, messages=HI, tools=[other, *TOOLS], tool_choice=chosen, extra_body={"temperature": 0}
+    )
+    assert [block.name for block in message.content if block.type == "tool_use"] == ["other"]
+
+
 def test_an_image(client: anthropic.Anthropic) -> None:
     content: Any = [picture(), {"type": "text", "text": "What is it?"}]
     without = client.messages.create(model=VISION, max_tokens=5, messages=[{"role": "user", "content": "What is it?"}])
@@ -158,6 +168,21 @@ def test_a_count_is_what_the_message_uses(client: anthropic.Anthropic, model: st
     counted = client.messages.count_tokens(**asked)
     usage = client.messages.create(**asked, max_tokens=1).usage
     assert counted.input_tokens == usage.input_tokens + (usage.cache_read_input_tokens or 0)
+
+
+def test_a_count_with_an_image(client: anthropic.Anthropic) -> None:
+    messages: Any = [{"role": "user", "content": [picture(), {"type": "text", "text": "What is it?"}]}]
+    counted = client.messages.count_tokens(model=VISION, messages=messages)
+    usage = client.messages.create(model=VISION, max_tokens=1, messages=messages).usage
+    assert counted.input_tokens == usage.input_tokens + (usage.cache_read_input_tokens or 0)
+
+
+@pytest.mark.parametrize("route", ["messages", "messages/count_tokens"])
+def test_an_image_that_is_none(shared_server: LemonbusServer, route: str) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    messages = [{"role": "user", "content": [{"type": "image", "source": source}]}]
+    answer = shared_server.client.post(f"/v1/{route}", {"model": VISION, "max_tokens": 1, "messages": messages})
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request_error"), answer
 
 
 def test_errors_are_the_packages_classes(client: anthropic.Anthropic) -> None:

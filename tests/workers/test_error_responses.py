@@ -28,6 +28,7 @@ SHORTEN = "shorten it, or load the model with a larger ctx_size"
         (500, "<html>", Code.BACKEND_ERROR, 500, None),
         (500, '{"error":{"code":500,"message":"Failed to parse tools: Missing tool type: {}; tools = [\\n {}\\n]"}}', Code.INVALID_REQUEST, 400, "Failed to parse tools: Missing tool type: {}"),
         (500, '{"error":{"code":500,"message":"Failed to parse messages: Missing tool call type: 5"}}', Code.INVALID_REQUEST, 400, None),
+        (500, '{"error":{"code":500,"message":"Failed to load image or audio file","type":"server_error"}}', Code.INVALID_REQUEST, 400, None),
         (500, '{"error":{"code":500,"message":"Unknown reasoning format: zz","type":"server_error"}}', Code.INVALID_REQUEST, 400, None),
         (500, '{"error":{"code":500,"message":"Jinja Exception: roles must alternate","type":"server_error"}}', Code.INVALID_REQUEST, 400, None),
         (400, '{"error":{"code":400,"message":"cannot open /home/me/models/x.gguf here"}}', Code.INVALID_REQUEST, 400, "cannot open … here"),

@@ -13,7 +13,7 @@ from protocol.wire.decoding import DECODE_ERRORS
 BUSY_RETRY_AFTER_S: Final = 2.0
 _PATH: Final = re.compile(r"(?<![\w/])/(?:[^\s/'\":,]+/)+[^\s'\":,]*")
 _CALLER_MISTAKE: Final = re.compile(
-    r"^(Failed to parse|Unknown reasoning format|Cannot use )|\[json\.exception\.|[Jj]inja"
+    r"^(Failed to parse|Failed to load image|Unknown reasoning format|Cannot use )|\[json\.exception\.|[Jj]inja"
 )
 """Messages with which llama-server answers 500 although the request was wrong."""
 _TOO_LONG: Final = re.compile(r"is too large to process|^Max length reached")

@@ -11,6 +11,7 @@ from gateway.api.anthropic.message_request import MessageRequest, PromptRequest
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.http import body_decoding
 from gateway.requests.late_answer import AnswerFormat
+from protocol.failures import Code, LemonbusError
 
 
 class MessagesResource(InferenceResource):
@@ -44,3 +45,14 @@ class CountTokensResource(InferenceResource):
             weight=0,
             answer=AnswerFormat(falcon.MEDIA_JSON, message_answer.token_count),
         )
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer; raises ``unsupported_operation`` for an engine that does not count."""
+        try:
+            super().on_post(req, resp)
+        except LemonbusError as problem:
+            failure = problem.failure
+            if failure.code is not Code.UNSUPPORTED:
+                raise
+            message = "this model's engine does not count a prompt's tokens; `usage` of a message has the number"
+            raise msgspec.structs.replace(failure, message=message).raised() from None

@@ -275,3 +275,4 @@ def test_tokens_that_the_engine_cannot_count(ask: AppClient) -> None:
     ask.answers["chat/completions/input_tokens"] = Failure(Code.UNSUPPORTED, unserved)
     result = ask("POST", f"{URL}/count_tokens", {"model": "m", "messages": HI})
     assert (result.status_code, result.json["error"]["type"]) == (501, "api_error")
+    assert "count" in result.json["error"]["message"]
