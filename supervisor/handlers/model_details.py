@@ -5,7 +5,7 @@ A header may be megabytes on a slow disk, so a job process reads it. What it fou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -36,6 +36,8 @@ from workers.backends.registry import DESCRIPTORS
 MODULE: Final = "workers.jobs.describe"
 MAX_PATHS: Final = 64
 """Files that one job reads; the next job reads the others."""
+MAX_DESCRIBED: Final = 1000
+"""Models of a list whose files are read; those after them are shown without what their files say."""
 MAX_REMEMBERED: Final = 4096
 TIMEOUT_S: Final = 15.0
 """How long a call waits for headers; then it is answered with what is known."""
@@ -63,6 +65,13 @@ def next_paths(wanted: Iterable[FileKey], known: Iterable[FileKey]) -> list[File
     return [key for key in dict.fromkeys(wanted) if key not in found][:MAX_PATHS]
 
 
+def gpu_layers(options: Mapping[str, OptionValue], used: int, layers: int) -> int:
+    """Return the layers that a load asked for; else those that the engine was given (``used``), of which the model has fewer."""
+    if "gpu_layers" in options:
+        return int(options["gpu_layers"])
+    return min(used, layers + 1) if layers else used
+
+
 class ModelDescriptions:
     """What is known of files, and the calls that wait until more is."""
 
@@ -85,10 +94,15 @@ class ModelDescriptions:
     # Calls
 
     def _describe(self, supervisor: Supervisor, peer: str, call: DescribeModels, _payload: bytes) -> None:
-        keys = frozenset(_key(found) for _, _, found in _downloaded(supervisor, call.model))
-        self._waiting.append(_WaitingCall(peer, call, keys))
-        supervisor.loop.call_later(TIMEOUT_S, partial(self._time_out, supervisor, peer, call.number))
+        found = _downloaded(supervisor, call.model)[:MAX_DESCRIBED]
+        waiting = _WaitingCall(peer, call, frozenset(_key(files_found) for _, _, files_found in found))
+        self._waiting.append(waiting)
+        if supervisor.scheduler.closing:
+            self._answer(supervisor, waiting)
+            return
         self._go_on(supervisor)
+        if waiting in self._waiting:
+            supervisor.loop.call_later(TIMEOUT_S, partial(self._time_out, supervisor, waiting))
 
     def _go_on(self, supervisor: Supervisor) -> None:
         """Answer the calls for which all is known; read more for the others."""
@@ -110,12 +124,10 @@ class ModelDescriptions:
             result = supervisor.errors.failure_of(problem, model=call.model)
         jobs.reply(supervisor, peer, call.number, result)
 
-    def _time_out(self, supervisor: Supervisor, peer: str, number: int) -> None:
-        for waiting in self._waiting:
-            if (waiting.peer, waiting.call.number) == (peer, number):
-                log.warning("headers of model files were not read in time", seconds=TIMEOUT_S)
-                self._answer(supervisor, waiting)
-                return
+    def _time_out(self, supervisor: Supervisor, waiting: _WaitingCall) -> None:
+        if waiting in self._waiting:
+            log.warning("headers of model files were not read in time", seconds=TIMEOUT_S)
+            self._answer(supervisor, waiting)
 
     # The job
 
@@ -161,7 +173,7 @@ class ModelDescriptions:
             state=model.state.value if model is not None else "",
             granted=len(model.grants) if model is not None else 0,
             context=engine.context if engine else int(options.get("ctx_size", 0)) or facts.context_length,
-            gpu_layers=engine.gpu_layers if engine else int(options.get("gpu_layers", 0)),
+            gpu_layers=gpu_layers(options, engine.gpu_layers if engine else 0, facts.layers),
             memory=model.memory if model is not None else 0,
             forced_json=descriptor is not None and descriptor.forced_json,
             options=options,

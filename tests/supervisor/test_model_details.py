@@ -1,0 +1,205 @@
+"""Models in detail: which files a job reads, when, and what is answered when it fails. No process, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.model_details import (
+    CopyModel,
+    Described,
+    DescribeModels,
+    FileFacts,
+    ModelDetails,
+    StartDescription,
+)
+from protocol.messages.peers import EngineReady
+from supervisor.handlers import model_details
+from supervisor.handlers.model_details import FileKey, ModelDescriptions, copy_model, gpu_layers, next_paths
+from supervisor.processes import jobs
+from supervisor.runtime.internal_errors import InternalErrors
+from tests.supervisor.model_files import MakeModels
+from tests.support.models.tiny_models import tiny_models
+
+LLAMA = FileFacts("gguf", "llama", 1000, 2048, 16, template="t", metadata={"a": 1})
+
+
+class DescriptionHarness:
+    """The parts of a supervisor that descriptions use, over a real registry."""
+
+    def __init__(self, models: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers: dict[int, Any] = {}
+        self.orders: list[StartDescription] = []
+        self.ended: list[Callable[[str], None]] = []
+        self.timers: list[Callable[[], None]] = []
+        self.scheduler = SimpleNamespace(closing=False, models={})
+        self.supervisor = cast(
+            "Any",
+            SimpleNamespace(
+                models=models,
+                settings=SimpleNamespace(cache_dir="/nowhere"),
+                scheduler=self.scheduler,
+                errors=InternalErrors(),
+                loop=SimpleNamespace(call_later=lambda _seconds, then: self.timers.append(then)),
+                running_names={},
+                answer_when_written=lambda _peer, number, report: self.answers.update({number: report}),
+            ),
+        )
+        self.descriptions = ModelDescriptions()
+        monkeypatch.setattr(jobs, "start", self._start)
+        monkeypatch.setattr(jobs, "dismiss", lambda _supervisor, _job: None)
+        monkeypatch.setattr(jobs, "reply", lambda _supervisor, _peer, number, report: self._answer(number, report))
+
+    def _start(self, supervisor: Any, _module: str, ended: Any, order: StartDescription) -> tuple[str, None]:
+        self.orders.append(order)
+        job = f"j{len(self.orders)}"
+        self.ended.append(lambda why: ended(supervisor, job, why))
+        return job, None
+
+    def _answer(self, number: int, report: Any) -> None:
+        assert number not in self.answers, "answered twice"
+        self.answers[number] = report
+
+    def ask(self, number: int, name: str = "") -> None:
+        self.descriptions.handlers()[DescribeModels](self.supervisor, "g1", DescribeModels(number, name), b"")
+
+    def described(self, *facts: FileFacts) -> None:
+        job = f"j{len(self.orders)}"
+        self.descriptions.handlers()[Described](self.supervisor, job, Described(list(facts)), b"")
+        self.ended[-1]("exit 0")
+
+    def report(self, number: int) -> list[ModelDetails]:
+        report: list[ModelDetails] = self.answers[number]
+        return report
+
+
+@pytest.fixture
+def harness(make: MakeModels, extra: Path, monkeypatch: pytest.MonkeyPatch) -> DescriptionHarness:
+    for name in ("tiny-chat.gguf", "tiny-embed.gguf"):
+        (extra / name).symlink_to(tiny_models() / "models" / name)
+    return DescriptionHarness(make(), monkeypatch)
+
+
+def test_files_are_read_once(harness: DescriptionHarness, extra: Path) -> None:
+    harness.ask(1)
+    harness.ask(2)
+    assert [order.paths for order in harness.orders] == [[str(extra / f"tiny-{n}.gguf") for n in ("chat", "embed")]]
+    assert harness.answers == {}
+    harness.described(LLAMA, FileFacts("gguf"))
+    chat, embed = harness.report(1)
+    assert harness.report(2) == [chat, embed]
+    assert (chat.entry.id, chat.facts.parameters, chat.path) == ("extra.tiny-chat", 1000, str(extra / "tiny-chat.gguf"))
+    assert (chat.facts.template, chat.facts.metadata) == ("", {}), "a list is short"
+    assert (chat.context, chat.gpu_layers, chat.forced_json) == (4096, 0, True)
+    harness.ask(3, "extra.tiny-chat")
+    assert harness.report(3)[0].facts == LLAMA
+    assert len(harness.orders) == 1
+
+
+def test_a_file_that_was_changed_is_read_again(harness: DescriptionHarness, extra: Path) -> None:
+    harness.ask(1, "extra.tiny-chat")
+    harness.described(LLAMA)
+    (extra / "tiny-chat.gguf").unlink()
+    (extra / "tiny-chat.gguf").symlink_to(tiny_models() / "models" / "tiny-embed.gguf")
+    harness.ask(2, "extra.tiny-chat")
+    assert len(harness.orders) == 2
+    harness.described(FileFacts("gguf"))
+    assert harness.report(2)[0].facts == FileFacts("gguf")
+
+
+def test_a_job_that_dies_leaves_no_call_waiting(harness: DescriptionHarness) -> None:
+    harness.ask(1)
+    harness.ended[-1]("signal 9")
+    assert [details.facts for details in harness.report(1)] == [FileFacts()] * 2
+    harness.ask(2)
+    assert len(harness.orders) == 1, "a file that no job survives is not tried by each call"
+
+
+def test_a_slow_disk_delays_a_call_only_so_long(harness: DescriptionHarness) -> None:
+    harness.ask(1, "extra.tiny-chat")
+    for timer in harness.timers:
+        timer()
+    assert harness.report(1)[0].facts == FileFacts()
+    harness.described(LLAMA)
+    for timer in harness.timers:
+        timer()
+    harness.ask(2, "extra.tiny-chat")
+    assert harness.report(2)[0].facts == LLAMA, "what came late counts for the next call"
+
+
+def test_while_the_server_stops_no_job_is_started(harness: DescriptionHarness) -> None:
+    harness.scheduler.closing = True
+    harness.ask(1)
+    assert len(harness.report(1)) == 2
+    assert not harness.orders
+
+
+def test_a_model_that_is_not_here(harness: DescriptionHarness) -> None:
+    for name, words in (("Qwen3-0.6B-GGUF", "not downloaded"), ("No-Such", "not found")):
+        with pytest.raises(LemonbusError, match=words) as raised:
+            harness.ask(1, name)
+        assert raised.value.failure.code is Code.MODEL_NOT_FOUND
+    assert not harness.orders
+
+
+def test_a_model_that_vanishes_meanwhile(harness: DescriptionHarness, extra: Path) -> None:
+    harness.ask(1, "extra.tiny-chat")
+    (extra / "tiny-chat.gguf").unlink()
+    harness.described(LLAMA)
+    failure = harness.answers[1]
+    assert isinstance(failure, Failure)
+    assert failure.code is Code.MODEL_NOT_FOUND
+
+
+def test_a_loaded_model_has_its_engines_figures(harness: DescriptionHarness) -> None:
+    facts = EngineReady(slots=4, context=1024, engine_pid=1, backend_url="", seconds=0.5, gpu_layers=99)
+    process = SimpleNamespace(facts=facts, serves=True)
+    spec = harness.supervisor.models.spec("extra.tiny-chat", {"ctx_size": 1024})
+    harness.scheduler.models["extra.tiny-chat"] = SimpleNamespace(
+        process=process, spec=spec, state=SimpleNamespace(value="ready"), grants={1: 1, 2: 2}, memory=77
+    )
+    harness.ask(1, "extra.tiny-chat")
+    harness.described(LLAMA)
+    (details,) = harness.report(1)
+    assert (details.context, details.gpu_layers, details.granted, details.memory) == (1024, 17, 2, 77)
+    assert (details.state, details.entry.loaded, details.options["ctx_size"]) == ("ready", True, 1024)
+
+
+@pytest.mark.parametrize(
+    ("options", "used", "layers", "shown"),
+    [
+        ({}, 0, 16, 0),
+        ({}, 99, 16, 17),
+        ({}, 99, 0, 99),
+        ({"gpu_layers": 35}, 99, 16, 35),
+        ({"gpu_layers": 0}, 0, 16, 0),
+    ],
+)
+def test_layers_on_a_gpu(options: dict[str, int | float | str], used: int, layers: int, shown: int) -> None:
+    assert gpu_layers(options, used, layers) == shown
+
+
+def test_a_job_reads_a_bounded_number_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_details, "MAX_PATHS", 2)
+    a, b, c = (FileKey(name, 1, 1) for name in "abc")
+    assert next_paths([a, b, a, c], []) == [a, b]
+    assert next_paths([a, b, c], [a, b]) == [c]
+    assert next_paths([a], [a]) == []
+
+
+def test_copies_are_in_the_report(harness: DescriptionHarness) -> None:
+    copy_model(harness.supervisor, "g1", CopyModel(1, "extra.tiny-chat", "mine:latest"), b"")
+    assert harness.answers[1] == "extra.tiny-chat"
+    harness.supervisor.models.user_names.set_default("mine")
+    harness.ask(2, "mine")
+    harness.described(LLAMA)
+    (details,) = harness.report(2)
+    assert (details.copies, details.is_default) == (["mine"], True)
+    for wrong in ("", ":latest", "a\n", " a"):
+        with pytest.raises(LemonbusError):
+            copy_model(harness.supervisor, "g1", CopyModel(3, "mine", wrong), b"")
