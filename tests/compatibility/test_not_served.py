@@ -27,6 +27,17 @@ def test_unsupported_routes_name_an_alternative(
     assert shared_server.client.get(f"{prefix}/{route}").status == (501 if route == "realtime" else 405)
 
 
+@pytest.mark.parametrize(
+    ("route", "word"), [("create", "extra_models_dir"), ("push", "hub"), ("blobs/sha256:00", "extra_models_dir")]
+)
+def test_what_ollama_has_beyond_models_names_an_alternative(
+    shared_server: LemonbusServer, route: str, word: str
+) -> None:
+    answer = shared_server.client.post(f"/api/{route}", {"model": "m"})
+    assert (answer.status, answer.error["code"]) == (501, "unsupported_operation"), answer
+    assert word in answer.error["message"]
+
+
 def test_live_audio_without_a_version_prefix(shared_server: LemonbusServer) -> None:
     assert shared_server.client.get("/realtime").error["code"] == "unsupported_operation"
 
