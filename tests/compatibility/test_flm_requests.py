@@ -13,6 +13,7 @@ import pytest
 from tests.compatibility.flm_on_npu import MODEL, TAG, engine_of, granted, load
 from tests.fake_engines import flm
 from tests.support.http_client import RawHttpClient, run_concurrently
+from tests.support.ndjson import lines
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -33,6 +34,15 @@ def test_a_chat_streamed(flm_server: LemonbusServer) -> None:
     assert asked.chunks[-2]["choices"][0]["finish_reason"] == "length"
     assert asked.chunks[-1]["choices"] == []
     assert asked.chunks[-1]["usage"]["completion_tokens"] == 3
+
+
+def test_a_chat_in_ollamas_form(flm_server: LemonbusServer) -> None:
+    fields = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}], "options": {"num_predict": 3}}
+    whole = flm_server.client.post("/api/chat", fields).json()
+    assert (whole["message"], whole["done_reason"]) == ({"role": "assistant", "content": " 0 1 2"}, "length")
+    *pieces, last = lines(flm_server.client.post("/api/chat", {**fields, "stream": True}))
+    assert [piece["message"]["content"] for piece in pieces] == [" 0", " 1", " 2"]
+    assert (last["done"], last["eval_count"], last["prompt_eval_duration"]) == (True, 3, 10_000_000)
 
 
 def test_a_chat_whole_and_its_stats(flm_server: LemonbusServer) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import processes
 from tests.support.models.genai_models import CONTEXT, GENAI_TEXT, write_genai_model
+from tests.support.ndjson import lines
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -54,6 +55,16 @@ def test_a_folder_is_a_model_that_is_loaded_asked_and_unloaded(server: LemonbusS
     engine = server.engine_pid(OGA)
     assert server.client.post("/v1/unload", {"model_name": OGA}).status == 200
     wait_for(lambda: processes.look(engine) is None, "the engine is gone")
+
+
+def test_ollamas_form(server: LemonbusServer) -> None:
+    answer = server.client.post("/api/generate", {"model": OGA, "prompt": "Hello", "raw": True, "think": False})
+    assert (answer.status, answer.json()["response"], answer.json()["done_reason"]) == (200, GENAI_TEXT, "stop"), answer
+    fields = {"messages": [{"role": "user", "content": "Hello"}], "options": {"num_predict": 3, "seed": 1}}
+    *pieces, last = lines(server.client.post("/api/chat", {"model": OGA, "stream": True, "think": True, **fields}))
+    assert GENAI_TEXT.startswith("".join(piece["message"]["content"] for piece in pieces))
+    assert (last["done_reason"], last["eval_count"]) == ("length", 3)
+    assert last["eval_duration"] > 0
 
 
 def test_streams(server: LemonbusServer) -> None:

@@ -13,7 +13,7 @@ from gateway.http import body_decoding
 from protocol.failures import invalid
 
 _UNSUPPORTED: Final = {
-    "suffix": "filling in between a prompt and a suffix is not supported here",
+    "suffix": "a suffix is not supported here: llama.cpp models fill in between with POST /infill",
     "template": "a template of the request is not supported: a model's own is used, or none with `raw`",
     "context": "`context` is not supported: send the conversation to /api/chat",
 }
