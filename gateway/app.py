@@ -65,10 +65,11 @@ class GatewayApp(falcon.App[Any, Any]):
 
 def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECTS) -> GatewayApp:
     """Return the WSGI application; raises ValueError if two dialects have the same route."""
-    app = GatewayApp(router=Router(), middleware=middleware.create_middleware(session))
+    error_formats = ErrorFormats(error_responses.DefaultErrorFormat(), dialects)
+    app = GatewayApp(router=Router(), middleware=middleware.create_middleware(session, error_formats))
     app.req_options.strip_url_path_trailing_slash = True
-    app.error_formats = ErrorFormats(error_responses.DefaultErrorFormat(), dialects)
-    error_responses.install_error_handlers(app, app.error_formats)
+    app.error_formats = error_formats
+    error_responses.install_error_handlers(app, error_formats)
     labels = {path: RouteLabels(endpoint_of(path), PROBES) for path in ("/live", "/health")}
     routes: dict[str, object] = {"/live": LivenessResource(), "/health": ReadinessResource(session)}
     for dialect in dialects:

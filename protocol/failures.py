@@ -32,6 +32,7 @@ class Code(enum.StrEnum):
     HEADERS_TOO_LARGE = "headers_too_large"
     MEDIA_TYPE = "unsupported_media_type"
     UNSUPPORTED = "unsupported_operation"
+    RATE_LIMITED = "rate_limit_exceeded"
     OVERLOADED = "overloaded"
     STARTING = "starting"
     DRAINING = "draining"
@@ -87,6 +88,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.HEADERS_TOO_LARGE: _HttpError(431, _CALLER),
     Code.MEDIA_TYPE: _HttpError(415, _CALLER),
     Code.UNSUPPORTED: _HttpError(501, "unsupported_operation"),
+    Code.RATE_LIMITED: _HttpError(429, "rate_limit_error"),
     Code.OVERLOADED: _HttpError(503, _BUSY),
     Code.STARTING: _HttpError(503, _BUSY),
     Code.DRAINING: _HttpError(503, _BUSY),

@@ -68,6 +68,7 @@ class MessageHandlers:
         """Exceptions of our own code that the supervisor knows of, or that were before this session with it."""
         self._handlers: dict[type, Callable[[Any, bytes], None]] = {
             work.Granted: self._granted,
+            work.KeyUsage: self._key_usage,
             work.Refused: self._refused,
             admin.CallResult: self._deliver_to_call,
             admin.Progress: self._deliver_to_call,
@@ -136,6 +137,11 @@ class MessageHandlers:
                     exchange.granted(grant.worker, grant.model, grant.attempt)
             except Exception as problem:  # noqa: BLE001 - the other grants are about other requests
                 self._on_error(problem, grant.number)
+
+    def _key_usage(self, message: work.KeyUsage, _: bytes) -> None:
+        exchange = self._pending.exchanges.get(message.number)
+        if exchange is not None:
+            exchange.take_rate_limits(message.limits)
 
     def _refused(self, message: work.Refused, _: bytes) -> None:
         if message.attempt:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Protocol
 
 from protocol.failures import Failure
+from protocol.messages.work import RateLimits
 
 
 class ErrorFormat(Protocol):
@@ -20,6 +22,9 @@ class ErrorFormat(Protocol):
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
         """Return the JSON body; ``label`` is the request id, ``detail``: an administrator may read ``failure.detail``."""
+
+    def limit_headers(self, limits: RateLimits, now: datetime) -> dict[str, str]:
+        """Return the headers of any response about the limits of the caller's key."""
 
 
 class ErrorFormats:

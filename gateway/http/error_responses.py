@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Any, Final
 
 import falcon
 import msgspec
 
+from gateway.access.limit_headers import openai_limit_headers
 from gateway.http.error_formats import ErrorFormat, ErrorFormats
 from gateway.http.request_context import request_context
 from gateway.internal_errors import INTERNAL_ERRORS
 from protocol.failures import HTTP_ERRORS, Code, Failure, LemonbusError
+from protocol.messages.work import RateLimits
 
 _TRY_LATER: Final = 503
 _CLIENT_CLOSED_REQUEST: Final = 499
@@ -82,6 +85,10 @@ class DefaultErrorFormat:
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
         """See :func:`error_body`."""
         return error_body(failure, label, detail=detail)
+
+    def limit_headers(self, limits: RateLimits, now: datetime) -> dict[str, str]:
+        """See :func:`~gateway.access.limit_headers.openai_limit_headers`."""
+        return openai_limit_headers(limits, now)
 
 
 DEFAULT_FORMATS: Final = ErrorFormats(DefaultErrorFormat())

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import falcon
 
 from gateway.access.access_check import AccessCheck
 from gateway.bus.session import SupervisorSession
+from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import OPEN_PATHS, request_context
 from protocol.runtime import logs
 
 _METHODS: Final = "GET, POST, DELETE, OPTIONS"
-_EXPOSED: Final = "X-Request-ID, request-id, Retry-After, X-Should-Retry"
+_EXPOSED: Final = ", ".join(
+    [
+        "X-Request-ID",
+        "request-id",
+        "Retry-After",
+        "X-Should-Retry",
+        *(
+            f"x-ratelimit-{figure}-{what}"
+            for what in ("requests", "tokens")
+            for figure in ("limit", "remaining", "reset")
+        ),
+    ]
+)
 
 
 class RequestIdentity:
@@ -80,7 +94,30 @@ class AdmissionCheck:
             self._session.admit()
 
 
-def create_middleware(session: SupervisorSession) -> list[Any]:
-    """Return all middleware, in its order."""
+class LimitHeaders:
+    """Writes the headers about the limits of the caller's key, in the form of the path's API family."""
+
+    def __init__(self, formats: ErrorFormats) -> None:
+        """Use the forms of ``formats``."""
+        self._formats = formats
+
+    def process_response(
+        self, req: falcon.Request, resp: falcon.Response, _resource: object, _req_succeeded: bool
+    ) -> None:
+        """Write them, if the supervisor reported any for this request."""
+        exchange = request_context(req.env).exchange
+        if exchange is not None and exchange.rate_limits is not None:
+            form = self._formats.for_path(req.path)
+            resp.set_headers(form.limit_headers(exchange.rate_limits, datetime.now(UTC)))
+
+
+def create_middleware(session: SupervisorSession, formats: ErrorFormats) -> list[Any]:
+    """Return all middleware, in its order. ``formats``: what API families write in forms of their own."""
     settings = session.settings
-    return [RequestIdentity(), Cors(settings.cors_origins), AccessCheck(settings), AdmissionCheck(session)]
+    return [
+        RequestIdentity(),
+        Cors(settings.cors_origins),
+        AccessCheck(settings),
+        AdmissionCheck(session),
+        LimitHeaders(formats),
+    ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from protocol import ids
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure
 from protocol.messages.events import Outcome
-from protocol.messages.work import Caller
+from protocol.messages.work import Caller, RateLimits
 
 CONTEXT_KEY: Final = "lemonbus.request"
 """Key of the :class:`RequestContext` in the WSGI environment."""
@@ -42,6 +42,13 @@ def _no_connection() -> None:
     """Do nothing: there is no connection (tests)."""
 
 
+class Exchange(Protocol):
+    """An inference request on the bus, as far as the headers of its response depend on it."""
+
+    rate_limits: RateLimits | None
+    """What the caller's key has left; None if it has no limits."""
+
+
 class RequestContext:
     """State of one request beside its WSGI environment; :func:`request_context` returns it."""
 
@@ -51,6 +58,7 @@ class RequestContext:
         "check_admin",
         "check_change",
         "close_after",
+        "exchange",
         "failure",
         "hand_over",
         "inference",
@@ -78,6 +86,8 @@ class RequestContext:
         """The failure that the request was answered with, if any."""
         self.api_key: ApiKey | None = None
         """The caller's key; None where the server has no keys."""
+        self.exchange: Exchange | None = None
+        """What the supervisor reported about an inference request; None for all others."""
         self.check_admin: Callable[[], bool] = _never
         """Returns whether the caller's key has the admin scope, or, without keys, whether it is a local program or page."""
         self.check_change: Callable[[str], None] = _refuse
@@ -119,6 +129,7 @@ class RequestContext:
     def release_connection(self) -> None:
         """Drop the references to connection and request: they would keep each other alive."""
         self.close_after = self.hand_over = _no_connection
+        self.exchange = None
         self.check_admin = _never
         self.check_change = _refuse
 

@@ -18,7 +18,7 @@ from gateway.requests.retry import Retry, decide_retry
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import Event, Outcome
-from protocol.messages.work import Caller
+from protocol.messages.work import Caller, RateLimits
 from protocol.runtime import logs
 
 _CANCEL_IN_ENGINE = frozenset(
@@ -75,6 +75,7 @@ class RequestExchange:
         "inbox",
         "model",
         "number",
+        "rate_limits",
         "request",
         "retry_reason",
         "spool",
@@ -89,6 +90,8 @@ class RequestExchange:
         self._dispatcher = dispatcher
         self.request = request
         self.caller = caller
+        self.rate_limits: RateLimits | None = None
+        """What the caller's key had left, with this request; None if it has no limits."""
         self.number = number
         self.attempt = 1
         self._returns = 0
@@ -144,12 +147,23 @@ class RequestExchange:
             self._end(failure)
         elif self.inbox.outcome is not None:
             self.model = self.inbox.outcome.model or self.model
-            self._dispatcher.forget(self)
+            if not self.rate_limits_due:  # else this still gets a message; its end is the caller's ``release``
+                self._dispatcher.forget(self)
 
     def wake_if_ready(self) -> None:
         """Wake the waiting greenlet if there is something for it (in the hub)."""
         if not self.inbox.empty or self.over:
             self.waker.wake()
+
+    @property
+    def rate_limits_due(self) -> bool:
+        """Whether the supervisor has still to say what the caller's key has left."""
+        return self.rate_limits is None and self.caller is not None and self.caller.limited and self.failure is None
+
+    def take_rate_limits(self, limits: RateLimits) -> None:
+        """Note what the caller's key has left (in the hub)."""
+        self.rate_limits = limits
+        self.waker.wake()
 
     def fail(self, failure: Failure) -> None:
         """End the present attempt with a failure, and wake the waiting greenlet.

@@ -7,7 +7,7 @@ failure arrives as :class:`~protocol.failures.LemonbusError`; do not catch it, `
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -21,6 +21,8 @@ from protocol.messages.events import Outcome
 __all__ = ["AnswerStream", "InferenceRequest", "WholeAnswer", "complete", "stream"]
 
 Environ = dict[str, Any]
+RATE_LIMITS_WAIT_S: Final = 0.5
+"""An answer is without these headers if the supervisor has died meanwhile."""
 
 
 class WholeAnswer(NamedTuple):
@@ -73,6 +75,7 @@ class AnswerStream:
         self._context = request_context(env)
         self._first = b""
         self._exchange: RequestExchange = session.start_exchange(request, self._context.caller)
+        self._context.exchange = self._exchange
         if request.weight:
             self._context.inference = request.endpoint
         self._watch = HangUpWatch(env, self.cancel)
@@ -104,6 +107,13 @@ class AnswerStream:
     def begin(self) -> None:
         """Wait for the first piece, the end, or ``settings.header_silence`` seconds."""
         self._first = self._next(self._session.settings.header_silence) or b""
+        self._wait_for_rate_limits()
+
+    def _wait_for_rate_limits(self) -> None:
+        """Wait for what the headers say of a key's limits: it was sent before any event, but by another process."""
+        end = time.monotonic() + RATE_LIMITS_WAIT_S
+        while self._exchange.rate_limits_due and (left := end - time.monotonic()) > 0:
+            self._exchange.waker.wait(left)
 
     def ended(self, seconds: float | None = None) -> bool:
         """Wait for the end, ``seconds`` at most; return whether it has come.
@@ -117,6 +127,7 @@ class AnswerStream:
             if left is not None and left <= 0:
                 return False
             exchange.waker.wait(left)
+        self._wait_for_rate_limits()
         return True
 
     def whole(self) -> WholeAnswer:

@@ -90,6 +90,30 @@ class Refused(msgspec.Struct, frozen=True):
     failure: Failure
 
 
+class LimitStatus(msgspec.Struct, frozen=True, array_like=True):
+    """One limit of a key: ``limit`` a minute, of which ``remaining`` are left; ``reset`` seconds until all are."""
+
+    limit: int
+    remaining: int
+    reset: float
+
+
+class RateLimits(msgspec.Struct, frozen=True, array_like=True):
+    """The limits of a key; None where it has none."""
+
+    requests: LimitStatus | None = None
+    tokens: LimitStatus | None = None
+
+
+@control_message
+class KeyUsage(msgspec.Struct, frozen=True):
+    """Supervisor → gateway, before a request of a key with limits is granted or refused: what the response's headers say."""
+
+    number: int
+    attempt: int
+    limits: RateLimits
+
+
 @control_message
 class Cancel(msgspec.Struct, frozen=True):
     """Gateway → supervisor → worker: no client waits for the answer any more. Unknown attempts are ignored."""

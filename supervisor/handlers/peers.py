@@ -55,6 +55,7 @@ def _gateway_gone(supervisor: Supervisor, peer: str) -> None:
     supervisor.logbook.forget_peer(peer)
     supervisor.downloads.forget(peer)
     supervisor.responses.gateway_gone(peer)
+    supervisor.admission.gateway_gone(peer)
     supervisor.scheduler.gateway_gone(peer)
     for body in spool(supervisor.process_context.runtime).glob(f"{peer}-*"):
         body.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from protocol.config.api_keys import model_allowed
@@ -69,7 +70,6 @@ def resolve_target(
 def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: bytes) -> None:
     """Submit a gateway's request to the scheduler."""
     key = RequestKey(peer, message.number, message.attempt)
-    now = supervisor.loop.now()
     if message.retry_reason:
         supervisor.metrics.attempt_retried(message.retry_reason)
     elif message.caller is not None:
@@ -80,9 +80,17 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
             _check_model(message, model.name)
             supervisor.scheduler.state_read(key, message, payload, model)
         else:
-            supervisor.scheduler.request_submitted(key, message, payload, _request_target(supervisor, message), now)
+            target = _request_target(supervisor, message)
+            run = partial(_submit_to_scheduler, supervisor, key, message, payload, target)
+            supervisor.admission.admit(key, message.caller, run)
     except LemonbusError as problem:
         supervisor.scheduler.refuse(key, problem.failure)
+
+
+def _submit_to_scheduler(
+    supervisor: Supervisor, key: RequestKey, message: SubmitRequest, payload: bytes, target: ModelTarget
+) -> None:
+    supervisor.scheduler.request_submitted(key, message, payload, target, supervisor.loop.now())
 
 
 def _request_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
@@ -157,14 +165,17 @@ def _loaded_model(supervisor: Supervisor, message: SubmitRequest) -> ScheduledMo
 def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _payload: bytes) -> None:
     """Free the slots of an attempt that its engine does not work on any more."""
     key = RequestKey(message.gateway, message.number, message.attempt)
-    scheduled = supervisor.scheduler.attempt_ended(key, message.code, supervisor.loop.now())
-    if scheduled is None:
+    ended = supervisor.scheduler.attempt_ended(key, message.code, supervisor.loop.now())
+    if ended is None:
         return
-    if message.outcome is None:
-        supervisor.metrics.generation_stopped(scheduled.name, message.tokens)
+    outcome, model = message.outcome, ended.model.name
+    tokens = outcome.prompt_tokens + outcome.output_tokens if outcome else message.tokens
+    supervisor.admission.ended(ended.grant.caller, tokens)
+    if outcome is None:
+        supervisor.metrics.generation_stopped(model, message.tokens)
     else:
-        supervisor.metrics.generation_ended(scheduled.name, message.outcome)
-        remember_stats(supervisor, StatsReport(scheduled.name, message.outcome))
+        supervisor.metrics.generation_ended(model, outcome)
+        remember_stats(supervisor, StatsReport(model, outcome))
 
 
 def remember_stats(supervisor: Supervisor, stats: StatsReport) -> None:
@@ -197,7 +208,9 @@ def attempt_abandoned(supervisor: Supervisor, peer: str, message: AttemptAbandon
 
 def cancel(supervisor: Supervisor, peer: str, message: Cancel, _payload: bytes) -> None:
     """Cancel an attempt whose client has gone."""
-    supervisor.scheduler.request_cancelled(RequestKey(peer, message.number, message.attempt), message.reason)
+    key = RequestKey(peer, message.number, message.attempt)
+    supervisor.admission.cancelled(key)
+    supervisor.scheduler.request_cancelled(key, message.reason)
 
 
 HANDLERS: Final[dict[type, Handler]] = {

@@ -26,6 +26,8 @@ from protocol.messages.work import (
     AttemptProgress,
     AttemptsEnded,
     Cancel,
+    KeyUsage,
+    RateLimits,
     Refused,
     SubmitRequest,
 )
@@ -33,6 +35,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
+from supervisor.limits.admission import KeyAdmission
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.models.registry import ModelRegistry
@@ -108,6 +111,9 @@ class Supervisor:
         )
         self.metrics = ServerMetrics()
         self.scheduler = Scheduler(limits, lambda: ids.peer_id("worker"), self.metrics)
+        self.admission = KeyAdmission(
+            loop, self.worker_barrier, self.scheduler, self.errors, self._report_usage, self._reconcile_after_request
+        )
         self.workers = WorkerProcesses(self.processes, process_context, self._worker_ended)
         self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd)
         self.gateway.closing = lambda: self.scheduler.closing
@@ -167,9 +173,16 @@ class Supervisor:
             self.errors.failure_of(problem, where="scheduler")
         self.execute_effects()
 
+    def _reconcile_after_request(self) -> None:
+        self._reconcile(self.scheduler.reconcile_unless_settled)
+
     def execute_effects(self) -> None:
         """Carry out what the scheduler has decided since the last time."""
         self.effect_executor.execute(self.scheduler.effects())
+
+    def _report_usage(self, key: RequestKey, limits: RateLimits) -> None:
+        """Tell a gateway what the key of a request has left."""
+        self.bus.send(key.gateway, KeyUsage(key.number, key.attempt, limits))
 
     # Logs
 
@@ -193,7 +206,7 @@ class Supervisor:
         except Exception as problem:  # noqa: BLE001 - the message has failed, not the supervisor
             self._handler_failed(peer, message, problem)
         if type(message) in _SETTLED_MESSAGES:
-            self._reconcile(self.scheduler.reconcile_unless_settled)
+            self._reconcile_after_request()
         else:
             self.reconcile()
 

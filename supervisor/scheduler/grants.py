@@ -35,7 +35,7 @@ def grant(
     waited = now - waiting.since
     if weight:
         state.metrics.attempt_granted(model.name, waited)
-    model.grants[waiting.key] = SlotGrant(weight, now, waiting.order)
+    model.grants[waiting.key] = SlotGrant(weight, now, waiting.order, waiting.request.caller)
     model.last_use = now
     if state.limits.verbose:
         fields = {

@@ -10,7 +10,7 @@ from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.admin import OptionValue
 from protocol.messages.peers import Shutdown
-from protocol.messages.work import Refused
+from protocol.messages.work import Caller, Refused
 from protocol.models.recipes import ModelSpec
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
@@ -97,6 +97,22 @@ class SchedulerState:
         """Requests that wait, for all models."""
         return sum(len(model.queue) for model in self.models.values())
 
+    def requests_of_key(self, key: str) -> int:
+        """Return how many requests of an API key wait or run, by its name."""
+        return sum(
+            sum(_is_of_key(waiting.request.caller, key) for waiting in model.queue)
+            + sum(_is_of_key(grant.caller, key) for grant in model.grants.values())
+            for model in self.models.values()
+        )
+
+    def workers_of_key(self, key: str) -> list[str]:
+        """Return the workers that run requests of an API key."""
+        return [
+            model.process.worker
+            for model in self.models.values()
+            if model.process and any(_is_of_key(grant.caller, key) for grant in model.grants.values())
+        ]
+
     def latest(self, serves: Callable[[ScheduledModel], bool]) -> ScheduledModel | None:
         """Return the model used last, among those that have an engine and pass ``serves``."""
         loaded = [model for model in self.models.values() if model.process and model.process.serves and serves(model)]
@@ -148,3 +164,7 @@ class SchedulerState:
         """End a worker that reads no messages yet."""
         process.transition(WorkerEvent.STOP)
         self.emit(KillWorker(process.worker))
+
+
+def _is_of_key(caller: Caller | None, key: str) -> bool:
+    return caller is not None and caller.key == key

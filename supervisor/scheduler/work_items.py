@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from protocol.ids import RequestKey
 from protocol.messages.admin import OptionValue
-from protocol.messages.work import AttemptProgress, SubmitRequest
+from protocol.messages.work import AttemptProgress, Caller, SubmitRequest
 from protocol.models.recipes import ModelSpec
 
 
@@ -56,10 +56,11 @@ class PendingCall:
 class SlotGrant:
     """Slots that one attempt holds; a read holds none, and keeps the engine from being stopped all the same."""
 
-    __slots__ = ("began", "order", "progress", "weight")
+    __slots__ = ("began", "caller", "order", "progress", "weight")
 
-    def __init__(self, weight: int, began: float, order: int) -> None:
-        """``weight`` slots since ``began``, for a request of this order of arrival."""
+    def __init__(self, weight: int, began: float, order: int, caller: Caller | None = None) -> None:
+        """``weight`` slots since ``began``, for a request of this order of arrival, which came with a key or without."""
+        self.caller = caller
         self.progress: AttemptProgress | None = None
         """How far the engine is, if it reports that."""
         self.weight = weight

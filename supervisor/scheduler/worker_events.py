@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
@@ -15,6 +15,7 @@ from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.work_items import SlotGrant
 from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 EVICTED: Final = "it is evicted for another model"
@@ -110,8 +111,15 @@ def _log_fields(facts: EngineReady) -> dict[str, object]:
 # ---- attempts ----------------------------------------------------------------------------------------------------
 
 
-def attempt_ended(state: SchedulerState, key: RequestKey, code: str, now: float) -> ScheduledModel | None:
-    """The engine has stopped working on an attempt. Returns its model if the grant was known."""
+class EndedAttempt(NamedTuple):
+    """An attempt that held a grant until now."""
+
+    model: ScheduledModel
+    grant: SlotGrant
+
+
+def attempt_ended(state: SchedulerState, key: RequestKey, code: str, now: float) -> EndedAttempt | None:
+    """The engine has stopped working on an attempt. Returns its model and grant if the grant was known."""
     for model in state.models.values():
         grant = model.grants.pop(key, None)
         if grant is None:
@@ -125,7 +133,7 @@ def attempt_ended(state: SchedulerState, key: RequestKey, code: str, now: float)
         elif code == Code.RETURNED:
             model.expect_return(key, grant.order)
             _refuse_returned(state, key, model.name)
-        return model
+        return EndedAttempt(model, grant)
     if code == Code.RETURNED:
         # A read has no grant, and its gateway waits all the same.
         _refuse_returned(state, key, "")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar
 
+from gateway.access.limit_headers import anthropic_limit_headers
 from gateway.api.anthropic import errors, messages
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
 from gateway.bus.session import SupervisorSession
 from protocol.failures import Failure
+from protocol.messages.work import RateLimits
 
 
 class AnthropicDialect(Dialect):
@@ -31,3 +34,7 @@ class AnthropicDialect(Dialect):
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
         """Return the JSON body of an error response."""
         return errors.error_body(failure, label, detail=detail)
+
+    def limit_headers(self, limits: RateLimits, now: datetime) -> dict[str, str]:
+        """Return the headers about the limits of the caller's key."""
+        return anthropic_limit_headers(limits, now)

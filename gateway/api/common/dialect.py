@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
+from datetime import datetime
 from typing import ClassVar, Final
 
+from gateway.access.limit_headers import openai_limit_headers
 from gateway.bus.session import SupervisorSession
 from gateway.http.error_responses import error_body
 from protocol.failures import Failure
+from protocol.messages.work import RateLimits
 
 VERSION_PREFIXES: Final = ("/v1", "/api/v1", "/v0", "/api/v0")
 PREVIEW_PREFIXES: Final = frozenset({"/v0", "/api/v0"})
@@ -53,6 +56,10 @@ class Dialect(abc.ABC):
         ``label`` is the request id; ``detail``: an administrator may read ``failure.detail``.
         """
         return error_body(failure, label, detail=detail)
+
+    def limit_headers(self, limits: RateLimits, now: datetime) -> dict[str, str]:
+        """Return the headers about the limits of the caller's key; the default form is OpenAI's."""
+        return openai_limit_headers(limits, now)
 
 
 def versioned(routes: Mapping[str, object], preview: Mapping[str, object] | None = None) -> Routes:

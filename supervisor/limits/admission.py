@@ -1,0 +1,91 @@
+"""Admits requests of keys that have limits to the scheduler, or refuses them with 429.
+
+A client sends its next request when it has its answer, while the worker's report of that answer's end may still be on its
+way here.  Where a decision depends on such reports, the request is held until the workers that run the key's requests have
+answered a ping, which they do after their reports: some tenths of a millisecond, or at most
+``supervisor.runtime.worker_barrier.BARRIER_TIMEOUT_S``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from protocol.ids import RequestKey
+from protocol.messages.work import Caller, RateLimits
+from protocol.runtime.loop import Loop
+from supervisor.limits.key_limits import KeyLimits
+from supervisor.runtime.internal_errors import InternalErrors
+from supervisor.runtime.worker_barrier import WorkerBarrier
+from supervisor.scheduler.state import SchedulerState
+
+Report = Callable[[RequestKey, RateLimits], None]
+
+
+class KeyAdmission:
+    """Decides about each first attempt; a retry belongs to a request that was admitted."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        barrier: WorkerBarrier,
+        scheduler: SchedulerState,
+        errors: InternalErrors,
+        report: Report,
+        resumed: Callable[[], None],
+    ) -> None:
+        """``report`` sends a gateway the limits of a request's key; ``resumed`` is called after a decision about a held one."""
+        self._loop, self._barrier, self._scheduler, self._errors = loop, barrier, scheduler, errors
+        self._report, self._resumed = report, resumed
+        self.limits = KeyLimits()
+        self._held: set[RequestKey] = set()
+
+    def admit(self, key: RequestKey, caller: Caller | None, submit: Callable[[], None]) -> None:
+        """Call ``submit``, now or in a moment, or refuse the request."""
+        if caller is None or not caller.limited or key.attempt > 1:
+            submit()
+            return
+        workers = self._scheduler.workers_of_key(caller.key)
+        if not workers or not self._depends_on_running(caller):
+            self._decide(key, caller, submit)
+            return
+        self._held.add(key)
+
+        def decide() -> None:
+            if key not in self._held:
+                return
+            self._held.remove(key)
+            try:
+                self._decide(key, caller, submit)
+            except Exception as problem:  # noqa: BLE001 - the client must get an answer
+                self._scheduler.refuse(key, self._errors.failure_of(problem, where="admission"))
+            self._resumed()
+
+        self._barrier.wait(workers, decide)
+
+    def cancelled(self, key: RequestKey) -> None:
+        """Forget a request that is held: its client is gone."""
+        self._held.discard(key)
+
+    def gateway_gone(self, gateway: str) -> None:
+        """Forget what is held for a gateway."""
+        self._held = {key for key in self._held if key.gateway != gateway}
+
+    def ended(self, caller: Caller | None, tokens: int) -> None:
+        """Count what a request has used."""
+        if caller is not None and caller.tokens_per_minute and tokens:
+            self.limits.use_tokens(caller, tokens, self._loop.now())
+
+    def _depends_on_running(self, caller: Caller) -> bool:
+        running = self._scheduler.requests_of_key(caller.key)
+        return bool(caller.tokens_per_minute or (caller.concurrent and running >= caller.concurrent))
+
+    def _decide(self, key: RequestKey, caller: Caller, submit: Callable[[], None]) -> None:
+        now = self._loop.now()
+        failure = self.limits.refusal(caller, self._scheduler.requests_of_key(caller.key), now)
+        if failure is None:
+            self.limits.accept(caller, now)
+        self._report(key, self.limits.rate_limits(caller, now))
+        if failure is None:
+            submit()
+        else:
+            self._scheduler.refuse(key, failure)

@@ -1,0 +1,104 @@
+"""What each API key has used of its limits, and whether it may send another request. Pure: every time is handed in.
+
+* ``requests_per_minute`` counts requests that were accepted; a refused one costs nothing, so that a client which asks again
+  too early is not kept out for ever.
+* ``tokens_per_minute`` counts the tokens of prompts and answers once they are known; a key in debt waits until it is paid.
+* ``concurrent`` bounds the requests that wait or run; the scheduler knows their number.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from protocol.failures import Code, Failure
+from protocol.messages.work import Caller, LimitStatus, RateLimits
+from supervisor.limits.token_bucket import TokenBucket
+
+MAX_IDLE_KEYS: Final = 1024
+"""Keys beyond this many are forgotten when they have used up nothing."""
+_CONCURRENT_RETRY_S: Final = 1.0
+_LEAST_TOKENS: Final = 1.0
+"""What must be left for another request, whose own tokens are not known yet."""
+
+
+class _Usage:
+    """The buckets of one key; None where it has no limit."""
+
+    __slots__ = ("requests", "tokens")
+
+    def __init__(self) -> None:
+        self.requests: TokenBucket | None = None
+        self.tokens: TokenBucket | None = None
+
+    def unused(self, now: float) -> bool:
+        buckets = [bucket for bucket in (self.requests, self.tokens) if bucket is not None]
+        return all(bucket.level(now) >= bucket.per_minute for bucket in buckets)
+
+
+class KeyLimits:
+    """The usage of all keys, by their names."""
+
+    def __init__(self) -> None:
+        """Nothing is used."""
+        self._usage: dict[str, _Usage] = {}
+
+    def refusal(self, caller: Caller, running: int, now: float) -> Failure | None:
+        """Return why a key may not send another request now. ``running``: its requests that wait or run."""
+        usage = self._usage_of(caller, now)
+        if usage.requests is not None and (wait := usage.requests.wait_for(1, now)):
+            return _refusal(caller, f"{caller.requests_per_minute} requests a minute", wait)
+        if usage.tokens is not None and (wait := usage.tokens.wait_for(_LEAST_TOKENS, now)):
+            return _refusal(caller, f"{caller.tokens_per_minute} tokens a minute", wait)
+        if caller.concurrent and running >= caller.concurrent:
+            return _refusal(caller, f"{caller.concurrent} requests at once", _CONCURRENT_RETRY_S)
+        return None
+
+    def accept(self, caller: Caller, now: float) -> None:
+        """Count a request that is accepted."""
+        usage = self._usage_of(caller, now)
+        if usage.requests is not None:
+            usage.requests.take(1, now)
+
+    def use_tokens(self, caller: Caller, tokens: int, now: float) -> None:
+        """Count the tokens of a request that has ended."""
+        usage = self._usage_of(caller, now)
+        if usage.tokens is not None:
+            usage.tokens.take(tokens, now)
+
+    def rate_limits(self, caller: Caller, now: float) -> RateLimits:
+        """Return what is left, for the headers of a response."""
+        usage = self._usage_of(caller, now)
+        return RateLimits(_status(usage.requests, now), _status(usage.tokens, now))
+
+    def _usage_of(self, caller: Caller, now: float) -> _Usage:
+        usage = self._usage.get(caller.key)
+        if usage is None:
+            if len(self._usage) >= MAX_IDLE_KEYS:
+                self._usage = {key: each for key, each in self._usage.items() if not each.unused(now)}
+            usage = self._usage[caller.key] = _Usage()
+        usage.requests = _bucket(usage.requests, caller.requests_per_minute, now)
+        usage.tokens = _bucket(usage.tokens, caller.tokens_per_minute, now)
+        return usage
+
+
+def _bucket(bucket: TokenBucket | None, per_minute: int, now: float) -> TokenBucket | None:
+    """Return the bucket of a limit, which may have changed since the last request."""
+    if not per_minute:
+        return None
+    if bucket is None:
+        return TokenBucket(per_minute, now)
+    if bucket.per_minute != per_minute:
+        bucket.resize(per_minute, now)
+    return bucket
+
+
+def _status(bucket: TokenBucket | None, now: float) -> LimitStatus | None:
+    if bucket is None:
+        return None
+    remaining = max(0, math.floor(bucket.level(now) + 1e-6))
+    return LimitStatus(bucket.per_minute, remaining, bucket.wait_for(bucket.per_minute, now))
+
+
+def _refusal(caller: Caller, limit: str, wait: float) -> Failure:
+    return Failure(Code.RATE_LIMITED, f"The limit of the API key {caller.key} is {limit}", retry_after=wait)

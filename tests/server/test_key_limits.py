@@ -1,0 +1,107 @@
+"""Limits of keys at a real server with two gateway processes: exact, and never wrong about a client that waits its turn."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
+from tests.conftest import StartServer
+from tests.support.http_client import RawHttpClient
+from tests.support.http_exchange import HttpExchange
+from tests.support.server import LemonbusServer
+
+MODEL = "extra.tiny-chat"
+CHAT = "/v1/chat/completions"
+FLOWS = [f"flow{number}" for number in range(4)]
+
+
+def body(tokens: int = 1, *, stream: bool = False) -> dict[str, object]:
+    messages = [{"role": "user", "content": "hi"}]
+    return {"model": MODEL, "messages": messages, "max_tokens": tokens, "stream": stream, "ignore_eos": True}
+
+
+def key(name: str, **limits: int) -> ApiKey:
+    return ApiKey(name=name, sha256=digest(name), scopes=[Scope.INFERENCE], **limits)
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> LemonbusServer:
+    server = start_module_server("tiny-chat", api_key="root", slots=4)
+    keys = [
+        *(key(name, requests_per_minute=3 + number) for number, name in enumerate(FLOWS)),
+        key("tokens", tokens_per_minute=200),
+        key("leaves", tokens_per_minute=200),
+        key("one", concurrent=1),
+        key("two", concurrent=2),
+    ]
+    write_keys(Path(server.settings.state_dir) / KEYS_FILE, keys)
+    assert ask(server, "root").status == 200, "the model is loaded"
+    return server
+
+
+def ask(server: LemonbusServer, name: str, tokens: int = 1) -> HttpExchange:
+    return RawHttpClient(server.port, {"Authorization": f"Bearer {name}"}).post(CHAT, body(tokens))
+
+
+def test_requests_a_minute_are_exact_over_all_gateways(server: LemonbusServer) -> None:
+    began = time.monotonic()
+    with ThreadPoolExecutor(16) as pool:
+        names = FLOWS * 12
+        exchanges = list(pool.map(lambda name: ask(server, name), names))
+    share = (time.monotonic() - began) / 60
+    accepted = Counter(name for name, each in zip(names, exchanges, strict=True) if each.status == 200)
+    for number, name in enumerate(FLOWS):
+        limit = 3 + number
+        assert limit <= accepted[name] <= limit * (1 + share), name
+    refused = next(each for each in exchanges if each.status == 429)
+    assert 0 < int(refused.headers["retry-after"]) <= 20
+    assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    assert ask(server, "root").headers.get("x-ratelimit-limit-requests") is None
+
+
+def test_tokens_are_counted_as_used_and_refuse_the_next_request(server: LemonbusServer) -> None:
+    began = time.monotonic()
+    used = 0
+    while (answer := ask(server, "tokens", 20)).status == 200:
+        limit = 200 * (1 + (time.monotonic() - began) / 60)
+        assert used < limit, "the limit was reached before this request"
+        assert int(answer.headers["x-ratelimit-remaining-tokens"]) >= 200 - used
+        used += answer.json()["usage"]["total_tokens"]
+    assert answer.status == 429
+    assert used >= 200 - 1
+    assert answer.headers["x-ratelimit-remaining-tokens"] == "0"
+
+
+def test_a_client_with_one_request_at_a_time_is_never_refused(server: LemonbusServer) -> None:
+    client = RawHttpClient(server.port, {"Authorization": "Bearer one"})
+    assert [client.post(CHAT, body()).status for _ in range(50)] == [200] * 50
+
+
+def test_no_more_requests_at_once_than_allowed(server: LemonbusServer) -> None:
+    client = RawHttpClient(server.port, {"Authorization": "Bearer two"})
+    streams = [client.start("POST", CHAT, body(4000, stream=True)) for _ in range(2)]
+    for stream in streams:
+        stream.until(lambda it: len(it.events) > 2)
+    refused = ask(server, "two")
+    assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+    assert "2 requests at once" in refused.json()["message"]
+    for stream in streams:
+        stream.hang_up()
+    server.assert_idle()
+    assert ask(server, "two").status == 200
+
+
+def test_tokens_of_an_answer_that_a_client_left_count_too(server: LemonbusServer) -> None:
+    client = RawHttpClient(server.port, {"Authorization": "Bearer leaves"})
+    stream = client.start("POST", CHAT, body(4000, stream=True))
+    stream.until(lambda it: len(it.events) > 230)
+    stream.hang_up()
+    server.assert_idle()
+    refused = client.post(CHAT, body())
+    assert (refused.status, refused.headers["x-ratelimit-remaining-tokens"]) == (429, "0")

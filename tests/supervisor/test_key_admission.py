@@ -1,0 +1,165 @@
+"""Requests of keys with limits: which are admitted at once, which wait for the workers' reports, and what cancels them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.failures import Code
+from protocol.ids import RequestKey
+from protocol.messages.peers import Ping
+from protocol.messages.work import Caller, Refused
+from protocol.runtime.loop import Loop
+from supervisor.limits.admission import KeyAdmission
+from supervisor.runtime.internal_errors import InternalErrors
+from supervisor.runtime.worker_barrier import BARRIER_TIMEOUT_S, WorkerBarrier
+from supervisor.scheduler.effects import SendMessage
+from supervisor.scheduler.scheduler import Scheduler
+from supervisor.scheduler.state import SchedulerLimits
+
+FIRST, SECOND = RequestKey("g1", 1, 1), RequestKey("g2", 1, 1)
+
+
+class Admission:
+    """The admission with a clock of its own, over a scheduler of which a test says what runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.time = 0.0
+        self.running: list[str] = []
+        """Names of the keys of the requests that run, all of them at worker ``w1``."""
+        self.loop = Loop(lambda: self.time)
+        self.pings: list[int] = []
+        self.barrier = WorkerBarrier(self.loop, self)  # type: ignore[arg-type]
+        self.scheduler = Scheduler(SchedulerLimits(), lambda: "w1")
+        monkeypatch.setattr(self.scheduler, "requests_of_key", self.running.count)
+        monkeypatch.setattr(self.scheduler, "workers_of_key", lambda key: ["w1"] if key in self.running else [])
+        self.reports: list[Any] = []
+        self.submitted: list[RequestKey] = []
+        self.resumed = 0
+        self.admission = KeyAdmission(
+            self.loop,
+            self.barrier,
+            self.scheduler,
+            InternalErrors(),
+            lambda key, limits: self.reports.append((key, limits)),
+            self._resume,
+        )
+
+    def send(self, _peer: str, message: Ping) -> None:
+        self.pings.append(message.number)
+
+    def _resume(self) -> None:
+        self.resumed += 1
+
+    def admit(self, key: RequestKey, caller: Caller | None) -> None:
+        self.admission.admit(key, caller, lambda: self._submit(key, caller))
+
+    def _submit(self, key: RequestKey, caller: Caller | None) -> None:
+        self.submitted.append(key)
+        if caller is not None:
+            self.running.append(caller.key)
+
+    def reported(self, *ended: str) -> None:
+        """The worker answers its pings, after it has reported these requests' ends."""
+        for name in ended:
+            self.running.remove(name)
+        for number in self.pings:
+            self.barrier.pong("w1", number)
+        self.pings.clear()
+
+    def refusals(self) -> list[tuple[str, int, Code]]:
+        effects = self.scheduler.effects()
+        return [
+            (effect.peer, effect.message.number, effect.message.failure.code)
+            for effect in effects
+            if isinstance(effect, SendMessage) and isinstance(effect.message, Refused)
+        ]
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Admission:
+    return Admission(monkeypatch)
+
+
+@pytest.mark.parametrize("caller", [None, Caller("ci"), Caller("ci", models=["a"])])
+def test_without_limits_nothing_is_counted_or_reported(gate: Admission, caller: Caller | None) -> None:
+    gate.admit(FIRST, caller)
+    assert (gate.submitted, gate.reports, gate.pings) == ([FIRST], [], [])
+
+
+def test_a_retry_is_part_of_its_request(gate: Admission) -> None:
+    caller = Caller("ci", requests_per_minute=1, concurrent=1)
+    gate.admit(FIRST, caller)
+    again = FIRST._replace(attempt=2)
+    gate.admit(again, caller)
+    assert gate.submitted == [FIRST, again]
+
+
+def test_a_request_over_the_limit_is_refused_and_told_what_is_left(gate: Admission) -> None:
+    caller = Caller("ci", requests_per_minute=1)
+    gate.admit(FIRST, caller)
+    gate.admit(SECOND, caller)
+    assert gate.submitted == [FIRST]
+    assert gate.refusals() == [("g2", 1, Code.RATE_LIMITED)]
+    assert [(key, limits.requests.remaining) for key, limits in gate.reports] == [(FIRST, 0), (SECOND, 0)]
+
+
+def test_a_client_that_has_its_answer_is_not_refused_for_a_report_that_is_late(gate: Admission) -> None:
+    caller = Caller("ci", concurrent=1)
+    gate.admit(FIRST, caller)
+    gate.admit(SECOND, caller)
+    assert gate.submitted == [FIRST], "it is held"
+    gate.reported("ci")
+    assert (gate.submitted, gate.refusals(), gate.resumed) == ([FIRST, SECOND], [], 1)
+
+
+def test_one_request_too_many_is_refused_when_the_worker_has_reported_nothing(gate: Admission) -> None:
+    caller = Caller("ci", concurrent=1)
+    gate.admit(FIRST, caller)
+    gate.admit(SECOND, caller)
+    gate.reported()
+    assert (gate.submitted, gate.refusals()) == ([FIRST], [("g2", 1, Code.RATE_LIMITED)])
+
+
+def test_tokens_of_an_answer_count_before_the_next_request(gate: Admission) -> None:
+    caller = Caller("ci", tokens_per_minute=100)
+    gate.admit(FIRST, caller)
+    gate.admit(SECOND, caller)
+    gate.admission.ended(caller, 100)
+    gate.reported("ci")
+    assert (gate.submitted, gate.refusals()) == ([FIRST], [("g2", 1, Code.RATE_LIMITED)])
+
+
+def test_a_worker_that_does_not_answer_delays_a_decision_a_moment_at_most(gate: Admission) -> None:
+    caller = Caller("ci", concurrent=1)
+    gate.admit(FIRST, caller)
+    gate.admit(SECOND, caller)
+    gate.time = BARRIER_TIMEOUT_S + 0.01
+    gate.loop.run_once(0.0)
+    assert gate.refusals() == [("g2", 1, Code.RATE_LIMITED)]
+
+
+@pytest.mark.parametrize("by", ["client", "gateway"])
+def test_a_held_request_of_a_client_that_is_gone_is_never_submitted(gate: Admission, by: str) -> None:
+    caller = Caller("ci", concurrent=1)
+    gate.admit(FIRST, caller)
+    gate.admit(SECOND, caller)
+    if by == "client":
+        gate.admission.cancelled(SECOND)
+    else:
+        gate.admission.gateway_gone("g2")
+    gate.reported("ci")
+    assert (gate.submitted, gate.refusals(), gate.resumed) == ([FIRST], [], 0)
+
+
+def test_an_exception_answers_the_held_request(gate: Admission) -> None:
+    caller = Caller("ci", concurrent=1)
+    gate.admit(FIRST, caller)
+
+    def broken() -> None:
+        raise RuntimeError("a bug")
+
+    gate.admission.admit(SECOND, caller, broken)
+    gate.reported("ci")
+    assert gate.refusals() == [("g2", 1, Code.INTERNAL)]
