@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from protocol.messages.events import Outcome
 from protocol.wire.decoding import DECODE_ERRORS
 from tests.gateway.app_client import StreamedAnswer
 
-CLOCK = AnswerClock(lambda: 0.5, lambda: datetime(2026, 1, 2, 3, 4, 5, 600, UTC))
+CLOCK = AnswerClock(lambda: 0.5, lambda: 1_767_323_045_000_600_999)
 HEAD = '"model":"m","created_at":"2026-01-02T03:04:05.000600Z"'
 TIMINGS = {"prompt_n": 3, "prompt_ms": 100.5, "predicted_n": 2, "predicted_ms": 200.0}
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
