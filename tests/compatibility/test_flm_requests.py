@@ -45,6 +45,17 @@ def test_a_chat_in_ollamas_form(flm_server: LemonbusServer) -> None:
     assert (last["done"], last["eval_count"], last["prompt_eval_duration"]) == (True, 3, 10_000_000)
 
 
+def test_responses(flm_server: LemonbusServer) -> None:
+    whole = flm_server.client.post("/v1/responses", {"model": MODEL, "input": "hi"}).json()
+    assert (whole["status"], whole["output"][0]["content"][0]["text"]) == ("completed", " 0 1 2 3 4")
+    body = {"model": MODEL, "input": "hi", "max_output_tokens": 3, "stream": True}
+    stream = flm_server.client.post("/v1/responses", body)
+    last = stream.events[-1].json()
+    assert last["type"] == "response.incomplete"
+    assert last["response"]["output"][0]["content"][0]["text"] == " 0 1 2"
+    assert last["response"]["usage"]["output_tokens"] == 3
+
+
 def test_a_chat_whole_and_its_stats(flm_server: LemonbusServer) -> None:
     answer = flm_server.client.chat(MODEL, max_completion_tokens=4, top_p=None).json()
     assert (answer["object"], answer["model"]) == ("chat.completion", MODEL)

@@ -94,6 +94,20 @@ def test_anthropics_messages(server: LemonbusServer) -> None:
     assert counted == {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]}
 
 
+def test_responses(server: LemonbusServer) -> None:
+    body: dict[str, Any] = {"model": OGA, "input": "hi", "instructions": "Be short."}
+    whole = server.client.post("/v1/responses", body).json()
+    assert (whole["status"], whole["output"][0]["content"][0]["text"]) == ("completed", GENAI_TEXT)
+    stream = server.client.post("/v1/responses", {**body, "stream": True, "previous_response_id": whole["id"]})
+    assert [event.json()["sequence_number"] for event in stream.events] == list(range(len(stream.events)))
+    last = stream.events[-1].json()
+    assert (last["type"], last["response"]["output"][0]["content"][0]["text"]) == ("response.completed", GENAI_TEXT)
+    assert last["response"]["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+    assert last["response"]["usage"]["input_tokens"] > whole["usage"]["input_tokens"]
+    cut = server.client.post("/v1/responses", {**body, "max_output_tokens": 2}).json()
+    assert cut["incomplete_details"] == {"reason": "max_output_tokens"}
+
+
 def test_a_long_prompt_is_read_in_pieces_and_counted(server: LemonbusServer) -> None:
     body = {"model": OGA, "prompt": "y" * 900, "temperature": 0, "stream": True, "return_progress": True}
     answer = server.client.start("POST", "/v1/completions", body).finish()

@@ -38,9 +38,9 @@ class _OpenItem:
         return "".join(self.pieces)
 
     @property
-    def place(self) -> dict[str, Any]:
-        place = {"item_id": self.item["id"], "output_index": self.index}
-        return place if self.kind == "function_call" else {**place, "content_index": 0}
+    def position(self) -> dict[str, Any]:
+        position = {"item_id": self.item["id"], "output_index": self.index}
+        return position if self.kind == "function_call" else {**position, "content_index": 0}
 
     def part(self, *, empty: bool = False) -> dict[str, Any]:
         text = "" if empty else self.text
@@ -101,9 +101,9 @@ class OutputItems:
         self.length += len(text)
         if kind == "reasoning":
             self.reasoning_length += len(text)
-            return [*events, ("response.reasoning_text.delta", {**self._open.place, "delta": text})]
+            return [*events, ("response.reasoning_text.delta", {**self._open.position, "delta": text})]
         self._open.logprobs += logprobs or []
-        fields = {**self._open.place, "delta": text, "logprobs": logprobs or []}
+        fields = {**self._open.position, "delta": text, "logprobs": logprobs or []}
         return [*events, ("response.output_text.delta", fields)]
 
     def _call(self, call: ToolCallDelta) -> list[Event]:
@@ -119,7 +119,7 @@ class OutputItems:
         if text:
             open_call.pieces.append(text)
             self.length += len(text)
-            events.append(("response.function_call_arguments.delta", {**open_call.place, "delta": text}))
+            events.append(("response.function_call_arguments.delta", {**open_call.position, "delta": text}))
         return events
 
     def _begin(self, kind: str, call: ToolCallDelta | None = None) -> list[Event]:
@@ -147,7 +147,7 @@ class OutputItems:
         opened = self._open = _OpenItem(kind, len(self._done), item, call.index if call else -1)
         events.append(("response.output_item.added", {"output_index": opened.index, "item": item}))
         if call is None:
-            events.append(("response.content_part.added", {**opened.place, "part": opened.part(empty=True)}))
+            events.append(("response.content_part.added", {**opened.position, "part": opened.part(empty=True)}))
         return events
 
     def _end(self, status: str) -> list[Event]:
@@ -158,12 +158,12 @@ class OutputItems:
         self._done.append(whole)
         events: list[Event] = []
         if ended.kind == "function_call":
-            events.append(("response.function_call_arguments.done", {**ended.place, "arguments": ended.text}))
+            events.append(("response.function_call_arguments.done", {**ended.position, "arguments": ended.text}))
         elif ended.kind == "reasoning":
-            events.append(("response.reasoning_text.done", {**ended.place, "text": ended.text}))
+            events.append(("response.reasoning_text.done", {**ended.position, "text": ended.text}))
         else:
-            fields = {**ended.place, "text": ended.text, "logprobs": ended.logprobs}
+            fields = {**ended.position, "text": ended.text, "logprobs": ended.logprobs}
             events.append(("response.output_text.done", fields))
         if ended.kind != "function_call":
-            events.append(("response.content_part.done", {**ended.place, "part": ended.part()}))
+            events.append(("response.content_part.done", {**ended.position, "part": ended.part()}))
         return [*events, ("response.output_item.done", {"output_index": ended.index, "item": whole})]
