@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.openai.event_stream import EventStreamWriter
+from gateway.api.openai.text_completion import TextStreamWriter, text_completion
 from gateway.http import body_decoding
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
@@ -93,8 +94,8 @@ class TextRequest(SamplingFields, kw_only=True):
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""
         super().check()
-        if self.stream and self.logprobs:
-            raise invalid("`logprobs` is only available without `stream`", "logprobs")
+        if self.stream and self.logprobs is True:
+            raise invalid("`logprobs` must be a number in a stream, not true", "logprobs")
         if self.stream and self.echo:
             raise invalid("`echo` is only available without `stream`", "echo")
 
@@ -152,8 +153,8 @@ class CompletionsResource(InferenceResource):
             request.model or "",
             data,
             weight=weight,
-            stream=EventStreamWriter() if request.stream else None,
-            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: with_text(answer.body, echoed, n)),
+            stream=TextStreamWriter() if request.stream else None,
+            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: text_completion(answer.body, echoed, n)),
         )
 
 
@@ -175,30 +176,3 @@ def prompt_texts(prompt: Prompt) -> list[str]:
     if not all(isinstance(item, str) for item in prompt):
         raise invalid("`echo` needs a prompt of text, not of token numbers", "echo")
     return [str(item) for item in prompt]
-
-
-class _TextChoice(msgspec.Struct):
-    text: str = ""
-
-
-class _TextCompletion(msgspec.Struct):
-    choices: list[_TextChoice] = []
-
-
-_text_completion = msgspec.json.Decoder(_TextCompletion).decode
-
-
-def with_text(body: bytes, echoed: list[str] | None, n: int) -> bytes:
-    """Return a completion with ``text`` at its top level, after each choice got its prompt of ``echoed`` in front.
-
-    ``n``: choices of each prompt.
-    """
-    if echoed is not None:
-        document: dict[str, Any] = msgspec.json.decode(body)
-        for position, choice in enumerate(document.get("choices", [])):
-            prompt = echoed[min(choice.get("index", position) // n, len(echoed) - 1)]
-            choice["text"] = prompt + choice.get("text", "")
-        body = msgspec.json.encode(document)
-    choices = _text_completion(body).choices
-    first = msgspec.json.encode(choices[0].text if choices else "")
-    return body.rstrip()[:-1] + b',"text":' + first + b"}"

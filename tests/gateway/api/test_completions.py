@@ -21,7 +21,7 @@ TEXT = {"model": "m", "prompt": "a"}
         ("embeddings", {"model": "m", "input": [1, "a"]}, "input"),
         ("embeddings", {"model": "m", "input": "a", "encoding_format": "hex"}, "encoding_format"),
         ("completions", {"model": "m"}, "prompt"),
-        ("completions", {**TEXT, "stream": True, "logprobs": 1}, "logprobs"),
+        ("completions", {**TEXT, "stream": True, "logprobs": True}, "logprobs"),
         ("completions", {**TEXT, "stream": True, "echo": True}, "echo"),
         ("completions", {**TEXT, "prompt": [1, 2], "echo": True}, "echo"),
         ("completions", {**TEXT, "max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),

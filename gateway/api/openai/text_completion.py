@@ -1,0 +1,76 @@
+"""Answers of OpenAI's text completions: ids, log probabilities, echoed prompts, and the preview's ``text``. Pure.
+
+Engines write chunks and answers nearly in OpenAI's form; what differs is changed here, in bytes where that is possible.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from gateway.api.openai.event_stream import EventStreamWriter
+from gateway.api.openai.text_logprobs import TextLogprobs
+from protocol.wire.openai_chunks import payloads
+
+_CHAT_ID: Final = b'"id":"chatcmpl-'
+_ID: Final = b'"id":"cmpl-'
+_LOGPROBS: Final = b'"logprobs":{'
+
+
+class _TextChoice(msgspec.Struct):
+    text: str = ""
+
+
+class _TextCompletion(msgspec.Struct):
+    choices: list[_TextChoice] = []
+
+
+_text_completion: Final = msgspec.json.Decoder(_TextCompletion).decode
+_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def text_completion(body: bytes, echoed: list[str] | None, n: int) -> bytes:
+    """Return a completion with ``text`` at its top level, after each choice got its prompt of ``echoed`` in front.
+
+    ``n``: choices of each prompt.
+    """
+    # Inside a JSON string every quote has a backslash before it, so these bytes are a key.
+    body = body.replace(_CHAT_ID, _ID)
+    if echoed is not None or _LOGPROBS in body:
+        document = _object(body)
+        for position, choice in enumerate(document.get("choices", [])):
+            prompt = echoed[min(choice.get("index", position) // n, len(echoed) - 1)] if echoed else ""
+            _convert_logprobs(choice, TextLogprobs(len(prompt)))
+            choice["text"] = prompt + choice.get("text", "")
+        body = msgspec.json.encode(document)
+    choices = _text_completion(body).choices
+    first = msgspec.json.encode(choices[0].text if choices else "")
+    return body.rstrip()[:-1] + b',"text":' + first + b"}"
+
+
+class TextStreamWriter(EventStreamWriter):
+    """Passes events on; those with log probabilities are written anew."""
+
+    def __init__(self) -> None:
+        """Nothing has been written."""
+        self._logprobs: dict[int, TextLogprobs] = {}
+
+    def events(self, events: bytes) -> bytes:
+        """Return the events for the client."""
+        events = events.replace(_CHAT_ID, _ID)
+        if _LOGPROBS not in events:
+            return events
+        return b"".join(b"data: %b\n\n" % self._converted(payload) for payload in payloads(events))
+
+    def _converted(self, payload: bytes) -> bytes:
+        chunk = _object(payload)
+        for choice in chunk.get("choices", []):
+            _convert_logprobs(choice, self._logprobs.setdefault(choice.get("index", 0), TextLogprobs()))
+        return msgspec.json.encode(chunk)
+
+
+def _convert_logprobs(choice: dict[str, Any], logprobs: TextLogprobs) -> None:
+    found = choice.get("logprobs")
+    if isinstance(found, dict) and isinstance(found.get("content"), list):
+        choice["logprobs"] = logprobs.convert(found["content"])
