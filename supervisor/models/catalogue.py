@@ -7,6 +7,7 @@ they are tried (a wheel is pinned by sha256), and ``aliases``: other names of th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -175,6 +176,12 @@ def _scheme(recipe: str) -> str:
 
 def _optional_checkpoints(recipe: str) -> set[str]:
     return set(DESCRIPTORS[recipe].optional_checkpoints) if recipe in DESCRIPTORS else set()
+
+
+@cache
+def released(path: Path = CATALOGUE_FILE) -> int:
+    """Return when the catalogue came to this machine, in Unix seconds: a model of it is not older here, and has no other date."""
+    return max(1, int(path.stat().st_mtime))
 
 
 def built_in(path: Path = CATALOGUE_FILE) -> dict[str, CatalogueEntry]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from protocol.config.settings import Settings
 from protocol.messages.admin import ModelEntry
 from protocol.models import checkpoints
-from supervisor.models import compatibility, files, options
+from supervisor.models import catalogue, compatibility, files, options
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.compatibility import MachineCapacity
 from supervisor.models.files import ModelFiles
@@ -57,7 +57,7 @@ class ModelEntries:
         found = files.locate(entry, self._settings.cache_dir)
         return ModelEntry(
             id=entry.name,
-            created=found.modified if found else entry.registered,
+            created=(found.modified if found else entry.registered) or catalogue.released(),
             checkpoint=entry.checkpoint,
             recipe=entry.recipe,
             type=entry.type.value,

@@ -159,8 +159,8 @@ def test_what_the_hub_does_not_have_is_404_and_not_to_be_tried_again(server: Lem
 @pytest.mark.parametrize(
     ("body", "status", "code", "param"),
     [
-        ({"model_name": "No-Such-Model"}, 404, "model_not_found", "model"),
-        ({"model_name": "user.No-Such-Model"}, 404, "model_not_found", "model"),
+        ({"model_name": "No-Such-Model"}, 404, "model_not_found", "model_name"),
+        ({"model": "user.No-Such-Model"}, 404, "model_not_found", "model"),
         ({**PHI, "model_name": "Phi-4-Mini-GGUF-x"}, 400, "invalid_request", "model_name"),
         ({**PHI, "model_name": CPU}, 400, "invalid_request", "model_name"),
         ({}, 400, "invalid_request", "model_name"),
@@ -169,6 +169,7 @@ def test_what_the_hub_does_not_have_is_404_and_not_to_be_tried_again(server: Lem
         ({"model_name": "user.NoCheckpoint", "recipe": "llamacpp"}, 400, "invalid_request", "checkpoint"),
         ({"model_name": "user.X", "vision": True}, 400, "invalid_request", "checkpoint"),
         ({"model_name": "user.X", "mmproj": PROJECTOR}, 400, "invalid_request", "checkpoint"),
+        ({"model": "Phi", "checkpoint": "a/b", "recipe": "llamacpp"}, 400, "invalid_request", "model"),
         ({**PHI, "recipe": "abacus"}, 400, "invalid_request", "recipe"),
         ({**PHI, "recipe": 5}, 400, "invalid_request", "recipe"),
         ({**PHI, "checkpoint": "noslash"}, 400, "invalid_request", "checkpoint"),

@@ -50,20 +50,14 @@ def model_object(entry: ModelEntry, *, whole: bool = False) -> dict[str, Any]:
             "loaded": entry.loaded,
             "aliases": entry.aliases,
             "supported": not entry.unsupported_reason,
+            "unsupported_reason": entry.unsupported_reason,
         }
-        if entry.unsupported_reason:
-            shown["unsupported_reason"] = entry.unsupported_reason
     return shown
 
 
 def model_list(entries: list[ModelEntry], page: Page | None = None, *, whole: bool = False) -> bytes:
-    """Return the JSON of a list of models; raises ``invalid_request`` for a page beside a model that is not in it.
-
-    Models that this machine cannot run are left out unless they are downloaded; a ``whole`` list names them, with the reason,
-    in ``hidden``.
-    """
-    runnable = [entry for entry in entries if entry.downloaded or not entry.unsupported_reason]
-    shown, has_more = _cut(runnable, page or Page())
+    """Return the JSON of a list of models; raises ``invalid_request`` for a page beside a model that is not in it."""
+    shown, has_more = _cut(entries, page or Page())
     answer: dict[str, Any] = {
         "object": "list",
         "data": [model_object(entry, whole=whole) for entry in shown],
@@ -71,12 +65,6 @@ def model_list(entries: list[ModelEntry], page: Page | None = None, *, whole: bo
         "first_id": shown[0].id if shown else None,
         "last_id": shown[-1].id if shown else None,
     }
-    if whole:
-        answer["hidden"] = [
-            {"id": entry.id, "recipe": entry.recipe, "size": entry.size, "reason": entry.unsupported_reason}
-            for entry in entries
-            if entry.unsupported_reason and not entry.downloaded
-        ]
     return msgspec.json.encode(answer)
 
 

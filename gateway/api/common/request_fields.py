@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import falcon
+from msgspec import structs
 
 from gateway.http import body_decoding
 from protocol.config.settings import Settings
-from protocol.failures import invalid
+from protocol.failures import LemonbusError, invalid
 from protocol.messages.admin import OptionValue
 
 MAX_NAME_LENGTH: Final = 1024
@@ -36,6 +39,28 @@ def model_of(body: JsonObject, *, required: bool = True) -> str:
     if required:
         raise invalid("`model_name` is required", "model_name")
     return ""
+
+
+_OTHER_NAMES: Final = {
+    "model": ("model_name",),
+    "model_name": ("model",),
+    "checkpoint": ("checkpoints", "model_name", "model"),
+    "mmproj": ("checkpoints", "model_name", "model"),
+}
+"""Field → other fields that may say the same, or from which it follows."""
+
+
+@contextmanager
+def params_as_sent(body: JsonObject) -> Iterator[None]:
+    """Let an error of the body of this context name the field that the request has, not another name of it."""
+    try:
+        yield
+    except LemonbusError as problem:
+        param = problem.failure.param
+        sent = next((each for each in _OTHER_NAMES.get(param, ()) if each in body), "")
+        if param in body or not sent:
+            raise
+        raise structs.replace(problem.failure, param=sent).raised() from None
 
 
 def text_of(body: JsonObject, key: str) -> str:

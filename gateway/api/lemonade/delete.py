@@ -7,7 +7,7 @@ from typing import ClassVar
 import falcon
 import msgspec
 
-from gateway.api.common.request_fields import model_of, optional_body
+from gateway.api.common.request_fields import model_of, optional_body, params_as_sent
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.messages.model_files import Deleted, DeleteModel
@@ -24,8 +24,10 @@ class DeleteResource:
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer when the model is removed; ``kept_for`` names the models that still use its files."""
-        name = request_context(req.env).model = model_of(optional_body(req, self._session.settings))
-        deleted = self._session.call(req.env, lambda number: DeleteModel(number, name), Deleted)
+        body = optional_body(req, self._session.settings)
+        name = request_context(req.env).model = model_of(body)
+        with params_as_sent(body):
+            deleted = self._session.call(req.env, lambda number: DeleteModel(number, name), Deleted)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(
             {

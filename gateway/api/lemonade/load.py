@@ -14,6 +14,7 @@ from gateway.api.common.request_fields import (
     model_of,
     optional_body,
     options_of,
+    params_as_sent,
     text_of,
 )
 from gateway.bus.session import SupervisorSession
@@ -80,7 +81,8 @@ class LoadResource:
     def _load(self, req: falcon.Request, resp: falcon.Response, body: JsonObject) -> None:
         check_cache_dir(text_of(body, "cache_dir"), self._session.settings)
         requested = request_context(req.env).model = load_call(0, body).model
-        loaded = self._session.call(req.env, lambda number: load_call(number, body), Loaded)
+        with params_as_sent(body):
+            loaded = self._session.call(req.env, lambda number: load_call(number, body), Loaded)
         request_context(req.env).model = loaded.model
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(

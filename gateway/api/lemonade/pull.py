@@ -17,6 +17,7 @@ from gateway.api.common.request_fields import (
     object_of,
     optional_body,
     options_of,
+    params_as_sent,
     text_of,
 )
 from gateway.bus.session import SupervisorSession
@@ -46,7 +47,8 @@ def registration_of(body: JsonObject) -> Registration | None:
     if not any(texts.values()) and not any((labels, checkpoints, options)):
         return None
     if not model_of(body).startswith("user."):
-        raise invalid("`model_name` of a model that is registered must begin with `user.`", "model_name")
+        field = "model_name" if body.get("model_name") else "model"
+        raise invalid(f"`{field}` of a model that is registered must begin with `user.`", field)
     if not texts["checkpoint"] and not checkpoints:
         raise invalid("`checkpoint` is required to register a model", "checkpoint")
     if not texts["recipe"]:
@@ -87,11 +89,13 @@ class PullResource:
         body = optional_body(req, self._session.settings)
         name = request_context(req.env).model = model_of(body)
         registration = registration_of(body)
-        if flag_of(body, "stream"):
-            build = partial(PullModel, model=name, progress=True, registration=registration)
-            stream_progress(self._session, req, resp, build, PullEventWriter())
-            return
-        pulled = self._session.call(req.env, lambda number: PullModel(number, name, registration=registration), Pulled)
+        stream = flag_of(body, "stream")
+        build = partial(PullModel, model=name, progress=stream, registration=registration)
+        with params_as_sent(body):
+            if stream:
+                stream_progress(self._session, req, resp, build, PullEventWriter())
+                return
+            pulled = self._session.call(req.env, build, Pulled)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(
             {"status": "success", "message": f"Installed model: {pulled.name}", "model_name": pulled.name}

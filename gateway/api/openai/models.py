@@ -25,7 +25,7 @@ class ModelsResource:
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the downloaded models, or with ``show_all=true`` with all that this machine can run.
+        """Answer with the downloaded models, or with ``show_all=true`` with all there are, and whether this machine can run each.
 
         ``limit``, ``after_id`` and ``before_id`` choose a part of the list.
         """

@@ -19,7 +19,8 @@ from gateway.cli.options import json_option, server_option
 def command(show_all: bool, hidden: bool, as_json: bool, server: ApiClient) -> None:
     """List the models that are downloaded, or all that this machine can run."""
     answer = server.call("GET", "/v1/models?show_all=true")
-    unsupported = answer.get("hidden", [])
+    absent = [model for model in answer["data"] if not model["downloaded"]]
+    unsupported = [model for model in absent if not model.get("supported", True)]
     if not show_all:
         answer["data"] = [model for model in answer["data"] if model["downloaded"]]
     if as_json:
@@ -27,10 +28,11 @@ def command(show_all: bool, hidden: bool, as_json: bool, server: ApiClient) -> N
     elif hidden:
         output.table(
             ("NAME", "SIZE", "RECIPE", "REASON"),
-            [(model["id"], _size(model), model["recipe"], model["reason"]) for model in unsupported],
+            [(model["id"], _size(model), model["recipe"], model["unsupported_reason"]) for model in unsupported],
         )
     else:
-        _show(answer["data"], unsupported if show_all else [])
+        runnable = [model for model in answer["data"] if model not in unsupported]
+        _show(runnable, unsupported if show_all else [])
 
 
 def _show(models: list[dict[str, Any]], unsupported: list[dict[str, Any]]) -> None:

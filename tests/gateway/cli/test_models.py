@@ -30,14 +30,15 @@ def test_list(server: FakeServer, lemonbus: Ends) -> None:
 
 
 def test_list_counts_hidden_models_and_shows_the_reasons(server: FakeServer, lemonbus: Ends) -> None:
-    hidden = [{"id": "X-FLM", "recipe": "flm", "size": 1.2, "reason": "Requires an AMD NPU"}]
-    server.replies[ALL] = Reply({"data": [model("A", downloaded=True), model("B")], "hidden": hidden})
+    hidden = {**model("X-FLM"), "recipe": "flm", "supported": False, "unsupported_reason": "Requires an AMD NPU"}
+    server.replies[ALL] = Reply({"data": [model("A", downloaded=True), model("B"), hidden]})
     code, out, err = lemonbus("list")
     assert (code, err) == (0, "")
     assert "A" in out
     assert "\nB" not in out
     code, out, err = lemonbus("list", "--all")
     assert "2.5 GB" in out
+    assert "X-FLM" not in out
     assert "1 more cannot be run here; lemonbus list --hidden shows the reasons." in err
     code, out, _ = lemonbus("list", "--hidden")
     assert "X-FLM" in out

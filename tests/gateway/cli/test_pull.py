@@ -16,7 +16,7 @@ from tests.gateway.fake_server import FakeServer, Reply
 def repository_server(server: FakeServer) -> FakeServer:
     """A server that has no model and can download all."""
     server.replies[PULL] = Reply(pieces=[COMPLETE])
-    server.replies[ALL] = Reply({"data": [], "hidden": []})
+    server.replies[ALL] = Reply({"data": []})
     return server
 
 
