@@ -12,6 +12,7 @@ from tests.conftest import StartServer
 from tests.support.fakes.hub import Hub
 from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
 
 LLAMA = "llama3.2:1b"
 REPOSITORY = "bartowski/Llama-3.2-1B-Instruct-GGUF"
@@ -173,8 +174,10 @@ def test_the_default_model_comes_before_the_one_used_last(server: LemonbusServer
 
 def test_the_servers_state(server: LemonbusServer) -> None:
     assert server.client.chat("extra.tiny-chat", max_tokens=2).status == 200
+    # A worker may report the end of a request a moment after its answer.
+    wait_for(lambda: server.client.get("/status").json()["active_requests"] == 0, "the request has ended")
     short = server.client.get("/status").json()
-    assert (short["status"], short["models_loaded"], short["active_requests"]) == ("ok", 1, 0)
+    assert (short["status"], short["models_loaded"]) == ("ok", 1)
     status = server.client.get("/api/system/status").json()
     assert set(status) == {
         *("version", "uptime_secs", "models_loaded", "http_endpoint", "ipc_endpoint", "default_model", "stats"),
