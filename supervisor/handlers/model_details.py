@@ -118,8 +118,11 @@ class ModelDescriptions:
         self._waiting.remove(waiting)
         peer, call = waiting.peer, waiting.call
         try:
-            found = _downloaded(supervisor, call.model)
-            result: object = [self._details(supervisor, *each, whole=bool(call.model)) for each in found]
+            default = _default_model(supervisor)
+            result: object = [
+                self._details(supervisor, *each, default=default, whole=bool(call.model))
+                for each in _downloaded(supervisor, call.model)
+            ]
         except Exception as problem:  # noqa: BLE001 - the caller must be answered, and others wait behind it
             result = supervisor.errors.failure_of(problem, model=call.model)
         jobs.reply(supervisor, peer, call.number, result)
@@ -152,15 +155,20 @@ class ModelDescriptions:
     # The report
 
     def _details(
-        self, supervisor: Supervisor, entry: CatalogueEntry, listed: ModelEntry, found: ModelFiles, *, whole: bool
+        self,
+        supervisor: Supervisor,
+        entry: CatalogueEntry,
+        listed: ModelEntry,
+        found: ModelFiles,
+        *,
+        default: str,
+        whole: bool,
     ) -> ModelDetails:
         facts = self._facts.get(_key(found), FileFacts())
         model = supervisor.scheduler.models.get(entry.name)
         process = model.process if model is not None else None
         engine = process.facts if process is not None else None
         options = _options(supervisor, entry, found)
-        names = supervisor.models.user_names
-        default = supervisor.models.find(names.default) if names.default else None
         descriptor = DESCRIPTORS.get(entry.recipe)
         return ModelDetails(
             entry=with_loaded_state(supervisor, listed),
@@ -168,8 +176,8 @@ class ModelDescriptions:
             size=found.size,
             modified=found.modified,
             facts=facts if whole else structs.replace(facts, template="", metadata={}),
-            copies=names.of(entry.name),
-            is_default=default is not None and default.name == entry.name,
+            copies=supervisor.models.user_names.of(entry.name),
+            is_default=entry.name == default,
             state=model.state.value if model is not None else "",
             granted=len(model.grants) if model is not None else 0,
             context=engine.context if engine else int(options.get("ctx_size", 0)) or facts.context_length,
@@ -191,6 +199,13 @@ def _downloaded(supervisor: Supervisor, name: str) -> list[tuple[CatalogueEntry,
         reason = f"Model {printable(name)!r} not found: it is known but not downloaded; pull it first"
         raise Failure(Code.MODEL_NOT_FOUND, reason, model=listed[0].id, param="model").raised()
     return located
+
+
+def _default_model(supervisor: Supervisor) -> str:
+    """Return the registered name of the default model; empty if there is none."""
+    name = supervisor.models.user_names.default
+    entry = supervisor.models.find(name) if name else None
+    return entry.name if entry is not None else ""
 
 
 def _key(found: ModelFiles) -> FileKey:

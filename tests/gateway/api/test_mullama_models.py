@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -86,6 +87,29 @@ def test_paths_are_for_administrators(ask: AppClient) -> None:
     assert ask("GET", "/api/models/x", **foreign).json["path"] == ""
     assert ask("GET", "/api/system/status", **foreign).json["ipc_endpoint"] == ""
     assert ask("GET", "/api/system/status").json["ipc_endpoint"] == "ipc:///secret/bus"
+
+
+def test_a_key_for_inference_reads_and_changes_nothing(tmp_path: Path) -> None:
+    ask = AppClient(tmp_path, api_key="use", admin_api_key="change")
+    ask.reports[DescribeModels] = [LLAMA]
+    ask.reports[admin.UnloadModel] = ["llama3.2-1b"]
+    use, change = ({"headers": {"Authorization": f"Bearer {key}"}} for key in ("use", "change"))
+    assert ask("GET", "/api/models").status_code == 401
+    assert ask("GET", "/api/models", **use).json["models"][0]["path"] == ""
+    assert ask("GET", "/api/models", **change).json["models"][0]["path"] == LLAMA.path
+    for method, path, body in (
+        ("POST", "/api/models/load", {"alias": "a"}),
+        ("POST", "/api/models/pull", {"name": "a"}),
+        ("POST", f"/api/models/{NAME}/unload", None),
+        ("DELETE", f"/api/models/{NAME}", None),
+        ("POST", "/api/defaults/llama3.2-1b/use", None),
+        ("POST", "/api/pull", {"model": "a"}),
+        ("POST", "/api/copy", {"source": "a", "destination": "b"}),
+        ("DELETE", "/api/delete", {"model": "a"}),
+    ):
+        is_error(ask(method, path, body, **use), 403, "forbidden")
+    assert {type(message) for message in ask.bus.sent} == {DescribeModels}
+    assert ask("POST", f"/api/models/{NAME}/unload", **change).status_code == 200
 
 
 @pytest.mark.parametrize(
