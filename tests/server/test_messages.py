@@ -133,14 +133,21 @@ def test_thinking(client: anthropic.Anthropic) -> None:
     assert len(brief.content[0].thinking) < len(thoughts)
 
 
-def test_a_choice_of_one_tool_leaves_no_other(client: anthropic.Anthropic) -> None:
-    """The model, which can say one call alone, is made to call another tool."""
-    other: Any = {"name": "other", "input_schema": {"type": "object"}}
-    chosen: Any = {"type": "tool", "name": "other"}
+@pytest.mark.parametrize("one", [False, True])
+def test_a_choice_of_one_tool_leaves_no_other(client: anthropic.Anthropic, one: bool) -> None:
+    """The model has one call in it alone: it is made to call another tool, and does not know when to stop."""
+    other: Any = {"name": "other", "input_schema": {"type": "object", "properties": {}, "additionalProperties": False}}
     message = client.messages.create(
-        model=TOOL, max_tokens=20, messages=HI, tools=[other, *TOOLS], tool_choice=chosen, extra_body={"temperature": 0}
+        model=TOOL,
+        max_tokens=200,
+        messages=HI,
+        tools=[other, *TOOLS],
+        tool_choice={"type": "tool", "name": "other", "disable_parallel_tool_use": one},
+        extra_body={"temperature": 0},
     )
-    assert [block.name for block in message.content if block.type == "tool_use"] == ["other"]
+    calls = [block.name for block in message.content if block.type == "tool_use"]
+    assert set(calls) == {"other"}
+    assert (len(calls) == 1) == one
 
 
 def test_an_image(client: anthropic.Anthropic) -> None:

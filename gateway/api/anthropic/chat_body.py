@@ -61,7 +61,7 @@ def _tools(request: PromptRequest) -> Json:
     fields: Json = {"tools": [_function(tool) for tool in request.tools if chosen in (None, tool.name)]}
     if choice is not None:
         fields["tool_choice"] = _TOOL_CHOICES[choice.type]
-        if choice.disable_parallel_tool_use:
+        if request.one_call:
             fields["parallel_tool_calls"] = False
     return fields
 

@@ -46,11 +46,18 @@ _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _input_tokens: Final = msgspec.json.Decoder(_InputTokens).decode
 
 
-def message(answer: WholeAnswer, max_tokens: int) -> bytes:
-    """Return the JSON of the message; raises ``backend_error`` for an answer that was not understood."""
+def message(answer: WholeAnswer, max_tokens: int, *, one_call: bool = False) -> bytes:
+    """Return the JSON of the message; raises ``backend_error`` for an answer that was not understood.
+
+    ``one_call``: without the calls after the first one, which some engines make although they were told not to.
+    """
     try:
         completion = _completion(answer.body)
         choice = completion.choices[0]
+        calls = choice.message.tool_calls or []
+        if one_call and len(calls) > 1:
+            del calls[1:]
+            choice.finish_reason = "tool_calls"
         content = _content(choice, completion.id)
     except (IndexError, *DECODE_ERRORS) as problem:
         raise _not_understood(answer, problem) from None

@@ -33,10 +33,16 @@ class MessageEventWriter(ChunkWriter):
 
     media_type: ClassVar[str] = "text/event-stream; charset=utf-8"
 
-    def __init__(self, model: str, max_tokens: int) -> None:
-        """Write a message of ``model`` (empty: as the engine's chunks name it), which ``max_tokens`` limits."""
+    def __init__(self, model: str, max_tokens: int, *, one_call: bool = False) -> None:
+        """Write a message of ``model`` (empty: as the engine's chunks name it), which ``max_tokens`` limits.
+
+        ``one_call``: without the calls after the first one, which some engines make although they were told not to.
+        """
         self._model = model
         self._max_tokens = max_tokens
+        self._one_call = one_call
+        self._left_out = False
+        """Whether there was more than one call."""
         self._chat_id = ""
         self._started = False
         self._block = ""
@@ -60,7 +66,8 @@ class MessageEventWriter(ChunkWriter):
     def end(self) -> bytes:
         """Return the end of a message whose generation ended."""
         used = usage_fields(self._usage)
-        delta = stop_fields(self._finish_reason, self._stop_sequence, used["output_tokens"], self._max_tokens)
+        finish_reason = "tool_calls" if self._left_out else self._finish_reason
+        delta = stop_fields(finish_reason, self._stop_sequence, used["output_tokens"], self._max_tokens)
         started = b"" if self._started else self._start(Chunk())
         return started + self._stop_block() + event("message_delta", delta=delta, usage=used) + event("message_stop")
 
@@ -104,6 +111,9 @@ class MessageEventWriter(ChunkWriter):
         return written
 
     def _tool_call(self, call: ToolCallDelta) -> bytes:
+        if self._one_call and call.index > self._call >= 0:
+            self._left_out = True
+            return b""
         written = b""
         if self._block != _TOOL_USE or call.index != self._call:
             if call.index <= self._call:

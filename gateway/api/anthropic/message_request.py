@@ -98,6 +98,11 @@ class PromptRequest(msgspec.Struct, kw_only=True):
     mcp_servers: list[Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
+    @property
+    def one_call(self) -> bool:
+        """Whether the answer may have one call of a tool at most."""
+        return self.tool_choice is not None and bool(self.tool_choice.disable_parallel_tool_use)
+
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""
         if not self.messages:

@@ -21,13 +21,15 @@ class MessagesResource(InferenceResource):
         """Check the request and write the chat completion that answers it."""
         request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), MessageRequest)
         request.check()
-        model, limit = request.model or "", request.max_tokens
+        model, limit, one_call = request.model or "", request.max_tokens, request.one_call
         return TranslatedRequest(
             "chat/completions",
             model,
             msgspec.json.encode(chat_body.message_body(request)),
-            stream=MessageEventWriter(model, limit) if request.stream else None,
-            answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: message_answer.message(answer, limit)),
+            stream=MessageEventWriter(model, limit, one_call=one_call) if request.stream else None,
+            answer=AnswerFormat(
+                falcon.MEDIA_JSON, lambda answer: message_answer.message(answer, limit, one_call=one_call)
+            ),
         )
 
 

@@ -251,6 +251,24 @@ def test_calls_that_are_mixed_up_break_the_stream(ask: AppClient) -> None:
     assert "message_stop" not in result.text
 
 
+@pytest.mark.parametrize(("one", "names"), [(False, ["clock", "clock"]), (True, ["clock"])])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_engine_that_makes_two_calls_where_one_was_allowed(
+    ask: AppClient, one: bool, names: list[str], streamed: bool
+) -> None:
+    made = [{**calls("{}")[0], "index": index} for index in (0, 1)]
+    chunk = {"choices": [{"index": 0, "finish_reason": "length", "delta": {"tool_calls": made}}]}
+    ask.answers["chat/completions"] = (
+        StreamedAnswer([chunk]) if streamed else completion("length", content="", tool_calls=made)
+    )
+    choice = {"type": "auto", "disable_parallel_tool_use": one}
+    answer = ask(
+        "POST", URL, {**LEAST, "max_tokens": 4, "tools": [TOOL], "tool_choice": choice, "stream": streamed}
+    ).text
+    assert answer.count('"type":"tool_use"') == len(names)
+    assert f'"stop_reason":"{"tool_use" if one else "max_tokens"}"' in answer
+
+
 def test_a_ping_is_an_event_inside_a_message_only() -> None:
     writer = MessageEventWriter("m", 16)
     assert writer.ping().startswith(b":"), "no event precedes message_start"
