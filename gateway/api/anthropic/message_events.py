@@ -19,6 +19,10 @@ from protocol.wire.openai_chunks import ChoiceDelta, Chunk, ToolCallDelta, Usage
 
 _SILENT: Final = b": still here\n\n"
 """A comment: before ``message_start``, some clients take no event."""
+_DELTA: Final = (
+    b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":%b}}\n\n'
+)
+"""There is one for each token, so it is not encoded as a whole."""
 _TEXT, _THINKING, _TOOL_USE = "text", "thinking", "tool_use"
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -103,9 +107,9 @@ class MessageEventWriter(ChunkWriter):
         written = b""
         if delta.reasoning_content:
             written += self._open(_THINKING, thinking="", signature="")
-            written += self._delta("thinking_delta", thinking=delta.reasoning_content)
+            written += self._delta(b"thinking_delta", b"thinking", delta.reasoning_content)
         if delta.content:
-            written += self._open(_TEXT, text="") + self._delta("text_delta", text=delta.content)
+            written += self._open(_TEXT, text="") + self._delta(b"text_delta", b"text", delta.content)
         for call in delta.tool_calls:
             written += self._tool_call(call)
         return written
@@ -124,7 +128,7 @@ class MessageEventWriter(ChunkWriter):
             written = self._stop_block()
             written += self._open(_TOOL_USE, id=call_id, name=call.function.name, input={})
         if call.function.arguments:
-            written += self._delta("input_json_delta", partial_json=call.function.arguments)
+            written += self._delta(b"input_json_delta", b"partial_json", call.function.arguments)
         return written
 
     def _open(self, block: str, **fields: Any) -> bytes:
@@ -136,13 +140,13 @@ class MessageEventWriter(ChunkWriter):
         self._index += 1
         return stopped + event("content_block_start", index=self._index, content_block={"type": block, **fields})
 
-    def _delta(self, kind: str, **fields: str) -> bytes:
-        return event("content_block_delta", index=self._index, delta={"type": kind, **fields})
+    def _delta(self, kind: bytes, field: bytes, text: str) -> bytes:
+        return _DELTA % (self._index, kind, field, _encode(text))
 
     def _stop_block(self) -> bytes:
         if not self._block:
             return b""
         # Anthropic signs a block of thoughts before it ends; here there is no signature.
-        signature = self._delta("signature_delta", signature="") if self._block == _THINKING else b""
+        signature = self._delta(b"signature_delta", b"signature", "") if self._block == _THINKING else b""
         self._block = ""
         return signature + event("content_block_stop", index=self._index)
