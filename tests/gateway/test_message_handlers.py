@@ -18,7 +18,7 @@ from protocol.messages.admin import GetHealth
 from protocol.messages.events import Event, EventKind
 from protocol.messages.metrics import CollectMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Ping, Pong, WorkerGone, WorkerUp
-from protocol.messages.work import Granted, GrantedAttempt
+from protocol.messages.work import Granted, GrantedAttempt, Refused, SubmitRequest
 from protocol.runtime import logs
 from tests.gateway.app_client import FakeGatewayBus
 
@@ -114,6 +114,13 @@ def test_requests_are_reported_once_and_before_the_answer(
     opened.handlers.on_message(message, b"")
     assert opened.bus.sent == [RequestsObserved(series), answer, answer]
     assert opened.ping(8) == [Pong(8)], "a full outbox is no internal error"
+
+
+def test_a_second_attempt_says_why_there_is_one(opened: OpenedSession) -> None:
+    exchange = opened.start()
+    opened.handlers.on_message(Refused(exchange.number, 1, Failure(Code.RETURNED, "not now")), b"")
+    asked = [(each.attempt, each.retry_reason) for each in opened.bus.sent if isinstance(each, SubmitRequest)]
+    assert asked == [(1, ""), (2, "returned")]
 
 
 @pytest.mark.parametrize("problem", [Failure(Code.OVERLOADED, "full").raised(), RuntimeError("ours")], ids=repr)

@@ -18,7 +18,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.admin import CallResult, GetHealth, Peer, StatsReport
 from protocol.messages.model_files import DeleteModel
-from protocol.messages.work import Refused, SubmitRequest
+from protocol.messages.work import Caller, Refused, SubmitRequest
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
@@ -228,3 +228,13 @@ def test_the_number_of_downloads_is_bounded(supervisor: Supervisor, monkeypatch:
     assert started == []
     downloads.fetch(supervisor, "m0", DownloadWaiter("g1", 1, False))
     assert len(supervisor.downloads.of_job("j0").waiters) == 1  # type: ignore[union-attr]
+
+
+def test_second_attempts_are_counted_by_their_reason_and_requests_by_their_key(supervisor: Supervisor) -> None:
+    first = SubmitRequest(7, 1, "no-model", "chat/completions", "r.1", caller=Caller("ci"))
+    again = SubmitRequest(7, 2, "no-model", "chat/completions", "r.1", caller=Caller("ci"), retry_reason="backend_died")
+    for message in (first, again):
+        requests.submit(supervisor, "g1", message, b"")
+    assert supervisor.metrics.retries.values == {("backend_died",): 1}
+    assert supervisor.metrics.key_requests.values == {("ci",): 1}
+    assert supervisor.metrics.refusals.values == {("model_not_found",): 2}
