@@ -69,6 +69,7 @@ class MessageHandlers:
         self._handlers: dict[type, Callable[[Any, bytes], None]] = {
             work.Granted: self._granted,
             work.KeyUsage: self._key_usage,
+            work.QueueStatus: self._queue_status,
             work.Refused: self._refused,
             admin.CallResult: self._deliver_to_call,
             admin.Progress: self._deliver_to_call,
@@ -137,6 +138,11 @@ class MessageHandlers:
                     exchange.granted(grant.worker, grant.model, grant.attempt)
             except Exception as problem:  # noqa: BLE001 - the other grants are about other requests
                 self._on_error(problem, grant.number)
+
+    def _queue_status(self, message: work.QueueStatus, _: bytes) -> None:
+        exchange = self._pending.exchanges.get(message.number)
+        if exchange is not None and exchange.queue_status is None:
+            exchange.queue_status = message
 
     def _key_usage(self, message: work.KeyUsage, _: bytes) -> None:
         exchange = self._pending.exchanges.get(message.number)

@@ -20,6 +20,8 @@ _EXPOSED: Final = ", ".join(
         "request-id",
         "Retry-After",
         "X-Should-Retry",
+        "X-Queue-Position",
+        "X-Queue-Wait",
         *(
             f"x-ratelimit-{figure}-{what}"
             for what in ("requests", "tokens")
@@ -95,7 +97,7 @@ class AdmissionCheck:
 
 
 class LimitHeaders:
-    """Writes the headers about the limits of the caller's key, in the form of the path's API family."""
+    """Writes the headers about the queue and, in the form of the path's API family, the limits of the caller's key."""
 
     def __init__(self, formats: ErrorFormats) -> None:
         """Use the forms of ``formats``."""
@@ -106,7 +108,12 @@ class LimitHeaders:
     ) -> None:
         """Write them, if the supervisor reported any for this request."""
         exchange = request_context(req.env).exchange
-        if exchange is not None and exchange.rate_limits is not None:
+        if exchange is None:
+            return
+        if exchange.queue_status is not None:
+            resp.set_header("X-Queue-Position", str(exchange.queue_status.position))
+            resp.set_header("X-Queue-Wait", f"{exchange.queue_status.wait_s:.3f}")
+        if exchange.rate_limits is not None:
             form = self._formats.for_path(req.path)
             resp.set_headers(form.limit_headers(exchange.rate_limits, datetime.now(UTC)))
 

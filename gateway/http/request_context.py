@@ -10,7 +10,7 @@ from protocol import ids
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure
 from protocol.messages.events import Outcome
-from protocol.messages.work import Caller, RateLimits
+from protocol.messages.work import Caller, QueueStatus, RateLimits
 
 CONTEXT_KEY: Final = "lemonbus.request"
 """Key of the :class:`RequestContext` in the WSGI environment."""
@@ -47,6 +47,8 @@ class Exchange(Protocol):
 
     rate_limits: RateLimits | None
     """What the caller's key has left; None if it has no limits."""
+    queue_status: QueueStatus | None
+    """Where it was in the queue when it came; None if it was granted at once."""
 
 
 class RequestContext:

@@ -18,7 +18,7 @@ from gateway.requests.retry import Retry, decide_retry
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import Event, Outcome
-from protocol.messages.work import Caller, RateLimits
+from protocol.messages.work import Caller, QueueStatus, RateLimits
 from protocol.runtime import logs
 
 _CANCEL_IN_ENGINE = frozenset(
@@ -75,6 +75,7 @@ class RequestExchange:
         "inbox",
         "model",
         "number",
+        "queue_status",
         "rate_limits",
         "request",
         "retry_reason",
@@ -90,6 +91,8 @@ class RequestExchange:
         self._dispatcher = dispatcher
         self.request = request
         self.caller = caller
+        self.queue_status: QueueStatus | None = None
+        """Where it was in the queue when it came; None if it was granted at once."""
         self.rate_limits: RateLimits | None = None
         """What the caller's key had left, with this request; None if it has no limits."""
         self.number = number

@@ -112,7 +112,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     spool_limit: Bytes = 1024 * 1024 * 1024
     """All spooled bodies together; beyond it 503."""
     queue_requests: Count = 64
-    """Requests that may wait for one model; beyond it 503."""
+    """Requests that may wait for one model, of each API key; beyond it 503."""
     queue_bytes: Bytes = 64 * 1024 * 1024
     """Bytes of request bodies that may wait for one model."""
     inbox_bytes: Bytes = 4 * 1024 * 1024

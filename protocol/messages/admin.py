@@ -134,6 +134,18 @@ class GetHealth(msgspec.Struct, frozen=True):
     number: int
 
 
+class QueueShare(msgspec.Struct, frozen=True):
+    """The requests of one API key that wait for a model; ``key`` is empty without keys.
+
+    ``position`` and ``wait_s`` (estimated) are those of its next request.
+    """
+
+    key: str
+    requests: int
+    position: int
+    wait_s: float
+
+
 class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """One model that has a worker."""
 
@@ -154,6 +166,8 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: int = 0
     """0 if unknown."""
     gpu_layers: int = 0
+    queue: list[QueueShare] = []
+    """By key, in the order in which their next requests will be granted."""
     progress: list[AttemptProgress] = []
     """Of requests whose engine tells how far it is."""
 

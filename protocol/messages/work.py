@@ -115,6 +115,19 @@ class KeyUsage(msgspec.Struct, frozen=True):
 
 
 @control_message
+class QueueStatus(msgspec.Struct, frozen=True):
+    """Supervisor → gateway: the request has waited for a moment, and is the ``position``-th that will be granted.
+
+    ``wait_s``: seconds until then, estimated from the requests before it.
+    """
+
+    number: int
+    attempt: int
+    position: int
+    wait_s: float
+
+
+@control_message
 class Cancel(msgspec.Struct, frozen=True):
     """Gateway → supervisor → worker: no client waits for the answer any more. Unknown attempts are ignored."""
 

@@ -17,6 +17,7 @@ from protocol.wire import endpoints
 from supervisor.models import compatibility
 from supervisor.responses.response_store import Owner
 from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.fair_share import key_of
 from supervisor.scheduler.scheduled_model import ScheduledModel
 
 
@@ -104,6 +105,7 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
         context=facts.context if facts else 0,
         granted=model.busy,
         queued=len(model.queue),
+        queue=_queue_shares(model),
         engine_pid=facts.engine_pid if facts else 0,
         backend_url=facts.backend_url if facts else "",
         load_seconds=facts.seconds if facts else 0.0,
@@ -111,6 +113,15 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
         gpu_layers=facts.gpu_layers if facts else 0,
         progress=[grant.progress for grant in model.grants.values() if grant.progress is not None],
     )
+
+
+def _queue_shares(model: ScheduledModel) -> list[admin.QueueShare]:
+    shares: dict[str, admin.QueueShare] = {}
+    for position, waiting in enumerate(model.fair_share.order(model.queue), 1):
+        key = key_of(waiting)
+        first = shares.get(key) or admin.QueueShare(key, 0, position, round(model.wait_s(position - 1), 3))
+        shares[key] = structs.replace(first, requests=first.requests + 1)
+    return list(shares.values())
 
 
 def get_stats(supervisor: Supervisor, peer: str, call: admin.GetStats, _payload: bytes) -> None:

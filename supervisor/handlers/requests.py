@@ -165,11 +165,13 @@ def _loaded_model(supervisor: Supervisor, message: SubmitRequest) -> ScheduledMo
 def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _payload: bytes) -> None:
     """Free the slots of an attempt that its engine does not work on any more."""
     key = RequestKey(message.gateway, message.number, message.attempt)
-    ended = supervisor.scheduler.attempt_ended(key, message.code, supervisor.loop.now())
+    outcome = message.outcome
+    output_tokens = outcome.output_tokens if outcome else message.tokens
+    tokens = output_tokens + (outcome.prompt_tokens if outcome else 0)
+    ended = supervisor.scheduler.attempt_ended(key, message.code, supervisor.loop.now(), tokens, output_tokens)
     if ended is None:
         return
-    outcome, model = message.outcome, ended.model.name
-    tokens = outcome.prompt_tokens + outcome.output_tokens if outcome else message.tokens
+    model = ended.model.name
     supervisor.admission.ended(ended.grant.caller, tokens)
     if outcome is None:
         supervisor.metrics.generation_stopped(model, message.tokens)

@@ -74,8 +74,8 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
         return model.backoff.refusal(model.name, now)
     if request.attempt > 1:
         return None
-    if len(model.queue) >= state.limits.queue_requests:
-        what = f"{len(model.queue)} requests"
+    if (queued := model.queued_of_key(request)) >= state.limits.queue_requests:
+        what = f"{queued} requests"
     elif model.queue and model.queued_bytes + request.size > state.limits.queue_bytes:
         what = f"{model.queued_bytes} bytes"
     else:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.messages.work import GrantedAttempt, Run
+from protocol.messages.work import GrantedAttempt, QueueStatus, Run
 from supervisor.scheduler.effects import LogDecision, NotifyGrant, SendMessage
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.work_items import QueuedRequest, SlotGrant
 
+ANNOUNCED_AFTER_S: Final = 0.05
+"""A request that waits for less is not worth a message."""
 MAX_READS: Final = 16
 """Reads that one engine answers at once: each takes a connection, and the engine has few threads for them."""
 
@@ -29,13 +31,14 @@ def grant(
     waiting: QueuedRequest,
     weight: int,
     now: float,
+    charged: float = 0.0,
 ) -> None:
-    """Give ``weight`` slots to a request and send it to the worker."""
+    """Give ``weight`` slots to a request and send it to the worker. ``charged``: see :class:`SlotGrant`."""
     state.count("grants")
     waited = now - waiting.since
     if weight:
         state.metrics.attempt_granted(model.name, waited)
-    model.grants[waiting.key] = SlotGrant(weight, now, waiting.order, waiting.request.caller)
+    model.grants[waiting.key] = SlotGrant(weight, now, waiting.order, waiting.request.caller, charged)
     model.last_use = now
     if state.limits.verbose:
         fields = {
@@ -80,18 +83,33 @@ def send_run(
 def grant_queued(
     state: SchedulerState, model: ScheduledModel, process: ScheduledWorker, before: int, now: float
 ) -> None:
-    """Grant from the head of the queue while slots are free, up to the order ``before``. No request overtakes another.
+    """Grant while slots are free, what came before the order ``before``. The next request of all keys is overtaken by none.
 
-    Reads need not be at the head: they take no slot that a request before them waits for.
+    Reads need not be the next: they take no slot that a request before them waits for.
     """
     for waiting in [waiting for waiting in model.queue if waiting.is_read and waiting.order < before]:
         if may_read(model, waiting):
             model.dequeue(waiting.key)
             grant(state, model, process, waiting, 0, now)
     slots = process.facts.slots if process.facts else 0
-    for waiting in [waiting for waiting in model.queue if not waiting.is_read]:
-        weight = slots if waiting.request.suspect else min(waiting.request.weight, slots)
-        if waiting.order >= before or not slots or model.busy + weight > slots:
+    candidates = [waiting for waiting in model.queue if not waiting.is_read and waiting.order < before]
+    while slots and (following := model.fair_share.next(candidates)) is not None:
+        weight = slots if following.request.suspect else min(following.request.weight, slots)
+        if model.busy + weight > slots:
             return
-        model.dequeue(waiting.key)
-        grant(state, model, process, waiting, weight, now)
+        charged = model.fair_share.take(candidates)
+        candidates.remove(following)
+        model.dequeue(following.key)
+        grant(state, model, process, following, weight, now, charged)
+
+
+def announce_queued(state: SchedulerState, model: ScheduledModel, now: float) -> None:
+    """Tell the gateways of requests that have waited for a moment where they are in the queue."""
+    due = [each for each in model.queue if not each.announced and now - each.since >= ANNOUNCED_AFTER_S]
+    if not due:
+        return
+    for position, waiting in enumerate(model.fair_share.order(model.queue), 1):
+        if waiting in due:
+            waiting.announced = True
+            gateway, number, attempt = waiting.key
+            state.emit(SendMessage(gateway, QueueStatus(number, attempt, position, model.wait_s(position - 1))))

@@ -25,7 +25,7 @@ from supervisor.scheduler.eviction import (
     LoadRequest,
     decide_eviction,
 )
-from supervisor.scheduler.grants import grant_queued
+from supervisor.scheduler.grants import announce_queued, grant_queued
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
@@ -68,6 +68,7 @@ def reconcile(state: SchedulerState, now: float) -> None:
         _drain_or_resume(state, model, claims.get(model.name))
         _grant(state, model, claims.get(model.name), now)
         _finish_drain(state, model, claims.get(model.name))
+        announce_queued(state, model, now)
     if not state.closing:
         spare_workers.replace_silent_workers(state, now)
         spare_workers.keep_spares(state, candidates, now)

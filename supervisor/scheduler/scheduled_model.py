@@ -11,9 +11,11 @@ from msgspec import Struct, structs
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
+from protocol.messages.work import SubmitRequest
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import model_states, worker_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
+from supervisor.scheduler.fair_share import FairShare
 from supervisor.scheduler.model_states import ModelEvent, ModelState
 from supervisor.scheduler.work_items import PendingCall, QueuedRequest, SlotGrant
 from supervisor.scheduler.worker_states import COUNTS_AS_LOADED, SERVING, WorkerEvent, WorkerState
@@ -102,6 +104,7 @@ class ScheduledModel:
         self.returning: dict[tuple[str, int], int] = {}
         """(gateway, number) → order of requests that are about to be retried: a retry keeps its position."""
         self.backoff = Backoff(policy)
+        self.fair_share = FairShare()
         self.service_s = 0.0
         self.memory = 0
         """Measured resident bytes of its last load, 0 if unknown."""
@@ -196,10 +199,15 @@ class ScheduledModel:
         """Learn how long a request holds its slots."""
         self.service_s += (_SMOOTHING if self.service_s else 1.0) * (seconds - self.service_s)
 
-    def wait_s(self) -> float:
-        """Estimate how long a request at the end of the queue waits, from measured service time."""
+    def wait_s(self, ahead: int | None = None) -> float:
+        """Estimate how long a request waits, from measured service time; ``ahead`` of it are so many, or the whole queue."""
         slots = max(1, self.slots)
-        return max(1.0, (self.service_s or _INITIAL_SERVICE_S) * (len(self.queue) + self.busy) / slots)
+        before = (len(self.queue) if ahead is None else ahead) + self.busy
+        return max(1.0, (self.service_s or _INITIAL_SERVICE_S) * before / slots)
+
+    def queued_of_key(self, request: SubmitRequest) -> int:
+        """Return how many requests with the key of ``request`` wait; without keys, all."""
+        return sum(waiting.request.caller == request.caller for waiting in self.queue)
 
     def unused(self) -> bool:
         """Return whether nothing of it is left but the memory of its failures."""

@@ -13,7 +13,7 @@ from protocol.models.recipes import ModelSpec
 class QueuedRequest:
     """A request that waits for a slot, with its position in the order of arrival."""
 
-    __slots__ = ("key", "order", "payload", "request", "since")
+    __slots__ = ("announced", "key", "order", "payload", "request", "since")
 
     def __init__(self, key: RequestKey, request: SubmitRequest, payload: bytes, order: int, since: float) -> None:
         """Remember what to run, and since when it waits (monotonic seconds)."""
@@ -22,6 +22,8 @@ class QueuedRequest:
         self.payload = payload
         self.order = order
         self.since = since
+        self.announced = False
+        """Whether its gateway knows that it waits."""
 
     @property
     def is_read(self) -> bool:
@@ -56,11 +58,17 @@ class PendingCall:
 class SlotGrant:
     """Slots that one attempt holds; a read holds none, and keeps the engine from being stopped all the same."""
 
-    __slots__ = ("began", "caller", "order", "progress", "weight")
+    __slots__ = ("began", "caller", "charged", "order", "progress", "weight")
 
-    def __init__(self, weight: int, began: float, order: int, caller: Caller | None = None) -> None:
-        """``weight`` slots since ``began``, for a request of this order of arrival, which came with a key or without."""
+    def __init__(
+        self, weight: int, began: float, order: int, caller: Caller | None = None, charged: float = 0.0
+    ) -> None:
+        """``weight`` slots since ``began``, for a request of this order of arrival, which came with a key or without.
+
+        ``charged``: tokens that it was expected to use, if requests of other keys waited.
+        """
         self.caller = caller
+        self.charged = charged
         self.progress: AttemptProgress | None = None
         """How far the engine is, if it reports that."""
         self.weight = weight

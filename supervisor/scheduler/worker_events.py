@@ -118,13 +118,21 @@ class EndedAttempt(NamedTuple):
     grant: SlotGrant
 
 
-def attempt_ended(state: SchedulerState, key: RequestKey, code: str, now: float) -> EndedAttempt | None:
-    """The engine has stopped working on an attempt. Returns its model and grant if the grant was known."""
+def attempt_ended(
+    state: SchedulerState, key: RequestKey, code: str, now: float, tokens: int = 0, output_tokens: int = 0
+) -> EndedAttempt | None:
+    """The engine has stopped working on an attempt. Returns its model and grant if the grant was known.
+
+    ``tokens``: of prompt and answer, ``output_tokens`` of the answer alone.
+    """
     for model in state.models.values():
         grant = model.grants.pop(key, None)
         if grant is None:
             continue
         model.abandoned.discard(key)
+        model.fair_share.settle(grant.caller.key if grant.caller else "", grant.charged, tokens)
+        if not code and output_tokens:
+            model.fair_share.learn(output_tokens)
         state.settled = state.settled and not model.stuck
         if grant.weight:
             model.used_until(now)

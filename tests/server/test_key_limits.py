@@ -14,6 +14,7 @@ from tests.conftest import StartServer
 from tests.support.http_client import RawHttpClient
 from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
 
 MODEL = "extra.tiny-chat"
 CHAT = "/v1/chat/completions"
@@ -105,3 +106,16 @@ def test_tokens_of_an_answer_that_a_client_left_count_too(server: LemonbusServer
     server.assert_idle()
     refused = client.post(CHAT, body())
     assert (refused.status, refused.headers["x-ratelimit-remaining-tokens"]) == (429, "0")
+
+
+def test_a_key_that_waits_is_told_its_position_and_is_not_behind_all_of_another_key(server: LemonbusServer) -> None:
+    greedy = RawHttpClient(server.port, {"Authorization": "Bearer root"})
+    streams = [greedy.start("POST", CHAT, body(700, stream=True)) for _ in range(16)]
+    streams[0].until(lambda it: len(it.events) > 2)
+    late = RawHttpClient(server.port, {"Authorization": "Bearer one"}).start("POST", CHAT, body(1))
+    wait_for(lambda: "one" in {share["key"] for share in server.state()["models"][0]["queue"]}, "it waits")
+    late.finish()
+    assert not all(stream.over for stream in streams)
+    assert 1 <= int(late.headers["x-queue-position"]) <= 4
+    for stream in streams:
+        stream.hang_up()

@@ -8,7 +8,7 @@ from collections import Counter
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import CheckModel, Shutdown, StartEngine
-from protocol.messages.work import Cancel, Refused, Run
+from protocol.messages.work import Cancel, QueueStatus, Refused, Run
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler.effects import (
     AnswerCall,
@@ -48,6 +48,8 @@ class EffectPlayer:
         self.refusals: dict[RequestKey, Failure] = {}
         self.reports: dict[tuple[str, int], object] = {}
         self.live: dict[RequestKey, str] = {}
+        self.positions: dict[RequestKey, int] = {}
+        """The queue's position that gateways were told."""
         self.order: list[RequestKey] = []
         """The order in which requests reached a worker."""
         self.calls: set[tuple[str, int]] = set()
@@ -106,6 +108,8 @@ class EffectPlayer:
                 its = self.workers[peer]
                 assert its.abandoned.issuperset(its.running), "a worker was stopped while a client waits for it"
                 self.workers[peer].commands.append(message)
+            case QueueStatus(number, attempt, position):
+                self.positions[RequestKey(peer, number, attempt)] = position
             case CheckModel() | StartEngine() | Cancel():
                 self.workers[peer].commands.append(message)
             case Refused(number, attempt, failure):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
-from protocol.messages.work import SubmitRequest
+from protocol.messages.work import Caller, SubmitRequest
 from supervisor.scheduler.state import ModelTarget
 from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.effect_player import EffectPlayer, spec
@@ -24,10 +24,12 @@ class Simulation(EffectPlayer):
         suspect: bool = False,
         size: int = 10,
         endpoint: str = "chat/completions",
+        caller: str = "",
     ) -> RequestKey:
         key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
         self.live[key] = name
-        ask = SubmitRequest(key.number, key.attempt, name, endpoint, "label", weight, size, suspect=suspect)
+        of = Caller(caller) if caller else None
+        ask = SubmitRequest(key.number, key.attempt, name, endpoint, "label", weight, size, suspect=suspect, caller=of)
         self.scheduler.request_submitted(key, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
         self.settle(light=True)
         return key

@@ -19,7 +19,7 @@ _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
 def health_body(health: admin.HealthReport, port: int, *, detail: bool, addresses: bool = True) -> dict[str, Any]:
     """Return the fields of all documents; fields of our own are under ``lemonbus``.
 
-    ``detail``: with the last output of engines that failed, which only administrators may read.  ``addresses``: with those
+    ``detail``: with names of keys that wait and the last output of engines that failed, which only administrators may read.  ``addresses``: with those
     of engines, which are left empty for keys without the admin scope.
     """
     loaded = [model for model in health.models if model.state in _SERVING]
@@ -40,7 +40,7 @@ def health_body(health: admin.HealthReport, port: int, *, detail: bool, addresse
             "uptime_seconds": round(health.uptime, 3),
             "granted": health.granted,
             "queued": health.queued,
-            "models": [_running_model(model) for model in health.models],
+            "models": [_running_model(model, detail=detail) for model in health.models],
             "troubled": [_failed_model(model, detail=detail) for model in health.troubled],
             "problems": health.problems,
             "downloads": health.downloads,
@@ -65,7 +65,7 @@ def _loaded_model(model: RunningModel, *, addresses: bool) -> dict[str, Any]:
     }
 
 
-def _running_model(model: RunningModel) -> dict[str, Any]:
+def _running_model(model: RunningModel, *, detail: bool) -> dict[str, Any]:
     return {
         "model_name": model.spec.name,
         "state": model.state,
@@ -74,6 +74,7 @@ def _running_model(model: RunningModel) -> dict[str, Any]:
         "context": model.context,
         "granted": model.granted,
         "queued": model.queued,
+        "queue": model.queue if detail else [],
         "load_seconds": round(model.load_seconds, 3),
         "progress": [
             {"request_id": each.label, "done": each.done, "total": each.total, "unit": each.unit}

@@ -24,6 +24,7 @@ def command(as_json: bool, server: ApiClient) -> None:
     ours = health.get("lemonbus") or {}
     _headline(server, health, ours)
     _models(ours.get("models") or [], {model["model_name"]: model for model in health["all_models_loaded"]})
+    _queues(ours.get("models") or [])
     _failed_models(ours.get("troubled") or [])
     if ours.get("processes"):
         shown = (f"{process['role']} {process['pid']}" for process in ours["processes"])
@@ -64,6 +65,19 @@ def _models(models: list[dict[str, Any]], documented: dict[str, dict[str, Any]])
             for name, facts in rows.items()
         ],
     )
+
+
+def _queues(models: list[dict[str, Any]]) -> None:
+    """Print which keys wait for which model, if the server has keys and this one may know."""
+    rows = [
+        (model["model_name"], share["key"], share["requests"], share["position"], f"{share['wait_s']:.0f} s")
+        for model in models
+        for share in model.get("queue", [])
+        if share["key"]
+    ]
+    if rows:
+        click.echo()
+        output.table(("MODEL", "KEY", "WAITING", "POSITION", "EXPECTED WAIT"), rows)
 
 
 def _failed_models(models: list[dict[str, Any]]) -> None:

@@ -121,3 +121,17 @@ def test_a_refusal_has_retry_after_and_the_form_of_its_api(app: AppClient, path:
         assert (result.json["type"], result.json["error"]["type"]) == ("error", "rate_limit_error")
         assert headers["anthropic-ratelimit-requests-remaining"] == "59"
         assert "x-ratelimit-remaining-requests" not in headers
+
+
+def test_a_response_that_waited_says_where_it_was_in_the_queue(app: AppClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = app.bus._answer
+
+    def queue_and_answer(ask: work.SubmitRequest) -> None:
+        app.bus.handlers.on_message(work.QueueStatus(ask.number, ask.attempt, 3, 4.25), b"")
+        answer(ask)
+
+    monkeypatch.setattr(app.bus, "_answer", queue_and_answer)
+    for outcome in ({"choices": [{"message": {"content": "hi"}}]}, Failure(Code.UNLOADED, "gone")):
+        app.answers["chat/completions"] = outcome
+        headers = app("POST", "/v1/chat/completions", CHAT, headers=bearer("ci")).headers
+        assert (headers["x-queue-position"], headers["x-queue-wait"]) == ("3", "4.250")

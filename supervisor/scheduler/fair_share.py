@@ -1,0 +1,132 @@
+"""Which of the requests that wait for a model comes next: deficit round robin between API keys, by tokens. Pure.
+
+Each key with waiting requests gets :data:`QUANTUM` tokens in every round, and its next request goes when it has saved up
+what that will probably cost; the difference to the real cost is settled at the request's end.  Within one key it is first come,
+first served, and so it is where there are no keys.  While only one key waits nothing is charged: a key does not pay later for
+what no other one wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from supervisor.scheduler.work_items import QueuedRequest
+
+QUANTUM: Final = 32
+"""Tokens of a round: about the least that a request uses, so that keys take turns even with the smallest requests."""
+_BYTES_PER_TOKEN: Final = 4
+_SMOOTHING: Final = 0.2
+_MAX_DEBT: Final = 32_768
+"""A key is at most this far behind the others."""
+
+
+class _Choice(NamedTuple):
+    waiting: QueuedRequest
+    key: str
+    rounds: int
+    """Rounds until it has enough."""
+
+
+class FairShare:
+    """The shares of the keys of one model."""
+
+    def __init__(self) -> None:
+        """No key has more than another."""
+        self._deficits: dict[str, float] = {}
+        """Tokens that a key has saved up, negative for a debt."""
+        self._rotation: list[str] = []
+        """Keys with waiting requests, the one whose turn it is first."""
+        self._mean_output = 0.0
+
+    def next(self, queue: Sequence[QueuedRequest]) -> QueuedRequest | None:
+        """Return the request that comes next of those that wait, in the order of arrival; changes nothing."""
+        choice = self._choose(_heads(queue))
+        return choice.waiting if choice else None
+
+    def take(self, queue: Sequence[QueuedRequest]) -> float:
+        """Note that the next request is granted; return the tokens that it was charged with, 0 if no other key waits."""
+        heads = _heads(queue)
+        choice = self._choose(heads)
+        if choice is None or len(heads) == 1:
+            return 0.0
+        rotation = self._ordered(heads)
+        turn = rotation.index(choice.key)
+        for index, key in enumerate(rotation):
+            turns = choice.rounds if index <= turn else choice.rounds - 1
+            self._deficits[key] = self._deficits.get(key, 0.0) + max(0, turns) * QUANTUM
+        cost = self.expected_tokens(choice.waiting)
+        self._deficits[choice.key] -= cost
+        self._rotation = rotation[turn:] + rotation[:turn]
+        # Who waits for nothing saves nothing up.
+        self._deficits = {key: tokens for key, tokens in self._deficits.items() if key in heads or tokens < 0}
+        return cost
+
+    def settle(self, key: str, charged: float, used: int) -> None:
+        """Note what a request really used that was charged with something when it was granted."""
+        if charged:
+            tokens = self._deficits.get(key, 0.0) + charged - used
+            self._deficits[key] = max(-_MAX_DEBT, tokens)
+
+    def learn(self, output_tokens: int) -> None:
+        """Take note of an answer's length."""
+        self._mean_output += (_SMOOTHING if self._mean_output else 1.0) * (output_tokens - self._mean_output)
+
+    def expected_tokens(self, waiting: QueuedRequest) -> float:
+        """Estimate what a request will use, from the size of its body and the answers before it."""
+        return max(1.0, waiting.request.size / _BYTES_PER_TOKEN + self._mean_output)
+
+    def order(self, queue: Sequence[QueuedRequest]) -> list[QueuedRequest]:
+        """Return the requests in the order in which they will be granted, if no other one comes."""
+        if len(_heads(queue)) < 2:
+            return list(queue)
+        copy = FairShare()
+        copy._deficits, copy._rotation = dict(self._deficits), list(self._rotation)
+        copy._mean_output = self._mean_output
+        left, ordered = list(queue), []
+        while (waiting := copy.next(left)) is not None:
+            copy.take(left)
+            left.remove(waiting)
+            ordered.append(waiting)
+        return ordered
+
+    def _choose(self, heads: dict[str, QueuedRequest]) -> _Choice | None:
+        if len(heads) < 2:
+            return next((_Choice(waiting, key, 0) for key, waiting in heads.items()), None)
+        choices = [_Choice(heads[key], key, self._rounds(key, heads[key])) for key in self._ordered(heads)]
+        return min(choices, key=lambda choice: choice.rounds)
+
+    def _rounds(self, key: str, waiting: QueuedRequest) -> int:
+        missing = self._missing(key, waiting)
+        if self._has_turn(key) and missing <= 0:
+            return 0
+        # A key is given a quantum when its turn comes.
+        return max(1, -int(-missing // QUANTUM))
+
+    def _ordered(self, heads: dict[str, QueuedRequest]) -> list[str]:
+        """Return the keys that wait, in the order of their turns; a turn is over when the next request costs too much."""
+        known = [key for key in self._rotation if key in heads]
+        ordered = known + [key for key in heads if key not in known]
+        first = ordered[0]
+        if self._has_turn(first) and self._missing(first, heads[first]) > 0:
+            ordered = [*ordered[1:], first]
+        return ordered
+
+    def _has_turn(self, key: str) -> bool:
+        return self._rotation[:1] == [key]
+
+    def _missing(self, key: str, waiting: QueuedRequest) -> float:
+        return self.expected_tokens(waiting) - self._deficits.get(key, 0.0)
+
+
+def key_of(waiting: QueuedRequest) -> str:
+    """Return the name of a request's API key; empty without one."""
+    return waiting.request.caller.key if waiting.request.caller else ""
+
+
+def _heads(queue: Sequence[QueuedRequest]) -> dict[str, QueuedRequest]:
+    """Return the first request of each key."""
+    heads: dict[str, QueuedRequest] = {}
+    for waiting in queue:
+        heads.setdefault(key_of(waiting), waiting)
+    return heads

@@ -1,0 +1,110 @@
+"""Deficit round robin between keys: equal shares of tokens, first come first served within a key, and no starvation."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from protocol.ids import RequestKey
+from protocol.messages.work import Caller, SubmitRequest
+from supervisor.scheduler.fair_share import QUANTUM, FairShare, key_of
+from supervisor.scheduler.work_items import QueuedRequest
+
+
+def request(order: int, key: str = "", size: int = 400) -> QueuedRequest:
+    caller = Caller(key) if key else None
+    ask = SubmitRequest(order, 1, "m", "chat/completions", "label", size=size, caller=caller)
+    return QueuedRequest(RequestKey("g1", order, 1), ask, b"", order, 0.0)
+
+
+def served(share: FairShare, queue: list[QueuedRequest], used: dict[str, int] | None = None) -> list[QueuedRequest]:
+    """Grant all of them; ``used``: what requests of a key really use, else what was expected."""
+    order = []
+    while (waiting := share.next(queue)) is not None:
+        charged = share.take(queue)
+        queue.remove(waiting)
+        order.append(waiting)
+        if used is not None:
+            share.settle(key_of(waiting), charged, used[key_of(waiting)])
+    return order
+
+
+def keys_of(order: list[QueuedRequest]) -> str:
+    return "".join(key_of(waiting) for waiting in order)
+
+
+@pytest.mark.parametrize("keys", ["", "a"])
+def test_one_key_or_none_is_served_in_the_order_of_arrival(keys: str) -> None:
+    queue = [request(order, keys, size=order * 1000) for order in (3, 5, 8, 9)]
+    assert [waiting.order for waiting in served(FairShare(), queue)] == [3, 5, 8, 9]
+
+
+def test_a_key_with_one_request_does_not_wait_for_all_of_another_key() -> None:
+    queue = [*(request(order, "a", 4 * QUANTUM) for order in range(20)), request(20, "b", 4 * QUANTUM)]
+    assert keys_of(served(FairShare(), queue)).index("b") <= 1
+
+
+def test_keys_of_equal_requests_take_turns() -> None:
+    queue = [
+        *(request(order, "a", 4 * QUANTUM) for order in range(4)),
+        *(request(9 + n, "b", 4 * QUANTUM) for n in range(4)),
+    ]
+    assert keys_of(served(FairShare(), queue)) == "abababab"
+
+
+def test_shares_are_of_tokens_not_of_requests() -> None:
+    queue = [request(order, "a", 40 * QUANTUM) for order in range(10)]
+    queue += [request(100 + order, "b", 4 * QUANTUM) for order in range(100)]
+    first = Counter(keys_of(served(FairShare(), queue)[:55]))
+    assert first == {"a": 5, "b": 50}
+
+
+def test_what_was_really_used_counts() -> None:
+    """Both look alike; the answers of the one are ten times as long."""
+    queue = [request(order, "a", 400) for order in range(50)] + [request(100 + n, "b", 400) for n in range(500)]
+    order = served(FairShare(), queue, {"a": 10 * QUANTUM, "b": QUANTUM})
+    count = Counter(keys_of(order[:220]))
+    assert count["b"] == pytest.approx(10 * count["a"], rel=0.15)
+
+
+def test_a_key_does_not_pay_for_what_it_used_alone() -> None:
+    share = FairShare()
+    alone = [request(order, "a", 1_000_000) for order in range(50)]
+    served(share, alone, {"a": 1_000_000})
+    queue = [*(request(100 + order, "a", 4 * QUANTUM) for order in range(3)), request(200, "b", 4 * QUANTUM)]
+    assert keys_of(served(share, queue))[:2] in ("ab", "ba")
+
+
+def test_the_predicted_order_is_the_real_one_and_predicting_changes_nothing() -> None:
+    share = FairShare()
+    queue = [request(order, "abc"[order % 7 % 3], 700 * (order % 5 + 1)) for order in range(30)]
+    predicted = share.order(queue)
+    assert share.order(queue) == predicted
+    assert served(share, list(queue)) == predicted
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20_000)), min_size=1, max_size=60))
+def test_every_request_is_served_once_and_each_key_in_its_order(items: list[tuple[str, int]]) -> None:
+    queue = [request(order, key, size) for order, (key, size) in enumerate(items)]
+    order = served(FairShare(), list(queue))
+    assert sorted(waiting.order for waiting in order) == list(range(len(items)))
+    for key in "abc":
+        numbers = [waiting.order for waiting in order if key_of(waiting) == key]
+        assert numbers == sorted(numbers)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 8000)), min_size=40, max_size=80))
+def test_while_both_wait_no_key_is_far_ahead(items: list[tuple[str, int]]) -> None:
+    share = FairShare()
+    queue = [request(order, key, size) for order, (key, size) in enumerate(items)]
+    tokens = {"a": 0.0, "b": 0.0}
+    while {key_of(waiting) for waiting in queue} == {"a", "b"}:
+        waiting = share.next(queue)
+        assert waiting is not None
+        share.take(queue)
+        queue.remove(waiting)
+        tokens[key_of(waiting)] += share.expected_tokens(waiting)
+        assert abs(tokens["a"] - tokens["b"]) <= 2 * (QUANTUM + 2000)
