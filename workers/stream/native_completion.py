@@ -12,7 +12,8 @@ import msgspec
 
 from protocol.wire.decoding import DECODE_ERRORS
 from protocol.wire.openai_chunks import payloads
-from workers.stream.sse_filter import EVENT_END, PROGRESS, ChoiceSummary, ChoiceUsage, EngineTimings, SseFilter
+from workers.stream.sse_filter import EVENT_END, PROGRESS, ChoiceSummary, EngineTimings, SseFilter
+from workers.stream.usage import ChoiceUsage
 
 _CHUNK: Final = b'data: {"index":'
 _STOP: Final = b'"stop":true'

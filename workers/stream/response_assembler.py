@@ -1,7 +1,7 @@
 """Assembles the response to a request that is not streamed from the chunks of a stream. Pure.
 
-Invariant: the result equals what the engine itself would have answered, field by field.  Usage and timings are those of
-the first choice; a message without text has an empty text; log probabilities are copied as they are.  One difference
+Invariant: the result equals what the engine itself would have answered, field by field.  Usage counts
+all choices, timings are those of the first; a message without text has an empty text; log probabilities are copied as they are.  One difference
 remains: if the generation is cut off right after ``<think>``, the engine's whole response shows the tag, and its stream
 shows nothing.
 """
@@ -32,7 +32,7 @@ class _AssembledChoice:
         self.logprobs: list[msgspec.Raw] | None = None
         self.finish_reason: str | None = None
         self.stop_reason: str | None = None
-        self.usage = self.timings = msgspec.Raw(b"")
+        self.timings = msgspec.Raw(b"")
 
     def add(self, choice: ChoiceDelta) -> None:
         if choice.delta is not None:
@@ -98,6 +98,7 @@ class ResponseAssembler:
         self._first: dict[str, msgspec.Raw] = {}
         self._choices: dict[int, _AssembledChoice] = {}
         self._last: _AssembledChoice | None = None
+        self._usage = msgspec.Raw(b"")
         self.size = 0
 
     def feed(self, block: bytes) -> None:
@@ -113,10 +114,11 @@ class ResponseAssembler:
         for choice in chunk.choices:
             self._last = self._choices.setdefault(choice.index, _AssembledChoice())
             self._last.add(choice)
-        if self._last is not None:
-            # A usage chunk names no choice: it belongs to the finish chunk before it.
-            self._last.usage = msgspec.Raw(bytes(chunk.usage)) if bytes(chunk.usage) else self._last.usage
-            self._last.timings = msgspec.Raw(bytes(chunk.timings)) if bytes(chunk.timings) else self._last.timings
+        if bytes(chunk.usage):
+            self._usage = msgspec.Raw(bytes(chunk.usage))
+        if self._last is not None and bytes(chunk.timings):
+            # A usage chunk names no choice: its times belong to the finish chunk before it.
+            self._last.timings = msgspec.Raw(bytes(chunk.timings))
 
     def answer(self) -> bytes:
         """Return the whole response as JSON."""
@@ -128,8 +130,8 @@ class ResponseAssembler:
                 body[name] = self._first[name]
         body["object"] = "chat.completion" if self._chat else "text_completion"
         first = self._choices[min(self._choices)] if self._choices else _AssembledChoice()
-        if bytes(first.usage):
-            body["usage"] = first.usage
+        if bytes(self._usage):
+            body["usage"] = self._usage
         if "id" in self._first:
             body["id"] = self._first["id"]
         body |= {name: value for name, value in self._first.items() if name not in _KNOWN}

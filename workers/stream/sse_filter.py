@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from protocol.wire.decoding import DECODE_ERRORS
+from workers.stream.usage import ChoiceUsage, usage_event, without_usage
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 EVENT_END: Final = b"\n\n"
@@ -39,13 +40,6 @@ class FilteredEvents(NamedTuple):
     tokens: int
     alive: bool
     """The engine showed progress without output."""
-
-
-class ChoiceUsage(msgspec.Struct):
-    """Token counts of one choice."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
 
 
 class EngineTimings(msgspec.Struct):
@@ -69,8 +63,16 @@ _decode_summary = msgspec.json.Decoder(ChoiceSummary).decode
 class SseFilter:
     """Filters one stream."""
 
-    def __init__(self, usage: bool, progress: bool, alias: str = "", model: str = "") -> None:
-        """Keep usage chunks and progress events if asked; write ``model`` where the engine calls the model ``alias``."""
+    def __init__(
+        self, usage: bool, progress: bool, alias: str = "", model: str = "", prompts: int = 1, choices: int = 1
+    ) -> None:
+        """Keep usage and progress events if asked; write ``model`` where the engine calls the model ``alias``.
+
+        ``prompts`` of the request, ``choices`` of each: one usage chunk counts all of them, behind the last.
+        """
+        self._choices = choices
+        self._counts_apart = prompts * choices > 1
+        """Whether the engine's own counts are not those of the whole request."""
         self._usage, self._progress = usage, progress
         self._old = b'"model":' + msgspec.json.encode(alias)
         self._new = b'"model":' + msgspec.json.encode(model)
@@ -131,7 +133,7 @@ class SseFilter:
         payload = event[5:].strip()
         if payload == b"[DONE]":
             self.finished = True
-            return self._release_held(), 0, False
+            return [*self._release_held(), *self._total()], 0, False
         if payload == b"null":
             # llama-server begins the stream of several prompts with it, unless progress is asked for.
             return [], 0, True
@@ -152,7 +154,7 @@ class SseFilter:
 
     def _usage_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
         self._summaries.append(payload)
-        if self._usage:
+        if self._usage and not self._counts_apart:
             return [event], 0, False
         start = event.rfind(_TIMINGS)
         if start >= 0 and self._held and _TIMINGS not in self._held[-1]:
@@ -162,10 +164,19 @@ class SseFilter:
     def _finish_chunk(self, event: bytes, payload: bytes) -> tuple[list[bytes], int, bool]:
         if _USAGE in event:
             self._summaries.append(payload)
-        elif not self._usage:
-            self._held.append(event)
-            return [], 0, False
-        return [event], 0, False
+            self._counts_apart = True
+            return [without_usage(payload)], 0, False
+        if self._usage and not self._counts_apart:
+            return [event], 0, False
+        self._held.append(event)
+        return [], 0, False
+
+    def _total(self) -> list[bytes]:
+        """Return the usage chunk of the whole request, unless the engine's own was passed on."""
+        if not self._usage or not self._counts_apart or not self._summaries:
+            return []
+        usages = [summary.usage for summary in self.summaries() if summary.usage is not None]
+        return [usage_event(self._summaries[-1], usages, self._choices)]
 
     def _release_held(self) -> list[bytes]:
         held, self._held = self._held, []

@@ -28,6 +28,7 @@ from workers.stream.native_completion import NativeCompletionAssembler, NativeCo
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import ChoiceSummary, SseFilter, summaries_of
 from workers.stream.token_timing import EngineSpan, TokenTiming
+from workers.stream.usage import with_usage_of_all
 
 MAX_ERROR_BYTES: Final = 65_536
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
@@ -120,7 +121,8 @@ class Attempt:
             if request.native:
                 self._stream = NativeCompletionFilter(progress, self._alias, self.run.model, request.weight)
             else:
-                self._stream = SseFilter(request.usage or whole, progress, self._alias, self.run.model)
+                usage = request.usage or whole
+                self._stream = SseFilter(usage, progress, self._alias, self.run.model, request.prompts, request.choices)
             if whole:
                 chat = self.run.endpoint == "chat/completions"
                 self._assembler = (
@@ -236,6 +238,8 @@ class Attempt:
 
     def _finished_body(self, body: bytes) -> bytes:
         """Note the usage, and write the name that the client used for the model."""
+        if self.request.choices > 1 and not self.request.native:
+            body = with_usage_of_all(body)
         self._summaries = native_summaries(body) if self.request.native else summaries_of([body])
         alias, model = msgspec.json.encode(self._alias), msgspec.json.encode(self.run.model)
         return body.replace(b'"model":' + alias, b'"model":' + model, -1 if self.request.native else 1)
@@ -266,7 +270,7 @@ class Attempt:
                 span = EngineSpan(summary.timings.prompt_ms / 1000, summary.timings.predicted_ms / 1000)
                 engine = span if engine is None else engine.merged_with(span)
         # Each choice reports its whole prompt; a prompt is computed once, however many choices it has.
-        choices = max(1, self.request.choices)
+        choices = max(1, self.request.choices) if len(summaries) > 1 else 1
         output = output or self.tokens
         now = self._clock()
         # A patient connection was not read for each token: only the engine knows when its tokens came.

@@ -1,0 +1,72 @@
+"""Token counts of a request: of all its completions together, in the place that OpenAI's form has for them. Pure.
+
+llama-server counts each completion by itself: in the chunk that ends it, in a chunk after that one, or, in a whole answer, for the
+first completion alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class CachedTokens(msgspec.Struct):
+    """Tokens of a prompt that were found in the prompt cache."""
+
+    cached_tokens: int = 0
+
+
+class ChoiceUsage(msgspec.Struct):
+    """Token counts of one completion."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: CachedTokens | None = None
+
+
+def total_usage(usages: Sequence[ChoiceUsage], choices: int) -> dict[str, Any]:
+    """Return the ``usage`` of all completions; each reports its whole prompt, which counts once for its ``choices``."""
+    completion = sum(usage.completion_tokens for usage in usages)
+    prompt = sum(usage.prompt_tokens for usage in usages) // choices
+    cached = (
+        sum(usage.prompt_tokens_details.cached_tokens for usage in usages if usage.prompt_tokens_details) // choices
+    )
+    return {
+        "completion_tokens": completion,
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def without_usage(payload: bytes) -> bytes:
+    """Return the event of a chunk that ends a completion, without its token counts."""
+    fields = _fields(payload)
+    del fields["usage"]
+    return b"data: " + msgspec.json.encode(fields) + b"\n\n"
+
+
+def usage_event(payload: bytes, usages: Sequence[ChoiceUsage], choices: int) -> bytes:
+    """Return the last event of a stream: no choices, and the token counts; ``payload`` is a chunk of the same stream."""
+    fields: dict[str, Any] = {
+        name: value for name, value in _fields(payload).items() if name not in ("timings", "__verbose")
+    }
+    fields |= {"choices": [], "usage": total_usage(usages, choices)}
+    return b"data: " + msgspec.json.encode(fields) + b"\n\n"
+
+
+def with_usage_of_all(body: bytes) -> bytes:
+    """Return a whole answer that counts the tokens of all its completions, as far as their log probabilities list them."""
+    document = _object(body)
+    usage, choices = document.get("usage"), document.get("choices", [])
+    lists = [(choice.get("logprobs") or {}).get("content") for choice in choices]
+    if not isinstance(usage, dict) or not all(isinstance(each, list) for each in lists):
+        return body
+    completion = sum(len(each or []) for each in lists)
+    usage |= {"completion_tokens": completion, "total_tokens": usage.get("prompt_tokens", 0) + completion}
+    return msgspec.json.encode(document)
