@@ -133,7 +133,7 @@ def test_log_probabilities_and_echo_as_the_documents_have_them(server: LemonbusS
     body = {"model": OGA, "prompt": "What?", "echo": True, "logprobs": True, "max_tokens": 3, "do_sample": False}
     (choice,) = server.client.post("/api/v1/completions", body).json()["choices"]
     assert choice["text"] == "What? One folder full"
-    assert [token["token"] for token in choice["logprobs"]["content"]] == [" One", " folder", " full"]
+    assert choice["logprobs"]["tokens"] == [" One", " folder", " full"]
     (choice,) = server.client.chat(OGA, logprobs=True, top_logprobs=2, max_tokens=30).json()["choices"]
     assert "".join(token["token"] for token in choice["logprobs"]["content"]) == GENAI_TEXT
     for token in choice["logprobs"]["content"]:
