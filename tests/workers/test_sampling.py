@@ -99,3 +99,16 @@ def test_a_wrong_value_is_the_callers_error(body: bytes, param: str) -> None:
     with pytest.raises(LemonbusError) as raised:
         generation_request(TEXT, body, False, {}, DESCRIPTOR.sampling)
     assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, param)
+
+
+@pytest.mark.parametrize(
+    ("stop", "asked"),
+    [("", None), ([""], None), (["", "a"], ["a"]), ("a", "a"), ('"', '"'), (['"', "b"], ['"', "b"]), ([], [])],
+)
+def test_an_empty_stop_word_is_none(stop: str | list[str], asked: str | list[str] | None) -> None:
+    for endpoint in (CHAT, TEXT):
+        assert sent(endpoint, {"stop": stop}, {}).get("stop") == asked
+    whole = generation_request(
+        CHAT, msgspec.json.encode({"stop": stop, "max_tokens": 1}), False, {}, DESCRIPTOR.sampling
+    )
+    assert json.loads(whole.body).get("stop") == asked

@@ -30,13 +30,15 @@ def apply_sampling_defaults(fields: Fields, defaults: Mapping[str, SamplingValue
     """Put the sampling defaults into a request; return whether that changed it.
 
     ``names``: documented parameter → the engine's name; the engine does not have the parameters that are missing.
+    Empty stop words are taken out: for one engine they are none, and another one ends at once.
     Raises ``invalid_request`` for a wrong value under one of the documents' names.
     """
+    changed = _drop_empty_stops(fields)
     api_defaults = fields.pop(API_DEFAULTS_FIELD, _NULL)
     if api_defaults != _NULL:
         defaults = {**_api_defaults(api_defaults), **defaults}
     elif not defaults and _LEMONADE_FIELDS.isdisjoint(fields):
-        return False
+        return changed
     own = sampling.check_params(
         {name: msgspec.json.decode(fields.pop(name)) for name in _LEMONADE_FIELDS if name in fields}
     )
@@ -60,3 +62,19 @@ def _api_defaults(raw: msgspec.Raw) -> dict[str, SamplingValue]:
     if not isinstance(given, dict):
         raise invalid(f"`{API_DEFAULTS_FIELD}` must be an object", API_DEFAULTS_FIELD)
     return {name: value for name, value in sampling.check_params(given).items() if value is not None}
+
+
+def _drop_empty_stops(fields: Fields) -> bool:
+    """Take empty stop words out of a request; return whether there were any."""
+    raw = fields.get("stop", _NULL)
+    if b'""' not in bytes(raw):
+        return False
+    stop = msgspec.json.decode(raw)
+    words = stop if isinstance(stop, list) else [stop]
+    kept = [word for word in words if word != ""]
+    if len(kept) == len(words):
+        return False
+    fields["stop"] = msgspec.Raw(msgspec.json.encode(kept))
+    if not kept:
+        del fields["stop"]
+    return True

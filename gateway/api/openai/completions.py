@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.openai.event_stream import EventStreamWriter
+from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion
 from gateway.http import body_decoding
 from gateway.requests.late_answer import AnswerFormat
@@ -52,6 +53,10 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         """Raise ``invalid_request`` for what the types cannot express."""
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise invalid("`max_tokens` and `max_completion_tokens` are mutually exclusive", "max_tokens")
+        for name in ("max_tokens", "max_completion_tokens"):
+            if getattr(self, name) == 0:
+                reason = f"`{name}` must be at least 1, or -1 for no limit: engines differ in what they make of 0"
+                raise invalid(reason, name)
         if isinstance(self.stop, list) and len(self.stop) > MAX_STOPS:
             raise invalid(f"`stop` takes up to {MAX_STOPS} sequences, not {len(self.stop)}", "stop")
 
@@ -59,7 +64,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
 class ChatMessage(msgspec.Struct):
     """One message of a conversation."""
 
-    role: str
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[dict[str, Any]] | None = None
 
 
@@ -162,11 +167,22 @@ class EmbeddingsResource(InferenceResource):
     """``POST embeddings``."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; it goes to the engine as it is."""
+        """Check the request; it goes to the engine as it is, unless it wants shorter vectors."""
         data = body_decoding.read_json(req, self.body_limit)
         request = body_decoding.decode(data, EmbeddingRequest)
         weight = count_prompts(request.input, "input")
-        return TranslatedRequest("embeddings", request.model or "", data, weight=weight)
+        if (dimensions := request.dimensions) is None:
+            return TranslatedRequest("embeddings", request.model or "", data, weight=weight)
+        as_base64 = request.encoding_format == "base64"
+        return TranslatedRequest(
+            "embeddings",
+            request.model or "",
+            request_for_numbers(data),
+            weight=weight,
+            answer=AnswerFormat(
+                falcon.MEDIA_JSON, lambda answer: shortened_answer(answer, dimensions, as_base64=as_base64)
+            ),
+        )
 
 
 def prompt_texts(prompt: Prompt) -> list[str]:

@@ -226,7 +226,11 @@ class LlamaCppBackend(ProgramBackend):
             return EngineRequest("POST", "/embedding", body)
         if endpoint in ("completion", "infill"):
             return native_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
-        return generation_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
+        generation = generation_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
+        if generation.choices > self.slots:
+            reason = f"`n` is {generation.choices}; this model computes at most {self.slots} choices at once (option `slots`)"
+            raise invalid(reason, "n")
+        return generation
 
     def _slots(self, query: str, body: bytes) -> EngineRequest:
         if query == "GET":
