@@ -6,7 +6,7 @@ A header may be megabytes on a slow disk, so a job process reads it. What it fou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -15,6 +15,7 @@ from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import ModelEntry, OptionValue
 from protocol.messages.model_details import (
     CopyModel,
+    DefaultModel,
     Described,
     DescribeModels,
     FileFacts,
@@ -25,10 +26,10 @@ from protocol.messages.model_details import (
 from protocol.models.checkpoints import printable
 from protocol.runtime import logs
 from supervisor.handlers.admin import with_loaded_state
-from supervisor.models import files
+from supervisor.models import catalogue, files
 from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.files import ModelFiles
-from supervisor.models.names import LATEST
+from supervisor.models.names import LATEST, NameIndex
 from supervisor.processes import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor
 from workers.backends.registry import DESCRIPTORS
@@ -237,4 +238,9 @@ def copy_model(supervisor: Supervisor, peer: str, call: CopyModel, _payload: byt
 
 def list_default_models(supervisor: Supervisor, peer: str, call: ListDefaultModels, _payload: bytes) -> None:
     """Answer with the models of the quick start."""
-    supervisor.answer(peer, call.number, supervisor.models.default_models())
+    supervisor.answer(peer, call.number, _default_models())
+
+
+@cache
+def _default_models() -> list[DefaultModel]:
+    return catalogue.default_models(NameIndex(catalogue.built_in()).resolve)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +28,13 @@ class AdoptedModels:
         self._directories = directories
         self.entries: dict[str, CatalogueEntry] = {}
 
-    def oldest_beyond_limit(self, name: str) -> Iterator[str]:
-        """Yield the names that are to be forgotten before one more is adopted."""
-        excess = len(self.entries) + (name not in self.entries) - MAX_ADOPTED
-        yield from list(self.entries)[: max(0, excess)]
+    def add(self, entry: CatalogueEntry) -> list[CatalogueEntry]:
+        """Adopt an entry; return those that are forgotten for it: one of its name, and the oldest of too many."""
+        forgotten = [self.entries.pop(entry.name)] if entry.name in self.entries else []
+        while len(self.entries) >= MAX_ADOPTED:
+            forgotten.append(self.entries.pop(next(iter(self.entries))))
+        self.entries[entry.name] = entry
+        return forgotten
 
     def checkpoint_entry(self, name: str, recipe: str) -> CatalogueEntry:
         """Return the entry of a checkpoint, under its own name; raises ``invalid_request`` for what is none."""

@@ -17,7 +17,6 @@ from typing import Any, Final
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.admin import ModelEntry, OptionValue
-from protocol.messages.model_details import DefaultModel
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, RecipeDescriptor
 from supervisor.backends.inventory import BackendInventory
@@ -159,10 +158,8 @@ class ModelRegistry:
         return self._adopt(self._adopted.file_entry(name, path, mmproj, self.find(name)))
 
     def _adopt(self, entry: CatalogueEntry) -> CatalogueEntry:
-        for oldest in self._adopted.oldest_beyond_limit(entry.name):
-            self.forget_adopted(oldest)
-        self.forget_adopted(entry.name)
-        self._adopted.entries[entry.name] = entry
+        for forgotten in self._adopted.add(entry):
+            self._names.remove(forgotten)
         self._names.add(entry)
         return entry
 
@@ -219,10 +216,6 @@ class ModelRegistry:
         """Remove a name that a user gave; raises ``internal_error``."""
         self.user_names.drop_alias(alias)
         self._index()
-
-    def default_models(self) -> list[DefaultModel]:
-        """Return the models that are offered for a quick start."""
-        return catalogue.default_models(NameIndex(self._built_in).resolve)
 
     def others(self, entry: CatalogueEntry) -> list[CatalogueEntry]:
         """Return every other entry: files that they use are not deleted with this one."""

@@ -16,3 +16,13 @@ def is_error(result: Any, status: int, kind: str, param: str | None = None) -> d
     if param is not None:
         assert body["error"]["param"] == param
     return body
+
+
+def is_api_error(result: Any, status: int, kind: str, code: str = "", param: str | None = None) -> None:
+    """Below ``/api`` the body is the error object alone."""
+    assert result.status_code == status, result.text
+    error = result.json["error"]
+    assert (error["type"], error["code"]) == (kind, code or kind)
+    assert list(result.json) == ["error"]
+    if param:
+        assert error["param"] == param
