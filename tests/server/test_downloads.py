@@ -202,7 +202,7 @@ def continues(hub: Hub, server: LemonbusServer) -> None:
 def test_nothing_is_downloaded_for_a_backend_that_is_not_there(server: LemonbusServer) -> None:
     wanted = {"model_name": "SmolLM2-135M-Instruct-GGUF", "llamacpp_backend": "system"}
     answer = server.client.post("/v1/load", wanted)
-    assert answer.error["code"] == "load_failed"
+    assert answer.error["code"] == "backend_not_installed"
     assert "llama-server was not found" in answer.error["message"]
     assert not jobs(server)
     assert server.client.get(f"/v1/models/{wanted['model_name']}").json()["downloaded"] is False
