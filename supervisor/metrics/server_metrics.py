@@ -117,7 +117,8 @@ class ServerMetrics:
         self.generated_tokens.add(labels, outcome.output_tokens)
         self._timed_tokens.add(labels, outcome.output_tokens)
         self._decode_seconds.add(labels, outcome.decode_s if outcome.output_tokens > 1 else outcome.total_s)
-        self.first_token.observe(labels, outcome.first_token_s)
+        if outcome.first_token_s:  # else it is unknown: the answer came whole
+            self.first_token.observe(labels, outcome.first_token_s)
         if outcome.output_tokens > 1:
             # The first one has the time since the prompt was processed: it follows no token.
             self.inter_token.observe_all(labels, array("f", outcome.token_times)[1:])

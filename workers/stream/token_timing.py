@@ -60,18 +60,19 @@ class TokenTiming:
         return is_first
 
     def finish(self, output: int, now: float, engine: EngineSpan | None, watched: bool) -> TokenTimes:
-        """Return a time for each of ``output`` tokens; call this when the generation has ended.
+        """Return a time for each of ``output`` tokens, if they were seen one by one; call this when the generation has ended.
 
         The time of the first token begins when the prompt was processed.  Tokens that never showed (the last one ends
         the response, others are parts of a character) share the time after the last token that did.  If not every
-        token was ``watched``, or none showed, the engine's own times are used.
+        token was ``watched``, or none showed, the engine's own sums are used, and no token has a time: nothing measured
+        it.  Without those the time of the first token is unknown, 0.
         """
         if not output:
             return TokenTimes(0.0, 0.0, b"")
         total = now - self._sent_at
         if not watched or not self._first:
-            reported = engine or EngineSpan(total, total)
-            return TokenTimes(reported.prompt, reported.decode, _even(reported.decode, output))
+            reported = engine or EngineSpan(0.0, total)
+            return TokenTimes(reported.prompt, reported.decode, b"")
         first = self._first - self._sent_at
         shown = self._latest - self._first
         lead = max(0.0, first - engine.prompt) if engine else shown / max(1, len(self._gaps))
@@ -89,7 +90,3 @@ class TokenTiming:
             del times[output:]
             times[-1] += surplus
         return TokenTimes(first, lead + shown + rest, times.tobytes())
-
-
-def _even(seconds: float, tokens: int) -> bytes:
-    return array("f", [seconds / tokens] * min(tokens, MAX_TOKEN_TIMES)).tobytes()
