@@ -135,6 +135,7 @@ def test_log_probabilities_and_echo_as_the_documents_have_them(server: LemonbusS
     (choice,) = server.client.post("/api/v1/completions", body).json()["choices"]
     assert choice["text"] == "What? One folder full"
     assert choice["logprobs"]["tokens"] == [" One", " folder", " full"]
+    assert choice["logprobs"]["text_offset"] == [5, 9, 16]
     (choice,) = server.client.chat(OGA, logprobs=True, top_logprobs=2, max_tokens=30).json()["choices"]
     assert "".join(token["token"] for token in choice["logprobs"]["content"]) == GENAI_TEXT
     for token in choice["logprobs"]["content"]:
