@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import falcon
 
+from gateway.access.proxies import FORWARDED_KEY
 from protocol.failures import Code, Failure
 
 
@@ -30,6 +31,7 @@ class ForeignOriginCheck:
         return (
             client is not None
             and client.is_loopback
+            and not req.env.get(FORWARDED_KEY)
             and self._is_own_name(_hostname(f"//{req.get_header('Host') or ''}"))
             and (origin is None or origin in self._origins or self._is_local_origin(_hostname(origin)))
             and req.get_header("Sec-Fetch-Site") != "cross-site"
@@ -42,6 +44,9 @@ class ForeignOriginCheck:
 
     def check_change(self, req: falcon.Request, action: str) -> None:
         """Refuse an ``action`` that changes state, by a foreign page or under a foreign host name."""
+        if req.env.get(FORWARDED_KEY):
+            remedy = "name the proxy in trusted_proxies, or make an API key, to allow it"
+            raise Failure(Code.FORBIDDEN, f"requests that a proxy forwarded may not {action}; {remedy}").raised()
         if not self._is_own_name(_hostname(f"//{req.get_header('Host') or ''}")):
             remedy = "name it in allowed_hosts, or set an API key, to allow it"
             raise Failure(Code.FORBIDDEN, f"this Host may not {action}; {remedy}").raised()

@@ -8,6 +8,7 @@ from typing import Any, Final
 import falcon
 
 from gateway.access.access_check import AccessCheck
+from gateway.access.proxies import ProxyHeaders
 from gateway.bus.session import SupervisorSession
 from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import OPEN_PATHS, request_context
@@ -123,6 +124,7 @@ def create_middleware(session: SupervisorSession, formats: ErrorFormats) -> list
     settings = session.settings
     return [
         RequestIdentity(),
+        ProxyHeaders(settings.trusted_proxies),
         Cors(settings.cors_origins),
         AccessCheck(settings),
         AdmissionCheck(session),

@@ -26,6 +26,7 @@ SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
 _EXPECTED: Final = {
     "allowed_hosts": "a list of names of hosts, without ports",
     "host": "an IP address or a host name",
+    "trusted_proxies": "a list of addresses or networks such as 10.0.0.0/8",
     "engine_file_dirs": "a list of absolute directories",
     "backend_releases": "a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST",
     "release_mirror": "an http or https address",
@@ -121,6 +122,9 @@ class SettingField(NamedTuple):
         for text in good if isinstance(good, list) else [good]:
             if isinstance(text, str) and _UNPRINTABLE.search(text):
                 raise ValueError("a control character or broken UTF-8")
+        if self.name == "trusted_proxies":
+            for network in good:
+                ipaddress.ip_network(network)
         if self.name == "host" and not _is_host(good):
             raise ValueError("neither an address nor a name")
         return good

@@ -154,6 +154,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     allowed_hosts: list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]] = []
     """Names, without a port, that this server is called too, by a proxy for example: without a key, only requests
     under its own names may change it or read its logs."""
+    trusted_proxies: list[str] = []
+    """Networks of proxies that are believed in ``X-Forwarded-For``, ``-Proto`` and ``-Host``. What another proxy forwards
+    may not change the server without a key."""
     cors_origins: list[str] = msgspec.field(default_factory=lambda: ["*"])
     """Origins whose web pages may call inference routes."""
 

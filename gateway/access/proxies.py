@@ -1,0 +1,68 @@
+"""Requests that a proxy forwarded: the real client's address from a trusted proxy, and no rights from any other one."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import falcon
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+FORWARDED_KEY: Final = "lemonbus.forwarded"
+"""Key in the WSGI environment: the request came through a proxy that is not trusted."""
+_MARKS: Final = (
+    "HTTP_X_FORWARDED_FOR",
+    "HTTP_X_FORWARDED_HOST",
+    "HTTP_X_FORWARDED_PROTO",
+    "HTTP_FORWARDED",
+    "HTTP_VIA",
+)
+_SCHEMES: Final = frozenset({"http", "https"})
+
+
+def client_address(peer: str, forwarded_for: str, trusted: Iterable[Network]) -> str:
+    """Return the client's address: the last one of ``X-Forwarded-For`` that is no trusted proxy's.
+
+    Each proxy appends the address that it was asked from; what is before an untrusted one may be invented.
+    """
+    trusted = list(trusted)
+    address = peer
+    hops = [hop.strip() for hop in forwarded_for.split(",") if hop.strip()]
+    while hops and is_trusted(address, trusted):
+        address = hops.pop()
+    return address
+
+
+def is_trusted(address: str, trusted: Iterable[Network]) -> bool:
+    """Return whether an address lies in one of the networks; a text that is no address lies in none."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return any(parsed in network for network in trusted)
+
+
+class ProxyHeaders:
+    """Middleware: believes the forwarding headers of trusted proxies, and marks the requests of others."""
+
+    def __init__(self, networks: Sequence[str]) -> None:
+        """Trust proxies whose addresses lie in ``networks``."""
+        self._trusted = [ipaddress.ip_network(network) for network in networks]
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Put the client's address, scheme and host into the environment; logs and checks read them there."""
+        environ: dict[str, Any] = req.env
+        if not any(mark in environ for mark in _MARKS):
+            return
+        peer = environ.get("REMOTE_ADDR") or ""
+        if not is_trusted(peer, self._trusted):
+            environ[FORWARDED_KEY] = True
+            return
+        environ["REMOTE_ADDR"] = client_address(peer, environ.get("HTTP_X_FORWARDED_FOR", ""), self._trusted)
+        scheme = environ.get("HTTP_X_FORWARDED_PROTO", "").lower()
+        if scheme in _SCHEMES:
+            environ["wsgi.url_scheme"] = scheme
+        if host := environ.get("HTTP_X_FORWARDED_HOST", "").strip():
+            environ["HTTP_HOST"] = host

@@ -1,0 +1,72 @@
+"""Behind a proxy: the real client's address from a trusted one, and no rights for what another one forwarded."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import pytest
+
+from gateway.access.proxies import client_address
+from protocol.config.fields import setting_fields
+from protocol.messages.admin import UnloadModel
+from tests.gateway.access.conftest import MakeApp
+from tests.gateway.api.error_bodies import is_error
+
+TRUSTED = [ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("10.0.0.0/8")]
+
+
+@pytest.mark.parametrize(
+    ("peer", "header", "client"),
+    [
+        ("127.0.0.1", "203.0.113.9", "203.0.113.9"),
+        ("127.0.0.1", "127.0.0.1, 203.0.113.9", "203.0.113.9"),
+        ("127.0.0.1", "203.0.113.9, 10.1.2.3", "203.0.113.9"),
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("127.0.0.1", "nonsense", "nonsense"),
+        ("192.0.2.1", "127.0.0.1", "192.0.2.1"),
+    ],
+)
+def test_the_last_address_that_no_trusted_proxy_has_is_the_clients(peer: str, header: str, client: str) -> None:
+    assert client_address(peer, header, TRUSTED) == client
+
+
+@pytest.mark.parametrize(
+    ("headers", "proxies", "status"),
+    [
+        ({}, [], 200),
+        ({"X-Forwarded-For": "127.0.0.1"}, [], 403),
+        ({"Forwarded": "for=127.0.0.1"}, [], 403),
+        ({"Via": "1.1 proxy"}, [], 403),
+        ({"X-Forwarded-Proto": "https"}, ["10.0.0.0/8"], 403),
+        ({"X-Forwarded-For": "127.0.0.1"}, ["127.0.0.1"], 200),
+        ({"X-Forwarded-Host": "evil.example"}, ["127.0.0.1"], 403),
+    ],
+)
+def test_without_keys_a_forwarded_request_changes_nothing(
+    make_app: MakeApp, headers: dict[str, str], proxies: list[str], status: int
+) -> None:
+    app = make_app(trusted_proxies=proxies)
+    app.reports[UnloadModel] = ["m"]
+    result = app("POST", "/v1/unload", {"model_name": "m"}, headers=headers)
+    assert result.status_code == status
+    assert len(app.bus.sent) == (status == 200)
+    if status == 403:
+        is_error(result, 403, "forbidden")
+
+
+def test_a_forwarded_request_may_use_models(make_app: MakeApp) -> None:
+    app = make_app()
+    app.answers["chat/completions"] = {"choices": [{"message": {"content": "hi"}}]}
+    body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    assert app("POST", "/v1/chat/completions", body, headers={"X-Forwarded-For": "203.0.113.9"}).status_code == 200
+
+
+@pytest.mark.parametrize(("text", "good"), [("10.0.0.0/8,::1", True), ("10.0.0.1/8", False), ("proxy", False)])
+def test_a_network_is_checked_when_it_is_set(text: str, good: bool) -> None:
+    field = setting_fields()["trusted_proxies"]
+    if good:
+        assert field.parse_text(text) == text.split(",")
+    else:
+        with pytest.raises(ValueError):
+            field.parse_text(text)
