@@ -84,7 +84,7 @@ def test_the_examples_under_every_prefix(server: LemonbusServer) -> None:
 
 def test_what_was_installed_runs_models(server: LemonbusServer) -> None:
     answer = server.client.post("/v1/load", {"model_name": CHAT, "llamacpp_backend": "vulkan"})
-    assert answer.status == 503, answer.json()
+    assert answer.status == 409, answer.json()
     assert "lemonbus backends install llamacpp:vulkan" in answer.json()["message"]
     assert install(server).status == 200
     answer = server.client.post("/v1/load", {"model_name": CHAT, "llamacpp_backend": "vulkan"})

@@ -73,7 +73,7 @@ def test_a_forbidden_or_unknown_flag_evicts_no_model(full_server: LemonbusServer
 def test_a_missing_engine_evicts_no_model(full_server: LemonbusServer) -> None:
     engine = full_server.engine_pid(CHAT)
     answer = full_server.client.post("/v1/load", {"model_name": TALES, "llamacpp_backend": "system"})
-    assert answer.status == 503, answer
+    assert (answer.status, answer.error["code"]) == (409, "backend_not_installed"), answer
     assert full_server.engine_pid(CHAT) == engine
 
 

@@ -18,8 +18,8 @@ from gateway.api.openai.completions import (
     TextRequest,
     count_prompts,
     prompt_texts,
-    with_text,
 )
+from gateway.api.openai.text_completion import text_completion
 from gateway.http import body_decoding
 from protocol.failures import Code, LemonbusError
 
@@ -147,7 +147,7 @@ def test_odd_prompts_are_refused(value: list[object]) -> None:
 
 def test_completions_have_their_text_on_top() -> None:
     body = b'{"id":"1","choices":[{"text":"a","index":0},{"text":"b","index":1}]}\n'
-    assert msgspec.json.decode(with_text(body, None, 1)) == {
+    assert msgspec.json.decode(text_completion(body, None, 1)) == {
         "id": "1",
         "choices": [{"text": "a", "index": 0}, {"text": "b", "index": 1}],
         "text": "a",
@@ -156,7 +156,7 @@ def test_completions_have_their_text_on_top() -> None:
 
 def test_an_echo_goes_before_its_own_choices() -> None:
     body = msgspec.json.encode({"choices": [{"text": str(index), "index": index} for index in (3, 0, 1, 2)]})
-    echoed = msgspec.json.decode(with_text(body, ["x", "y"], 2))
+    echoed = msgspec.json.decode(text_completion(body, ["x", "y"], 2))
     assert [choice["text"] for choice in echoed["choices"]] == ["y3", "x0", "x1", "y2"]
     assert echoed["text"] == "y3"
 

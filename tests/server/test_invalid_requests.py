@@ -165,7 +165,7 @@ def test_other_media_types(shared_server: LemonbusServer, kind: str) -> None:
         ("GET", "/v1/load", 405),
         ("POST", "/live", 405),
         ("BREW", "/v1/models", 405),
-        ("GET", "/", 404),
+        ("POST", "/", 405),
         ("GET", "/v1/nothing", 404),
         ("GET", "/v1/%00", 404),
         ("GET", "/v1/models/%ff%fe", 404),
