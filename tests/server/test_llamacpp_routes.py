@@ -233,11 +233,12 @@ def test_infill_needs_a_model_made_for_it(shared_server: LemonbusServer) -> None
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/x.png", "https://example.com/x.png", "file:///etc/passwd"])
-def test_a_template_fetches_nothing(shared_server: LemonbusServer, url: str) -> None:
+def test_neither_a_template_nor_a_chat_fetches_anything(shared_server: LemonbusServer, url: str) -> None:
     messages = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
-    answer = shared_server.client.post("/apply-template", {"model": FILL, "messages": messages})
-    assert answer.status == 400
-    assert "data:" in json.dumps(answer.json())
+    for route in ("/apply-template", "/v1/chat/completions", "/chat/completions"):
+        answer = shared_server.client.post(route, {"model": FILL, "messages": messages})
+        assert answer.status == 400
+        assert "data:" in json.dumps(answer.json())
 
 
 def test_a_read_does_not_wait_for_generations(shared_server: LemonbusServer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
 import falcon
@@ -11,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.media_urls import check_media_urls
 from gateway.api.llamacpp.model_choice import chosen_model
 from gateway.http import body_decoding
 from protocol.failures import invalid
@@ -51,19 +51,7 @@ class ApplyTemplateRequest(ReadRequest, kw_only=True):
         """Refuse media that the engine would fetch from elsewhere."""
         if not self.messages:
             raise invalid("`messages` is empty", "messages")
-        if any(not url.startswith("data:") for url in _media_urls(self.messages)):
-            raise invalid("apply-template reads no media from elsewhere: send them as `data:` URLs", "messages")
-
-
-def _media_urls(messages: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the URLs of pictures, recordings and videos in messages; what is not of the known form is the engine's to refuse."""
-    for message in messages:
-        parts = message.get("content")
-        for part in parts if isinstance(parts, list) else []:
-            for media in part.values() if isinstance(part, dict) else []:
-                url = media.get("url") if isinstance(media, dict) else None
-                if isinstance(url, str):
-                    yield url
+        check_media_urls(message.get("content") for message in self.messages)
 
 
 class ReadResource(InferenceResource):

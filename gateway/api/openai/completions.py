@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.media_urls import check_media_urls
 from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion
@@ -84,6 +85,7 @@ class ChatRequest(SamplingFields, kw_only=True):
         super().check()
         if not self.messages:
             raise invalid("`messages` is empty", "messages")
+        check_media_urls(message.content for message in self.messages)
         wants_json = self.json_schema is not None or (self.response_format or {}).get("type") in JSON_FORMATS
         if self.grammar and wants_json:
             raise invalid("`grammar` excludes `json_schema` and a `response_format` of JSON: send one", "grammar")

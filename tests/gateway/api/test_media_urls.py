@@ -1,0 +1,52 @@
+"""Pictures and recordings in messages come with the request: neither gateway nor engine fetches them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.api.openai.completions import ChatRequest
+from gateway.http import body_decoding
+from protocol.failures import LemonbusError
+
+INLINE = "data:image/png;base64,AAAA"
+
+
+def check(parts: list[dict[str, Any]]) -> None:
+    messages = [{"role": "system", "content": "plain"}, {"role": "user", "content": parts}]
+    body_decoding.decode(msgspec.json.encode({"messages": messages}), ChatRequest).check()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/x.png", "detail": "low"}},
+        {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+        {"type": "image_url", "image_url": {"url": ""}},
+        {"type": "image_url", "image_url": "http://127.0.0.1:1/x.png"},
+        {"type": "video_url", "video_url": {"url": "HTTP://example.com/x.mp4"}},
+        {"type": "input_audio", "input_audio": {"url": "http://example.com/x.wav"}},
+    ],
+)
+def test_urls_of_other_places_are_refused_with_the_message_that_has_them(part: dict[str, Any]) -> None:
+    with pytest.raises(LemonbusError, match="data:") as refused:
+        check([{"type": "text", "text": "What is it?"}, part])
+    assert (refused.value.failure.http_status, refused.value.failure.param) == (400, "messages[1].content")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "text", "text": "see http://example.com/x.png"},
+        {"type": "image_url", "image_url": {"url": INLINE}},
+        {"type": "image_url", "image_url": {"url": INLINE.replace("data", "DATA")}},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+        {"type": "image_url"},
+        {"type": "image_url", "image_url": {"url": 7}},
+    ],
+)
+def test_everything_else_is_the_engines_to_judge(part: dict[str, Any]) -> None:
+    check([part])
