@@ -74,6 +74,7 @@ def read_items(given: str | Sequence[Item] | None, earlier: Iterable[Item], new_
         given = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
     if not given:
         raise invalid("`input` is required: a text, or a list of items", "input")
+    _check_named_once(given)
     known = {item["id"]: item for item in earlier if "id" in item}
     return [_read_item(item, f"input[{position}]", known, new_id) for position, item in enumerate(given)]
 
@@ -82,6 +83,17 @@ def references(given: str | Sequence[Item] | None) -> list[str]:
     """Return the ids of the stored items that ``input`` refers to."""
     items = [] if given is None or isinstance(given, str) else given
     return [str(item.get("id")) for item in items if _kind(item) == "item_reference"]
+
+
+def _check_named_once(given: Sequence[Item]) -> None:
+    """Raise ``invalid_request`` for a second reference to one item: a short list of them could become gigabytes."""
+    named: set[str] = set()
+    for position, item in enumerate(given):
+        if _kind(item) == "item_reference" and isinstance(item.get("id"), str):
+            if item["id"] in named:
+                where = f"input[{position}]"
+                raise invalid(f"`{where}` refers to an item that `input` has already: name it once", where)
+            named.add(item["id"])
 
 
 def _kind(item: Item) -> Any:

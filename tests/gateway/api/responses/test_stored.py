@@ -92,6 +92,13 @@ def test_a_conversation_goes_on(ask: AppClient) -> None:
     assert message.previous == "r"
 
 
+def test_an_item_is_referred_to_only_once(ask: AppClient) -> None:
+    ask.reports[GetResponse] = stored()
+    body = {"model": "m", "input": [{"type": "item_reference", "id": "o1"}, {"id": "o1"}], "previous_response_id": "r"}
+    is_error(ask("POST", "/v1/responses", body), 400, "invalid_request", "input[1]")
+    assert not ask.bus.bodies
+
+
 @pytest.mark.parametrize("state", [ResponseState.RUNNING, ResponseState.CANCELLED, ResponseState.LOST])
 def test_a_response_without_an_end_is_not_continued(ask: AppClient, state: ResponseState) -> None:
     running = StoredTurn(EARLIER.input, EARLIER.response.replace(b"completed", b"in_progress"))
