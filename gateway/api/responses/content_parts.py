@@ -68,7 +68,8 @@ def chat_content(content: str | Sequence[Part], where: str, role: str = "user") 
 
 
 def _text(part: Part, where: str) -> str | None:
-    field = _TEXT_PARTS.get(part.get("type", ""))
+    kind = part.get("type")
+    field = _TEXT_PARTS.get(kind) if isinstance(kind, str) else None
     if field is None:
         return None
     text = part.get(field)

@@ -97,21 +97,26 @@ def _check_named_once(given: Sequence[Item]) -> None:
 
 
 def _kind(item: Item) -> Any:
-    return item.get("type") or ("message" if "role" in item else "item_reference")
+    kind = item.get("type")
+    if kind is None or kind == "":
+        return "message" if "role" in item else "item_reference"
+    return kind
 
 
 def _read_item(item: Item, where: str, known: dict[str, Item], new_id: NewId) -> Item:
-    kind = _kind(item)
+    kind, item_id = _kind(item), item.get("id")
+    if not isinstance(item_id, str | None):
+        raise invalid(f"`{where}.id` must be a string", f"{where}.id")
     if kind == "item_reference":
-        referred = known.get(str(item.get("id")))
+        referred = known.get(item_id or "")
         if referred is None:
             raise invalid(f"`{where}` refers to an item that is not stored: send the item itself", where)
         return referred
-    if kind not in ITEM_TYPES:
+    if not isinstance(kind, str) or kind not in ITEM_TYPES:
         raise invalid(f"`{where}`: items of type {str(kind)[:64]} are not served here", where)
     fields, prefix = ITEM_TYPES[kind]
     read = body_decoding.convert(item, fields, where)
-    whole = {"type": kind, **item, "id": item.get("id") or new_id(prefix)}
+    whole = {"type": kind, **item, "id": item_id or new_id(prefix)}
     if isinstance(read, MessageItem):
         if isinstance(read.content, str):
             part = "output_text" if read.role == "assistant" else "input_text"

@@ -141,7 +141,9 @@ class InputItemsResource(_StoredResource):
         limit = req.get_param("limit", default="20")
         if order not in ("asc", "desc"):
             raise invalid("`order` must be asc or desc", "order")
-        if not (limit.isascii() and limit.isdigit()) or not 1 <= int(limit[:9]) <= stored_form.MAX_PAGE:
+        if not (limit.isascii() and limit.isdigit() and len(limit) <= len(str(stored_form.MAX_PAGE))) or not (
+            1 <= int(limit) <= stored_form.MAX_PAGE
+        ):
             raise invalid(f"`limit` must be a number from 1 to {stored_form.MAX_PAGE}", "limit")
         items = self._store.input_items(req.env, response_id)
         _answer(resp, stored_form.page(items, order, int(limit), after))

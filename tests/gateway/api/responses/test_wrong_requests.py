@@ -32,6 +32,12 @@ FUNCTION = {"type": "function", "name": "f"}
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
         ({"input": [{"type": "function_call", "call_id": "a", "name": "f"}]}, "input[0].arguments"),
         ({"input": [{"type": "function_call_output", "call_id": "a", "output": 5}]}, "input[0].output"),
+        ({"input": [{"type": ["message"], "role": "user", "content": "hi"}]}, "input[0]"),
+        ({"input": [{"type": {}, "role": "user", "content": "hi"}]}, "input[0]"),
+        ({"input": [{"role": "user", "content": "hi", "id": ["a"]}]}, "input[0].id"),
+        ({"input": [{"type": "item_reference", "id": 5}]}, "input[0].id"),
+        (user({"type": ["input_text"], "text": "hi"}), "input[0].content[0]"),
+        ({"input": [{"role": "assistant", "content": [{"type": {}, "text": "hi"}]}]}, "input[0].content[0]"),
         (user({"type": "input_text"}), "input[0].content[0].text"),
         (user({"type": "input_video"}), "input[0].content[0]"),
         (user({"type": "input_image", "file_id": "f"}), "input[0].content[0]"),
@@ -84,7 +90,15 @@ def test_an_unknown_previous_response_is_a_mistake_of_the_request(ask: AppClient
 
 
 @pytest.mark.parametrize(
-    ("query", "param"), [("limit=0", "limit"), ("limit=101", "limit"), ("limit=x", "limit"), ("order=up", "order")]
+    ("query", "param"),
+    [
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("limit=x", "limit"),
+        ("limit=" + "0" * 5000 + "1", "limit"),
+        ("order=up", "order"),
+    ],
+    ids=lambda value: value[:9],
 )
 def test_wrong_pages(ask: AppClient, query: str, param: str) -> None:
     is_error(ask("GET", f"/v1/responses/r/input_items?{query}"), 400, "invalid_request", param)
