@@ -10,6 +10,8 @@ import msgspec
 from protocol.failures import invalid
 from protocol.messages.admin import ModelEntry
 
+_LATEST: Final = 253402300799
+"""The last second of the year 9999, after which Python has no dates."""
 MAX_PAGE: Final = 1000
 """Models that one page may have."""
 
@@ -31,7 +33,7 @@ def model_object(entry: ModelEntry, *, whole: bool = False) -> dict[str, Any]:
         "type": "model",
         "display_name": entry.id,
         "created": entry.created,
-        "created_at": _rfc3339(entry.created),
+        "created_at": rfc3339(entry.created),
         "lifecycle": "active",
         "owned_by": "lemonade",
         "checkpoint": entry.checkpoint,
@@ -82,5 +84,6 @@ def _cut(entries: list[ModelEntry], page: Page) -> tuple[list[ModelEntry], bool]
     return (found[-page.limit :] if page.before_id else found[: page.limit]), True
 
 
-def _rfc3339(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def rfc3339(seconds: int) -> str:
+    """Return a time as RFC 3339 writes it; one after the year 9999, which a file may have, is that year's last second."""
+    return datetime.fromtimestamp(min(seconds, _LATEST), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

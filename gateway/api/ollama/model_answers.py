@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from gateway.api.common import model_facts
+from gateway.api.common.model_list import rfc3339
 from protocol.messages.model_details import ModelDetails
 from protocol.models.recipes import ModelType
 
@@ -110,4 +110,4 @@ def capabilities(details: ModelDetails) -> list[str]:
 
 def timestamp(seconds: int) -> str:
     """Return a time as RFC 3339 writes it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(seconds)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.ollama.model_answers import in_words
+from gateway.api.ollama.model_answers import in_words, timestamp
 from protocol import RELEASE
 from protocol.failures import Code, Failure
 from protocol.messages import admin, model_files
@@ -45,6 +45,14 @@ def test_tags_lists_models_and_copies_the_newest_first(ask: AppClient) -> None:
     ]
     assert models[1] == TAG
     assert models[2] == {**TAG, "name": "mine:latest", "model": "mine:latest"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "1970-01-01T00:00:00Z"), (253402300800, "9999-12-31T23:59:59Z"), (2**62, "9999-12-31T23:59:59Z")],
+)
+def test_a_file_may_have_any_late_time(seconds: int, shown: str) -> None:
+    assert timestamp(seconds) == shown
 
 
 def test_ps_lists_loaded_models(ask: AppClient) -> None:
