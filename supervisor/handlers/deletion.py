@@ -47,7 +47,7 @@ def plan_deletion(entry: CatalogueEntry, others: list[CatalogueEntry], cache_dir
     used = {
         other.name: found for other in _sharing_source(entry, others) if (found := files.owned_files(other, cache_dir))
     }
-    used |= {other.name: {_real(Path(other.path))} for other in others if other.path}
+    used |= {other.name: _files_at_path(other) for other in others if other.path}
     kept = {name for name, found in used.items() if found & own or found & {_real(path) for path in own}}
     needed = {path for name in kept for path in used[name]}
     removed = sorted(str(path) for path in own if path not in needed and _real(path) not in needed)
@@ -60,6 +60,11 @@ def plan_deletion(entry: CatalogueEntry, others: list[CatalogueEntry], cache_dir
     tags = [f"{each.scheme}:{each.tag}" for each in parsed if isinstance(each, TagCheckpoint)]
     tag = tags[0] if tags and removed else ""
     return DeletionPlan(StartRemoval(entry.name, removed, sorted(repositories), tag), sorted(kept))
+
+
+def _files_at_path(entry: CatalogueEntry) -> set[Path]:
+    """Return the real paths of all files of an entry that has a path: its shards, or its folder, and its projector."""
+    return {_real(Path(path)) for path in (*files.parts(entry.path), entry.mmproj) if path}
 
 
 def _real(path: Path) -> Path:

@@ -57,10 +57,10 @@ def expected_files(entry: CatalogueEntry) -> ModelFiles:
 
 
 def _in_extra_directory(entry: CatalogueEntry) -> ModelFiles | None:
-    return _with_size(_parts(entry.path), entry.mmproj)
+    return _with_size(parts(entry.path), entry.mmproj)
 
 
-def _parts(path: str) -> list[str]:
+def parts(path: str) -> list[str]:
     """Return the files of which one of the extra models directory is the first; of a folder of ONNX the last.
 
     A folder of GGUF files is not listed: it may have thousands, and this is called for each.
@@ -74,7 +74,7 @@ def _parts(path: str) -> list[str]:
 
 def _broken_reason(entry: CatalogueEntry) -> str:
     try:
-        for path in _parts(entry.path):
+        for path in parts(entry.path):
             os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
         return "its file is missing"

@@ -33,6 +33,19 @@ def test_a_file_stays_as_long_as_another_entry_means_it(snapshot: Path, tmp_path
     assert (found.order.files, found.kept_for) == ([str(snapshot / "m-Q4_0.gguf")], [])
 
 
+def test_shards_and_projector_of_a_model_with_a_path_stay(snapshot: Path, tmp_path: Path) -> None:
+    shards = [f"m-Q4_0-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for file in (*shards, "mmproj-F16.gguf"):
+        (snapshot / file).write_bytes(b"x")
+    checkpoint = {"checkpoint": "o/r:Q4_0", "recipe": "llamacpp", "mmproj": "mmproj-F16.gguf"}
+    mine = catalogue.entry("user.a", checkpoint)
+    assert len(plan_deletion(mine, [], str(tmp_path), set()).order.files) == 3
+    path, projector = str(snapshot / shards[0]), str(snapshot / "mmproj-F16.gguf")
+    by_path = CatalogueEntry("mine", shards[0], "llamacpp", path=path, mmproj=projector)
+    found = plan_deletion(mine, [by_path], str(tmp_path), set())
+    assert (found.order.files, found.kept_for) == ([], ["mine"])
+
+
 def test_a_repository_that_something_is_downloaded_from_is_not_cleaned(snapshot: Path, tmp_path: Path) -> None:
     assert plan_deletion(of("user.a", "Q4_0"), [], str(tmp_path), set()).order.repositories == [
         str(snapshot.parents[1])
