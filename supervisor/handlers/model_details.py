@@ -149,8 +149,10 @@ class ModelDescriptions:
         unread = [key for key in self._reading if key not in self._facts]
         if unread:
             log.warning("headers of model files were not read", files=len(unread), why=why)
-            self._facts.update(dict.fromkeys(unread, FileFacts()))
         self._job = ""
+        # The failure may be over by the next call, so it is not remembered; these calls do not wait for another job.
+        for waiting in [waiting for waiting in self._waiting if not waiting.keys.isdisjoint(unread)]:
+            self._answer(supervisor, waiting)
         self._go_on(supervisor)
 
     # The report

@@ -116,8 +116,20 @@ def test_a_job_that_dies_leaves_no_call_waiting(harness: DescriptionHarness) -> 
     harness.ask(1)
     harness.ended[-1]("signal 9")
     assert [details.facts for details in harness.report(1)] == [FileFacts()] * 2
-    harness.ask(2)
-    assert len(harness.orders) == 1, "a file that no job survives is not tried by each call"
+    assert len(harness.orders) == 1, "an answered call starts no other job"
+
+
+def test_what_a_job_that_died_did_not_read_is_read_for_the_next_call(harness: DescriptionHarness) -> None:
+    harness.ask(1, "extra.tiny-chat")
+    harness.ask(2, "extra.tiny-embed")
+    harness.ended[-1]("signal 9")
+    assert harness.report(1)[0].facts == FileFacts()
+    assert 2 not in harness.answers, "its file was not in that job"
+    harness.described(FileFacts("gguf"))
+    assert harness.report(2)[0].facts == FileFacts("gguf")
+    harness.ask(3, "extra.tiny-chat")
+    harness.described(LLAMA)
+    assert harness.report(3)[0].facts == LLAMA
 
 
 def test_a_slow_disk_delays_a_call_only_so_long(harness: DescriptionHarness) -> None:
