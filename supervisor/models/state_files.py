@@ -88,6 +88,8 @@ class StateFile:
         self._unfinished = 0
         self._content = b""
         """What was written last, while ``_unfinished``."""
+        self.failed = False
+        """Whether the write that ended last failed, so that the disk may not have what was written."""
         self.problems: list[str] = []
         """Writes that failed after they were begun; the reader of this list empties it."""
 
@@ -130,6 +132,7 @@ class StateFile:
 
     def _finished(self, problem: OSError | None) -> None:
         self._unfinished -= 1
+        self.failed = problem is not None
         if problem is not None:
             self.problems.append(f"{self.path.name} could not be written: {problem.strerror}")
             self._version = None  # what is on the disk counts again

@@ -75,7 +75,7 @@ class UserNames:
         return [alias for alias, name in self.aliases.items() if name == model]
 
     def _write(self, names: _Names) -> None:
-        if names == self._names:
+        if names == self._names and not self._file.failed:
             return
         try:
             self._file.replace(msgspec.to_builtins(names))
