@@ -45,7 +45,7 @@ class ForeignOriginCheck:
     def check_change(self, req: falcon.Request, action: str) -> None:
         """Refuse an ``action`` that changes state, by a foreign page or under a foreign host name."""
         if req.env.get(FORWARDED_KEY):
-            remedy = "name the proxy in trusted_proxies, or make an API key, to allow it"
+            remedy = "make an API key to allow it"
             raise Failure(Code.FORBIDDEN, f"requests that a proxy forwarded may not {action}; {remedy}").raised()
         if not self._is_own_name(_hostname(f"//{req.get_header('Host') or ''}")):
             remedy = "name it in allowed_hosts, or set an API key, to allow it"

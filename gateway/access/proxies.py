@@ -11,7 +11,7 @@ import falcon
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 FORWARDED_KEY: Final = "lemonbus.forwarded"
-"""Key in the WSGI environment: the request came through a proxy that is not trusted."""
+"""Key in the WSGI environment: the request came through a proxy, and its client is unknown or is no program of this machine."""
 _MARKS: Final = (
     "HTTP_X_FORWARDED_FOR",
     "HTTP_X_FORWARDED_HOST",
@@ -44,6 +44,13 @@ def is_trusted(address: str, trusted: Iterable[Network]) -> bool:
     return any(parsed in network for network in trusted)
 
 
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
 class ProxyHeaders:
     """Middleware: believes the forwarding headers of trusted proxies, and marks the requests of others."""
 
@@ -60,7 +67,10 @@ class ProxyHeaders:
         if not is_trusted(peer, self._trusted):
             environ[FORWARDED_KEY] = True
             return
-        environ["REMOTE_ADDR"] = client_address(peer, environ.get("HTTP_X_FORWARDED_FOR", ""), self._trusted)
+        forwarded_for = environ.get("HTTP_X_FORWARDED_FOR", "")
+        environ["REMOTE_ADDR"] = address = client_address(peer, forwarded_for, self._trusted)
+        if not forwarded_for.strip() or not _is_loopback(address):
+            environ[FORWARDED_KEY] = True
         scheme = environ.get("HTTP_X_FORWARDED_PROTO", "").lower()
         if scheme in _SCHEMES:
             environ["wsgi.url_scheme"] = scheme

@@ -18,7 +18,7 @@ from gateway.requests.retry import Retry, decide_retry
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import Event, Outcome
-from protocol.messages.work import Caller, QueueStatus, RateLimits
+from protocol.messages.work import ENGINE_STATE_ENDPOINTS, Caller, QueueStatus, RateLimits
 from protocol.runtime import logs
 
 _CANCEL_IN_ENGINE = frozenset(
@@ -161,6 +161,8 @@ class RequestExchange:
     @property
     def rate_limits_due(self) -> bool:
         """Whether the supervisor has still to say what the caller's key has left."""
+        if self.request.endpoint in ENGINE_STATE_ENDPOINTS:  # limits do not apply to those
+            return False
         return self.rate_limits is None and self.caller is not None and self.caller.limited and self.failure is None
 
     def take_rate_limits(self, limits: RateLimits) -> None:

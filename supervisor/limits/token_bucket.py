@@ -41,7 +41,11 @@ class TokenBucket:
         return missing * _PERIOD_S / self.per_minute if missing > _ROUNDING else 0.0
 
     def resize(self, per_minute: int, now: float) -> None:
-        """Change the limit; what was used up stays used up."""
-        used = self.per_minute - self.level(now)
+        """Change the limit. What was used up stays used up; of a limit that shrinks, the same part of it.
+
+        Otherwise a key that had used much of a large limit would be in debt for hours under a small one.
+        """
+        level = self.level(now)
+        grown = per_minute - self.per_minute
+        self._level = level + grown if grown >= 0 else level * per_minute / self.per_minute
         self.per_minute = per_minute
-        self._level = per_minute - used

@@ -8,6 +8,7 @@ what no other one wanted.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -17,6 +18,8 @@ QUANTUM: Final = 32
 """Tokens of a round: about the least that a request uses, so that keys take turns even with the smallest requests."""
 _BYTES_PER_TOKEN: Final = 4
 _SMOOTHING: Final = 0.2
+_MAX_PROMPT_TOKENS: Final = 8192
+"""A body counts as no longer a prompt than this: most of a larger one is a picture or a recording."""
 _MAX_DEBT: Final = 32_768
 """A key is at most this far behind the others."""
 
@@ -48,8 +51,9 @@ class FairShare:
         """Note that the next request is granted; return the tokens that it was charged with, 0 if no other key waits."""
         heads = _heads(queue)
         choice = self._choose(heads)
-        if choice is None or len(heads) == 1:
-            return 0.0
+        return self._charge(choice, heads) if choice is not None and len(heads) > 1 else 0.0
+
+    def _charge(self, choice: _Choice, heads: dict[str, QueuedRequest]) -> float:
         rotation = self._ordered(heads)
         turn = rotation.index(choice.key)
         for index, key in enumerate(rotation):
@@ -63,9 +67,12 @@ class FairShare:
         return cost
 
     def settle(self, key: str, charged: float, used: int) -> None:
-        """Note what a request really used that was charged with something when it was granted."""
+        """Note what a request really used that was charged with something when it was granted.
+
+        It costs a quantum at least: otherwise a key whose requests report nothing (pictures, failures) would keep its turn for ever.
+        """
         if charged:
-            tokens = self._deficits.get(key, 0.0) + charged - used
+            tokens = self._deficits.get(key, 0.0) + charged - max(used, QUANTUM)
             self._deficits[key] = max(-_MAX_DEBT, tokens)
 
     def learn(self, output_tokens: int) -> None:
@@ -74,7 +81,8 @@ class FairShare:
 
     def expected_tokens(self, waiting: QueuedRequest) -> float:
         """Estimate what a request will use, from the size of its body and the answers before it."""
-        return max(1.0, waiting.request.size / _BYTES_PER_TOKEN + self._mean_output)
+        prompt = min(waiting.request.size / _BYTES_PER_TOKEN, _MAX_PROMPT_TOKENS)
+        return max(1.0, prompt + self._mean_output)
 
     def order(self, queue: Sequence[QueuedRequest]) -> list[QueuedRequest]:
         """Return the requests in the order in which they will be granted, if no other one comes."""
@@ -83,12 +91,19 @@ class FairShare:
         copy = FairShare()
         copy._deficits, copy._rotation = dict(self._deficits), list(self._rotation)
         copy._mean_output = self._mean_output
-        left, ordered = list(queue), []
-        while (waiting := copy.next(left)) is not None:
-            copy.take(left)
-            left.remove(waiting)
-            ordered.append(waiting)
-        return ordered
+        of_key: dict[str, deque[QueuedRequest]] = {}
+        for waiting in queue:
+            of_key.setdefault(key_of(waiting), deque()).append(waiting)
+        ordered: list[QueuedRequest] = []
+        while len(of_key) > 1:
+            heads = {key: own[0] for key, own in of_key.items()}
+            choice = copy._choose(heads)
+            assert choice is not None  # noqa: S101 - at least two keys wait
+            copy._charge(choice, heads)
+            ordered.append(of_key[choice.key].popleft())
+            if not of_key[choice.key]:
+                del of_key[choice.key]
+        return [*ordered, *(waiting for own in of_key.values() for waiting in own)]
 
     def _choose(self, heads: dict[str, QueuedRequest]) -> _Choice | None:
         if len(heads) < 2:

@@ -105,11 +105,11 @@ def grant_queued(
 
 def announce_queued(state: SchedulerState, model: ScheduledModel, now: float) -> None:
     """Tell the gateways of requests that have waited for a moment where they are in the queue."""
-    due = [each for each in model.queue if not each.announced and now - each.since >= ANNOUNCED_AFTER_S]
+    due = {each.key for each in model.queue if not each.announced and now - each.since >= ANNOUNCED_AFTER_S}
     if not due:
         return
     for position, waiting in enumerate(model.fair_share.order(model.queue), 1):
-        if waiting in due:
+        if waiting.key in due:
             waiting.announced = True
             gateway, number, attempt = waiting.key
             state.emit(SendMessage(gateway, QueueStatus(number, attempt, position, model.wait_s(position - 1))))

@@ -55,6 +55,25 @@ def test_keys_of_equal_requests_take_turns() -> None:
     assert keys_of(served(FairShare(), queue)) == "abababab"
 
 
+def test_a_key_whose_requests_report_nothing_does_not_keep_its_turn() -> None:
+    """Pictures, and requests that fail, use no tokens that an engine tells of."""
+    queue = [*(request(order, "b") for order in range(200)), request(200, "a")]
+    assert keys_of(served(FairShare(), queue, {"a": 0, "b": 0})).index("a") < 40
+
+
+def test_a_large_body_is_no_prompt_of_a_million_tokens() -> None:
+    queue = [*(request(order, "b", 800) for order in range(200)), request(200, "a", 4_000_000)]
+    assert keys_of(served(FairShare(), queue)).index("a") < 100
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 100_000)), max_size=40))
+def test_the_announced_order_is_the_one_that_is_served(requests: list[tuple[str, int]]) -> None:
+    queue = [request(order, key, size) for order, (key, size) in enumerate(requests)]
+    share = FairShare()
+    announced = share.order(queue)
+    assert announced == served(share, queue)
+
+
 def test_shares_are_of_tokens_not_of_requests() -> None:
     queue = [request(order, "a", 40 * QUANTUM) for order in range(10)]
     queue += [request(100 + order, "b", 4 * QUANTUM) for order in range(100)]

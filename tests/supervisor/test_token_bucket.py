@@ -52,8 +52,15 @@ def test_another_limit_keeps_what_was_used() -> None:
     bucket.take(8, 0.0)
     bucket.resize(100, 0.0)
     assert bucket.level(0.0) == 92
-    bucket.resize(5, 0.0)
-    assert bucket.level(0.0) == -3
+    bucket.resize(50, 0.0)
+    assert bucket.level(0.0) == 46
+
+
+def test_a_smaller_limit_makes_no_debt() -> None:
+    bucket = TokenBucket(100_000, 0.0)
+    bucket.take(90_000, 0.0)
+    bucket.resize(100, 0.0)
+    assert bucket.level(0.0) == 10
 
 
 @given(st.integers(1, 500), st.lists(st.floats(0, 30), max_size=60), st.integers(1, 20))

@@ -9,6 +9,8 @@ from msgspec import Meta
 
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import request_context
+from protocol.failures import Code, Failure
 from protocol.messages.admin import ModelEntry
 from protocol.messages.model_details import DescribeModels, ModelDetails
 from protocol.models.recipes import ModelType
@@ -23,8 +25,12 @@ _INSERT: Final = ("tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_toke
 
 
 def describe(session: SupervisorSession, env: dict[str, object], name: str = "") -> list[ModelDetails]:
-    """Ask for the downloaded models, or for one of them; raises ``model_not_found``."""
-    return session.call(env, lambda number: DescribeModels(number, name), list[ModelDetails])
+    """Ask for the downloaded models that the caller's key may use, or for one of them; raises ``model_not_found``."""
+    found = session.call(env, lambda number: DescribeModels(number, name), list[ModelDetails])
+    shown = [details for details in found if request_context(env).may_use(details.entry.id)]
+    if name and found and not shown:
+        raise Failure(Code.MODEL_NOT_FOUND, f"model {name} not found", model=name).raised()
+    return shown
 
 
 def short_name(entry: ModelEntry) -> str:

@@ -41,6 +41,9 @@ def test_the_last_address_that_no_trusted_proxy_has_is_the_clients(peer: str, he
         ({"X-Forwarded-Proto": "https"}, ["10.0.0.0/8"], 403),
         ({"X-Forwarded-For": "127.0.0.1"}, ["127.0.0.1"], 200),
         ({"X-Forwarded-Host": "evil.example"}, ["127.0.0.1"], 403),
+        ({"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Host": "localhost"}, ["127.0.0.1"], 403),
+        ({"Via": "1.1 proxy"}, ["127.0.0.1"], 403),
+        ({"X-Forwarded-Proto": "https"}, ["127.0.0.1"], 403),
     ],
 )
 def test_without_keys_a_forwarded_request_changes_nothing(
