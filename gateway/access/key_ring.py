@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 from protocol.config.api_keys import ApiKey, digest, key_file, keys_of_settings, read_keys
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.runtime import logs
+from protocol.wire.endpoints import keys_seen_file
 
 
 class _FileVersion(NamedTuple):
@@ -24,8 +27,8 @@ class _FileVersion(NamedTuple):
 class KeyRing:
     """Finds keys. The file is read again as soon as it has changed.
 
-    It never opens a server that had keys: a file that is deleted counts as one without keys, and of one that cannot be
-    read the keys that were read last stay valid.
+    It never opens a server that had keys: a file that is deleted counts as one without keys, also in a process that has
+    not seen it, and of one that cannot be read the keys that were read last stay valid.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -34,6 +37,7 @@ class KeyRing:
         self._by_digest = self._fixed = {key.sha256: key for key in keys_of_settings(settings)}
         self._version: _FileVersion | None = None
         self._had_file = False
+        self._seen_file = keys_seen_file(Path(settings.runtime_dir))
 
     def required(self) -> bool:
         """Return whether callers need a key."""
@@ -57,6 +61,7 @@ class KeyRing:
             version = _FileVersion(facts.st_ino, facts.st_size, facts.st_mtime_ns)
         except FileNotFoundError:
             version = None
+            self._had_file = self._had_file or self._seen_file.exists()
         except OSError as problem:
             self._report(problem.strerror or str(problem))
             return
@@ -65,6 +70,8 @@ class KeyRing:
         self._version = version
         if version is not None or self._had_file:
             self._had_file = True
+            with contextlib.suppress(OSError):
+                self._seen_file.touch(mode=0o600)
             self._read()
 
     def _read(self) -> None:

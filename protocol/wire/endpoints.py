@@ -52,6 +52,11 @@ def spool(runtime: Path) -> Path:
     return runtime / "spool"
 
 
+def keys_seen_file(runtime: Path) -> Path:
+    """Return the file that says that this server has had a file of API keys, for gateway processes that start later."""
+    return runtime / "keys-seen"
+
+
 class RuntimeDirectory:
     """The locked runtime directory. The supervisor holds it as long as it runs."""
 
@@ -113,6 +118,7 @@ class RuntimeDirectory:
         for left in self.path.iterdir():
             if _SOCKET_NAME.fullmatch(left.name) and left.is_socket():
                 left.unlink(missing_ok=True)
+        keys_seen_file(self.path).unlink(missing_ok=True)
         if spool(self.path).is_dir():
             for left in spool(self.path).iterdir():
                 left.unlink(missing_ok=True)

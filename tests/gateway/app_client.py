@@ -106,7 +106,9 @@ class AppClient:
     """The application, a client of it, and the fake bus that answers."""
 
     def __init__(self, folder: Path, dialects: Sequence[Dialect] = DIALECTS, **changes: Any) -> None:
-        settings = msgspec.structs.replace(Settings(cache_dir=str(folder / "cache")), **changes)
+        settings = msgspec.structs.replace(
+            Settings(cache_dir=str(folder / "cache"), runtime_dir=str(folder)), **changes
+        )
         self.bus = FakeGatewayBus()
         self.reports, self.answers = self.bus.reports, self.bus.answers
         self.session = SupervisorSession("g1", settings, Spool(folder, "g1", 1 << 20))

@@ -41,7 +41,9 @@ class GatewayHarness:
         self.runtime = folder
         self.boot = ids.boot_id()
         self.directory = endpoints.RuntimeDirectory(folder)
-        self.settings = msgspec.structs.replace(settings.Settings(gateway_workers=1), **changes)
+        self.settings = msgspec.structs.replace(
+            settings.Settings(gateway_workers=1, runtime_dir=str(folder)), **changes
+        )
         settings.write_settings(self.settings, folder)
         self.context = zmq.Context()
         self.bus = self.context.socket(zmq.ROUTER)

@@ -10,9 +10,12 @@ import pytest
 
 from protocol.config.api_keys import KEYS_FILE
 from protocol.messages import admin, work
+from protocol.messages.model_details import DescribeModels
 from protocol.models.sampling import SetParams
+from protocol.wire.endpoints import RuntimeDirectory
 from tests.gateway.access.conftest import MakeApp
 from tests.gateway.access.key_files import bearer, key, secret_of, store
+from tests.gateway.api.described_models import LLAMA
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.api.supervisor_reports import CPU
 from tests.gateway.app_client import AppClient
@@ -140,6 +143,30 @@ def test_the_supervisor_gets_the_name_and_the_limits_but_no_key(make_app: MakeAp
     chat(app, **bearer("ci"))
     (request,) = app.asked(work.SubmitRequest)
     assert request.caller == work.Caller("ci", **limits)
+
+
+def test_a_process_that_starts_after_the_file_was_deleted_needs_a_key_all_the_same(
+    make_app: MakeApp, tmp_path: Path
+) -> None:
+    store(tmp_path, key("ci"))
+    first, idle = make_app(), make_app()
+    assert first("GET", "/v1/models").status_code == 401
+    (tmp_path / KEYS_FILE).unlink()
+    assert [app("GET", "/v1/models").status_code for app in (first, idle, make_app())] == [401, 401, 401]
+    RuntimeDirectory(tmp_path / "next").release()
+    restarted = make_app(runtime_dir=str(tmp_path / "next"))
+    restarted.reports[admin.ListModels] = []
+    assert restarted("GET", "/v1/models").status_code == 200
+
+
+def test_models_that_a_key_may_not_use_are_not_described(make_app: MakeApp, tmp_path: Path) -> None:
+    store(tmp_path, key("some", models=["llama*"]), key("none", models=["other*"]))
+    app = make_app()
+    app.reports[DescribeModels] = [LLAMA]
+    names = {name: len(app("GET", "/api/tags", headers=bearer(name)).json["models"]) for name in ("some", "none")}
+    assert names["some"] > 0
+    assert names["none"] == 0
+    assert app("GET", "/api/models/llama3.2-1b", headers=bearer("none")).status_code == 404
 
 
 def test_models_that_a_key_may_not_use_are_not_listed(make_app: MakeApp, tmp_path: Path) -> None:
