@@ -122,7 +122,7 @@ class ModelDescriptions:
             default = _default_model(supervisor)
             result: object = [
                 self._details(supervisor, *each, default=default, whole=bool(call.model))
-                for each in _downloaded(supervisor, call.model)
+                for each in _downloaded(supervisor, call.model)[:MAX_DESCRIBED]
             ]
         except Exception as problem:  # noqa: BLE001 - the caller must be answered, and others wait behind it
             result = supervisor.errors.failure_of(problem, model=call.model)
@@ -196,7 +196,7 @@ def _downloaded(supervisor: Supervisor, name: str) -> list[tuple[CatalogueEntry,
     models = supervisor.models
     listed = [models.entry(models.resolve(name))] if name else models.entries(show_all=False)
     cache_dir = supervisor.settings.cache_dir
-    entries = [(entry, each) for each in listed if (entry := models.find(each.id)) is not None]
+    entries = [(entry, each) for each in listed if (entry := models.known(each.id)) is not None]
     located = [(entry, each, found) for entry, each in entries if (found := files.locate(entry, cache_dir))]
     if name and not located:
         reason = f"Model {printable(name)!r} not found: it is known but not downloaded; pull it first"

@@ -132,6 +132,10 @@ class ModelRegistry:
             found = self._names.find(name)
         return found
 
+    def known(self, name: str) -> CatalogueEntry | None:
+        """Return the entry a name means, or None, as it was at the last look at the disk: for names of :meth:`entries`."""
+        return self._names.find(name)
+
     def resolve(self, name: str) -> CatalogueEntry:
         """Return the entry a name means; raises ``model_not_found`` with the most similar names."""
         found = self.find(name) or self._names.resolve(name)

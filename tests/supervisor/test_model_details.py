@@ -21,6 +21,7 @@ from protocol.messages.model_details import (
 from protocol.messages.peers import EngineReady
 from supervisor.handlers import model_details
 from supervisor.handlers.model_details import FileKey, ModelDescriptions, copy_model, gpu_layers, next_paths
+from supervisor.models.registry import ModelRegistry
 from supervisor.processes import jobs
 from supervisor.runtime.internal_errors import InternalErrors
 from tests.supervisor.model_files import MakeModels
@@ -110,6 +111,20 @@ def test_a_file_that_was_changed_is_read_again(harness: DescriptionHarness, extr
     assert len(harness.orders) == 2
     harness.described(FileFacts("gguf"))
     assert harness.report(2)[0].facts == FileFacts("gguf")
+
+
+def test_a_list_looks_at_the_disk_once_not_for_each_model(
+    harness: DescriptionHarness, extra: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10):
+        (extra / f"more-{number}.gguf").symlink_to(tiny_models() / "models" / "tiny-chat.gguf")
+    looks: list[int] = []
+    refresh = ModelRegistry._refresh
+    monkeypatch.setattr(ModelRegistry, "_refresh", lambda *given, **more: (looks.append(1), refresh(*given, **more))[1])
+    harness.ask(1)
+    harness.described(*[LLAMA] * 12)
+    assert len(harness.report(1)) == 12
+    assert len(looks) < 5
 
 
 def test_a_job_that_dies_leaves_no_call_waiting(harness: DescriptionHarness) -> None:
