@@ -118,13 +118,15 @@ def test_a_list_looks_at_the_disk_once_not_for_each_model(
 ) -> None:
     for number in range(10):
         (extra / f"more-{number}.gguf").symlink_to(tiny_models() / "models" / "tiny-chat.gguf")
-    looks: list[int] = []
+    refreshes: list[int] = []
     refresh = ModelRegistry._refresh
-    monkeypatch.setattr(ModelRegistry, "_refresh", lambda *given, **more: (looks.append(1), refresh(*given, **more))[1])
+    monkeypatch.setattr(
+        ModelRegistry, "_refresh", lambda *given, **more: (refreshes.append(1), refresh(*given, **more))[1]
+    )
     harness.ask(1)
     harness.described(*[LLAMA] * 12)
     assert len(harness.report(1)) == 12
-    assert len(looks) < 5
+    assert len(refreshes) < 5
 
 
 def test_a_job_that_dies_leaves_no_call_waiting(harness: DescriptionHarness) -> None:
