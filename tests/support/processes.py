@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -100,8 +101,10 @@ def stopped(pid: int) -> Iterator[None]:
     try:
         yield
     finally:
-        if alive(pid):
-            os.kill(pid, signal.SIGCONT)
+        # It may be killed and reaped between the two.
+        with contextlib.suppress(ProcessLookupError):
+            if alive(pid):
+                os.kill(pid, signal.SIGCONT)
 
 
 def memory(pid: int) -> int:
