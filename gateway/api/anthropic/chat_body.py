@@ -10,7 +10,8 @@ import msgspec
 
 from gateway.api.anthropic import content_blocks as blocks
 from gateway.api.anthropic.content_blocks import Block
-from gateway.api.anthropic.message_request import PASSED_ON, Message, MessageRequest, PromptRequest, Tool
+from gateway.api.anthropic.message_request import Message, MessageRequest, PromptRequest, Tool
+from gateway.api.common.sampling_fields import given_sampling
 from protocol.failures import invalid
 
 Json = dict[str, Any]
@@ -22,7 +23,7 @@ def message_body(request: MessageRequest) -> Json:
     """Return the body that generates the message; raises ``invalid_request`` for what cannot be translated."""
     body = prompt_body(request)
     body["max_tokens"] = request.max_tokens
-    body |= {name: value for name in PASSED_ON if (value := getattr(request, name)) is not None}
+    body |= given_sampling(request)
     if request.stop_sequences:
         # OpenAI's form has no field for the sequence that was hit.
         body |= {"stop": request.stop_sequences, "return_stop_reason": True}

@@ -6,27 +6,14 @@ Fields of Anthropic's that change nothing here are accepted and not read: ``meta
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from gateway.api.anthropic.content_blocks import Block, TextBlock
+from gateway.api.common.sampling_fields import Fraction, Penalty
 from protocol.failures import invalid
-
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-PASSED_ON: Final = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repeat_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-)
-"""Sampling fields that have the same name and meaning in OpenAI's form, as llama-server extends it."""
 
 
 class Message(msgspec.Struct):

@@ -8,14 +8,13 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.keep_alive import KeepAlive
+from gateway.api.common.sampling_fields import Fraction, Penalty
 from protocol.failures import invalid
 
 API_DEFAULTS: Final[dict[str, Any]] = {"max_length": 512, "temperature": 0.7, "top_p": 0.9, "top_k": 40}
 """The document's defaults, under the names of the sampling defaults; those that were set come before them."""
 
-Fraction = Annotated[float, Meta(ge=0, le=1)]
 Factor = Annotated[float, Meta(ge=0, le=1000)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Count = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 TokenLimit = Annotated[int, Meta(ge=-2, le=2**31 - 1)]
 """-1: until the answer ends by itself; -2: until the context is full, which is the same here."""

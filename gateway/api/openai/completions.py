@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.media_urls import check_media_urls
+from gateway.api.common.sampling_fields import SamplingFields
 from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion
@@ -24,14 +25,12 @@ MAX_STOPS: Final = 4
 JSON_FORMATS: Final = ("json_object", "json_schema")
 """Types of ``response_format`` that the engine turns into a grammar of its own."""
 
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Tokens = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 """-1 is llama.cpp's "until it ends"."""
 Prompt = str | list[str | int | list[int]]
 
 
-class SamplingFields(msgspec.Struct, kw_only=True):
+class GenerationRequest(SamplingFields, kw_only=True):
     """The fields that chat and text completions share; other fields are passed on unread."""
 
     model: str | None = None
@@ -40,15 +39,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     stop: str | list[str] | None = None
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Fraction | None = None
-    min_p: Fraction | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
-    repeat_penalty: Annotated[float, Meta(ge=1, le=2)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None
-    seed: int | None = None
 
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""
@@ -69,7 +60,7 @@ class ChatMessage(msgspec.Struct):
     content: str | list[dict[str, Any]] | None = None
 
 
-class ChatRequest(SamplingFields, kw_only=True):
+class ChatRequest(GenerationRequest, kw_only=True):
     """``POST chat/completions``."""
 
     messages: list[ChatMessage]
@@ -91,7 +82,7 @@ class ChatRequest(SamplingFields, kw_only=True):
             raise invalid("`grammar` excludes `json_schema` and a `response_format` of JSON: send one", "grammar")
 
 
-class TextRequest(SamplingFields, kw_only=True):
+class TextRequest(GenerationRequest, kw_only=True):
     """``POST completions``."""
 
     prompt: Prompt

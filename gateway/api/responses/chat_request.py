@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
+from gateway.api.common.sampling_fields import given_sampling
 from gateway.api.responses.input_items import Item, Message, chat_messages
 from gateway.api.responses.request import ResponseRequest
 from gateway.api.responses.tools import tool_fields
-
-_SAME: Final = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repeat_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop",
-    "seed",
-)
-"""Fields with one name and meaning in both APIs."""
 
 
 def chat_body(request: ResponseRequest, items: Sequence[Item]) -> dict[str, Any]:
     """Return the chat completion's fields; ``items``: the whole conversation, oldest first."""
     body: dict[str, Any] = {"model": request.model} if request.model else {}
     body["messages"] = chat_messages(request.instructions, items)
-    body |= {name: value for name in _SAME if (value := getattr(request, name)) is not None}
+    body |= given_sampling(request)
+    if request.stop is not None:
+        body["stop"] = request.stop
     if request.max_output_tokens is not None:
         body["max_tokens"] = request.max_output_tokens
     if request.wants_logprobs:

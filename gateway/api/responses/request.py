@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from gateway.api.common.sampling_fields import SamplingFields
 from protocol.failures import invalid
 
 LOGPROBS: Final = "message.output_text.logprobs"
@@ -34,8 +35,6 @@ MAX_METADATA: Final = 16
 
 Text64 = Annotated[str, Meta(max_length=64)]
 Text512 = Annotated[str, Meta(max_length=512)]
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
 
 class FunctionTool(msgspec.Struct):
@@ -80,7 +79,7 @@ class ToolChoice(msgspec.Struct):
     tools: list[dict[str, Any]] | None = None
 
 
-class ResponseRequest(msgspec.Struct, kw_only=True):
+class ResponseRequest(SamplingFields, kw_only=True):
     """``POST responses``, and the sampling fields of chat completions. Other fields are ignored."""
 
     model: str | None = None
@@ -92,15 +91,7 @@ class ResponseRequest(msgspec.Struct, kw_only=True):
     previous_response_id: Annotated[str, Meta(max_length=128)] | None = None
     max_output_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Fraction | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
-    min_p: Fraction | None = None
-    repeat_penalty: Annotated[float, Meta(ge=1, le=2)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
     stop: str | list[str] | None = None
-    seed: int | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
