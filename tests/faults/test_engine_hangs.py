@@ -53,6 +53,23 @@ def test_a_long_prefill_is_never_touched(short_silence_server: LemonbusServer) -
     assert server.engine_pid(SLOW) == engine
 
 
+def test_a_pause_of_worker_and_engine_is_no_hang(short_silence_server: LemonbusServer) -> None:
+    """A paused container, a frozen virtual machine and a suspended laptop stop both for longer than the limit."""
+    server = short_silence_server
+    server.wait_loaded(LOOP)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+    stream.until(lambda it: len(it.events) > 2)
+    engine, worker = server.engine_pid(LOOP), server.worker_pid(LOOP)
+    for pid in (worker, engine):
+        os.kill(pid, signal.SIGSTOP)
+    stays(lambda: server.engine_pid(LOOP) == engine, "both are stopped", 1.0)
+    for pid in (engine, worker):
+        os.kill(pid, signal.SIGCONT)
+    stream.finish()
+    assert stream.done
+    assert server.engine_pid(LOOP) == engine
+
+
 def test_a_slow_generation_is_never_touched(start_server: StartServer, tmp_path: Path) -> None:
     engine = program(tmp_path, "slow_generation")
     server = start_server("tiny-chat", llamacpp_backend="system", llama_server=engine, silence=0.5, load=[CHAT])

@@ -30,22 +30,59 @@ HISTORIES: dict[str, list[Step]] = {
 }  # fmt: skip
 
 
+class Judged:
+    """A watchdog with ten seconds of patience that judges every second, as its owner's timer does."""
+
+    def __init__(self) -> None:
+        self.watchdog = Watchdog(10.0)
+        self._now: float = 0
+        self._last: tuple[bool, ProcessUsage | None] = (False, None)
+
+    def judge(self, now: float, busy: bool, usage: ProcessUsage | None) -> Verdict:
+        """Judge at ``now``, and every second before it with the former reading."""
+        while (self._now + 1) < now:
+            self._now += 1
+            verdict = self.watchdog.judge(self._now, *self._last)
+            assert verdict is F, f"already at {self._now}: {verdict}"
+        self._now, self._last = now, (busy, usage)
+        return self.watchdog.judge(now, busy, usage)
+
+
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
 def test_watchdog(history: list[Step]) -> None:
-    watchdog = Watchdog(10.0)
+    judged = Judged()
     for now, busy, cpu, output, verdict in history:
+        usage = None if cpu is None else ProcessUsage(cpu)
         if output:
-            watchdog.progress(now)
-        assert watchdog.judge(now, busy, None if cpu is None else ProcessUsage(cpu)) is verdict
+            judged.judge(now, busy, usage)
+            judged.watchdog.progress(now)
+        assert judged.judge(now, busy, usage) is verdict
 
 
 def test_bytes_read_are_progress() -> None:
-    watchdog = Watchdog(10.0)
+    judged = Judged()
     for seconds in range(0, 100, 9):
-        assert watchdog.judge(seconds, True, ProcessUsage(1.0, seconds * MIN_READ_PROGRESS_BYTES)) is F
-    assert watchdog.judge(108, True, ProcessUsage(1.0, 99 * MIN_READ_PROGRESS_BYTES + 1)) is F
+        assert judged.judge(seconds, True, ProcessUsage(1.0, seconds * MIN_READ_PROGRESS_BYTES)) is F
+    assert judged.judge(108, True, ProcessUsage(1.0, 99 * MIN_READ_PROGRESS_BYTES + 1)) is F
     few = 99 * MIN_READ_PROGRESS_BYTES + MIN_READ_PROGRESS_BYTES // 2
-    assert watchdog.judge(117, True, ProcessUsage(1.0, few)) is ABORT
+    assert judged.judge(109, True, ProcessUsage(1.0, few)) is ABORT
+
+
+def test_an_engine_that_waits_for_a_processor_is_not_judged() -> None:
+    judged = Judged()
+    for now in range(100):
+        assert judged.judge(now, True, ProcessUsage(1.0, runnable=True)) is F
+    assert judged.judge(100, True, ProcessUsage(1.0)) is F
+    assert judged.judge(108, True, ProcessUsage(1.0)) is F
+    assert judged.judge(109, True, ProcessUsage(1.0)) is ABORT
+
+
+def test_a_pause_of_the_whole_machine_is_no_silence_of_the_engine() -> None:
+    watchdog = Watchdog(10.0)
+    for now in (0, 1, 2, 3000, 3001, 3002, 3003):
+        assert watchdog.judge(now, True, ProcessUsage(1.0)) is F
+    verdicts = [watchdog.judge(now, True, ProcessUsage(1.0)) for now in range(3004, 3008)]
+    assert verdicts == [F, F, ABORT, KILL], "two seconds before the pause count, two of the pause, and those after it"
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,19 @@ class ProcessUsage(NamedTuple):
     """Bytes read by system calls, and bytes fetched from a disk for mapped files."""
     resident: int = 0
     """Resident bytes; they grow while a mapped file is read from a file system that counts no reads."""
+    runnable: bool = False
+    """Whether a thread runs now, or waits for a processor: its wait is counted only when it ends."""
 
 
 def usage_of_tree(pid: int) -> ProcessUsage:
     """Return what a process tree has used; zeros for what has ended meanwhile."""
     pids = _tree(pid)
-    return ProcessUsage(sum(map(_cpu_seconds, pids)), sum(map(_bytes_read, pids)), sum(map(resident, pids)))
+    return ProcessUsage(
+        sum(map(_cpu_seconds, pids)),
+        sum(map(_bytes_read, pids)),
+        sum(map(resident, pids)),
+        any(map(_is_runnable, pids)),
+    )
 
 
 def resident_of_tree(pid: int) -> int:
@@ -64,6 +71,19 @@ def _cpu_seconds(pid: int) -> float:
     except (OSError, ValueError):
         pass  # a thread, or the whole process, ended meanwhile
     return total / 1e9
+
+
+def _is_runnable(pid: int) -> bool:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+        return any(_state(_read(f"/proc/{pid}/task/{thread}/stat")) == b"R" for thread in threads)
+    except OSError:
+        return False  # a thread, or the whole process, ended meanwhile
+
+
+def _state(stat: bytes) -> bytes:
+    """Return the state letter: the field after the program's name, which stands in parentheses and may hold some."""
+    return stat[stat.rfind(b")") + 2 :][:1]
 
 
 def _bytes_read(pid: int) -> int:
