@@ -50,9 +50,11 @@ class AccessCheck:
         self, req: falcon.Request, _resp: falcon.Response, resource: object, _params: dict[str, Any]
     ) -> None:
         """Refuse what the key, or the page, may not do."""
-        key = request_context(req.env).api_key
+        context = request_context(req.env)
+        key = context.api_key
         if key is None:
             self._origins.check(req, resource)
+            context.download_refusal = self._origins.refusal(req, "download a model")
             return
         if hasattr(resource, f"on_{_handled_as(req.method)}"):
             scope = needed_scope(resource, req.method)

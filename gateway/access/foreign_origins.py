@@ -44,20 +44,22 @@ class ForeignOriginCheck:
 
     def check_change(self, req: falcon.Request, action: str) -> None:
         """Refuse an ``action`` that changes state, by a foreign page or under a foreign host name."""
+        if refusal := self.refusal(req, action):
+            raise Failure(Code.FORBIDDEN, refusal).raised()
+
+    def refusal(self, req: falcon.Request, action: str) -> str:
+        """Return why the caller may not do what changes state, in words; empty if it may."""
         if req.env.get(FORWARDED_KEY):
-            remedy = "make an API key to allow it"
-            raise Failure(Code.FORBIDDEN, f"requests that a proxy forwarded may not {action}; {remedy}").raised()
+            return f"requests that a proxy forwarded may not {action}; make an API key to allow it"
         if not self._is_own_name(_hostname(f"//{req.get_header('Host') or ''}")):
-            remedy = "name it in allowed_hosts, or set an API key, to allow it"
-            raise Failure(Code.FORBIDDEN, f"this Host may not {action}; {remedy}").raised()
+            return f"this Host may not {action}; name it in allowed_hosts, or set an API key, to allow it"
         origin = req.get_header("Origin")
         if origin is None and req.get_header("Sec-Fetch-Site") == "cross-site":
             # A link or an image of a foreign page: a browser sends no Origin with those.
-            raise Failure(Code.FORBIDDEN, f"pages of other sites may not {action}").raised()
-        if origin is None or origin in self._origins:
-            return
-        if not self._is_local_origin(_hostname(origin)):
-            raise Failure(Code.FORBIDDEN, f"pages of this origin may not {action}").raised()
+            return f"pages of other sites may not {action}"
+        if origin is None or origin in self._origins or self._is_local_origin(_hostname(origin)):
+            return ""
+        return f"pages of this origin may not {action}; name it in cors_origins, or set an API key, to allow it"
 
     def _is_own_name(self, name: str | None) -> bool:
         # DNS rebinding makes a browser send a foreign name, never an address.

@@ -92,13 +92,16 @@ class SupervisorSession:
 
     # For requests/inference.py
 
-    def start_exchange(self, request: InferenceRequest, caller: work.Caller | None = None) -> RequestExchange:
+    def start_exchange(
+        self, request: InferenceRequest, caller: work.Caller | None = None, download_refusal: str = ""
+    ) -> RequestExchange:
         """Send an inference request; raises ``LemonbusError`` if none is admitted, or if the spool has no space for its body.
 
-        ``caller``: the key that it came with, if the server has keys.
+        ``caller``: the key that it came with, if the server has keys.  ``download_refusal``: see
+        :class:`~protocol.messages.work.SubmitRequest`.
         """
         self.admit()
-        exchange = RequestExchange(self, request, self._pending.next_number(), caller)
+        exchange = RequestExchange(self, request, self._pending.next_number(), caller, download_refusal)
         if logs.trace_enabled():
             fields = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}
             logs.get_logger().trace("inference request", **fields, body=request.body.decode("utf-8", "replace"))
@@ -140,6 +143,7 @@ class SupervisorSession:
                 spool=exchange.spool,
                 query=request.query,
                 caller=exchange.caller,
+                download_refusal=exchange.download_refusal,
             ),
             b"" if exchange.spool else request.body,
         )

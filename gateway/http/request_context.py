@@ -60,6 +60,7 @@ class RequestContext:
         "check_admin",
         "check_change",
         "close_after",
+        "download_refusal",
         "exchange",
         "failure",
         "hand_over",
@@ -97,6 +98,8 @@ class RequestContext:
 
         For requests of which only some do. A resource that always does names its methods in ``changes``.
         """
+        self.download_refusal = ""
+        """Why no download may begin for an inference request, if its model is not on this machine; empty: one may."""
         self.started = time.monotonic()
         self.body_bytes = 0
         """Bytes of the body that count against the process's body memory."""

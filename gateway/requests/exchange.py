@@ -71,6 +71,7 @@ class RequestExchange:
         "attempt",
         "caller",
         "cut",
+        "download_refusal",
         "failure",
         "inbox",
         "model",
@@ -85,12 +86,18 @@ class RequestExchange:
     )
 
     def __init__(
-        self, dispatcher: ExchangeDispatcher, request: InferenceRequest, number: int, caller: Caller | None = None
+        self,
+        dispatcher: ExchangeDispatcher,
+        request: InferenceRequest,
+        number: int,
+        caller: Caller | None = None,
+        download_refusal: str = "",
     ) -> None:
         """Prepare; nothing is sent before :meth:`begin`."""
         self._dispatcher = dispatcher
         self.request = request
         self.caller = caller
+        self.download_refusal = download_refusal
         self.queue_status: QueueStatus | None = None
         """Where it was in the queue when it came; None if it was granted at once."""
         self.rate_limits: RateLimits | None = None

@@ -74,7 +74,9 @@ class AnswerStream:
         self._session = session
         self._context = request_context(env)
         self._first = b""
-        self._exchange: RequestExchange = session.start_exchange(request, self._context.caller)
+        self._exchange: RequestExchange = session.start_exchange(
+            request, self._context.caller, self._context.download_refusal
+        )
         self._context.exchange = self._exchange
         if request.weight:
             self._context.inference = request.endpoint

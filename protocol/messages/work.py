@@ -59,6 +59,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an endpoint needs besides the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
     caller: Caller | None = None
     """None: the server has no keys."""
+    download_refusal: str = ""
+    """Why no download may begin for it (a page of a foreign origin, for example); empty: one may."""
 
 
 class GrantedAttempt(msgspec.Struct, frozen=True, array_like=True):

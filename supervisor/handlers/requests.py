@@ -81,6 +81,7 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
             supervisor.scheduler.state_read(key, message, payload, model)
         else:
             target = _request_target(supervisor, message)
+            _check_download(message, target)
             run = partial(_submit_to_scheduler, supervisor, key, message, payload, target)
             supervisor.admission.admit(key, message.caller, run)
     except LemonbusError as problem:
@@ -142,6 +143,13 @@ def _check_model(message: SubmitRequest, model: str) -> None:
         key = message.caller.key if message.caller else ""
         reason = f"The API key {key} may not use model {model}"
         raise Failure(Code.FORBIDDEN, reason, model=model, param="model").raised()
+
+
+def _check_download(message: SubmitRequest, target: ModelTarget) -> None:
+    """Refuse a request that would begin a download, or wait for one, and may not."""
+    if target.spec is None and message.download_refusal:
+        reason = f"Model {target.name} is not on this machine, and {message.download_refusal}"
+        raise Failure(Code.FORBIDDEN, reason, model=target.name, param="model").raised()
 
 
 def _loaded_model(supervisor: Supervisor, message: SubmitRequest) -> ScheduledModel:

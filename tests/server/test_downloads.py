@@ -231,3 +231,64 @@ def test_progress_of_two_files_has_their_index(hub: Hub, server: LemonbusServer)
     answer = start(server, stream=True).finish()
     assert named(answer, "progress")[-1]["file"] == "mmproj-F16.gguf"
     assert named(answer, "progress")[-1]["file_index"] == 2
+
+
+CHAT = {"model": NAME, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+PROMPT = {"model": NAME, "prompt": "hi", "content": "hi", "input_prefix": "a", "input_suffix": "b"}
+DOWNLOADING_REQUESTS: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", CHAT),
+    ("/v1/chat/completions", {**CHAT, "stream": True}),
+    ("/v1/completions", PROMPT),
+    ("/v1/responses", {"model": NAME, "input": "hi"}),
+    ("/v1/messages", CHAT),
+    ("/v1/messages/count_tokens", CHAT),
+    ("/api/v0/tokenize", PROMPT),
+    ("/apply-template", CHAT),
+    ("/completion", PROMPT),
+    ("/infill", PROMPT),
+    ("/api/generate", PROMPT),
+    ("/api/chat", CHAT),
+    ("/v1/pull", {"model_name": NAME}),
+    ("/v1/load", {"model_name": NAME}),
+    ("/api/models/pull", {"name": NAME, "model": NAME}),
+    ("/api/models/load", {"name": NAME, "model": NAME}),
+    ("/api/pull", {"model": NAME}),
+]
+FORBIDDEN_TYPES = dict.fromkeys(
+    ["/v1/messages", "/v1/messages/count_tokens", "/apply-template", "/completion", "/infill"], "permission_error"
+)
+"""Anthropic's and llama.cpp's own word."""
+PAGE = {"Origin": "https://page.example"}
+
+
+@pytest.mark.parametrize("foreign", [PAGE, {"Host": "rebound.example"}, {"X-Forwarded-For": "192.0.2.7"}])
+def test_a_foreign_page_starts_no_download(hub: Hub, server: LemonbusServer, foreign: dict[str, str]) -> None:
+    for path, body in DOWNLOADING_REQUESTS:
+        answer = server.client.start("POST", path, body, foreign).finish()
+        assert answer.status == 403, f"{path}: {answer.body!r}"
+        reported = answer.json()["error"]
+        assert " may not " in reported["message"], path
+        form = {"/v1/messages": ["type", "error", "request_id"], "/v1/chat/completions": ["status", "message", "error"]}
+        assert list(answer.json()) == form.get(path, list(answer.json()))
+        assert reported["type"] == FORBIDDEN_TYPES.get(path, "forbidden"), path
+    assert not jobs(server)
+    assert not hub.transfers
+
+
+def test_a_foreign_page_gets_no_response_in_the_background_by_a_download(hub: Hub, server: LemonbusServer) -> None:
+    body = {"model": NAME, "input": "hi", "background": True}
+    begun = server.client.start("POST", "/v1/responses", body, PAGE).finish().json()
+
+    def ended() -> dict[str, Any]:
+        found: dict[str, Any] = server.client.get(f"/v1/responses/{begun['id']}").json()
+        return found if found["status"] != "in_progress" else {}
+
+    response = wait_for(ended, "the response has ended")
+    assert response["status"] == "failed"
+    assert "is not on this machine" in response["error"]["message"]
+    assert not hub.transfers
+
+
+def test_a_foreign_page_may_use_what_is_here(server: LemonbusServer) -> None:
+    answer = server.client.start("POST", "/v1/chat/completions", {**CHAT, "model": "extra.tiny-chat"}, PAGE).finish()
+    assert answer.status == 200

@@ -36,10 +36,11 @@ Run = Callable[[Ask], WholeAnswer]
 
 
 def _without_connection(env: dict[str, Any]) -> dict[str, Any]:
-    """Return the environment of a request whose client may leave: its id and its key."""
+    """Return the environment of a request whose client may leave: its id, its key and its rights."""
     given = request_context(env)
     context = RequestContext(given.label)
     context.api_key = given.api_key
+    context.download_refusal = given.download_refusal
     return {CONTEXT_KEY: context}
 
 
