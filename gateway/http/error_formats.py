@@ -1,10 +1,13 @@
-"""How an error response is written, by its path: each API family has a form of its own. Pure."""
+"""How an error response is written: each API family has a form of its own. Pure.
+
+The path decides. Where several families share a route, a header that only the clients of one of them send decides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from protocol.failures import Failure
 from protocol.messages.work import RateLimits
@@ -16,6 +19,14 @@ class ErrorFormat(Protocol):
     @property
     def error_prefixes(self) -> tuple[str, ...]:
         """Paths at and below which errors have this form."""
+
+    @property
+    def shared_error_prefixes(self) -> tuple[str, ...]:
+        """Paths of other families at and below which a request with :attr:`client_header` gets this form."""
+
+    @property
+    def client_header(self) -> str:
+        """Key in the WSGI environment of a header that only clients of this family send; empty if there is none."""
 
     def error_status(self, failure: Failure) -> int:
         """Return the HTTP status."""
@@ -33,12 +44,27 @@ class ErrorFormats:
     def __init__(self, default: ErrorFormat, formats: Iterable[ErrorFormat] = ()) -> None:
         """Use ``default`` for every path that no format names."""
         self._default = default
+        formats = tuple(formats)
         by_prefix = {prefix: each for each in formats for prefix in each.error_prefixes}
         self._longest_first = sorted(by_prefix.items(), key=lambda item: -len(item[0]))
+        self._shared = [each for each in formats if each.client_header]
 
     def for_path(self, path: str) -> ErrorFormat:
         """Return the format whose prefix is the longest that ``path`` lies at or below, by whole segments."""
         for prefix, each in self._longest_first:
-            if path == prefix or path.startswith(prefix + "/"):
+            if _lies_below(path, prefix):
                 return each
         return self._default
+
+    def for_request(self, path: str, environ: Mapping[str, Any]) -> ErrorFormat:
+        """Return the format of a request whose headers were read: that of its client's family where families share a path."""
+        for each in self._shared:
+            if each.client_header in environ and any(
+                _lies_below(path, prefix) for prefix in each.shared_error_prefixes
+            ):
+                return each
+        return self.for_path(path)
+
+
+def _lies_below(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(prefix + "/")

@@ -1,4 +1,4 @@
-"""Turns failures into error responses; the form of each is its path's (``error_formats``)."""
+"""Turns failures into error responses; the form of each is its API family's (``error_formats``)."""
 
 from __future__ import annotations
 
@@ -77,6 +77,8 @@ class DefaultErrorFormat:
     """The form of OpenAI's and Lemonade's routes, and of all paths that no API family claims."""
 
     error_prefixes = ()
+    shared_error_prefixes = ()
+    client_header = ""
 
     def error_status(self, failure: Failure) -> int:
         """Return the HTTP status."""
@@ -132,8 +134,8 @@ def retry_headers(failure: Failure) -> dict[str, str]:
 def write_error(
     req: falcon.Request, resp: falcon.Response, failure: Failure, formats: ErrorFormats = DEFAULT_FORMATS
 ) -> None:
-    """Make ``resp`` the error response for ``failure``, in the form of its path."""
-    error_format = formats.for_path(req.path)
+    """Make ``resp`` the error response for ``failure``, in the form of its API family."""
+    error_format = formats.for_request(req.path, req.env)
     context = request_context(req.env)
     context.failure = failure
     if failure.model and not context.model:
@@ -177,7 +179,7 @@ def _on_http_status(_req: falcon.Request, resp: falcon.Response, problem: falcon
 
 
 def install_error_handlers(app: falcon.App[Any, Any], formats: ErrorFormats = DEFAULT_FORMATS) -> None:
-    """Make ``app`` answer every exception with an error body in the form of the request's path."""
+    """Make ``app`` answer every exception with an error body in the form of the request's API family."""
 
     def on_failure(req: falcon.Request, resp: falcon.Response, problem: LemonbusError, _params: object) -> None:
         write_error(req, resp, problem.failure, formats)

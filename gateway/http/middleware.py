@@ -98,7 +98,7 @@ class AdmissionCheck:
 
 
 class LimitHeaders:
-    """Writes the headers about the queue and, in the form of the path's API family, the limits of the caller's key."""
+    """Writes the headers about the queue and, in the form of the request's API family, the limits of the caller's key."""
 
     def __init__(self, formats: ErrorFormats) -> None:
         """Use the forms of ``formats``."""
@@ -115,7 +115,7 @@ class LimitHeaders:
             resp.set_header("X-Queue-Position", str(exchange.queue_status.position))
             resp.set_header("X-Queue-Wait", f"{exchange.queue_status.wait_s:.3f}")
         if exchange.rate_limits is not None:
-            form = self._formats.for_path(req.path)
+            form = self._formats.for_request(req.path, req.env)
             resp.set_headers(form.limit_headers(exchange.rate_limits, datetime.now(UTC)))
 
 

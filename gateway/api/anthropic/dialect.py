@@ -17,6 +17,8 @@ class AnthropicDialect(Dialect):
     """Anthropic's Messages API."""
 
     error_prefixes: ClassVar[tuple[str, ...]] = tuple(f"{prefix}/messages" for prefix in VERSION_PREFIXES)
+    shared_error_prefixes: ClassVar[tuple[str, ...]] = tuple(f"{prefix}/models" for prefix in VERSION_PREFIXES)
+    client_header: ClassVar[str] = "HTTP_ANTHROPIC_VERSION"
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes, under every version prefix."""

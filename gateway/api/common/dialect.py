@@ -36,6 +36,10 @@ class Dialect(abc.ABC):
 
     A path may lie below prefixes of several dialects: the longest one counts.
     """
+    shared_error_prefixes: ClassVar[tuple[str, ...]] = ()
+    """Paths of other dialects at and below which a request with :attr:`client_header` gets this dialect's errors."""
+    client_header: ClassVar[str] = ""
+    """The key in the WSGI environment of a header that only this dialect's clients send, if there is one."""
 
     @property
     def name(self) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from unittest.mock import ANY
+
 import pytest
 
+from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol.failures import Code, Failure
+from protocol.messages import admin
 from tests.gateway.app_client import AppClient
 
 
@@ -24,6 +29,39 @@ def test_an_error_below_api_is_the_error_object_alone(ask: AppClient, path: str)
 def test_versioned_paths_keep_the_default_form(ask: AppClient, path: str) -> None:
     result = ask("GET", path)
     assert (result.status_code, list(result.json)) == (404, ["status", "message", "error"])
+
+
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("GET", "models?limit=0", 400, "invalid_request_error"),
+        ("GET", "models/no/such", 404, "not_found_error"),
+        ("GET", "models/no/such/", 404, "not_found_error"),
+        ("DELETE", "models", 405, "invalid_request_error"),
+        ("GET", "models?limit=1", 401, "authentication_error"),
+    ],
+)
+def test_errors_of_models_have_the_form_of_the_client(
+    tmp_path: Path, prefix: str, method: str, path: str, status: int, kind: str
+) -> None:
+    ask = AppClient(tmp_path, api_key="secret")
+    ask.reports |= {admin.ListModels: [], admin.GetModel: Failure(Code.MODEL_NOT_FOUND, "no")}
+    key = "wrong" if status == 401 else "secret"
+    headers = {"Authorization": f"Bearer {key}"}
+    theirs = ask(method, f"{prefix}/{path}", headers={**headers, "anthropic-version": "2023-06-01"})
+    assert (theirs.status_code, theirs.json["type"], theirs.json["error"]["type"]) == (status, "error", kind)
+    assert theirs.json["request_id"] == theirs.headers["request-id"]
+    assert "status" not in theirs.json
+    ours = ask(method, f"{prefix}/{path}", headers=headers)
+    assert (ours.status_code, list(ours.json)) == (status, ["status", "message", "error"])
+
+
+def test_other_routes_keep_their_form_whatever_the_client(ask: AppClient) -> None:
+    headers = {"anthropic-version": "2023-06-01"}
+    for path in ("/v1/chat/completions", "/v1/modelsx", "/api/tags/x", "/v1/load"):
+        assert ask("DELETE", path, headers=headers).json == {**ask("DELETE", path).json, "error": ANY}
+        assert ask("DELETE", path, headers=headers).json.get("type") != "error"
 
 
 @pytest.mark.parametrize(
