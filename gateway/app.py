@@ -18,6 +18,7 @@ from typing import Any, Final
 import falcon
 from falcon.routing import CompiledRouter
 
+from gateway.access.cors import CorsPolicy
 from gateway.api.anthropic.dialect import AnthropicDialect
 from gateway.api.common.dialect import Dialect, endpoint_of
 from gateway.api.common.probes import LivenessResource, ReadinessResource
@@ -58,17 +59,20 @@ class Router(CompiledRouter):
 
 
 class GatewayApp(falcon.App[Any, Any]):
-    """The application, and the form of its errors for requests that never reach it."""
+    """The application, and the form and headers of errors for requests that never reach it."""
 
     error_formats: ErrorFormats
+    error_headers: dict[str, str]
 
 
 def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECTS) -> GatewayApp:
     """Return the WSGI application; raises ValueError if two dialects have the same route."""
     error_formats = ErrorFormats(error_responses.DefaultErrorFormat(), dialects)
-    app = GatewayApp(router=Router(), middleware=middleware.create_middleware(session, error_formats))
+    cors = CorsPolicy(session.settings.cors_origins)
+    app = GatewayApp(router=Router(), middleware=middleware.create_middleware(session, error_formats, cors))
     app.req_options.strip_url_path_trailing_slash = True
     app.error_formats = error_formats
+    app.error_headers = cors.headers("")
     error_responses.install_error_handlers(app, error_formats)
     labels = {path: RouteLabels(endpoint_of(path), PROBES) for path in ("/live", "/health")}
     routes: dict[str, object] = {"/live": LivenessResource(), "/health": ReadinessResource(session)}

@@ -22,7 +22,8 @@ class ForeignOriginCheck:
     def __init__(self, host: str, hosts: list[str], origins: list[str]) -> None:
         """Accept this machine's names, the configured ``hosts``, and the configured ``origins``."""
         self._names = {"localhost", host.lower(), socket.gethostname().lower(), *(each.lower() for each in hosts)}
-        self._origins = frozenset(origins) - {"*"}
+        self._any = "*" in origins
+        self._origins = frozenset(origin.lower() for origin in origins) - {"*"}
 
     def is_admin(self, req: falcon.Request) -> bool:
         """Return whether the caller is a program or a page of this machine."""
@@ -33,7 +34,7 @@ class ForeignOriginCheck:
             and client.is_loopback
             and not req.env.get(FORWARDED_KEY)
             and self._is_own_name(_hostname(f"//{req.get_header('Host') or ''}"))
-            and (origin is None or origin in self._origins or self._is_local_origin(_hostname(origin)))
+            and (origin is None or self._is_known_origin(origin))
             and req.get_header("Sec-Fetch-Site") != "cross-site"
         )
 
@@ -41,6 +42,12 @@ class ForeignOriginCheck:
         """Refuse a request to a resource that changes state, by a foreign page or under a foreign host name."""
         if req.method in getattr(resource, "changes", ()):
             self.check_change(req, getattr(resource, "action", "change the server"))
+        elif not self._any and req.method == "POST":
+            # CORS only keeps a page from reading the answer; a model would have worked for it all the same.
+            origin = req.get_header("Origin")
+            if origin is not None and not self._is_known_origin(origin):
+                refusal = "pages of this origin may not use models; name it in cors_origins to allow it"
+                raise Failure(Code.FORBIDDEN, refusal).raised()
 
     def check_change(self, req: falcon.Request, action: str) -> None:
         """Refuse an ``action`` that changes state, by a foreign page or under a foreign host name."""
@@ -57,7 +64,7 @@ class ForeignOriginCheck:
         if origin is None and req.get_header("Sec-Fetch-Site") == "cross-site":
             # A link or an image of a foreign page: a browser sends no Origin with those.
             return f"pages of other sites may not {action}"
-        if origin is None or origin in self._origins or self._is_local_origin(_hostname(origin)):
+        if origin is None or self._is_known_origin(origin):
             return ""
         return f"pages of this origin may not {action}; name it in cors_origins, or set an API key, to allow it"
 
@@ -65,7 +72,11 @@ class ForeignOriginCheck:
         # DNS rebinding makes a browser send a foreign name, never an address.
         return name is None or name in self._names or _address(name) is not None
 
-    def _is_local_origin(self, name: str | None) -> bool:
+    def _is_known_origin(self, origin: str) -> bool:
+        """Return whether it is configured, or of this machine."""
+        if origin.lower() in self._origins:
+            return True
+        name = _hostname(origin)
         if name is None:
             return False
         address = _address(name)

@@ -41,6 +41,8 @@ class ServingProcess(Protocol):
 
     wsgi: Application
     error_formats: ErrorFormats
+    error_headers: dict[str, str]
+    """Headers of errors that the application does not write."""
     base_environ: dict[str, Any]
     """What the environments of all requests have in common."""
     idle: set[ClientSocket]
@@ -219,7 +221,9 @@ class ClientConnection:
     def _end_with(self, failure: Failure, label: str, path: str) -> None:
         error_format = self._process.error_formats.for_path(path)
         with contextlib.suppress(OSError):
-            self._socket.sendall(error_responses.whole_response(failure, label, error_format))
+            self._socket.sendall(
+                error_responses.whole_response(failure, label, error_format, self._process.error_headers)
+            )
         self._linger()
 
     def _linger(self) -> None:

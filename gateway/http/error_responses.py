@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 import falcon
@@ -101,7 +103,9 @@ def stream_error(failure: Failure, label: str) -> bytes:
     return msgspec.json.encode({"error": {**error_object(failure, label), "tokens_sent": failure.tokens_sent}})
 
 
-def whole_response(failure: Failure, label: str, error_format: ErrorFormat) -> bytes:
+def whole_response(
+    failure: Failure, label: str, error_format: ErrorFormat, more_headers: Mapping[str, str] = MappingProxyType({})
+) -> bytes:
     """Return a whole HTTP response, which also ends the connection, for a request that no application gets."""
     body = error_format.error_body(failure, label)
     status = _status_line(error_format.error_status(failure))
@@ -111,6 +115,7 @@ def whole_response(failure: Failure, label: str, error_format: ErrorFormat) -> b
         "X-Request-ID": label,
         "request-id": label,
         **retry_headers(failure),
+        **more_headers,
         "Connection": "close",
     }
     head = f"HTTP/1.1 {status}\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"

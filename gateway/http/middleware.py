@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import falcon
 
 from gateway.access.access_check import AccessCheck
+from gateway.access.cors import CorsPolicy
 from gateway.access.proxies import ProxyHeaders
 from gateway.bus.session import SupervisorSession
 from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import OPEN_PATHS, request_context
 from protocol.runtime import logs
-
-_METHODS: Final = "GET, POST, DELETE, OPTIONS"
-_EXPOSED: Final = ", ".join(
-    [
-        "X-Request-ID",
-        "request-id",
-        "Retry-After",
-        "X-Should-Retry",
-        "X-Queue-Position",
-        "X-Queue-Wait",
-        *(
-            f"x-ratelimit-{figure}-{what}"
-            for what in ("requests", "tokens")
-            for figure in ("limit", "remaining", "reset")
-        ),
-    ]
-)
 
 
 class RequestIdentity:
@@ -52,34 +36,16 @@ class RequestIdentity:
 class Cors:
     """Sets the CORS headers, and answers preflights."""
 
-    def __init__(self, origins: list[str]) -> None:
-        """Allow ``origins``; ``*`` allows all."""
-        self._any = "*" in origins
-        self._origins = frozenset(origins)
+    def __init__(self, policy: CorsPolicy) -> None:
+        """Allow what ``policy`` allows."""
+        self._policy = policy
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Set the headers; end here for a preflight."""
-        origin = req.get_header("Origin")
-        # A cache may give the response for one client to another: so these two are in every response.
-        if self._any:
-            resp.set_header("Access-Control-Allow-Origin", "*")
-        else:
-            resp.append_header("Vary", "Origin")
-            if origin in self._origins:
-                resp.set_header("Access-Control-Allow-Origin", origin)
-        if not origin and req.method != "OPTIONS":
-            return
-        resp.set_header("Access-Control-Expose-Headers", _EXPOSED)
+        resp.set_headers(self._policy.headers(req.get_header("Origin") or ""))
         if req.method != "OPTIONS":
             return
-        resp.set_header("Access-Control-Allow-Methods", _METHODS)
-        # Echoed, because "*" does not cover Authorization.
-        resp.set_header(
-            "Access-Control-Allow-Headers",
-            req.get_header("Access-Control-Request-Headers") or "Authorization, Content-Type, X-Request-ID",
-        )
-        resp.set_header("Access-Control-Max-Age", "600")
-        resp.set_header("Allow", _METHODS)
+        resp.set_headers(self._policy.preflight_headers(req.get_header("Access-Control-Request-Headers") or ""))
         resp.status = falcon.HTTP_204
         resp.complete = True
 
@@ -119,13 +85,13 @@ class LimitHeaders:
             resp.set_headers(form.limit_headers(exchange.rate_limits, datetime.now(UTC)))
 
 
-def create_middleware(session: SupervisorSession, formats: ErrorFormats) -> list[Any]:
+def create_middleware(session: SupervisorSession, formats: ErrorFormats, cors: CorsPolicy) -> list[Any]:
     """Return all middleware, in its order. ``formats``: what API families write in forms of their own."""
     settings = session.settings
     return [
         RequestIdentity(),
         ProxyHeaders(settings.trusted_proxies),
-        Cors(settings.cors_origins),
+        Cors(cors),
         AccessCheck(settings),
         AdmissionCheck(session),
         LimitHeaders(formats),

@@ -39,6 +39,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     bus: GatewayBus
     base_environ: dict[str, Any]
     error_formats: ErrorFormats
+    error_headers: dict[str, str]
     request_counts: RequestCounts
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -108,6 +109,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     def run(self) -> None:
         """Serve until the shutdown begins, then let running requests end."""
         self.error_formats = self.wsgi.error_formats
+        self.error_headers = self.wsgi.error_headers
         self.request_counts = self.session.request_counts
         self.base_environ = wsgi_environ.process_environ(self.sockets[0].getsockname(), self.cfg.workers)
         self.base_environ[MEMORY_KEY] = BodyMemory(self.session.settings.body_memory)

@@ -25,6 +25,7 @@ SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
 
 _EXPECTED: Final = {
     "allowed_hosts": "a list of names of hosts, without ports",
+    "cors_origins": "a list of origins such as https://chat.example.org, without a path, or *",
     "host": "an IP address or a host name",
     "trusted_proxies": "a list of addresses or networks such as 10.0.0.0/8",
     "engine_file_dirs": "a list of absolute directories",

@@ -157,8 +157,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     trusted_proxies: list[str] = []
     """Networks of proxies that are believed in ``X-Forwarded-For``, ``-Proto`` and ``-Host``. What another proxy forwards
     may not change the server without a key."""
-    cors_origins: list[str] = msgspec.field(default_factory=lambda: ["*"])
-    """Origins whose web pages may call inference routes."""
+    cors_origins: list[Annotated[str, Meta(pattern=r"^(\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+)$")]] = msgspec.field(
+        default_factory=lambda: ["*"]
+    )
+    """Origins, such as ``https://chat.example.org``, whose web pages may use models and read answers. Those that are named
+    may also change the server where it has no keys; ``*``: all pages may use models."""
 
     @property
     def gateways(self) -> int:

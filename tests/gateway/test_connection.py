@@ -36,6 +36,7 @@ class FakeGatewayWorker:
         self.start_queue = StartQueue()
         self.request_counts = RequestCounts()
         self.error_formats = DEFAULT_FORMATS
+        self.error_headers: dict[str, str] = {}
 
     def wsgi(self, _environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Length", "0")])

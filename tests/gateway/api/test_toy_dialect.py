@@ -143,6 +143,7 @@ class ServingToys:
     def __init__(self, ask: AppClient) -> None:
         self.wsgi = create_app(ask.session, [*DIALECTS, ToyDialect()])
         self.error_formats = self.wsgi.error_formats
+        self.error_headers = self.wsgi.error_headers
         self.request_counts = ask.session.request_counts
         self.base_environ = wsgi_environ.process_environ(("127.0.0.1", 1), 1)
         self.idle: set[Any] = set()

@@ -30,6 +30,7 @@ def test_refused_bytes_are_answered_in_json(harness: GatewayHarness, raw: bytes,
     response = harness.raw(raw)
     assert response[0] == status
     assert response[1]["connection"] == "close"
+    assert response[1]["access-control-allow-origin"] == "*", "a page may read why"
     error_of(response)
 
 

@@ -1,0 +1,66 @@
+"""CORS: which web pages may read responses, and what a preflight is told. Pure.
+
+This is what browsers are told. What pages of foreign origins may do here is decided in ``foreign_origins.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+METHODS: Final = "GET, HEAD, POST, DELETE, OPTIONS"
+"""The methods that routes have."""
+_ALLOWED_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+"""A page that uses another one gets our 405 to read, and no mere network error."""
+_USUAL_HEADERS: Final = "Authorization, Content-Type, X-Request-ID"
+_MAX_AGE_S: Final = "600"
+EXPOSED: Final = ", ".join(
+    [
+        "X-Request-ID",
+        "request-id",
+        "Retry-After",
+        "X-Should-Retry",
+        "X-Queue-Position",
+        "X-Queue-Wait",
+        *(f"x-ratelimit-{kind}-{what}" for what in ("requests", "tokens") for kind in ("limit", "remaining", "reset")),
+        *(
+            f"anthropic-ratelimit-{what}-{kind}"
+            for what in ("requests", "tokens")
+            for kind in ("limit", "remaining", "reset")
+        ),
+    ]
+)
+"""Headers that scripts of a page may read, beside the few that they always may."""
+
+
+class CorsPolicy:
+    """The headers of responses, by the origin of the page that sent the request."""
+
+    def __init__(self, origins: Iterable[str]) -> None:
+        """Allow ``origins``; ``*`` allows all."""
+        self._origins = frozenset(origin.lower() for origin in origins)
+        self._any = "*" in self._origins
+
+    def headers(self, origin: str) -> dict[str, str]:
+        """Return the headers of any response, errors included; ``origin``: empty if the request had none.
+
+        The first ones are in every response: a cache may give the response for one client to another.
+        """
+        headers = {"Access-Control-Allow-Origin": "*"} if self._any else {"Vary": "Origin"}
+        if not self._any and origin.lower() in self._origins:
+            headers["Access-Control-Allow-Origin"] = origin
+        if origin:
+            headers["Access-Control-Expose-Headers"] = EXPOSED
+        return headers
+
+    def preflight_headers(self, wanted: str) -> dict[str, str]:
+        """Return what a response to ``OPTIONS`` has besides; ``wanted``: the headers that the page wants to send.
+
+        They are echoed, because ``*`` does not cover ``Authorization``.
+        """
+        return {
+            "Access-Control-Allow-Methods": _ALLOWED_METHODS,
+            "Access-Control-Allow-Headers": wanted or _USUAL_HEADERS,
+            "Access-Control-Max-Age": _MAX_AGE_S,
+            "Allow": METHODS,
+        }
