@@ -158,7 +158,9 @@ class OutputItems:
         self._done.append(whole)
         events: list[Event] = []
         if ended.kind == "function_call":
-            events.append(("response.function_call_arguments.done", {**ended.position, "arguments": ended.text}))
+            # Some versions of the openai package require the name here, as OpenAI's reference does.
+            fields = {**ended.position, "name": whole["name"], "arguments": ended.text}
+            events.append(("response.function_call_arguments.done", fields))
         elif ended.kind == "reasoning":
             events.append(("response.reasoning_text.done", {**ended.position, "text": ended.text}))
         else:
