@@ -119,10 +119,6 @@ class SupervisorCall:
         if sent and (self.endless or not (self._answered or self._failed_at_supervisor())):
             self._session.send_end(AbandonCall(self.number))
 
-    def detach(self) -> None:
-        """Wait for no answer, and let the supervisor finish the call: it gives up a drain for which no caller waits."""
-        self.close(sent=False)
-
     def _failed_at_supervisor(self) -> bool:
         return self._failure is not None and self._failure.code not in (Code.CANCELLED, Code.CLIENT_TOO_SLOW)
 

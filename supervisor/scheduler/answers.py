@@ -35,7 +35,8 @@ def answer_load(state: SchedulerState, model: ScheduledModel, caller: PendingCal
 def answer_unloads(state: SchedulerState, model: ScheduledModel) -> None:
     """Tell the callers of unloads that the model's worker is gone."""
     for caller in model.unloaders:
-        state.emit(AnswerCall(caller.peer, caller.number, [model.name]))
+        if not caller.abandoned:
+            state.emit(AnswerCall(caller.peer, caller.number, [model.name]))
     model.unloaders.clear()
 
 

@@ -177,10 +177,14 @@ def model_deleted(state: SchedulerState, name: str) -> None:
 
 
 def call_abandoned(state: SchedulerState, peer: str, number: int) -> None:
-    """A caller hung up: what it began goes on, but is not answered."""
+    """A caller hung up: what it began goes on, but is not answered.
+
+    A load that has not begun is not wanted any more. An unload has begun: it ended the loads of other callers at once.
+    """
     for model in state.models.values():
         model.loaders = [call for call in model.loaders if (call.peer, call.number) != (peer, number)]
-        model.unloaders = [call for call in model.unloaders if (call.peer, call.number) != (peer, number)]
+        for call in model.unloaders:
+            call.abandoned = call.abandoned or (call.peer, call.number) == (peer, number)
 
 
 # ---- downloads ---------------------------------------------------------------------------------------------------
@@ -221,7 +225,8 @@ def gateway_gone(state: SchedulerState, gateway: str) -> None:
         for waiting in [waiting for waiting in model.queue if waiting.key.gateway == gateway]:
             model.dequeue(waiting.key)
         model.loaders = [call for call in model.loaders if call.peer != gateway]
-        model.unloaders = [call for call in model.unloaders if call.peer != gateway]
+        for call in model.unloaders:
+            call.abandoned = call.abandoned or call.peer == gateway
         model.returning = {key: order for key, order in model.returning.items() if key[0] != gateway}
         for key in model.grants:
             if key.gateway == gateway and model.process:

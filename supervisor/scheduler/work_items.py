@@ -34,7 +34,7 @@ class QueuedRequest:
 class PendingCall:
     """A call (load, unload) that waits for its answer."""
 
-    __slots__ = ("number", "options", "order", "peer", "spec")
+    __slots__ = ("abandoned", "number", "options", "order", "peer", "spec")
 
     def __init__(
         self,
@@ -53,6 +53,8 @@ class PendingCall:
         self.order = order
         self.spec = spec
         self.options = options or {}
+        self.abandoned = False
+        """Whether its caller hung up: it gets no answer, and what was asked for is still to be done."""
 
 
 class SlotGrant:

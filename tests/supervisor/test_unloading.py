@@ -157,6 +157,23 @@ def test_the_worker_of_an_abandoned_check_becomes_a_spare() -> None:
     assert sim.scheduler.settled
 
 
+@pytest.mark.parametrize("gone", ["its client", "its gateway"])
+def test_an_unload_goes_on_without_its_caller(gone: str) -> None:
+    sim = loaded("a")
+    stream = sim.submit("a")
+    sim.scheduler.unload_requested("g2", 901, "a")
+    sim.settle()
+    if gone == "its client":
+        sim.scheduler.call_abandoned("g2", 901)
+    else:
+        sim.scheduler.gateway_gone("g2")
+    sim.settle()
+    sim.finish(stream)
+    sim.run_until_idle()
+    assert "a" not in sim.scheduler.models
+    assert not sim.reports.keys() & {("g2", 901)}
+
+
 def with_cancelled_request(**limits: object) -> Simulation:
     """Its engine works on although the client is gone."""
     sim = loaded("a", **limits)

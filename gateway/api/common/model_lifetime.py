@@ -31,7 +31,7 @@ def unload_after_answer(session: SupervisorSession, env: dict[str, Any]) -> Call
 
     def begin_unload(model: str) -> None:
         try:
-            session.start_call(env, partial(UnloadModel, model=model)).detach()
+            session.start_call(env, partial(UnloadModel, model=model)).close()
         except LemonbusError as problem:
             # The client has its answer already.
             logs.get_logger().warning("not unloaded", model=model, code=problem.failure.code.value)
