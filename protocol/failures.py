@@ -37,12 +37,14 @@ class Code(enum.StrEnum):
     STARTING = "starting"
     DRAINING = "draining"
     LOAD_FAILED = "load_failed"
+    MODEL_UNUSABLE = "model_unusable"
     BACKING_OFF = "backing_off"
     BREAKER_OPEN = "breaker_open"
     RESTART_NEEDED = "restart_needed"
     UNLOADED = "unloaded"
     DOWNLOAD_FAILED = "download_failed"
     CHECKPOINT_NOT_FOUND = "checkpoint_not_found"
+    CHECKPOINT_FORBIDDEN = "checkpoint_forbidden"
     BACKEND_NOT_INSTALLED = "backend_not_installed"
     OFFLINE = "offline"
     SPOOL_FULL = "spool_full"
@@ -93,12 +95,14 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.STARTING: _HttpError(503, _BUSY),
     Code.DRAINING: _HttpError(503, _BUSY),
     Code.LOAD_FAILED: _HttpError(503, _MODEL),
+    Code.MODEL_UNUSABLE: _HttpError(500, _MODEL),
     Code.BACKING_OFF: _HttpError(503, _MODEL),
     Code.BREAKER_OPEN: _HttpError(503, _MODEL),
     Code.RESTART_NEEDED: _HttpError(503, _MODEL),
     Code.UNLOADED: _HttpError(503, _MODEL),
     Code.DOWNLOAD_FAILED: _HttpError(502, _MODEL),
     Code.CHECKPOINT_NOT_FOUND: _HttpError(404, "not_found"),
+    Code.CHECKPOINT_FORBIDDEN: _HttpError(403, _MODEL),
     Code.BACKEND_NOT_INSTALLED: _HttpError(409, "conflict"),
     Code.OFFLINE: _HttpError(503, _MODEL),
     Code.SPOOL_FULL: _HttpError(503, _BUSY),
@@ -131,10 +135,10 @@ RETRIABLE: Final = frozenset(
 )
 """Ends of an attempt after which the gateway may try once more, if nothing was written yet."""
 
-DOWNLOAD_FAILURES: Final = frozenset({Code.DOWNLOAD_FAILED, Code.CHECKPOINT_NOT_FOUND})
+DOWNLOAD_FAILURES: Final = frozenset({Code.DOWNLOAD_FAILED, Code.CHECKPOINT_NOT_FOUND, Code.CHECKPOINT_FORBIDDEN})
 """Ends of a download that was begun and did not succeed."""
 
-_FINAL: Final = frozenset({Code.UNSUPPORTED, Code.OFFLINE})
+_FINAL: Final = frozenset({Code.UNSUPPORTED, Code.OFFLINE, Code.MODEL_UNUSABLE, Code.CHECKPOINT_FORBIDDEN})
 """Refusals with a status of 5xx that say the same however often and late a request is repeated."""
 _TEMPORARY_STATUSES: Final = frozenset({408, 425, 429, 499})
 """Statuses of 4xx that do not mean that the request is wrong."""

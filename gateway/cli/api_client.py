@@ -16,6 +16,7 @@ import requests
 from urllib3 import exceptions as urllib3_errors
 
 from gateway.cli.exit_codes import FAILED, FORBIDDEN, UNREACHABLE, USAGE, CommandError
+from protocol.failures import Code
 
 CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 30.0
@@ -158,7 +159,9 @@ def http_error(status: int, body: bytes, retry_after: str | None = None) -> Comm
     detail = last_lines(_error_facts(answer).get("detail"))
     if detail:
         message += "\nThe engine's last output:\n" + detail
-    return CommandError(message, FORBIDDEN if status in (401, 403) else FAILED)
+    # A hub that refuses the server has nothing to do with the caller's key.
+    our_key = status in (401, 403) and _error_facts(answer).get("code") != Code.CHECKPOINT_FORBIDDEN
+    return CommandError(message, FORBIDDEN if our_key else FAILED)
 
 
 def _phrase(status: int) -> str:

@@ -19,6 +19,7 @@ from supervisor.models.names import bare_checkpoint
 from supervisor.models.registration import entry_from_registration
 from supervisor.processes.download_registry import DownloadWaiter
 from supervisor.runtime.supervisor import Handler, Supervisor
+from workers.backends.registry import DESCRIPTORS
 
 
 def pull_model(supervisor: Supervisor, peer: str, call: PullModel, _payload: bytes) -> None:
@@ -33,12 +34,14 @@ def pull_model(supervisor: Supervisor, peer: str, call: PullModel, _payload: byt
         if supervisor.models.downloaded(entry):
             supervisor.answer(peer, call.number, Pulled(entry.name))
         else:
-            _fetch(supervisor, entry.name, waiter, provisional=not known)
+            _fetch(supervisor, entry, waiter, provisional=not known)
 
 
-def _fetch(supervisor: Supervisor, name: str, waiter: DownloadWaiter, *, provisional: bool) -> None:
+def _fetch(supervisor: Supervisor, entry: CatalogueEntry, waiter: DownloadWaiter, *, provisional: bool) -> None:
     """Begin or join the download; an adopted model (``provisional``) is forgotten if that does not succeed."""
+    name = entry.name
     try:
+        _check_program(supervisor, entry)
         downloads.fetch(supervisor, name, waiter)
     except Exception:
         if provisional:
@@ -47,6 +50,14 @@ def _fetch(supervisor: Supervisor, name: str, waiter: DownloadWaiter, *, provisi
     running = supervisor.downloads.running_for(name)
     if running is not None and provisional:
         running.provisional = True
+
+
+def _check_program(supervisor: Supervisor, entry: CatalogueEntry) -> None:
+    """Raise what helps, if a program of the recipe's own fetches the model and is not installed here."""
+    descriptor = DESCRIPTORS.get(entry.recipe)
+    if descriptor is not None and descriptor.checkpoint_scheme:
+        expected = files.expected_files(entry)
+        supervisor.models.precheck(supervisor.models.spec(entry, {}, ignore_saved=True, found=expected))
 
 
 def _named_entry(supervisor: Supervisor, call: PullModel) -> CatalogueEntry:
@@ -65,6 +76,7 @@ def _register(supervisor: Supervisor, waiter: DownloadWaiter, entry: CatalogueEn
     if known is not None:
         _check_same_files(known, entry)
     supervisor.models.check_not_deleting(entry.name)
+    _check_program(supervisor, entry)
     found = files.locate(entry, supervisor.settings.cache_dir)
     present = [found.path, found.mmproj] if found else []
     downloads.fetch(supervisor, entry.name, waiter, pending=entry, present=[path for path in present if path])

@@ -41,12 +41,12 @@ def locate(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
 def locate_for_use(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
     """Return the files of an entry that a request needs, or None if they must be fetched.
 
-    Raises ``load_failed`` for an incomplete one of the extra models directory: no source has it.
+    Raises ``model_unusable`` for an incomplete one of the extra models directory: no source has it.
     """
     found = locate(entry, cache_dir)
     if found is None and entry.path:
         message = f"{entry.name} cannot be loaded: {_broken_reason(entry)}; replace it by a complete one"
-        raise Failure(Code.LOAD_FAILED, message, model=entry.name, detail=entry.path).raised()
+        raise Failure(Code.MODEL_UNUSABLE, message, model=entry.name, detail=entry.path).raised()
     return found
 
 

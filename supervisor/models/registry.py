@@ -245,7 +245,7 @@ class ModelRegistry:
         return self.resolve(model) if isinstance(model, str) else model
 
     def located(self, model: str | CatalogueEntry) -> ModelFiles | None:
-        """Return the files of a model, None if not all of them are there; raises as :meth:`resolve` and ``load_failed``."""
+        """Return the files of a model, None if not all of them are there; raises as :meth:`resolve` and ``model_unusable``."""
         return files.locate_for_use(self._entry(model), self._settings.cache_dir)
 
     def downloaded(self, model: str | CatalogueEntry) -> bool:

@@ -138,7 +138,8 @@ def test_the_servers_token_is_forwarded(server: LemonbusServer, hub: Hub) -> Non
     assert variants(server, QWEN).status == 200
     hub.token = "hf_other"
     answer = variants(server, QWEN)
-    refused(answer, 500, "internal_error")
+    refused(answer, 500, "model_error")
+    assert answer.headers["x-should-retry"] == "false"
     assert "HF_TOKEN" in answer.error["message"]
     assert "hf_secret" not in answer.body.decode()
 

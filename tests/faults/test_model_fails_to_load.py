@@ -46,6 +46,9 @@ def full_server(start_module_server: StartServer) -> LemonbusServer:
     (server.models / "headless.gguf").write_bytes(whole[:12])
     (server.models / "nonsense.gguf").write_bytes(b"<html>404 Not Found</html>" * 100)
     (server.models / "empty.gguf").write_bytes(b"")
+    # Files that only the engine finds broken.
+    (server.models / "renamed.gguf").write_bytes(whole.replace(b"output_norm.weight", b"outptt_norm.weight"))
+    (server.models / "unheard.gguf").write_bytes(whole.replace(b"llama", b"zzama"))
     server.wait_loaded(CHAT)
     return server
 
@@ -54,11 +57,27 @@ def full_server(start_module_server: StartServer) -> LemonbusServer:
 def test_a_broken_file_evicts_no_model(full_server: LemonbusServer, model: str) -> None:
     engine = full_server.engine_pid(CHAT)
     answer = full_server.client.chat(f"extra.{model}")
-    assert 400 <= answer.status <= 503, answer
-    assert answer.error["code"] == "load_failed"
+    assert (answer.status, answer.error["code"]) == (500, "model_unusable"), answer
+    assert answer.headers["x-should-retry"] == "false"
+    assert "retry-after" not in answer.headers
     assert str(full_server.models) not in answer.error["message"], "no path of the machine"
     assert full_server.engine_pid(CHAT) == engine
     assert full_server.client.chat(CHAT).status == 200
+
+
+@pytest.mark.parametrize(("model", "reason"), [("renamed", "broken"), ("unheard", "architecture, zzama")])
+def test_a_file_that_the_engine_rejects_is_final(full_server: LemonbusServer, model: str, reason: str) -> None:
+    for path, body in [
+        ("/v1/load", {"model_name": f"extra.{model}"}),
+        ("/v1/chat/completions", chat_body(f"extra.{model}")),
+    ]:
+        answer = full_server.client.post(path, body)
+        assert (answer.status, answer.error["code"]) == (500, "model_unusable"), answer
+        assert reason in answer.error["message"]
+        assert str(full_server.models) not in answer.error["message"], "no path of the machine"
+        assert answer.headers["x-should-retry"] == "false"
+        assert "retry-after" not in answer.headers
+    assert full_server.client.chat(CHAT).status == 200, "it comes back, for the next test too"
 
 
 @pytest.mark.parametrize("flags", ["--port 1", "--model /etc/passwd", "-c 1", "--host=0.0.0.0", "--frobnicate"])

@@ -76,6 +76,20 @@ def test_only_an_absent_repository_is_absent() -> None:
 
 
 @pytest.mark.parametrize(
+    ("problem", "forbidden"),
+    [
+        (made(GatedRepoError, 403), True),
+        (made(HfHubHTTPError, 401), True),
+        (made(HfHubHTTPError, 403), True),
+        (made(HfHubHTTPError, 500), False),
+        (made(RepositoryNotFoundError, 404), False),
+    ],
+)
+def test_what_the_hub_does_not_give_is_forbidden(problem: Exception, forbidden: bool) -> None:
+    assert huggingface_listing.explain_hub_error(problem, REPO).forbidden is forbidden
+
+
+@pytest.mark.parametrize(
     ("given", "seconds"),
     [("7", 7), ("0", 0), ("date", 100), ("soon", None), ("", None)],
 )

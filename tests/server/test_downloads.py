@@ -66,7 +66,7 @@ def hub_and_server(
 def server(hub_and_server: tuple[Hub, LemonbusServer]) -> LemonbusServer:
     """The server of all tests that leave it alive; each finds nothing downloaded, and a hub without faults."""
     hub, server = hub_and_server
-    hub.rate = hub.hold_after = hub.wrong_size = 0
+    hub.rate = hub.hold_after = hub.wrong_size = hub.status = 0
     hub.released.set()
     wait_for(lambda: not server.state()["downloads"], "no download runs")
     shutil.rmtree(os.environ["HF_HOME"], ignore_errors=True)
@@ -222,6 +222,18 @@ def test_a_pull_that_fails_says_why_and_leaves_nothing_registered_wrong(hub: Hub
     assert folder in reported["error"].pop("detail"), "for the administrator that a caller of a server without keys is"
     assert folder not in json.dumps(reported)
     hub.wrong_size = 0
+    assert start(server).finish().json()["status"] == "success"
+
+
+def test_a_repository_that_the_hub_refuses_is_final(hub: Hub, server: LemonbusServer) -> None:
+    hub.status = 403
+    whole = start(server).finish()
+    assert (whole.status, whole.error["code"]) == (403, "checkpoint_forbidden")
+    assert "HF_TOKEN" in whole.error["message"]
+    assert whole.headers["x-should-retry"] == "false"
+    (error,) = named(start(server, stream=True).finish(), "error")
+    assert error["code"] == "checkpoint_forbidden"
+    hub.status = 0
     assert start(server).finish().json()["status"] == "success"
 
 

@@ -41,7 +41,7 @@ def test_an_empty_file_is_reported_and_nothing_is_downloaded_for_it(shared_serve
         load = shared_server.client.post("/v1/load", {"model_name": "extra.hollow"})
         pull = shared_server.client.post("/v1/pull", {"model_name": "extra.hollow"})
         for answer in (load, pull, shared_server.client.chat("extra.hollow")):
-            assert (answer.status, answer.error["code"]) == (503, "load_failed")
+            assert (answer.status, answer.error["code"]) == (500, "model_unusable")
             assert answer.error["message"].startswith("extra.hollow cannot be loaded: its file is empty; replace it")
             assert str(shared_server.models) not in answer.error["message"]
         assert not any(line["event"] == "download started" for line in shared_server.lines)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import openai
 
 CONFLICT = {"model_name": "user.Fresh", "checkpoint": "acme/X-GGUF:Q4_0", "recipe": "llamacpp"}
+OTHER_PROGRAM = {"model_name": "user.Own", "checkpoint": "llama3.2:1b", "recipe": "flm"}
+"""Only `flm` fetches it, and this machine cannot run that."""
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,7 @@ CONFLICT = {"model_name": "user.Fresh", "checkpoint": "acme/X-GGUF:Q4_0", "recip
             "unsupported",
         ),
         (lambda client: client.post("/pull", body=CONFLICT, cast_to=object), "/v1/pull", 503, "offline"),
+        (lambda client: client.post("/pull", body=OTHER_PROGRAM, cast_to=object), "/v1/pull", 501, "unsupported"),
         (
             lambda client: client.chat.completions.create(
                 model="Llama-3.2-1B-FLM", messages=[{"role": "user", "content": "hi"}]

@@ -216,7 +216,7 @@ def test_a_broken_folder_is_refused_before_an_engine_starts(server: LemonbusServ
         if harm == "no config":
             assert (status, body["error"]["code"]) == (404, "model_not_found")
             return
-        assert (status, body["error"]["code"]) == (503, "load_failed")
+        assert (status, body["error"]["code"]) == (500, "model_unusable")
         assert expected in body["message"]
         assert str(server.models) not in body["message"]
         assert not any("broken" in line.get("command", "") for line in server.lines)

@@ -222,7 +222,7 @@ def test_files_that_are_not_whole(faulty: LemonbusServer, cut: int, why: str) ->
     (faulty.models / f"{name}.bin").write_bytes(whole[:cut])
     (faulty.models / "weights.bin").write_bytes(b"PK\3\4")
     answer = faulty.client.post("/v1/load", {"model_name": f"extra.{name}"})
-    assert (answer.status, answer.error["code"]) == (503, "load_failed")
+    assert (answer.status, answer.error["code"]) == (500, "model_unusable")
     assert why in answer.error["message"]
     assert str(faulty.models) not in answer.error["message"]
     shown = {entry["id"] for entry in faulty.client.get("/v1/models").json()["data"]}

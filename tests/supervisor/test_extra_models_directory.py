@@ -214,7 +214,7 @@ def test_the_error_names_what_is_wrong_with_a_file(
     with pytest.raises(LemonbusError) as raised:
         models.downloaded("extra.m")
     failure = raised.value.failure
-    assert (failure.code, failure.model) == (Code.LOAD_FAILED, "extra.m")
+    assert (failure.code, failure.model) == (Code.MODEL_UNUSABLE, "extra.m")
     assert failure.message == f"extra.m cannot be loaded: {why}; replace it by a complete one"
     assert not models.entry("extra.m").downloaded
     assert extra_ids(models) == []

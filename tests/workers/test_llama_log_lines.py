@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.backends.llamacpp.log_lines import parse_line
+from workers.backends.llamacpp.log_lines import file_problem, parse_line
 
 PREFIX = b"0.00.001.527 "
 
@@ -51,3 +51,28 @@ def test_the_last_lines_of_an_engine_are_logged(line: bytes) -> None:
 def test_after_the_first_request_a_line_without_a_level_may_be_a_clients_text() -> None:
     assert parse_line(b"root ::= mine \xff", asked=False) == ("info", "root ::= mine \ufffd")
     assert parse_line(b"root ::= mine", asked=True) == ("trace", "root ::= mine")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "error loading model: unknown model architecture: 'qwen9'",
+            "this llama-server does not know the model's architecture, qwen9",
+        ),
+        (
+            "error loading model: tensor 'a' data is not within the file bounds, model is corrupted or incomplete",
+            "broken",
+        ),
+        ("error loading model: check_tensor_dims: tensor 'output_norm.weight' not found", "broken"),
+        ("error loading model hyperparameters: key not found in model: llama.context_length", "broken"),
+        ("error loading model: unable to allocate CPU buffer", ""),
+        ("failed to load model '/srv/a.gguf'", ""),
+        ("", ""),
+    ],
+)
+def test_what_is_wrong_with_a_file(line: str, expected: str) -> None:
+    found = file_problem(f"srv  init: loading model\nllama_model_load: {line}\nexiting due to model loading error")
+    assert expected in found
+    assert bool(found) == bool(expected)
+    assert "/" not in found

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from tests.workers.direct_engine import DirectEngine, running_engine, spec_of
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.engines.flags import FlagError
 from workers.engines.llama_server.flags import parse
+from workers.engines.llama_server.log_flush import flush_log
+from workers.engines.llama_server.server import load_library
 
 TOGETHER = 8
 """Enough to starve each other, as a machine does on which many models are loaded."""
@@ -96,3 +99,19 @@ def test_a_grammar_for_every_answer(tmp_path: Path) -> None:
 def test_values_that_it_refuses(args: str, expected: str) -> None:
     with pytest.raises(FlagError, match=re.escape(expected)):
         parse(args.split())
+
+
+def test_the_reason_for_a_refused_file_is_printed_before_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "unheard.gguf"
+    file.write_bytes((tiny_models() / "models" / "tiny-tale.gguf").read_bytes().replace(b"llama", b"zzama"))
+    command = [sys.executable, "-m", "workers.engines.llama_server", "-m", str(file), "-t", "1"]
+    engines = [
+        subprocess.Popen([*command, "--port", str(free_port())], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for _ in range(TOGETHER)
+    ]
+    for engine in engines:
+        printed, _ = engine.communicate(timeout=30)
+        assert engine.returncode == 1
+        assert b"unknown model architecture: 'zzama'" in printed
+    assert flush_log(load_library().__file__), "the wheel has the functions"
+    assert not flush_log(str(file)), "another wheel may have none"

@@ -120,6 +120,13 @@ class Backend(abc.ABC):
     def parse(self, line: bytes) -> tuple[str, str]:
         """Return level and text of a line that the engine printed: a client's words have level ``trace``."""
 
+    def file_problem(self, _output: str) -> str:
+        """Return what the last lines of an engine that could not load its model say is wrong with the model's files.
+
+        The text is for clients: it has no path. Empty if the lines name no such reason: another try may succeed.
+        """
+        return ""
+
     def progress(self, _line: bytes) -> EngineProgress | None:
         """Return what a line that the engine printed tells about its progress; None for any other line.
 

@@ -23,6 +23,7 @@ class SourceError(Exception):
         *,
         offline: bool = False,
         absent: bool = False,
+        forbidden: bool = False,
         unreachable: bool = False,
         retry_after: float = 0.0,
         param: str = "checkpoint",
@@ -30,13 +31,14 @@ class SourceError(Exception):
         """Take credentials out of the detail.
 
         ``offline``: no connection was tried, because of the setting.  ``absent``: the source answered that it has no such
-        thing.  ``unreachable``: there was no connection to it.  ``retry_after``: seconds after which it wants to be
+        thing.  ``forbidden``: it has, and does not give it to us.  ``unreachable``: there was no connection to it.  ``retry_after``: seconds after which it wants to be
         asked again, if it named a time.  ``param``: the field of a registration that names what is absent.
         """
         super().__init__(message)
         self.detail = _QUERY.sub(r"\1?***", _CREDENTIALS.sub("//***@", detail))[-_LONGEST_DETAIL:]
         self.offline = offline
         self.absent = absent
+        self.forbidden = forbidden
         self.unreachable = unreachable
         self.retry_after = retry_after
         self.param = param

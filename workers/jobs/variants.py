@@ -40,6 +40,9 @@ def _listed(checkpoint: str) -> Inspected:
 def _failure(problem: SourceError) -> Failure:
     if problem.absent:
         return Failure(Code.NOT_FOUND, str(problem), param="checkpoint", detail=problem.detail)
+    if problem.forbidden:
+        # The document of this route answers every failure of the hub with 500.
+        return Failure(Code.CHECKPOINT_FORBIDDEN, str(problem), param="checkpoint", detail=problem.detail, status=500)
     if problem.unreachable:
         return Failure(Code.DOWNLOAD_FAILED, str(problem), detail=problem.detail)
     code = Code.OFFLINE if problem.offline else Code.INTERNAL

@@ -250,5 +250,7 @@ class WorkerController:
 def _load_failure(session: EngineSession, how: str, output: str) -> Failure:
     """Return why a load failed: our own reason if we ended the engine, then how it ended, then its last lines."""
     name = session.spec.name
-    failure = session.failure or Failure(Code.LOAD_FAILED, f"{name} cannot be loaded: {how}", model=name)
+    problem = session.backend.file_problem(output)
+    code, why = (Code.MODEL_UNUSABLE, problem) if problem else (Code.LOAD_FAILED, how)
+    failure = session.failure or Failure(code, f"{name} cannot be loaded: {why}", model=name)
     return replace(failure, detail="\n".join(part for part in (failure.detail, how, output) if part))

@@ -24,17 +24,17 @@ def available_memory(meminfo: str) -> int:
 def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelFacts]:
     """Check files, flags and executable; return the report and what the files' headers contain.
 
-    Raises ``load_failed`` for a file, ``invalid_request`` for a flag.
+    Raises ``model_unusable`` for a file, ``invalid_request`` for a flag.
     """
     backend.check()
     try:
         facts = backend.examine()
     except FileNotFoundError as problem:
-        raise _load_failed(spec, "its file is missing", problem.filename) from None
+        raise _unusable(spec, "its file is missing", problem.filename) from None
     except OSError as problem:
-        raise _load_failed(spec, f"its file cannot be read ({problem.strerror})", problem.filename) from None
+        raise _unusable(spec, f"its file cannot be read ({problem.strerror})", problem.filename) from None
     except ValueError as problem:
-        raise _load_failed(spec, str(problem), spec.path) from None
+        raise _unusable(spec, str(problem), spec.path) from None
     try:
         meminfo = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
@@ -42,6 +42,6 @@ def check_model(spec: ModelSpec, backend: Backend) -> tuple[ModelChecked, ModelF
     return ModelChecked(need=int(facts.size * MEMORY_FACTOR), available=available_memory(meminfo)), facts
 
 
-def _load_failed(spec: ModelSpec, reason: str, path: object) -> Exception:
+def _unusable(spec: ModelSpec, reason: str, path: object) -> Exception:
     message = f"{spec.name} cannot be loaded: {reason}"
-    return Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(path or spec.path)).raised()
+    return Failure(Code.MODEL_UNUSABLE, message, model=spec.name, detail=str(path or spec.path)).raised()

@@ -178,6 +178,10 @@ class LlamaCppBackend(ProgramBackend):
         """See :meth:`Backend.parse`."""
         return log_lines.parse_line(line, self._had_request)
 
+    def file_problem(self, output: str) -> str:
+        """See :meth:`Backend.file_problem`."""
+        return log_lines.file_problem(output)
+
     def warm_up(self) -> EngineRequest:
         """One token, one vector or one score: an engine built for another processor dies here, not in a request."""
         if self.spec.type == ModelType.EMBEDDING:

@@ -1,4 +1,4 @@
-"""Level and text of the lines that llama.cpp prints. Pure.
+"""Level and text of the lines that llama.cpp prints, and what they say of a file that it cannot load. Pure.
 
 llama.cpp prints parts of an invalid request: a grammar, a schema, tools, names of samplers.  A client's words have level
 ``trace``; the client finds its mistake in the answer.
@@ -28,6 +28,21 @@ _FATAL: Final = re.compile(
     rb"|#\d+ +0x|.*\(\+0x"
 )
 """Beginnings of lines that tell why an engine ends: they have no prefix."""
+
+_UNKNOWN_ARCHITECTURE: Final = re.compile(r"unknown model architecture: '([\w.-]{1,64})'")
+_BROKEN_FILE: Final = re.compile(
+    r"corrupt|missing tensor|not found in model|tensor '[^']*' not found|has wrong shape|is not within the file bounds|invalid magic characters"
+    r"|error loading model (vocabulary|hyperparameters)|failed to read (magic|tensor|key)"
+)
+"""Reasons for which llama.cpp does not load a file, and never will."""
+
+
+def file_problem(output: str) -> str:
+    """Return what llama.cpp's last lines say is wrong with the model's file, empty if they name another reason or none."""
+    unknown = _UNKNOWN_ARCHITECTURE.search(output)
+    if unknown is not None:
+        return f"this llama-server does not know the model's architecture, {unknown[1]}"
+    return "llama-server finds its file broken: fetch or convert it again" if _BROKEN_FILE.search(output) else ""
 
 
 def parse_line(line: bytes, asked: bool) -> tuple[str, str]:

@@ -30,6 +30,10 @@ from workers.files.errors import BrokenError
 from workers.stream.transcript_events import SegmentStreamTranslator, streamed
 
 _PROGRESS: Final = re.compile(rb"progress = +(\d{1,3})%")
+_BROKEN_FILE: Final = re.compile(
+    r"invalid model (data )?\(bad|not all tensors loaded|in model file|vocabulary is broken|bad ftype"
+)
+"""Reasons for which whisper.cpp does not load a file, and never will."""
 _LATEST: Final = "yue"
 """The language that only models with a hundred of them know."""
 _DECODER: Final = "av"
@@ -49,6 +53,10 @@ class WhisperCppBackend(SingleSlotBackend):
     arguments_option: ClassVar[str] = "whispercpp_args"
     key_variable: ClassVar[str] = flags.KEY
     program = "whisper-server"
+
+    def file_problem(self, output: str) -> str:
+        """See :meth:`Backend.file_problem`."""
+        return "whisper-server finds its file broken: fetch or convert it again" if _BROKEN_FILE.search(output) else ""
 
     def check(self) -> None:
         """See :meth:`Backend.check`."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from workers.engines.flags import FlagError, Value
 from workers.engines.llama_server.flags import parse
+from workers.engines.llama_server.log_flush import flush_log
 from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 
 _ENUMS: Final = {
@@ -178,6 +179,7 @@ def main(words: list[str]) -> int:
     try:
         _server_reference.append(library.Server(parameters))
     except Exception as problem:  # noqa: BLE001 - any error here means that the model cannot be loaded
+        flush_log(library.__file__)
         sys.stderr.write(f"llama-server: cannot load the model: {problem}\n")
         return 1
     wait_for_shutdown(parent)

@@ -120,7 +120,7 @@ def explain_hub_error(problem: Exception, repo: str) -> SourceError:
         case OfflineModeIsEnabled():
             return SourceError("offline mode is on", detail, offline=True)
         case GatedRepoError():
-            return SourceError(f"{repo} is gated: accept its terms at the hub and set HF_TOKEN", detail)
+            return SourceError(f"{repo} is gated: accept its terms at the hub and set HF_TOKEN", detail, forbidden=True)
         case RepositoryNotFoundError():
             message = f"there is no repository {repo}, or it is private (HF_TOKEN)"
             return SourceError(message, detail, absent=True)
@@ -152,7 +152,8 @@ def _connection_problem(detail: str) -> str:
 def _refused(problem: HfHubHTTPError, repo: str, detail: str) -> SourceError:
     status = status_of(problem)
     if status in (401, 403):
-        return SourceError(f"the hub refuses {repo} ({status}): is HF_TOKEN right, and may it read this?", detail)
+        message = f"the hub refuses {repo} ({status}): is HF_TOKEN right, and may it read this?"
+        return SourceError(message, detail, forbidden=True)
     pause = _retry_after(problem) or 0.0
     wanted = f" and wants to be left alone for {pause:.0f} s" if pause else ""
     return SourceError(f"the hub answered {status}{wanted}", detail, retry_after=pause)

@@ -42,8 +42,10 @@ def download_model(order: StartPull, progress: DownloadProgress, offline: bool =
         return DownloadOutcome(_failed(order, Code.DOWNLOAD_FAILED, "no source is known"), [])
     code = Code.OFFLINE if all(problem.offline for _, problem in errors) else Code.DOWNLOAD_FAILED
     param = ""
-    if all(problem.absent for _, problem in errors):
-        code, param = Code.CHECKPOINT_NOT_FOUND, errors[0][1].param
+    if all(problem.absent or problem.forbidden for _, problem in errors):
+        absent = all(problem.absent for _, problem in errors)
+        code = Code.CHECKPOINT_NOT_FOUND if absent else Code.CHECKPOINT_FORBIDDEN
+        param = errors[0][1].param
     message = "; ".join(f"{kind}: {problem}" for kind, problem in errors)
     detail = "\n".join(problem.detail for _, problem in errors if problem.detail)
     pause = max(problem.retry_after for _, problem in errors)
