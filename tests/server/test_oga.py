@@ -147,8 +147,8 @@ def test_log_probabilities_and_echo_as_the_documents_have_them(server: LemonbusS
 @pytest.mark.parametrize(
     ("body", "status", "expected"),
     [
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, 501, "tools"),
-        ({"response_format": {"type": "json_object"}}, 501, "form"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, 400, "takes no tools"),
+        ({"grammar": 'root ::= "a"'}, 501, "grammars"),
         ({"top_p": 7}, 400, "top_p"),
         ({"messages": [{"role": "user", "content": "x" * CONTEXT}]}, 400, "context"),
         ({"model": PLAIN}, 400, "chat template"),

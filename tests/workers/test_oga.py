@@ -18,6 +18,7 @@ from protocol.models.installations import InstallationRecord
 from protocol.models.recipes import IdleCheck, ModelSpec
 from workers.backends.oga.backend import OgaBackend
 from workers.backends.registry import BACKEND_CLASSES
+from workers.stream.token_timing import EngineSpan
 
 FAMILY = ("oga-cpu", "oga-hybrid", "oga-npu", "ryzenai-llm")
 
@@ -140,6 +141,14 @@ def test_the_key_is_in_the_environment_and_nowhere_else() -> None:
     assert backend.environment({})["OGA_API_KEY"] == backend.key != "secret"
     assert backend.key not in " ".join(backend.command(1))
     assert made(key="secret").key != backend.key, "each start has another one"
+
+
+def test_completions_are_computed_one_after_the_other_in_one_slot() -> None:
+    request = made().request("completions", "", b'{"prompt":["a","b"],"n":3,"logprobs":1}', stream=False)
+    assert (request.prompts, request.choices, request.weight, request.streamed) == (2, 3, 1, True)
+    chat = made().request("chat/completions", "", b'{"messages":[],"logprobs":true}', stream=False)
+    assert chat.streamed, "its streams leave out no log probabilities"
+    assert EngineSpan(2.0, 3.0).followed_by(EngineSpan(2.0, 4.0)) == (2.0, 7.0)
 
 
 def test_unknown_backends_and_endpoints_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,16 @@ from tests.support.models.genai_models import GENAI_TEXT, write_genai_model
 from tests.workers.oga_process import KEY, complete, oga_server
 
 PIECES = GENAI_TEXT.split()
+HI = [{"role": "user", "content": "hi"}]
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+UNKNOWN_TYPE = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}
+DIGIT = {
+    "type": "object",
+    "properties": {"digit": {"$ref": "#/$defs/digit"}},
+    "required": ["digit"],
+    "additionalProperties": False,
+    "$defs": {"digit": {"type": "integer", "minimum": 2, "maximum": 4}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +95,58 @@ def test_log_probabilities(engine: RawHttpClient, stream: bool) -> None:
     assert '"logprobs":{' not in quiet.body.decode()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_several_choices_of_several_prompts(engine: RawHttpClient, stream: bool) -> None:
+    asked = {"prompt": ["one", [5, 6, 7, 8, 9]], "n": 2, "max_tokens": 2, "logprobs": 1}
+    answer = complete(engine, **asked, stream=stream, stream_options={"include_usage": True})
+    parts = [choice for chunk in answer.chunks for choice in chunk["choices"]] if stream else answer.json()["choices"]
+    assert list(dict.fromkeys(part["index"] for part in parts)) == [0, 1, 2, 3]
+    for index in range(4):
+        mine = [part for part in parts if part["index"] == index]
+        assert "".join(part["text"] for part in mine) == " One folder"
+        assert mine[-1]["finish_reason"] == "length"
+        assert sum(len(part["logprobs"]["content"]) for part in mine if part["logprobs"]) == 2
+    usages = [chunk["usage"] for chunk in answer.chunks if "usage" in chunk] if stream else [answer.json()["usage"]]
+    assert sum(usage["completion_tokens"] for usage in usages) == 8
+    # In a stream each choice tells of its whole prompt, as llama-server does it.
+    assert sum(usage["prompt_tokens"] for usage in usages) == (16 if stream else 8)
+    assert {usage["prompt_tokens_details"]["cached_tokens"] for usage in usages} == {0}
+
+
+def test_choices_of_one_request_have_seeds_of_their_own(engine: RawHttpClient) -> None:
+    hot = {"temperature": 400.0, "top_p": 1, "top_k": 0, "max_tokens": 12, "seed": 7, "logprobs": True}
+
+    def drawn(**fields: Any) -> list[list[int]]:
+        choices = complete(engine, **hot, **fields).json()["choices"]
+        return [[token["id"] for token in choice["logprobs"]["content"]] for choice in choices]
+
+    first, second = drawn(n=2)
+    assert first != second
+    assert drawn(n=2) == [first, second]
+    assert drawn() == [first]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": DIGIT}}},
+        {"response_format": {"type": "json_object", "schema": DIGIT}},
+        {"json_schema": DIGIT},
+    ],
+)
+def test_an_answer_of_a_given_form(engine: RawHttpClient, fields: dict[str, Any], stream: bool) -> None:
+    answer = engine.post("/v1/chat/completions", {"messages": HI, "temperature": 3, **fields, "stream": stream})
+    assert answer.status == 200, answer
+    assert json.loads(answer.text)["digit"] in (2, 3, 4)
+    assert engine.post("/v1/chat/completions", {"messages": HI, "temperature": 0}).text == GENAI_TEXT
+
+
+def test_an_answer_that_is_any_json_object(engine: RawHttpClient) -> None:
+    asked = {"messages": HI, "response_format": {"type": "json_object"}, "max_tokens": 9, "temperature": 0}
+    assert engine.post("/v1/chat/completions", asked).text.startswith('{" One')
+
+
 def test_a_seed_makes_chance_repeat_itself(engine: RawHttpClient) -> None:
     def drawn(seed: int) -> str:
         hot = {"temperature": 400.0, "top_p": 1, "top_k": 0, "max_tokens": 12}
@@ -108,10 +171,17 @@ def test_a_seed_makes_chance_repeat_itself(engine: RawHttpClient) -> None:
         ("/v1/completions", {"prompt": "x", "presence_penalty": -101}, 400, "presence_penalty"),
         ("/v1/completions", {"prompt": "x", "presence_penalty": "much"}, 400, "presence_penalty"),
         ("/v1/completions", {"prompt": [10**6]}, 400, "token 1000000"),
-        ("/v1/completions", {"prompt": ["a", "b"]}, 501, "one prompt"),
-        ("/v1/completions", {"prompt": "x", "n": 2}, 501, "several choices"),
+        ("/v1/completions", {"prompt": ["a", 5]}, 400, "Field 'prompt'"),
+        ("/v1/completions", {"prompt": [[5], [10**6]]}, 400, "token 1000000"),
+        ("/v1/completions", {"prompt": "x", "n": 0}, 400, "Field 'n'"),
+        ("/v1/completions", {"prompt": ["a", "b"], "n": 65}, 400, "at most 128 completions"),
+        ("/v1/chat/completions", {"messages": HI, "response_format": {"type": "xml"}}, 400, "response_format"),
+        ("/v1/chat/completions", {"messages": HI, "response_format": UNKNOWN_TYPE}, 400, "Invalid type: nonsense"),
+        ("/v1/chat/completions", {"messages": HI, "tool_choice": "required"}, 400, "Field 'tool_choice'"),
+        ("/v1/chat/completions", {"messages": HI, "tools": [{"type": "function"}]}, 400, "function"),
+        ("/v1/chat/completions", {"messages": HI, "tools": TOOLS}, 400, "Field 'tools'"),
         ("/v1/completions", {"prompt": "x", "logit_bias": {"1": 5}}, 501, "biased"),
-        ("/v1/completions", {"prompt": "x", "grammar": 'root ::= "a"'}, 501, "form"),
+        ("/v1/completions", {"prompt": "x", "grammar": 'root ::= "a"'}, 501, "grammars"),
         ("/v1/embeddings", {"input": "x"}, 404, "Not Found"),
     ],
 )

@@ -35,6 +35,8 @@ class EngineRequest(NamedTuple):
     """0 for a read, which the engine answers without a slot."""
     choices: int = 1
     """Completions of each prompt."""
+    in_turn: bool = False
+    """The engine computes them one after the other, in one slot."""
     patient: bool = False
     """The client does not read a stream: the engine's events may be handled in large batches."""
     content_type: str = "application/json"
@@ -46,7 +48,8 @@ class EngineRequest(NamedTuple):
     @property
     def weight(self) -> int:
         """Slots of the engine that it works in."""
-        return self.prompts * self.choices
+        completions = self.prompts * self.choices
+        return min(1, completions) if self.in_turn else completions
 
 
 class EngineProgress(NamedTuple):

@@ -28,7 +28,13 @@ UNSTREAMED_MAX_TOKENS: Final = 16
 
 
 def generation_request(
-    endpoint: str, body: bytes, stream: bool, defaults: Mapping[str, SamplingValue], names: Mapping[str, str]
+    endpoint: str,
+    body: bytes,
+    stream: bool,
+    defaults: Mapping[str, SamplingValue],
+    names: Mapping[str, str],
+    *,
+    complete_streams: bool = False,
 ) -> EngineRequest:
     """Ask for a stream whatever the client wants, because llama-server only notices that the client of a stream hangs up.
 
@@ -36,6 +42,8 @@ def generation_request(
     syntax of a tool call, the beginning of a stop word) and some fields of ``verbose``: a client that wants a whole
     answer with these gets the engine's own, which does not end when the client hangs up. And a few tokens after a
     short prompt cost the engine less without a stream, and end by themselves at once.
+
+    ``complete_streams``: the engine leaves out nothing in streams, so that the first exception is needless.
 
     ``return_stop_reason`` asks for the stop sequence that ended the answer, as ``stop_reason`` of the choice: the last chunk of
     a verbose stream names it.
@@ -52,8 +60,8 @@ def generation_request(
     usage, progress = options.get("include_usage") == _TRUE, fields.get("return_progress") == _TRUE
     prompts = count_prompts(fields.get("prompt")) if endpoint == "completions" else 1
     choices = positive_number(fields.get("n"))
-    shown_only_whole = fields.get("verbose") == _TRUE or (
-        endpoint == "chat/completions" and fields.get("logprobs") == _TRUE
+    shown_only_whole = not complete_streams and (
+        fields.get("verbose") == _TRUE or (endpoint == "chat/completions" and fields.get("logprobs") == _TRUE)
     )
     brief = (
         len(body) <= SHORT_BODY_BYTES and prompts * choices == 1 and answer_token_limit(fields) <= UNSTREAMED_MAX_TOKENS

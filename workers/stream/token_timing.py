@@ -21,6 +21,10 @@ class EngineSpan(NamedTuple):
         """Return the span of two choices that were computed side by side."""
         return EngineSpan(max(self.prompt, other.prompt), max(self.decode, other.decode))
 
+    def followed_by(self, other: EngineSpan) -> EngineSpan:
+        """Return the span of two choices of which one was computed after the other; each reports the same prompt."""
+        return EngineSpan(max(self.prompt, other.prompt), self.decode + other.decode)
+
 
 class TokenTimes(NamedTuple):
     """The times of a finished generation, in seconds."""

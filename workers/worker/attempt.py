@@ -268,7 +268,9 @@ class Attempt:
             if summary.timings is not None:
                 cached += summary.timings.cache_n
                 span = EngineSpan(summary.timings.prompt_ms / 1000, summary.timings.predicted_ms / 1000)
-                engine = span if engine is None else engine.merged_with(span)
+                if engine is not None:
+                    span = engine.followed_by(span) if self.request.in_turn else engine.merged_with(span)
+                engine = span
         # Each choice reports its whole prompt; a prompt is computed once, however many choices it has.
         choices = max(1, self.request.choices) if len(summaries) > 1 else 1
         output = output or self.tokens

@@ -21,8 +21,6 @@ WIDTH, HEADS, KV_HEADS, LAYERS = 64, 4, 2, 1
 HEAD = WIDTH // HEADS
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 START, END = 0, 2
-SPACE = "\u0120"
-"""How a byte-level vocabulary writes a blank."""
 TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -31,10 +29,14 @@ TEMPLATE = (
 
 @dataclass(frozen=True)
 class ScriptedGenaiModel:
-    """One model: its words, whether it ever stops, how much work a token is."""
+    """One model: its pieces (each is one token), whether it ever stops, how much work a token is."""
 
     name: str
-    words: Sequence[str]
+    pieces: Sequence[str]
+    special: Sequence[str] = ()
+    """Pieces that are special tokens, which the tokenizer does not show."""
+    added: Sequence[str] = ()
+    """Pieces that are tokens of their own, whatever stands around them."""
     endless: bool = False
     begins: bool = False
     """Its tokenizer wants a token before a text."""
@@ -49,13 +51,17 @@ class ScriptedGenaiModel:
 def write(folder: Path, scripted: ScriptedGenaiModel) -> None:
     """Write the folder."""
     folder.mkdir(parents=True)
-    vocabulary = {
-        token: place for place, token in enumerate([*SPECIALS, *_letters(), *(SPACE + w for w in scripted.words)])
-    }
+    letters = _letters()
+    marked = {*scripted.special, *scripted.added}
+    pieces = [
+        piece if piece in marked else "".join(letters[byte] for byte in piece.encode()) for piece in scripted.pieces
+    ]
+    unsaid = [token for token in scripted.special if token not in pieces]
+    vocabulary = {token: place for place, token in enumerate([*SPECIALS, *unsaid, *letters, *pieces])}
     (folder / "model.onnx").write_bytes(_graph(scripted, len(vocabulary)))
     for name, content in (
         ("genai_config.json", _config(scripted, len(vocabulary))),
-        ("tokenizer.json", _tokenizer(vocabulary, scripted.begins)),
+        ("tokenizer.json", _tokenizer(vocabulary, scripted)),
         ("tokenizer_config.json", _about_tokens(scripted)),
     ):
         (folder / name).write_text(json.dumps(content))
@@ -70,7 +76,7 @@ def _letters() -> list[str]:
 
 
 def _successors(scripted: ScriptedGenaiModel, count: int, noise: np.random.Generator) -> tuple[Any, Any]:
-    first = count - len(scripted.words)
+    first = count - len(scripted.pieces)
     own = noise.standard_normal((count, WIDTH)).astype(np.float32)
     start = noise.standard_normal(WIDTH).astype(np.float32)
     start /= np.linalg.norm(start)
@@ -203,7 +209,7 @@ def _config(scripted: ScriptedGenaiModel, count: int) -> dict[str, Any]:
     }
 
 
-def _tokenizer(vocabulary: dict[str, int], begins: bool) -> dict[str, Any]:
+def _tokenizer(vocabulary: dict[str, int], scripted: ScriptedGenaiModel) -> dict[str, Any]:
     start = SPECIALS[START]
     before = {
         "type": "TemplateProcessing",
@@ -212,13 +218,16 @@ def _tokenizer(vocabulary: dict[str, int], begins: bool) -> dict[str, Any]:
         "special_tokens": {start: {"id": start, "ids": [START], "tokens": [start]}},
     }
     bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    added = {**dict.fromkeys([*SPECIALS, *scripted.special], True), **dict.fromkeys(scripted.added, False)}
     return {
         "version": "1.0",
-        "added_tokens": [{"id": vocabulary[token], "content": token, **plain} for token in SPECIALS],
+        "added_tokens": [
+            {"id": vocabulary[token], "content": token, **plain, "special": special} for token, special in added.items()
+        ],
         "normalizer": None,
         "pre_tokenizer": bytes_,
-        "post_processor": before if begins else None,
+        "post_processor": before if scripted.begins else None,
         "decoder": bytes_,
         "model": {"type": "BPE", "unk_token": None, "byte_fallback": False, "vocab": vocabulary, "merges": []},
     }

@@ -151,7 +151,9 @@ class OgaBackend(ProgramBackend):
                 raise self.unserved(endpoint)
             return EngineRequest("POST", f"/v1/{endpoint}", body, prompts=0)
         if self._is_own_server:
-            return generation_request(endpoint, body, stream, self.sampling, self.descriptor.sampling)
+            names = self.descriptor.sampling
+            generation = generation_request(endpoint, body, stream, self.sampling, names, complete_streams=True)
+            return generation._replace(in_turn=True)
         return self._ryzenai_request(endpoint, body, stream)
 
     def _ryzenai_request(self, endpoint: str, body: bytes, stream: bool) -> EngineRequest:

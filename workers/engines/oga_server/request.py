@@ -1,20 +1,27 @@
-"""Parses an OpenAI request for ONNX Runtime GenAI strictly; refuses what the library cannot do. Pure."""
+"""Parses an OpenAI request for ONNX Runtime GenAI strictly; refuses what the library cannot do. Pure.
+
+A message that begins with ``Field 'NAME': `` names the field of the request that is wrong.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 import msgspec
 
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.engines.http_errors import EngineHttpError
+from workers.engines.oga_server.tools.grammar import ANY_OBJECT
 
 NO_LIMIT: Final = 2**31
 MAX_STOP_WORDS: Final = 64
 MAX_TOP_LOGPROBS: Final = 128
 MAX_PENALTY: Final = 100
 """OpenAI's clients send -2 to 2; llama-server takes any."""
+MAX_COMPLETIONS: Final = 128
+"""Choices of all prompts together; they are computed one after the other."""
 
 
 class StreamOptions(msgspec.Struct):
@@ -23,10 +30,46 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool = False
 
 
+class JsonSchemaFormat(msgspec.Struct):
+    """The schema of an answer, as OpenAI has it."""
+
+    schema: dict[str, Any] | None = None
+
+
 class ResponseFormat(msgspec.Struct):
-    """The form that an answer must have."""
+    """The form that an answer must have. ``schema`` is llama-server's place for it."""
 
     type: str = "text"
+    json_schema: JsonSchemaFormat | None = None
+    schema: dict[str, Any] | None = None
+
+
+class ToolFunction(msgspec.Struct, omit_defaults=True):
+    """A function that the model may call."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class OfferedTool(msgspec.Struct):
+    """A tool, which is a function."""
+
+    function: ToolFunction
+    type: Literal["function"] = "function"
+
+
+class NamedFunction(msgspec.Struct):
+    """A function's name."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct):
+    """The tool that must be called."""
+
+    function: NamedFunction
+    type: Literal["function"] = "function"
 
 
 class OgaRequest(msgspec.Struct):
@@ -55,8 +98,9 @@ class OgaRequest(msgspec.Struct):
     logprobs: bool | int | None = None
     top_logprobs: int | None = None
     n_probs: int | None = None
-    tools: list[msgspec.Raw] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tools: list[OfferedTool] | None = None
+    tool_choice: str | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     logit_bias: dict[str, Any] | list[Any] | None = None
     grammar: str | None = None
@@ -89,6 +133,47 @@ class OgaRequest(msgspec.Struct):
         return not isinstance(self.logprobs, bool)
 
     @property
+    def choices(self) -> int:
+        """Choices of each prompt."""
+        return self.n or 1
+
+    @property
+    def offered_tools(self) -> list[OfferedTool]:
+        """The tools that the model is told of."""
+        return [] if self.tool_choice == "none" else self.tools or []
+
+    @property
+    def callable_tools(self) -> dict[str, Mapping[str, Any]]:
+        """The tools that the answer may call: name → schema of the arguments."""
+        named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
+        return {
+            tool.function.name: tool.function.parameters or ANY_OBJECT
+            for tool in self.offered_tools
+            if named in (None, tool.function.name)
+        }
+
+    @property
+    def must_call(self) -> bool:
+        """Whether the answer must be a call."""
+        return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
+
+    @property
+    def may_call_several(self) -> bool:
+        """Whether the answer may have more than one call."""
+        return self.parallel_tool_calls is not False and not isinstance(self.tool_choice, NamedTool)
+
+    @property
+    def answer_schema(self) -> dict[str, Any] | None:
+        """The JSON schema of the answer, None if it may be any text."""
+        wanted = self.response_format or ResponseFormat()
+        if wanted.type == "json_schema":
+            given = wanted.json_schema.schema if wanted.json_schema else wanted.schema
+            return ANY_OBJECT if given is None else given
+        if wanted.type == "json_object":
+            return ANY_OBJECT if wanted.schema is None else wanted.schema
+        return self.json_schema
+
+    @property
     def wants_usage(self) -> bool:
         """Whether a stream ends with its usage."""
         return self.stream_options is not None and self.stream_options.include_usage
@@ -110,11 +195,19 @@ def parse_request(body: bytes, chat: bool) -> OgaRequest:
     if not chat and request.prompt is None:
         raise EngineHttpError("`prompt` is missing")
     _check_numbers(request)
+    _check_tools(request)
     _check_possible(request)
     return request
 
 
+def field_error(field: str, reason: str) -> EngineHttpError:
+    """Return the refusal of a request for what is wrong in one of its fields."""
+    return EngineHttpError(f"Field '{field}': {reason}")
+
+
 def _check_numbers(request: OgaRequest) -> None:
+    if request.n is not None and request.n < 1:
+        raise field_error("n", "must be at least 1")
     if request.top_p is not None and not 0 <= request.top_p <= 1:
         raise EngineHttpError("`top_p` must be a number from 0 to 1")
     for name in ("temperature", "repeat_penalty"):
@@ -131,48 +224,40 @@ def _check_numbers(request: OgaRequest) -> None:
         raise EngineHttpError(f"`stop` must have at most {MAX_STOP_WORDS} words")
 
 
+def _check_tools(request: OgaRequest) -> None:
+    if isinstance(request.tool_choice, str) and request.tool_choice not in ("auto", "none", "required"):
+        raise field_error("tool_choice", "must be auto, none, required, or name a function")
+    names = [tool.function.name for tool in request.tools or []]
+    if len(set(names)) < len(names):
+        raise field_error("tools", "two tools have one name")
+    if request.must_call and not request.callable_tools:
+        raise field_error("tool_choice", "must name one of `tools`" if names else "needs `tools`")
+
+
 def _check_possible(request: OgaRequest) -> None:
-    wants = {
-        "tools": bool(request.tools) and request.tool_choice != "none",
-        "several choices": (request.n or 1) > 1,
-        "an answer of a given form": (request.response_format or ResponseFormat()).type != "text"
-        or bool(request.grammar)
-        or request.json_schema is not None,
+    if (request.response_format or ResponseFormat()).type not in ("text", "json_object", "json_schema"):
+        raise field_error("response_format", "its type must be text, json_object or json_schema")
+    if request.choices * len(split_prompts(request.prompt)) > MAX_COMPLETIONS:
+        raise field_error("n", f"one request may ask for at most {MAX_COMPLETIONS} completions of all its prompts")
+    for what, wanted in {
+        "GBNF grammars": bool(request.grammar),
         "biased tokens": bool(request.logit_bias),
-    }
-    for what, wanted in wants.items():
+    }.items():
         if wanted:
             raise EngineHttpError(f"ONNX Runtime GenAI does not serve {what} here", 501, "not_supported_error")
 
 
-def flatten_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages as chat templates know them: content is one text; raises :class:`EngineHttpError`."""
-    flattened = []
-    for index, message in enumerate(messages):
-        if not isinstance(message.get("role"), str):
-            raise EngineHttpError(f"`messages[{index}].role` must be a string")
-        flattened.append({**message, "content": _text(message.get("content"), index)})
-    return flattened
+def split_prompts(prompt: str | list[Any] | None) -> list[Any]:
+    """Return the prompts of a completion: a text and a list of token numbers are one."""
+    if isinstance(prompt, list) and any(isinstance(each, str | list) for each in prompt):
+        return prompt
+    return [prompt]
 
 
-def _text(content: Any, index: int) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    where = f"messages[{index}].content"
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        raise EngineHttpError(f"`{where}` must be a string or a list of parts")
-    for part in content:
-        if part.get("type", "text") != "text":
-            raise EngineHttpError("this model reads text only: image input is not supported")
-        if not isinstance(part.get("text"), str):
-            raise EngineHttpError(f"`{where}` has a part without `text`")
-    return "\n".join(part["text"] for part in content)
-
-
-def prompt_token_ids(prompt: list[Any], vocabulary: int) -> list[int] | None:
-    """Return the token numbers of a prompt that is a list of them, None for one of texts; raises :class:`EngineHttpError`."""
+def prompt_token_ids(prompt: list[Any], vocabulary: int) -> list[int]:
+    """Return the token numbers of a prompt that is a list of them; raises :class:`EngineHttpError`."""
     if not all(isinstance(token, int) and not isinstance(token, bool) for token in prompt):
-        return None
+        raise field_error("prompt", "must be a text, a list of token numbers, or a list of such prompts")
     wrong = next((token for token in prompt if not 0 <= token < vocabulary), None)
     if wrong is not None:
         raise EngineHttpError(f"`prompt` has token {wrong}; the model's are 0 to {vocabulary - 1}")

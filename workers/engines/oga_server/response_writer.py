@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ Logprobs = list[dict[str, Any]]
 
 
 class GenerationCost(NamedTuple):
-    """Tokens and seconds of one answer."""
+    """Tokens and seconds of one choice. Choices of one prompt share its computation, and each tells of it."""
 
     prompt: int
     """All tokens of the prompt, the cached ones included."""
@@ -48,8 +49,27 @@ class GenerationCost(NamedTuple):
         return timings
 
 
+class ToolCall(NamedTuple):
+    """A call of a tool; the arguments are JSON."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class WholeChoice(NamedTuple):
+    """One choice of an answer that is sent at its end."""
+
+    text: str
+    calls: Sequence[ToolCall]
+    reason: str
+    logprobs: Logprobs | None
+    """None if they were not asked for."""
+    cost: GenerationCost
+
+
 class ResponseWriter:
-    """Writes one answer."""
+    """Writes one answer; ``index`` is the number of one of its choices."""
 
     def __init__(self, chat: bool, model: str, number: str, created: int, build: str) -> None:
         """``number`` names the answer; ``created`` in Unix seconds."""
@@ -63,54 +83,85 @@ class ResponseWriter:
     def _event(self, choices: list[dict[str, Any]], **rest: Any) -> bytes:
         return b"data: " + _encode({"choices": choices, **self._chunk, **rest}) + b"\n\n"
 
-    def _choice(self, text: str, reason: str | None, logprobs: Logprobs | None = None) -> dict[str, Any]:
-        shown = None if logprobs is None else {"content": logprobs}
+    def _choice(self, index: int, text: str, reason: str | None, logprobs: Logprobs | None = None) -> dict[str, Any]:
         if self._chat:
-            delta = {"content": text} if text or reason is None else {}
-            choice = {"finish_reason": reason, "index": 0, "delta": delta}
-            return choice if shown is None else {**choice, "logprobs": shown}
-        return {"text": text, "index": 0, "logprobs": shown, "finish_reason": reason}
+            return self._delta(index, {"content": text} if text or reason is None else {}, reason, logprobs)
+        shown = None if logprobs is None else {"content": logprobs}
+        return {"text": text, "index": index, "logprobs": shown, "finish_reason": reason}
 
-    def opening(self) -> bytes:
-        """Return the first event of a chat's stream; nothing for a completion."""
-        delta = {"role": "assistant", "content": None}
-        return self._event([{"finish_reason": None, "index": 0, "delta": delta}]) if self._chat else b""
+    def _delta(
+        self, index: int, delta: dict[str, Any], reason: str | None = None, logprobs: Logprobs | None = None
+    ) -> dict[str, Any]:
+        choice = {"finish_reason": reason, "index": index, "delta": delta}
+        return choice if logprobs is None else {**choice, "logprobs": {"content": logprobs}}
 
-    def progress(self, total: int, cached: int, processed: int, milliseconds: int) -> bytes:
+    def opening(self, index: int) -> bytes:
+        """Return the first event of a choice of a chat's stream; nothing for a completion."""
+        return self._event([self._delta(index, {"role": "assistant", "content": None})]) if self._chat else b""
+
+    def progress(self, index: int, total: int, cached: int, processed: int, milliseconds: int) -> bytes:
         """Return how many of the prompt's tokens are processed, the cached ones included."""
         progress = {"total": total, "cache": cached, "processed": processed, "time_ms": milliseconds}
-        return self._event([self._choice("", None)], prompt_progress=progress)
+        return self._event([self._choice(index, "", None)], prompt_progress=progress)
 
-    def piece(self, text: str, logprobs: Logprobs | None) -> bytes:
+    def piece(self, index: int, text: str, logprobs: Logprobs | None) -> bytes:
         """Return a piece of the answer; ``logprobs``: its tokens' log probabilities, None if they were not asked for."""
-        return self._event([self._choice(text, None, logprobs)])
+        return self._event([self._choice(index, text, None, logprobs)])
 
-    def ending(self, reason: str, cost: GenerationCost, usage: bool, stopped_by: str | None = None) -> bytes:
-        """Return the events that end a stream: the reason, the usage if it was asked for, and the end marker.
+    def call_start(self, index: int, number: int, call: ToolCall) -> bytes:
+        """Return the beginning of a tool call, the choice's ``number``-th."""
+        function = {"name": call.name, "arguments": call.arguments}
+        started = {"index": number, "id": call.id, "type": "function", "function": function}
+        return self._event([self._delta(index, {"tool_calls": [started]})])
+
+    def call_arguments(self, index: int, number: int, text: str) -> bytes:
+        """Return a piece of a tool call's arguments."""
+        return self._event([self._delta(index, {"tool_calls": [{"index": number, "function": {"arguments": text}}]})])
+
+    def ending(
+        self, index: int, reason: str, cost: GenerationCost, usage: bool, stopped_by: str | None = None
+    ) -> bytes:
+        """Return the events that end a choice: the reason, and the usage if it was asked for.
 
         ``stopped_by``: the stop word that ended the answer, empty if none did; None if the client did not ask for it.
         """
         more: dict[str, Any] = {} if stopped_by is None else {"__verbose": {"stopping_word": stopped_by}}
         if not usage:
-            return self._event([self._choice("", reason)], **more, timings=cost.timings()) + DONE
+            return self._event([self._choice(index, "", reason)], **more, timings=cost.timings())
         usage_event = self._event([], usage=cost.usage(), timings=cost.timings())
-        return self._event([self._choice("", reason)], **more) + usage_event + DONE
+        return self._event([self._choice(index, "", reason)], **more) + usage_event
 
-    def whole(self, text: str, reason: str, cost: GenerationCost, logprobs: Logprobs | None) -> bytes:
-        """Return the whole answer."""
-        choice = self._choice(text, reason, logprobs)
-        if self._chat:
-            del choice["delta"]
-            choice["message"] = {"role": "assistant", "content": text}
+    def whole(self, choices: Sequence[WholeChoice], choices_of_prompt: int) -> bytes:
+        """Return the whole answer; of the choices, ``choices_of_prompt`` after one another have one prompt."""
+        prompts = [choice.cost for choice in choices[::choices_of_prompt]]
+        total = GenerationCost(
+            sum(cost.prompt for cost in prompts),
+            sum(cost.cached for cost in prompts),
+            sum(choice.cost.output for choice in choices),
+            sum(cost.prompt_s for cost in prompts),
+            sum(choice.cost.output_s for choice in choices),
+        )
         return _encode(
             {
-                "choices": [choice],
+                "choices": [self._whole_choice(index, choice) for index, choice in enumerate(choices)],
                 **self._about,
-                "usage": cost.usage(),
+                "usage": total.usage(),
                 "id": self._number,
-                "timings": cost.timings(),
+                "timings": total.timings(),
             }
         )
+
+    def _whole_choice(self, index: int, whole: WholeChoice) -> dict[str, Any]:
+        choice = self._choice(index, whole.text, whole.reason, whole.logprobs)
+        if self._chat:
+            del choice["delta"]
+            choice["message"] = {"role": "assistant", "content": whole.text}
+            if whole.calls:
+                choice["message"]["tool_calls"] = [
+                    {"type": "function", "function": {"name": call.name, "arguments": call.arguments}, "id": call.id}
+                    for call in whole.calls
+                ]
+        return choice
 
 
 def error_event(body: dict[str, Any]) -> bytes:

@@ -1,0 +1,52 @@
+"""Chat templates that take tools as those of common families of models do, each with the demands that are typical of it."""
+
+from __future__ import annotations
+
+MISTRAL = """\
+{%- for message in messages %}
+{%- if message.role == 'user' %}
+{%- if tools and loop.last %}{{- '[AVAILABLE_TOOLS]' + (tools | tojson) + '[/AVAILABLE_TOOLS]' }}{%- endif %}
+{{- '[INST]' + message.content + '[/INST]' }}
+{%- elif message.tool_calls is defined %}
+{%- for call in message.tool_calls %}
+{%- if call.id | length != 9 %}{{- raise_exception('ids of tool calls have 9 characters') }}{%- endif %}
+{{- '[TOOL_CALLS][{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) }}
+{{- ', "id": "' + call.id + '"}]' }}
+{%- endfor %}
+{%- elif message.role == 'tool' %}
+{%- if message.tool_call_id | length != 9 %}{{- raise_exception('ids of tool calls have 9 characters') }}{%- endif %}
+{{- '[TOOL_RESULTS]' + message.content + '[/TOOL_RESULTS]' }}
+{%- else %}
+{{- message.content }}
+{%- endif %}
+{%- endfor %}
+"""
+"""Calls have ids of nine characters, and arguments are objects."""
+
+PHI_4_MINI = """\
+{%- for message in messages %}
+{{- '<|' + message.role + '|>' + message.content }}
+{%- if message.role == 'system' and message.tools %}{{- '<|tool|>' + message.tools + '<|/tool|>' }}{%- endif %}
+{{- '<|end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}
+"""
+"""The tools are a field of the system message; past calls are not written at all."""
+
+LLAMA_3 = """\
+{%- if tools %}
+{{- 'Environment: ipython. Answer with {"name": function name, "parameters": its arguments}.' }}
+{%- for tool in tools %}{{- '\\n' + (tool | tojson) }}{%- endfor %}
+{%- endif %}
+{%- for message in messages %}
+{{- '<|' + message.role + '|>' }}
+{%- if message.tool_calls is defined %}
+{%- if message.tool_calls | length != 1 %}{{- raise_exception('one call at a time') }}{%- endif %}
+{%- set call = message.tool_calls[0].function %}
+{{- '{"name": "' + call.name + '", "parameters": ' + (call.arguments | tojson) + '}' }}
+{%- else %}
+{{- message.content }}
+{%- endif %}
+{%- endfor %}
+"""
+"""A message has one call."""

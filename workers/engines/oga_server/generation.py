@@ -1,0 +1,94 @@
+"""One generation in ONNX Runtime GenAI, token by token.
+
+The library holds Python's global lock while it computes. A long prompt is therefore given to it in batches: between two
+batches the other threads run, and a client that hung up is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from workers.engines.oga_server.logprobs import token_logprobs
+from workers.engines.oga_server.penalties import TokenPenalties
+from workers.engines.oga_server.prompt_cache import CachedGenerator, PromptCache
+from workers.engines.oga_server.request import OgaRequest
+from workers.engines.oga_server.response_writer import Logprobs
+
+PREFILL_BATCH_TOKENS: Final = 64
+"""Prompt tokens at a time; more are no faster on a processor."""
+
+
+class OgaGeneration:
+    """One answer: :meth:`prefill` to its end, then :meth:`generate`, then :meth:`end` whatever happened."""
+
+    def __init__(
+        self,
+        cached: CachedGenerator,
+        tokenizer: Any,
+        end_tokens: set[int],
+        tokens: Sequence[int],
+        reused: int,
+        limit: int,
+        request: OgaRequest,
+        prompt_cache: PromptCache | None,
+        shown_tokens: Mapping[int, str],
+    ) -> None:
+        """At most ``limit`` tokens, until one of ``end_tokens``; the generator has ``reused`` tokens of the prompt.
+
+        ``shown_tokens``: number → text of tokens that are shown although the tokenizer has no text for them.
+        """
+        self._cached, self._generator, self._tokenizer = cached, cached.generator, tokenizer
+        self._tokens, self._end_tokens, self._limit = tokens, end_tokens, limit
+        self._top_logprobs = request.logprob_count
+        self._penalties = TokenPenalties(request.presence_penalty or 0.0, request.frequency_penalty or 0.0)
+        self._prompt_cache = prompt_cache
+        self._shown_tokens = shown_tokens
+        self._text = tokenizer.create_stream()
+        self._logprobs: Logprobs = []
+        self.reused = reused
+        """Tokens of the prompt that are not computed again."""
+        self.count = 0
+        """Tokens that were generated, the one that ends the answer included."""
+        self.reason = "length"
+        """Why it ended, in OpenAI's words."""
+
+    def prefill(self) -> Iterator[int]:
+        """Compute the prompt; yield after each batch how many of its tokens are done."""
+        for start in range(self.reused, len(self._tokens), PREFILL_BATCH_TOKENS):
+            batch = self._tokens[start : start + PREFILL_BATCH_TOKENS]
+            self._generator.append_tokens(batch)
+            yield start + len(batch)
+
+    def generate(self) -> Iterator[str]:
+        """Yield the answer's text, token by token; some tokens have no text."""
+        for _ in range(self._limit):
+            needs_scores = self._top_logprobs is not None or self._penalties
+            scores = self._generator.get_logits() if needs_scores else None
+            if scores is not None and self._penalties:
+                self._generator.set_logits(self._penalties.applied_to(scores))
+            self._generator.generate_next_token()
+            token = int(self._generator.get_next_tokens()[0])
+            self.count += 1
+            if token in self._end_tokens:
+                self.reason = "stop"
+                return
+            self._penalties.count(token)
+            if scores is not None and self._top_logprobs is not None:
+                self._logprobs.append(token_logprobs(scores, token, self._top_logprobs, self._text_of))
+            yield self._text.decode(token) or self._shown_tokens.get(token, "")
+
+    def end(self) -> None:
+        """Keep what was computed for the next prompt. Not to be called after an error of the library."""
+        if self._prompt_cache is not None:
+            self._prompt_cache.keep(self._cached)
+
+    def _text_of(self, token: int) -> str:
+        return str(self._tokenizer.decode([token]))
+
+    def take_logprobs(self) -> Logprobs | None:
+        """Return the log probabilities of the tokens since the last call, None if they were not asked for."""
+        if self._top_logprobs is None:
+            return None
+        taken, self._logprobs = self._logprobs, []
+        return taken

@@ -1,0 +1,59 @@
+"""The forms in which families of models write tool calls, told apart by their chat templates. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class ToolCallFormat(NamedTuple):
+    """How a model writes calls. Each call is a JSON object with a name and arguments."""
+
+    name: str
+    openers: tuple[str, ...]
+    """Texts that announce calls; the first one is what the model is made to write."""
+    closer: str = ""
+    """The text after the calls that an opener announced, empty for none."""
+    listed: bool = False
+    """An opener announces a JSON list of calls, not one call."""
+    bare: bool = False
+    """A message may also be a call without an opener."""
+    arguments_key: str = "arguments"
+    tools_in_system_message: bool = False
+    """The template reads the tools from the system message, as JSON without OpenAI's frame."""
+    id_length: int = 0
+    """Letters and digits of a call's id that the template insists on, 0 for any."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """All texts that may be special tokens, which a tokenizer does not show by itself."""
+        return (*self.openers, self.closer) if self.closer else self.openers
+
+
+HERMES: Final = ToolCallFormat("hermes", ("<tool_call>",), "</tool_call>")
+"""Hermes, Qwen 2.5 and Qwen 3."""
+MISTRAL: Final = ToolCallFormat("mistral", ("[TOOL_CALLS]",), listed=True, id_length=9)
+PHI_4_MINI: Final = ToolCallFormat(
+    "phi-4-mini", ("<|tool_call|>", "functools"), "<|/tool_call|>", listed=True, tools_in_system_message=True
+)
+LLAMA_3: Final = ToolCallFormat("llama-3", ("<|python_tag|>",), bare=True, arguments_key="parameters")
+FORMATS: Final = (HERMES, MISTRAL, PHI_4_MINI, LLAMA_3)
+
+_MARKS: Final = (
+    ("<tool_call>", HERMES),
+    ("[TOOL_CALLS]", MISTRAL),
+    ("<|tool_call|>", PHI_4_MINI),
+    ("<|tool|>", PHI_4_MINI),
+    ("<|python_tag|>", LLAMA_3),
+    ("Environment: ipython", LLAMA_3),
+    ('{"name": function name, "parameters":', LLAMA_3),
+)
+"""A part of a template → the format of its family."""
+_OTHER_FAMILIES: Final = ("<function=", "<arg_key>")
+"""Parts of templates whose calls are not JSON, although their markers are the same."""
+
+
+def format_of_template(template: str) -> ToolCallFormat | None:
+    """Return the format of the calls of a model with this chat template, None if it takes no tools or writes them otherwise."""
+    if "tools" not in template or any(part in template for part in _OTHER_FAMILIES):
+        return None
+    return next((form for mark, form in _MARKS if mark in template), None)
