@@ -12,12 +12,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 FORWARDED_KEY: Final = "lemonbus.forwarded"
 """Key in the WSGI environment: the request came through a proxy, and its client is unknown or is no program of this machine."""
-_MARKS: Final = (
-    "HTTP_X_FORWARDED_FOR",
-    "HTTP_X_FORWARDED_HOST",
-    "HTTP_X_FORWARDED_PROTO",
-    "HTTP_FORWARDED",
-    "HTTP_VIA",
+_MARKS: Final = frozenset(
+    {"HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PROTO", "HTTP_FORWARDED", "HTTP_VIA"}
 )
 _SCHEMES: Final = frozenset({"http", "https"})
 
@@ -61,7 +57,7 @@ class ProxyHeaders:
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Put the client's address, scheme and host into the environment; logs and checks read them there."""
         environ: dict[str, Any] = req.env
-        if not any(mark in environ for mark in _MARKS):
+        if environ.keys().isdisjoint(_MARKS):
             return
         peer = environ.get("REMOTE_ADDR") or ""
         if not is_trusted(peer, self._trusted):

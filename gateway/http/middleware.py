@@ -42,7 +42,7 @@ class Cors:
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Set the headers; end here for a preflight."""
-        resp.set_headers(self._policy.headers(req.get_header("Origin") or ""))
+        resp.set_headers(self._policy.headers(req.env.get("HTTP_ORIGIN", "")))
         if req.method != "OPTIONS":
             return
         resp.set_headers(self._policy.preflight_headers(req.get_header("Access-Control-Request-Headers") or ""))

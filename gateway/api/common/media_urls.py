@@ -10,14 +10,14 @@ from protocol.failures import invalid
 def check_media_urls(contents: Iterable[object], field: str = "messages") -> None:
     """Raise ``invalid_request`` for a picture, recording or video in the contents of messages that is not a ``data:`` URL."""
     for position, content in enumerate(contents):
-        if any(not url.lower().startswith("data:") for url in _media_urls(content)):
+        if isinstance(content, list) and any(not url.lower().startswith("data:") for url in _media_urls(content)):
             reason = "media are not fetched from elsewhere: send their bytes as a `data:` URL (data:image/png;base64,…)"
             raise invalid(reason, f"{field}[{position}].content")
 
 
-def _media_urls(content: object) -> Iterator[str]:
+def _media_urls(content: list[object]) -> Iterator[str]:
     """Yield the URLs in a message's content; what is not of the known form is the engine's to refuse."""
-    for part in content if isinstance(content, list) else []:
+    for part in content:
         for key, media in part.items() if isinstance(part, dict) else []:
             url = media.get("url") if isinstance(media, dict) else media if key.endswith("_url") else None
             if isinstance(url, str):
