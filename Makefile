@@ -9,6 +9,7 @@ ARGS   ?=
 TESTS  ?=
 JOBS   ?= 4
 MINUTES ?= 2
+CASES  ?= 20000
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -22,7 +23,7 @@ LOWEST := build/lowest
 # Debians, the one with the newest Python first; the first whose Python has wheels of everything is taken.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle soak check format bench bare lowest newest clean tools
+.PHONY: help serve test shuffle soak fuzz check format bench bare lowest newest clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -30,6 +31,7 @@ help:
 	@echo 'make test    all tests'
 	@echo 'make shuffle all tests, in a random order: none may depend on another'
 	@echo 'make soak    random requests and faults for MINUTES (2), judged by an oracle'
+	@echo 'make fuzz    CASES (20000) random requests made of /openapi.json, judged by it'
 	@echo 'make check   ruff, ruff format, mypy --strict'
 	@echo 'make format  ruff format, and what ruff can mend'
 	@echo 'make bench   measure against the engine alone'
@@ -53,6 +55,10 @@ shuffle: $(VENV)/.check
 soak: export PYTHONDONTWRITEBYTECODE :=
 soak: $(VENV)/.test
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
+
+fuzz: export PYTHONDONTWRITEBYTECODE :=
+fuzz: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz --cases $(CASES) $(ARGS)
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

@@ -7,7 +7,7 @@ Anthropic  the same prefixes: messages, messages/count_tokens
 llama.cpp  the same prefixes: reranking, slots
 Mullama    /api: generate, chat, embeddings, models, defaults, system/status; its error form for all of /api
 Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
-/live and /health belong to no dialect: they are for process monitors.
+To no dialect belong /live and /health, for process monitors, and /openapi.json and /docs, which describe all routes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.http import error_responses, middleware
 from gateway.http.error_formats import ErrorFormats
 from gateway.logs.request_counts import RouteLabels
+from gateway.openapi.routes import DOCUMENT_PATH, PAGE_PATH, DocumentResource, PageResource, RouteTable
 
 DIALECTS: Final[tuple[Dialect, ...]] = (
     OpenAIDialect(),
@@ -43,8 +44,8 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     OllamaDialect(),
 )
 """Every dialect that is served."""
-PROBES: Final = "probe"
-"""The ``dialect`` of `/live` and `/health` in metrics."""
+SERVER: Final = "server"
+"""The ``dialect`` in metrics of the routes that belong to none."""
 
 
 class Router(CompiledRouter):
@@ -74,10 +75,13 @@ def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECT
     app.error_formats = error_formats
     app.error_headers = cors.headers("")
     error_responses.install_error_handlers(app, error_formats)
-    labels = {path: RouteLabels(endpoint_of(path), PROBES) for path in ("/live", "/health")}
-    routes: dict[str, object] = {"/live": LivenessResource(), "/health": ReadinessResource(session)}
-    for dialect in dialects:
-        for path, resource in dialect.routes(session).items():
+    table = RouteTable(own := dict[str, object](), [(each, each.routes(session)) for each in dialects], error_formats)
+    own |= {"/live": LivenessResource(), "/health": ReadinessResource(session)}
+    own |= {DOCUMENT_PATH: DocumentResource(table), PAGE_PATH: PageResource()}
+    labels = {path: RouteLabels(endpoint_of(path), SERVER) for path in own}
+    routes = dict(own)
+    for dialect, its_routes in table.dialects:
+        for path, resource in its_routes.items():
             if path in routes:
                 raise ValueError(f"two dialects have the route {path}")
             routes[path] = resource

@@ -35,7 +35,8 @@ class AccessCheck:
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Find the key, and whether the caller is an administrator."""
         context = request_context(req.env)
-        if not self._keys.required():
+        context.keys_needed = self._keys.required()
+        if not context.keys_needed:
             context.check_admin = partial(self._origins.is_admin, req)
             context.check_change = partial(self._origins.check_change, req)
             return

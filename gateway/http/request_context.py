@@ -19,7 +19,7 @@ SOCKET_KEY: Final = "lemonbus.socket"
 MEMORY_KEY: Final = "lemonbus.body_memory"
 """Key of the process's :class:`~gateway.http.body_memory.BodyMemory`; absent where nothing is counted (tests)."""
 REQUEST_ID_KEY: Final = "HTTP_X_REQUEST_ID"
-OPEN_PATHS: Final = frozenset({"/live", "/health"})
+OPEN_PATHS: Final = frozenset({"/live", "/health", "/openapi.json", "/docs"})
 """Paths that are answered without a key, and while the server starts or stops."""
 MONITORING_PATHS: Final = ("/live", "/health", "/logs/stream", "/metrics")
 """Paths that monitors ask for again and again."""
@@ -65,6 +65,7 @@ class RequestContext:
         "failure",
         "hand_over",
         "inference",
+        "keys_needed",
         "label",
         "last",
         "model",
@@ -89,6 +90,8 @@ class RequestContext:
         """The failure that the request was answered with, if any."""
         self.api_key: ApiKey | None = None
         """The caller's key; None where the server has no keys."""
+        self.keys_needed = False
+        """Whether the server has keys."""
         self.exchange: Exchange | None = None
         """What the supervisor reported about an inference request; None for all others."""
         self.check_admin: Callable[[], bool] = _never

@@ -8,6 +8,7 @@ from typing import ClassVar
 from gateway.access.limit_headers import anthropic_limit_headers
 from gateway.api.anthropic import errors, messages
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
+from gateway.api.common.operations import Documentation
 from gateway.bus.session import SupervisorSession
 from protocol.failures import Failure
 from protocol.messages.work import RateLimits
@@ -28,6 +29,12 @@ class AnthropicDialect(Dialect):
                 "messages/count_tokens": messages.CountTokensResource(session),
             }
         )
+
+    def documentation(self) -> Documentation:
+        """Return what the routes take and answer."""
+        from gateway.api.anthropic.documentation import DOCUMENTATION  # noqa: PLC0415 - only when the document is asked for
+
+        return DOCUMENTATION
 
     def error_status(self, failure: Failure) -> int:
         """Return the HTTP status of an error response."""

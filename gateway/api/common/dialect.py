@@ -2,7 +2,8 @@
 
 A dialect has its routes (falcon resources), the form of its errors, and the paths below which errors have that form. The routes
 that an engine answers are :class:`~gateway.api.common.inference_resource.InferenceResource`: they translate a request into OpenAI's
-form and the answer back, streams with a :class:`~gateway.api.common.stream_writer.StreamWriter`.
+form and the answer back, streams with a :class:`~gateway.api.common.stream_writer.StreamWriter`. What all routes take and answer is
+declared in the family's ``documentation.py``, of which the OpenAPI document is made.
 
 A new dialect is a folder beside this one, and one line in ``gateway/app.py``.
 """
@@ -15,6 +16,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 from gateway.access.limit_headers import openai_limit_headers
+from gateway.api.common.operations import Documentation
 from gateway.bus.session import SupervisorSession
 from gateway.http.error_responses import error_body
 from protocol.failures import Failure
@@ -49,6 +51,10 @@ class Dialect(abc.ABC):
     @abc.abstractmethod
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes; their resources ask ``session``."""
+
+    @abc.abstractmethod
+    def documentation(self) -> Documentation:
+        """Return what the routes take and answer, for the OpenAPI document; imports what that takes when it is called."""
 
     def error_status(self, failure: Failure) -> int:
         """Return the HTTP status of an error response."""

@@ -125,7 +125,7 @@ def check_cache_dir(given: str, settings: Settings) -> None:
 
     The field has no other effect: the models of those directories are in the catalogue anyway.
     """
-    if not given:
+    if not text_of({"cache_dir": given}, "cache_dir"):
         return
     roots = [settings.cache_dir, settings.state_dir, "~/.cache/lemonade", "~/.cache/huggingface"]
     roots += [root for root in (settings.extra_models_dir, os.environ.get("HF_HOME", "")) if root]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.api.common.dialect import Dialect, Routes, versioned
+from gateway.api.common.operations import Documentation
 from gateway.api.lemonade import delete, health, install, load, params, pull, pull_variants, system_info
 from gateway.bus.session import SupervisorSession
 from gateway.logs.stream import LogStreamResource
@@ -28,3 +29,9 @@ class LemonadeDialect(Dialect):
         }
         preview = {"load": load.PreviewLoadResource(session), "unload": load.PreviewUnloadResource(session)}
         return {"/logs/stream": LogStreamResource(session), **versioned(routes, preview)}
+
+    def documentation(self) -> Documentation:
+        """Return what the routes take and answer."""
+        from gateway.api.lemonade.documentation import DOCUMENTATION  # noqa: PLC0415 - only when the document is asked for
+
+        return DOCUMENTATION

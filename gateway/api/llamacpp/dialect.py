@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gateway.api.common.dialect import Dialect, Routes, versioned
+from gateway.api.common.operations import Documentation
 from gateway.api.llamacpp import completion, embedding, props, reranking, slots, tokens
 from gateway.api.llamacpp.errors import llamacpp_error_body
 from gateway.bus.session import SupervisorSession
@@ -56,6 +57,12 @@ class LlamaCppDialect(Dialect):
             "props": props.PropsResource(session),
         }
         return {**versioned(both), **{f"/{path}": resource for path, resource in (both | own).items()}}
+
+    def documentation(self) -> Documentation:
+        """Return what the routes take and answer."""
+        from gateway.api.llamacpp.documentation import DOCUMENTATION  # noqa: PLC0415 - only when the document is asked for
+
+        return DOCUMENTATION
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
         """Return llama-server's form."""

@@ -18,7 +18,7 @@ class CalledFunction(msgspec.Struct):
     """The function of a tool call. ``arguments`` is an object; JSON in a string, OpenAI's form, is taken too."""
 
     name: str
-    arguments: msgspec.Raw = msgspec.Raw(b"{}")
+    arguments: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
 
 
 class MadeCall(msgspec.Struct):

@@ -7,6 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from gateway.api.common.dialect import Dialect, Routes
+from gateway.api.common.operations import Documentation
 from gateway.api.mullama import chat, embeddings, generate, load, metrics, models, pull, status
 from gateway.bus.session import SupervisorSession
 from gateway.http.error_responses import error_object
@@ -34,6 +35,12 @@ class MullamaDialect(Dialect):
             "/api/system/status": status.SystemStatusResource(session),
             "/status": status.StatusResource(session),
         }
+
+    def documentation(self) -> Documentation:
+        """Return what the routes take and answer."""
+        from gateway.api.mullama.documentation import DOCUMENTATION  # noqa: PLC0415 - only when the document is asked for
+
+        return DOCUMENTATION
 
     def error_body(self, failure: Failure, label: str, *, detail: bool = False) -> bytes:
         """Return the error object alone, without the ``status`` and ``message`` of Lemonade's form."""

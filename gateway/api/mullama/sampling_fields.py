@@ -58,7 +58,7 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     top_k: Count | None = None
     stop: str | list[str] | None = None
     options: Options | None = None
-    format: msgspec.Raw = msgspec.Raw(b"")
+    format: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     think: bool | Literal["low", "medium", "high"] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None

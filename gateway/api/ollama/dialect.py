@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.api.common.dialect import Dialect, Routes
+from gateway.api.common.operations import Documentation
 from gateway.api.ollama import embed, models, pull, version
 from gateway.bus.session import SupervisorSession
 
@@ -26,3 +27,9 @@ class OllamaDialect(Dialect):
             "/api/push": version.push(),
             "/api/blobs/{digest}": version.blobs(),
         }
+
+    def documentation(self) -> Documentation:
+        """Return what the routes take and answer."""
+        from gateway.api.ollama.documentation import DOCUMENTATION  # noqa: PLC0415 - only when the document is asked for
+
+        return DOCUMENTATION

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
+from gateway.api.common.operations import Documentation
 from gateway.api.openai import audio, completions, images, models, unsupported
 from gateway.bus.session import SupervisorSession
 
@@ -34,3 +35,9 @@ class OpenAIDialect(Dialect):
         # llama-server answers these two without a prefix as with one.
         unprefixed: Routes = {f"/{path}": routes[path] for path in ("chat/completions", "models", "realtime")}
         return {**unprefixed, **versioned(routes, preview)}
+
+    def documentation(self) -> Documentation:
+        """Return what the routes take and answer."""
+        from gateway.api.openai.documentation import DOCUMENTATION  # noqa: PLC0415 - only when the document is asked for
+
+        return DOCUMENTATION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.api.common.dialect import Dialect, Routes, versioned
+from gateway.api.common.operations import Documentation
 from gateway.api.responses import create, stored
 from gateway.api.responses.background import BackgroundRuns
 from gateway.bus.session import SupervisorSession
@@ -22,3 +23,9 @@ class ResponsesDialect(Dialect):
                 "responses/{response_id}/cancel": stored.CancelResource(store),
             }
         )
+
+    def documentation(self) -> Documentation:
+        """Return what the routes take and answer."""
+        from gateway.api.responses.documentation import DOCUMENTATION  # noqa: PLC0415 - only when the document is asked for
+
+        return DOCUMENTATION

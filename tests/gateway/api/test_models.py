@@ -95,6 +95,11 @@ def test_the_preview_also_lists_with_post(ask: AppClient, prefix: str) -> None:
         assert "GET" in result.headers["Allow"]
 
 
+def test_cache_dir_must_be_a_path(ask: AppClient) -> None:
+    is_error(ask("GET", "/v1/models?cache_dir=%00"), 400, "invalid_request", "cache_dir")
+    is_error(ask("GET", "/v1/models", params={"cache_dir": "a" * 2000}), 400, "invalid_request", "cache_dir")
+
+
 @pytest.mark.parametrize("directory", ["/etc", "/", "cache/../../elsewhere", "~root"])
 def test_cache_dir_must_be_a_directory_of_this_server(ask: AppClient, directory: str) -> None:
     is_error(ask("GET", "/v0/models", params={"cache_dir": directory}), 400, "invalid_request", "cache_dir")

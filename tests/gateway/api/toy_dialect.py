@@ -14,6 +14,7 @@ import msgspec
 
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.operations import INFERENCE, Documentation, Operation
 from gateway.api.common.progress_events import ProgressWriter, stream_progress
 from gateway.api.common.stream_writer import ChunkWriter
 from gateway.bus.session import SupervisorSession
@@ -35,6 +36,17 @@ class ToyRequest(msgspec.Struct):
 
 class ToyFetch(msgspec.Struct):
     model_name: str
+
+
+class ToyAnswer(msgspec.Struct):
+    say: str
+    by: str
+
+
+class ToyError(msgspec.Struct):
+    alas: str
+    why: str
+    id: str
 
 
 class ToyWriter(ChunkWriter):
@@ -110,6 +122,19 @@ class ToyDialect(Dialect):
 
     def routes(self, session: SupervisorSession) -> Routes:
         return {"/toy/v7/say": SayResource(session), "/toy/v7/fetch": FetchResource(session)}
+
+    def documentation(self) -> Documentation:
+        return Documentation(
+            "Toy",
+            "An API of the tests.",
+            {
+                SayResource: {"POST": Operation("Says more.", body=ToyRequest, answer=ToyAnswer, failures=INFERENCE)},
+                FetchResource: {
+                    "POST": Operation("Downloads a model.", body=ToyFetch, texts=("application/x-ndjson",))
+                },
+            },
+            error=ToyError,
+        )
 
     def error_status(self, failure: Failure) -> int:
         return 529 if failure.code is Code.OVERLOADED else failure.http_status

@@ -1,0 +1,140 @@
+"""What a route takes and answers, as data: the OpenAPI document is made of this. Pure.
+
+Each family has a ``documentation.py`` with a table from its resources to these. It is imported only when the document is asked
+for: other gateways spend no memory on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from protocol.failures import Code, Failure
+
+EVENT_STREAM: Final = "text/event-stream"
+
+
+def _failures(*codes: Code) -> frozenset[Failure]:
+    return frozenset(Failure(code, "") for code in codes)
+
+
+EVERY: Final = _failures(
+    *(Code.INVALID_REQUEST, Code.UNAUTHORIZED, Code.FORBIDDEN, Code.URI_TOO_LONG, Code.HEADERS_TOO_LARGE),
+    *(Code.STARTING, Code.DRAINING, Code.SUPERVISOR_LOST, Code.OVERLOADED, Code.TIMEOUT, Code.INTERNAL),
+)
+"""What any request may be answered with."""
+BODY: Final = frozenset(
+    {*_failures(Code.INVALID_JSON, Code.TOO_LARGE, Code.MEDIA_TYPE), Failure(Code.TIMEOUT, "", status=408)}
+)
+"""What a request with a body may be answered with."""
+NOT_FOUND: Final = _failures(Code.NOT_FOUND)
+MODEL: Final = _failures(
+    *(Code.NOT_FOUND, Code.MODEL_NOT_FOUND, Code.NOT_LOADED, Code.CHECKPOINT_NOT_FOUND, Code.CONFLICT, Code.ALL_PINNED),
+    *(Code.BACKEND_NOT_INSTALLED, Code.UNSUPPORTED, Code.DOWNLOAD_FAILED, Code.OFFLINE, Code.LOAD_FAILED),
+    *(Code.BACKING_OFF, Code.BREAKER_OPEN, Code.RESTART_NEEDED, Code.UNLOADED),
+)
+"""What finding, downloading and loading a model may end with."""
+ENGINE: Final = _failures(
+    *(Code.CONTEXT_EXCEEDED, Code.RATE_LIMITED, Code.SPOOL_FULL, Code.RETURNED, Code.BACKEND_DIED, Code.BACKEND_ERROR),
+    *(Code.HUNG, Code.CONNECTION_LOST, Code.OUT_OF_MEMORY, Code.LOST, Code.WORKER_GONE),
+)
+"""What asking an engine may end with."""
+INFERENCE: Final = BODY | MODEL | ENGINE
+CHANGE: Final = BODY | MODEL
+"""What a request that changes models may be answered with."""
+UNSUPPORTED: Final = _failures(Code.UNSUPPORTED)
+
+
+class Form(NamedTuple):
+    """A body of ``multipart/form-data``."""
+
+    fields: type[msgspec.Struct]
+    """The fields that are texts."""
+    files: tuple[str, ...]
+    """The files that are required."""
+    optional_files: tuple[str, ...] = ()
+
+
+class Stream(NamedTuple):
+    """A streamed answer."""
+
+    media_type: str
+    example: str
+    """How such a stream looks, from its beginning to its end."""
+
+
+class Operation(NamedTuple):
+    """One method of one route."""
+
+    summary: str
+    answer: Any = None
+    """The type of the JSON answer, or a tuple of several; None: there is none."""
+    body: Any = None
+    """The type of the JSON body; None: there is none."""
+    body_required: bool = True
+    needs: tuple[str, ...] = ()
+    """Fields of the body, one of which is required."""
+    form: Form | None = None
+    query: type[msgspec.Struct] | None = None
+    """The query parameters, as fields."""
+    path_parameters: type[msgspec.Struct] | None = None
+    """The parameters in the path that are no plain texts, as fields."""
+    texts: tuple[str, ...] = ()
+    """Media types of answers that are texts."""
+    stream: Stream | None = None
+    failures: frozenset[Failure] = frozenset()
+    """What the request may be answered with, besides :data:`EVERY`."""
+    examples: Mapping[str, Any] = {}
+    """Name → body, or the fields of the form."""
+    path: str = ""
+    """The path, where one route of the gateway is several of the document."""
+    status: int = 200
+
+
+Operations = Mapping[type, Mapping[str, Operation]]
+"""Class of a resource → HTTP method → what it takes and answers."""
+
+
+class ErrorObject(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What happened: to which model and request, and which field is wrong."""
+
+    message: str
+    type: str
+    code: str | int
+    param: str | None
+    request_id: str
+    model: str | msgspec.UnsetType = msgspec.UNSET
+    detail: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class ErrorBody(msgspec.Struct):
+    """An error of OpenAI's and Lemonade's routes."""
+
+    status: str
+    message: str
+    error: ErrorObject
+
+
+class LateError(msgspec.Struct, kw_only=True):
+    """An error of an answer that took long: its status, 200, was sent before."""
+
+    class LateErrorObject(ErrorObject, kw_only=True):
+        """With the status that the response should have had."""
+
+        status_code: int
+
+    status: str
+    message: str
+    error: LateErrorObject
+
+
+class Documentation(NamedTuple):
+    """One API family in the document."""
+
+    name: str
+    description: str
+    operations: Operations
+    error: type = ErrorBody
+    """The type of the body of an error below the family's ``error_prefixes``."""

@@ -1,0 +1,254 @@
+"""What llama.cpp's routes take and answer, for the OpenAPI document. The engine writes the answers: they have more fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gateway.api.common.operations import (
+    BODY,
+    ENGINE,
+    EVENT_STREAM,
+    INFERENCE,
+    MODEL,
+    Documentation,
+    ErrorObject,
+    Operation,
+    Stream,
+)
+from gateway.api.llamacpp import completion, embedding, props, reranking, slots, tokens
+
+_MODEL: Final = "SmolLM2-135M-Instruct-GGUF"
+
+
+class ModelQuery(msgspec.Struct):
+    """The model; without it the one that was used last."""
+
+    model: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class SlotQuery(ModelQuery, kw_only=True):
+    """What to do with the slot's prompt cache."""
+
+    action: Literal["save", "restore", "erase"]
+
+
+class SlotPath(msgspec.Struct):
+    """The number of the slot."""
+
+    slot_id: Annotated[int, Meta(ge=0, le=999_999_999)]
+
+
+class SlotFile(msgspec.Struct):
+    """A bare name: to save and to restore need it."""
+
+    filename: Annotated[str, Meta(max_length=slots.MAX_FILENAME_LENGTH)] | None = None
+
+
+class RerankRequest(msgspec.Struct):
+    """A query, and the documents that are compared with it."""
+
+    query: str
+    documents: Annotated[list[str], Meta(min_length=1, max_length=reranking.MAX_DOCUMENTS)]
+    model: str | None = None
+    top_n: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+
+
+class RerankResult(msgspec.Struct):
+    """The score of one document."""
+
+    index: int
+    relevance_score: float
+
+
+class RerankAnswer(msgspec.Struct):
+    """A score for each document, in their order."""
+
+    model: str
+    object: str
+    results: list[RerankResult]
+    usage: dict[str, int]
+
+
+class NativeCompletion(msgspec.Struct):
+    """A text; with `response_fields` only those fields."""
+
+    content: str | msgspec.UnsetType = msgspec.UNSET
+    stop: bool | msgspec.UnsetType = msgspec.UNSET
+    model: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class NativeEmbedding(msgspec.Struct):
+    """The vectors of one input."""
+
+    index: int
+    embedding: list[list[float] | str] | str
+
+
+class TokenList(msgspec.Struct):
+    """Token numbers, or with `with_pieces` objects."""
+
+    tokens: list[int | dict[str, Any]]
+
+
+class DetokenizedText(msgspec.Struct):
+    """The text of tokens."""
+
+    content: str
+
+
+class RenderedPrompt(msgspec.Struct):
+    """What the model's chat template makes of the messages."""
+
+    prompt: str
+
+
+class ModelProps(msgspec.Struct):
+    """What a loaded model is, and how it generates by default."""
+
+    model_path: str
+    model_alias: str
+    default_generation_settings: dict[str, Any]
+    total_slots: int
+
+
+class SlotState(msgspec.Struct):
+    """What a slot does."""
+
+    id: int
+    state: Literal["idle", "processing"]
+    task_id: int
+    cache_tokens: int
+    next_token: dict[str, Any]
+
+
+class SlotAnswer(msgspec.Struct):
+    """What became of the slot's prompt cache."""
+
+    id_slot: int
+    filename: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class LlamaCppErrorObject(ErrorObject, kw_only=True):
+    """llama-server's error: `code` is the status; `reason` is our code."""
+
+    reason: str
+
+
+class LlamaCppError(msgspec.Struct):
+    """An error in llama-server's form."""
+
+    error: LlamaCppErrorObject
+
+
+_COMPLETION: Final = Stream(
+    EVENT_STREAM, 'data: {"content":" there","stop":false}\n\ndata: {"content":"","stop":true}\n\n'
+)
+
+
+def _read(summary: str, body: type, answer: type, example: dict[str, Any]) -> Operation:
+    return Operation(
+        summary,
+        body=body,
+        answer=answer,
+        query=ModelQuery,
+        failures=INFERENCE,
+        examples={"one": {"model": _MODEL, **example}},
+    )
+
+
+DOCUMENTATION: Final = Documentation(
+    "llama.cpp",
+    "llama.cpp's own routes, for models of the recipe llamacpp. Without a version prefix they have llama-server's forms.",
+    {
+        completion.CompletionResource: {
+            "POST": Operation(
+                "Continues a text.",
+                body=completion.CompletionRequest,
+                answer=(NativeCompletion, list[NativeCompletion]),
+                query=ModelQuery,
+                stream=_COMPLETION,
+                failures=INFERENCE,
+                examples={"whole": {"model": _MODEL, "prompt": "Once upon a time", "n_predict": 32}},
+            )
+        },
+        completion.InfillResource: {
+            "POST": Operation(
+                "Fills in between two pieces of code.",
+                body=completion.InfillRequest,
+                answer=(NativeCompletion, list[NativeCompletion]),
+                query=ModelQuery,
+                stream=_COMPLETION,
+                failures=INFERENCE,
+                examples={"a function": {"input_prefix": "def add(a, b):\n", "input_suffix": "\n", "n_predict": 16}},
+            )
+        },
+        embedding.NativeEmbeddingResource: {
+            "POST": Operation(
+                "Makes vectors of each input.",
+                body=embedding.NativeEmbeddingRequest,
+                needs=("content", "input"),
+                answer=list[NativeEmbedding],
+                query=ModelQuery,
+                failures=INFERENCE,
+                examples={"one": {"model": "nomic-embed-text-v1-GGUF", "content": "a cat"}},
+            )
+        },
+        reranking.RerankingResource: {
+            "POST": Operation(
+                "Scores documents for a query.",
+                body=RerankRequest,
+                answer=RerankAnswer,
+                query=ModelQuery,
+                failures=INFERENCE,
+                examples={
+                    "two": {
+                        "model": "jina-reranker-v1-tiny-en-GGUF",
+                        "query": "pets",
+                        "documents": ["a cat", "a bridge"],
+                    }
+                },
+            )
+        },
+        tokens.TokenizeResource: {
+            "POST": _read("Splits a text into tokens.", tokens.TokenizeRequest, TokenList, {"content": "Hello"})
+        },
+        tokens.DetokenizeResource: {
+            "POST": _read("Makes a text of tokens.", tokens.DetokenizeRequest, DetokenizedText, {"tokens": [1, 2]})
+        },
+        tokens.ApplyTemplateResource: {
+            "POST": _read(
+                "Makes a prompt of messages.",
+                tokens.ApplyTemplateRequest,
+                RenderedPrompt,
+                {"messages": [{"role": "user", "content": "Hello"}]},
+            )
+        },
+        props.PropsResource: {
+            "GET": Operation("Shows a loaded model.", answer=ModelProps, query=ModelQuery, failures=MODEL | ENGINE)
+        },
+        slots.SlotsResource: {
+            "GET": Operation(
+                "Shows the slots of a loaded model.",
+                answer=list[SlotState],
+                query=ModelQuery,
+                failures=MODEL | ENGINE,
+            )
+        },
+        slots.SlotResource: {
+            "POST": Operation(
+                "Saves, restores or erases the prompt cache of a slot.",
+                body=SlotFile,
+                body_required=False,
+                answer=SlotAnswer,
+                query=SlotQuery,
+                path_parameters=SlotPath,
+                failures=BODY | MODEL | ENGINE,
+                examples={"save": {"filename": "story.bin"}},
+            )
+        },
+    },
+    error=LlamaCppError,
+)

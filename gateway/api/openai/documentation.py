@@ -1,0 +1,159 @@
+"""What OpenAI's routes take and answer, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gateway.api.common.model_list import MAX_PAGE
+from gateway.api.common.operations import (
+    BODY,
+    EVENT_STREAM,
+    INFERENCE,
+    MODEL,
+    UNSUPPORTED,
+    Documentation,
+    Form,
+    LateError,
+    Operation,
+    Stream,
+)
+from gateway.api.common.unsupported import UnsupportedResource
+from gateway.api.openai import answer_types, audio, completions, images, models
+from gateway.api.openai.unsupported import UnsupportedWebSocketResource
+
+_MODEL: Final = "SmolLM2-135M-Instruct-GGUF"
+_MESSAGES: Final = [{"role": "user", "content": "Why is the sky blue?"}]
+_CHAT: Final = {"model": _MODEL, "messages": _MESSAGES, "max_tokens": 64}
+_TEXT: Final = {"model": _MODEL, "prompt": "Once upon a time", "max_tokens": 32}
+_EMBED: Final = {"model": "nomic-embed-text-v1-GGUF", "input": ["a cat", "a dog"]}
+_DRAW: Final = {"model": "SD-Turbo", "prompt": "a lighthouse in a storm", "size": "512x512"}
+_STREAM_OF_CHUNKS: Final = Stream(
+    EVENT_STREAM,
+    'data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"Be"}}]}\n\ndata: [DONE]\n\n',
+)
+
+
+class TranscriptionFields(msgspec.Struct, kw_only=True):
+    """The fields of the form beside the recording."""
+
+    model: str | msgspec.UnsetType = msgspec.UNSET
+    language: str | msgspec.UnsetType = msgspec.UNSET
+    """A code or a name of a language that whisper models know."""
+    prompt: Annotated[str, Meta(max_length=audio.MAX_PROMPT_LENGTH)] | msgspec.UnsetType = msgspec.UNSET
+    response_format: Literal["json", "text", "srt", "vtt", "verbose_json"] | msgspec.UnsetType = msgspec.UNSET
+    temperature: Annotated[float, Meta(ge=0, le=1)] | msgspec.UnsetType = msgspec.UNSET
+    stream: bool | msgspec.UnsetType = msgspec.UNSET
+    timestamp_granularities: list[Literal["word", "segment"]] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ModelsQuery(msgspec.Struct):
+    """Which models, and which part of the list."""
+
+    show_all: bool = False
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] | msgspec.UnsetType = msgspec.UNSET
+    after_id: str | msgspec.UnsetType = msgspec.UNSET
+    before_id: str | msgspec.UnsetType = msgspec.UNSET
+    cache_dir: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class PreviewModelsRequest(msgspec.Struct):
+    """The preview's request."""
+
+    cache_dir: str | None = None
+
+
+def _transcription(summary: str) -> Operation:
+    return Operation(
+        summary,
+        answer=(answer_types.TranscriptionText, LateError),
+        form=Form(TranscriptionFields, files=("file",)),
+        texts=("text/plain",),
+        stream=Stream(
+            EVENT_STREAM,
+            'data: {"type":"transcript.text.delta","delta":"Hello"}\n\ndata: {"type":"transcript.text.done","text":"Hello"}\n\n',
+        ),
+        failures=INFERENCE,
+        examples={"a recording": {"model": "Whisper-Tiny", "file": "(the bytes of a WAV file)"}},
+    )
+
+
+_MODEL_LIST: Final = Operation("Lists models.", answer=answer_types.ModelList, query=ModelsQuery)
+
+DOCUMENTATION: Final = Documentation(
+    "OpenAI",
+    "Chats, texts, embeddings, recordings, pictures and the list of models, as OpenAI's clients know them.",
+    {
+        completions.ChatCompletionsResource: {
+            "POST": Operation(
+                "Generates the next message of a conversation.",
+                body=completions.ChatRequest,
+                answer=answer_types.ChatCompletion,
+                stream=_STREAM_OF_CHUNKS,
+                failures=INFERENCE,
+                examples={
+                    "whole": _CHAT,
+                    "stream": {**_CHAT, "stream": True, "stream_options": {"include_usage": True}},
+                    "JSON": {**_CHAT, "response_format": {"type": "json_object"}},
+                },
+            )
+        },
+        completions.CompletionsResource: {
+            "POST": Operation(
+                "Continues a text.",
+                body=completions.TextRequest,
+                answer=answer_types.TextCompletion,
+                stream=Stream(EVENT_STREAM, 'data: {"choices":[{"index":0,"text":" there"}]}\n\ndata: [DONE]\n\n'),
+                failures=INFERENCE,
+                examples={"whole": _TEXT, "stream": {**_TEXT, "stream": True}},
+            )
+        },
+        completions.EmbeddingsResource: {
+            "POST": Operation(
+                "Makes a vector of each text.",
+                body=completions.EmbeddingRequest,
+                answer=answer_types.EmbeddingList,
+                failures=INFERENCE,
+                examples={"texts": _EMBED, "base64": {**_EMBED, "encoding_format": "base64"}},
+            )
+        },
+        images.ImageGenerationsResource: {
+            "POST": Operation(
+                "Draws pictures.",
+                body=images.ImageRequest,
+                answer=(answer_types.ImageList, LateError),
+                failures=INFERENCE,
+                examples={"a picture": _DRAW},
+            )
+        },
+        images.ImageEditsResource: {
+            "POST": Operation(
+                "Draws pictures over other pictures.",
+                form=Form(images.ImageEditRequest, files=("image",), optional_files=("mask",)),
+                answer=(answer_types.ImageList, LateError),
+                failures=INFERENCE,
+                examples={"a picture": {**_DRAW, "image": "(the bytes of a PNG or JPEG)"}},
+            )
+        },
+        audio.TranscriptionsResource: {"POST": _transcription("Writes down a recording.")},
+        audio.TranslationsResource: {"POST": _transcription("Writes down a recording in English.")},
+        models.ModelsResource: {"GET": _MODEL_LIST},
+        models.PreviewModelsResource: {
+            "GET": _MODEL_LIST,
+            "POST": _MODEL_LIST._replace(body=PreviewModelsRequest, body_required=False, failures=BODY),
+        },
+        models.ModelResource: {
+            "GET": Operation(
+                "Shows a model. Its id may contain slashes.", answer=answer_types.ModelObject, failures=MODEL
+            )
+        },
+        UnsupportedResource: {
+            "POST": Operation("Is not served yet: 501 says what to use instead.", failures=UNSUPPORTED)
+        },
+        UnsupportedWebSocketResource: dict.fromkeys(
+            ("GET", "POST"), Operation("Is not served yet: 501 says what to use instead.", failures=UNSUPPORTED)
+        ),
+    },
+)

@@ -1,0 +1,186 @@
+"""Makes the OpenAPI 3.1 document of the routes and of what their families declare. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import falcon
+import msgspec
+
+from gateway.access.scopes import needed_scope
+from gateway.api.common.dialect import endpoint_of
+from gateway.api.common.operations import Documentation, Operation
+from gateway.http.error_formats import ErrorFormat
+from gateway.http.request_context import OPEN_PATHS
+from gateway.openapi.responses import COMMON_HEADERS, ErrorResponses, answers
+from gateway.openapi.schemas import Schemas
+from protocol import RELEASE
+
+_CONVERTER: Final = re.compile(r"{(\w+)(?::\w+)?}")
+_NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9]+")
+_ABOUT: Final = """One HTTP address for every local model of this machine.
+
+Every route below `/v1` answers in the same way below `/api/v1`, `/v0` and `/api/v0`; where the last two differ, they are described
+alone. GET routes answer HEAD. Every response has the id of its request in `X-Request-ID`. Fields that are not described are passed on
+to the engine or ignored. A request that names no model gets the default model, or the one used last."""
+
+
+class DocumentedRoute(NamedTuple):
+    """One route of the gateway."""
+
+    path: str
+    resource: object
+    documentation: Documentation
+    error_format: ErrorFormat
+    error: type
+    """The type of its error bodies."""
+
+
+def openapi_document(routes: Iterable[DocumentedRoute], *, keys: bool) -> dict[str, Any]:
+    """Return the document; raises LookupError naming a route without a declaration.
+
+    ``keys``: callers need an API key.
+    """
+    routes = list(routes)
+    parts = _Parts(schemas := Schemas(), ErrorResponses(schemas), keys)
+    paths: dict[str, dict[str, Any]] = {}
+    first_paths: dict[tuple[int, str], str] = {}
+    for route in routes:
+        for path, item in _path_items(route, parts):
+            endpoint = endpoint_of(path)
+            versioned = endpoint != path.lstrip("/")
+            first = first_paths.setdefault((id(route.resource), endpoint), path) if versioned else path
+            paths[path] = item if first == path else {"$ref": f"#/paths/{_pointer(first)}"}
+    names = {route.documentation.name: route.documentation.description for route in routes}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "lemonbus",
+            "version": RELEASE,
+            "description": _ABOUT,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": description} for name, description in names.items()],
+        **({"security": [{"bearer": []}, {"x-api-key": []}]} if keys else {}),
+        "paths": paths,
+        "components": {
+            "schemas": schemas.components(),
+            "responses": parts.errors.components(),
+            "headers": COMMON_HEADERS,
+            **({"securitySchemes": _SECURITY_SCHEMES} if keys else {}),
+        },
+    }
+
+
+_SECURITY_SCHEMES: Final = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key: `Authorization: Bearer KEY`."},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same key."},
+}
+
+
+class _Parts(NamedTuple):
+    """What all operations share."""
+
+    schemas: Schemas
+    errors: ErrorResponses
+    keys: bool
+
+
+def _path_items(route: DocumentedRoute, parts: _Parts) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the paths of a route: most have one, with all of its methods."""
+    declared = route.documentation.operations.get(type(route.resource), {})
+    items: dict[str, dict[str, Any]] = {}
+    for method in _methods(route.resource):
+        if method not in declared:
+            raise LookupError(f"{method} {route.path}: {type(route.resource).__name__} has no documented operation")
+        operation = declared[method]
+        path = _CONVERTER.sub(r"{\1}", route.path)
+        if operation.path:
+            path = route.path.removesuffix(endpoint_of(route.path)) + operation.path
+        items.setdefault(path, {})[method.lower()] = _operation(route, path, method, operation, parts)
+    yield from items.items()
+
+
+def _methods(resource: object) -> list[str]:
+    """Return the methods of a resource; HEAD is that of GET."""
+    return [each for each in falcon.HTTP_METHODS if each != "HEAD" and hasattr(resource, f"on_{each.lower()}")]
+
+
+def _operation(route: DocumentedRoute, path: str, method: str, operation: Operation, parts: _Parts) -> dict[str, Any]:
+    responses = answers(operation, parts.schemas)
+    responses |= parts.errors.of(operation.failures, route.error_format, route.error)
+    shown: dict[str, Any] = {
+        "tags": [route.documentation.name],
+        "summary": operation.summary,
+        "operationId": _operation_id(method, path),
+        "responses": responses,
+    }
+    if parameters := [*_path_parameters(path, operation), *_query_parameters(operation)]:
+        shown["parameters"] = parameters
+    if operation.body is not None:
+        shown["requestBody"] = _json_body(operation, parts.schemas)
+    elif operation.form is not None:
+        shown["requestBody"] = _form_body(operation, parts.schemas)
+    if parts.keys:
+        scope = needed_scope(route.resource, method)
+        shown["security"] = [] if route.path in OPEN_PATHS else [{"bearer": [scope]}, {"x-api-key": [scope]}]
+    return shown
+
+
+def _operation_id(method: str, path: str) -> str:
+    return f"{method.lower()}_{_NOT_IN_IDS.sub('_', path).strip('_')}".rstrip("_")
+
+
+def _path_parameters(path: str, operation: Operation) -> Iterator[dict[str, Any]]:
+    declared = _fields(operation.path_parameters)
+    for name in _CONVERTER.findall(path):
+        schema = declared.get(name, {"type": "string", "minLength": 1})
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _query_parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+    for name, schema in _fields(operation.query).items():
+        yield {"name": name, "in": "query", "required": name in _required(operation.query), "schema": schema}
+
+
+def _fields(parameters: type[msgspec.Struct] | None) -> dict[str, Any]:
+    """Return the schema of each parameter that a struct declares."""
+    if parameters is None:
+        return {}
+    found: dict[str, Any] = msgspec.json.schema(parameters)["$defs"][parameters.__name__]["properties"]
+    return found
+
+
+def _required(parameters: type[msgspec.Struct] | None) -> set[str]:
+    return (
+        {field.encode_name for field in msgspec.structs.fields(parameters) if field.required} if parameters else set()
+    )
+
+
+def _json_body(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+    schema = schemas.of(operation.body)
+    if operation.needs:
+        schema = {"allOf": [schema, {"anyOf": [{"required": [name]} for name in operation.needs]}]}
+    content: dict[str, Any] = {"schema": schema}
+    if operation.examples:
+        content["examples"] = {name: {"value": body} for name, body in operation.examples.items()}
+    return {"required": operation.body_required, "content": {"application/json": content}}
+
+
+def _form_body(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+    form = operation.form
+    assert form is not None  # noqa: S101 - the caller has looked
+    files = {name: {"type": "string", "format": "binary"} for name in (*form.files, *form.optional_files)}
+    extra = {"type": "object", "properties": files, "required": list(form.files)}
+    content: dict[str, Any] = {"schema": {"allOf": [schemas.of(form.fields), extra]}}
+    if operation.examples:
+        content["examples"] = {name: {"value": body} for name, body in operation.examples.items()}
+    return {"required": True, "content": {"multipart/form-data": content}}
+
+
+def _pointer(path: str) -> str:
+    """Return a path as a JSON pointer in a URI fragment has it."""
+    return path.replace("~", "~0").replace("/", "~1").replace("{", "%7B").replace("}", "%7D")

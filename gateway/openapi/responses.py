@@ -1,0 +1,84 @@
+"""The responses of an operation: its answers, and its failures by their statuses in the form of its path. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, Final
+
+from gateway.api.common.operations import EVERY, Operation
+from gateway.http.error_formats import ErrorFormat
+from gateway.openapi.schemas import Schemas
+from protocol.failures import Failure
+
+_JSON: Final = "application/json"
+_NAMES: Final = {529: "Overloaded"}
+_WITH_RETRY_AFTER: Final = frozenset({429, 503, 529})
+COMMON_HEADERS: Final = {
+    "X-Request-ID": {
+        "description": "The id of the request: the client's `X-Request-ID`, or a new one. Log lines and errors have it.",
+        "schema": {"type": "string"},
+    },
+    "Retry-After": {"description": "Seconds after which to ask again.", "schema": {"type": "integer", "minimum": 1}},
+}
+
+
+def answers(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+    """Return the response of a request that succeeds."""
+    content: dict[str, Any] = {}
+    if operation.answer is not None:
+        content[_JSON] = {"schema": schemas.of(operation.answer)}
+    for media_type in operation.texts:
+        content[media_type] = {"schema": {"type": "string"}}
+    if operation.stream is not None:
+        stream = operation.stream
+        # Without a schema: OpenAPI 3.1 has none for the single events of a stream.
+        content[stream.media_type] = {"example": stream.example}
+    response = _response(_phrase(operation.status), content)
+    return {str(operation.status): response}
+
+
+class ErrorResponses:
+    """The error responses that a document refers to: most operations have the same ones."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        """Start with none; the forms of bodies are in ``schemas``."""
+        self._schemas = schemas
+        self._names: dict[tuple[type, int, frozenset[str]], str] = {}
+        self._found: dict[str, dict[str, Any]] = {}
+
+    def of(self, failures: Iterable[Failure], error_format: ErrorFormat, error: type) -> dict[str, Any]:
+        """Return the response for each status of these failures; ``error`` is the type of their bodies."""
+        codes: dict[int, set[str]] = {}
+        for failure in {*failures, *EVERY}:
+            codes.setdefault(error_format.error_status(failure), set()).add(failure.code.value)
+        return {
+            str(status): {"$ref": f"#/components/responses/{self._name(error, status, frozenset(codes[status]))}"}
+            for status in sorted(codes)
+        }
+
+    def components(self) -> dict[str, Any]:
+        """Return the responses by their names."""
+        return dict(sorted(self._found.items()))
+
+    def _name(self, error: type, status: int, codes: frozenset[str]) -> str:
+        key = (error, status, codes)
+        if key not in self._names:
+            alike = sum(known[:2] == key[:2] for known in self._names)
+            name = self._names[key] = f"{error.__name__}{status}" + (f"-{alike + 1}" if alike else "")
+            self._found[name] = _response(
+                f"{_phrase(status)}: {', '.join(f'`{code}`' for code in sorted(codes))}",
+                {_JSON: {"schema": self._schemas.of(error)}},
+                *(["Retry-After"] if status in _WITH_RETRY_AFTER else []),
+            )
+        return self._names[key]
+
+
+def _response(description: str, content: dict[str, Any], *headers: str) -> dict[str, Any]:
+    names = ("X-Request-ID", *headers)
+    shown = {"description": description, "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in names}}
+    return {**shown, "content": content} if content else shown
+
+
+def _phrase(status: int) -> str:
+    return _NAMES.get(status) or HTTPStatus(status).phrase

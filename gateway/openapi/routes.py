@@ -1,0 +1,88 @@
+"""``/openapi.json`` and ``/docs``: made when the first client asks, and kept. They have no secrets and need no key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import falcon
+
+from gateway.api.common.dialect import Dialect, Routes
+from gateway.http.error_formats import ErrorFormats
+from gateway.http.request_context import request_context
+
+DOCUMENT_PATH: Final = "/openapi.json"
+PAGE_PATH: Final = "/docs"
+_REVALIDATE: Final = "no-cache"
+"""A browser keeps the document, and asks each time whether it has changed."""
+
+
+class RouteTable(NamedTuple):
+    """All routes of the gateway."""
+
+    own: Mapping[str, object]
+    """Those of no dialect: path → resource."""
+    dialects: list[tuple[Dialect, Routes]]
+    formats: ErrorFormats
+
+
+class _Kept(NamedTuple):
+    data: bytes
+    etag: str
+
+
+def _kept(data: bytes) -> _Kept:
+    return _Kept(data, f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+
+
+def _answer(req: falcon.Request, resp: falcon.Response, kept: _Kept, content_type: str) -> None:
+    """Answer with the whole, or with 304 if the client has it already."""
+    resp.set_header("ETag", kept.etag)
+    resp.set_header("Cache-Control", _REVALIDATE)
+    resp.set_header("X-Content-Type-Options", "nosniff")
+    known = [str(each).strip('"') for each in req.if_none_match or ()]
+    if "*" in known or kept.etag.strip('"') in known:
+        resp.status = falcon.HTTP_304
+        return
+    resp.content_type = content_type
+    resp.data = kept.data
+
+
+class DocumentResource:
+    """``GET /openapi.json``."""
+
+    def __init__(self, table: RouteTable) -> None:
+        """Describe the routes of ``table``."""
+        self._table = table
+        self._kept: dict[bool, _Kept] = {}
+        """By whether callers need a key."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer with the document; it names the ways to send a key if the server has keys."""
+        keys = request_context(req.env).keys_needed
+        if keys not in self._kept:
+            from gateway.openapi.table import document_of  # noqa: PLC0415 - memory that most gateways never need
+
+            self._kept[keys] = _kept(document_of(self._table, keys=keys))
+        _answer(req, resp, self._kept[keys], falcon.MEDIA_JSON)
+
+
+class PageResource:
+    """``GET /docs``: a page that shows the document."""
+
+    def __init__(self) -> None:
+        """Read nothing yet."""
+        self._kept: _Kept | None = None
+        self._policy = ""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer with the page. Its policy allows its own script and style alone, and requests to this server."""
+        if self._kept is None:
+            from gateway.openapi.page import docs_page  # noqa: PLC0415 - memory that most gateways never need
+
+            page, self._policy = docs_page()
+            self._kept = _kept(page)
+        resp.set_header("Content-Security-Policy", self._policy)
+        resp.set_header("Referrer-Policy", "no-referrer")
+        _answer(req, resp, self._kept, falcon.MEDIA_HTML)

@@ -1,0 +1,50 @@
+"""Puts the routes of the gateway beside what their families declare of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from gateway.api.common.dialect import Dialect
+from gateway.api.common.operations import Documentation, ErrorBody, Operation
+from gateway.api.common.probes import LivenessResource, ReadinessResource
+from gateway.openapi.document import DocumentedRoute, openapi_document
+from gateway.openapi.routes import DocumentResource, PageResource, RouteTable
+
+
+class Probe(msgspec.Struct):
+    """The server answers."""
+
+    status: str
+
+
+OWN: Final = Documentation(
+    "Server",
+    "For process monitors and for people; no key is needed.",
+    {
+        LivenessResource: {"GET": Operation("Whether this process answers.", answer=Probe)},
+        ReadinessResource: {
+            "GET": Operation("Whether this process accepts requests: 503 while it does not.", answer=Probe)
+        },
+        DocumentResource: {"GET": Operation("This document.", answer=dict[str, Any])},
+        PageResource: {"GET": Operation("A page that shows this document.", texts=("text/html",))},
+    },
+)
+
+
+def document_of(table: RouteTable, *, keys: bool) -> bytes:
+    """Return the JSON of the document; raises LookupError naming a route without a declaration."""
+    return msgspec.json.encode(openapi_document(_documented(table), keys=keys))
+
+
+def _documented(table: RouteTable) -> Iterator[DocumentedRoute]:
+    for documentation, routes in (
+        *((dialect.documentation(), routes) for dialect, routes in table.dialects),
+        (OWN, table.own),
+    ):
+        for path, resource in routes.items():
+            form = table.formats.for_path(path)
+            error = form.documentation().error if isinstance(form, Dialect) else ErrorBody
+            yield DocumentedRoute(path, resource, documentation, form, error)

@@ -1,0 +1,1 @@
+"""Tests of `/openapi.json` and `/docs`."""

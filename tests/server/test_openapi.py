@@ -1,0 +1,70 @@
+"""The document is true of a real server: its examples work, and random requests get no answer that it does not name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from tests.compatibility.hub_server import hub_with_repositories
+from tests.conftest import StartServer
+from tests.fuzz.cases import Fuzzer
+from tests.fuzz.known_names import MODELS, model_of
+from tests.support.server import LemonbusServer
+
+CASES = 200
+OPERATIONS = 14
+"""``make fuzz`` sends 20,000 cases to all operations."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, start_module_server: StartServer) -> Iterator[LemonbusServer]:
+    """A server whose models and state may be changed in any way."""
+    with hub_with_repositories(tmp_path_factory.mktemp("hub")):
+        yield start_module_server(*MODELS, offline=False, max_loaded_models=12, ctx_size=512, gateway_workers=1)
+
+
+@pytest.fixture(scope="module")
+def document(server: LemonbusServer) -> dict[str, Any]:
+    found: dict[str, Any] = server.client.get("/openapi.json").json()
+    return found
+
+
+def inference_examples(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
+    """Yield path, name and body of each JSON example of a route that an engine answers, with the operation's responses."""
+    for path, item in document["paths"].items():
+        operation = item.get("post", {})
+        content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+        if "429" in operation.get("responses", {}) and "slots" not in path and "images" not in path:
+            for name, example in content.get("examples", {}).items():
+                yield path, name, example["value"], operation["responses"]
+
+
+def test_the_examples_work_and_their_answers_have_the_declared_types(
+    server: LemonbusServer, document: dict[str, Any]
+) -> None:
+    seen = set()
+    for path, name, body, responses in inference_examples(document):
+        known = {**body, "model": model_of(path, "POST", random.Random(1))}
+        exchange = server.client.post(path, known)
+        assert exchange.status == 200, (path, name, exchange)
+        media_type = exchange.headers["content-type"].partition(";")[0]
+        content = responses["200"]["content"][media_type]
+        if "schema" in content:
+            jsonschema_rs.validate({**content["schema"], "components": document["components"]}, exchange.json())
+        seen.add((path, media_type))
+    assert {media_type for _, media_type in seen} == {"application/json", "text/event-stream", "application/x-ndjson"}
+    assert len(seen) > 25
+
+
+def test_random_requests(server: LemonbusServer) -> None:
+    fuzzer = Fuzzer(f"http://127.0.0.1:{server.port}", seed=1)
+    fuzzer.run(CASES, only=OPERATIONS)
+    assert fuzzer.sent >= CASES
+    assert not fuzzer.violations, "\n".join(fuzzer.violations.values())
+    assert not [line for line in server.lines if "exception" in line]
+    # More than the refusals: some cases went through.
+    assert fuzzer.statuses["positive", 200] > CASES // 10
