@@ -241,6 +241,15 @@ def test_a_console_line_is_bounded_and_marked() -> None:
     assert CUT_MARK in shown.decode()
 
 
-def test_rich_is_not_imported_for_us_but_still_can_be() -> None:
-    code, stderr = stderr_of("import sys; assert 'rich' not in sys.modules; sys.exit(5)")
+def test_rich_and_asyncio_are_not_imported_for_us_but_still_can_be() -> None:
+    script = """
+import sys
+assert not {"rich", "asyncio"} & set(sys.modules)
+import structlog
+future = structlog.stdlib.asyncio.Future
+import asyncio, rich
+assert asyncio.Future is future
+sys.exit(5)
+"""
+    code, stderr = stderr_of(script)
     assert (code, stderr) == (5, b"")

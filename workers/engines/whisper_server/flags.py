@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from importlib import metadata
 from typing import Any, Final
 
 from protocol.wire.transcripts import AUTO, RESPONSE_FORMATS, language_code
@@ -158,6 +157,8 @@ def parse_form_fields(fields: Mapping[str, str]) -> dict[str, Any]:
 
 def version() -> str:
     """Return the version of the wheel in this Python; empty if it is not there."""
+    from importlib import metadata  # noqa: PLC0415 - slow to import, and this module is in every worker
+
     try:
         return metadata.version("pywhispercpp")
     except metadata.PackageNotFoundError:
