@@ -129,6 +129,9 @@ def test_log_probabilities(client: openai.OpenAI) -> None:
     logprobs = response.output[0].content[0].logprobs
     assert [each.token for each in logprobs] == [" Once", " a", " very"]
     assert all(len(each.top_logprobs) == 2 for each in logprobs)
+    without: Any = client.responses.create(model=LOOP, input="hi", include=include, max_output_tokens=3, temperature=0)
+    chosen = without.output[0].content[0].logprobs
+    assert [(each.token, each.top_logprobs) for each in chosen] == [(" Once", []), (" a", []), (" very", [])]
     events: Any = client.responses.create(
         model=LOOP, input="hi", include=include, top_logprobs=2, max_output_tokens=3, temperature=0, stream=True
     )

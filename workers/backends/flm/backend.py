@@ -235,6 +235,8 @@ class FlmBackend(Backend):
         fields.pop("return_stop_reason", None)  # flm does not say it
         if bytes(fields.pop("n", b"1")) != b"1":
             raise invalid("flm gives one answer to a request: `n` must be 1", "n")
+        if bytes(fields.pop("logprobs", b"false")) != b"false":
+            raise invalid("flm has no log probabilities: leave `logprobs` out", "logprobs")
         apply_sampling_defaults(fields, self.sampling, DESCRIPTOR.sampling)
         limits = [raw for name in TOKEN_LIMIT_FIELDS if (raw := fields.pop(name, None)) is not None]
         if limits and bytes(limits[0]).isdigit():  # a negative limit means no limit

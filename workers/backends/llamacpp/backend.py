@@ -17,6 +17,7 @@ from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
 from workers.backends.generation_request import generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import log_lines, model_files
+from workers.backends.llamacpp.chosen_logprobs import request_for_one_alternative, with_chosen_logprobs
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.llamacpp.native_request import native_request
 from workers.backends.llamacpp.prompt_batch import prompt_batch_tokens
@@ -230,11 +231,12 @@ class LlamaCppBackend(ProgramBackend):
             return EngineRequest("POST", "/embedding", body)
         if endpoint in ("completion", "infill"):
             return native_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
-        generation = generation_request(endpoint, body, stream, self.sampling, DESCRIPTOR.sampling)
+        for_chosen = request_for_one_alternative(endpoint, body)
+        generation = generation_request(endpoint, for_chosen or body, stream, self.sampling, DESCRIPTOR.sampling)
         if generation.choices > self.slots:
             reason = f"`n` is {generation.choices}; this model computes at most {self.slots} choices at once (option `slots`)"
             raise invalid(reason, "n")
-        return generation
+        return with_chosen_logprobs(generation) if for_chosen else generation
 
     def _slots(self, query: str, body: bytes) -> EngineRequest:
         if query == "GET":

@@ -125,7 +125,8 @@ class OgaRequest(msgspec.Struct):
         count = max(
             self.top_logprobs or 0, self.n_probs or 0, int(self.logprobs or 0) if self.logprobs_is_number else 0
         )
-        return min(count, MAX_TOP_LOGPROBS) if count or self.logprobs else None
+        asked = count or (self.logprobs is not None and self.logprobs is not False)
+        return min(count, MAX_TOP_LOGPROBS) if asked else None
 
     @property
     def logprobs_is_number(self) -> bool:

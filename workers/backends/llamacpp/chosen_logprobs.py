@@ -1,0 +1,61 @@
+"""Log probabilities of the chosen tokens alone, which llama-server cannot be asked for. Pure.
+
+It has 20 alternatives for each token where a chat names no number, and no log probabilities at all for the number 0. OpenAI means
+the chosen tokens by both, with empty lists of alternatives: so one alternative is asked for, and taken out of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from protocol.wire.decoding import DECODE_ERRORS
+from workers.backends.base import EngineRequest
+from workers.stream.event_translator import EventTranslator
+
+_ASKED: Final = b'"logprobs"'
+_ALTERNATIVES: Final = b'"top_logprobs":['
+_NO_NUMBER: Final = (b"", b"null", b"0")
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def request_for_one_alternative(endpoint: str, body: bytes) -> bytes | None:
+    """Return a request for the chosen tokens' log probabilities as one for an alternative each; None for any other request."""
+    if _ASKED not in body:
+        return None
+    try:
+        fields = _fields(body)
+    except DECODE_ERRORS:
+        return None
+    asked, number = bytes(fields.get("logprobs", b"")), "logprobs"
+    if endpoint == "chat/completions":
+        number = "top_logprobs"
+        if asked != b"true" or bytes(fields.get(number, b"")) not in _NO_NUMBER:
+            return None
+    elif asked not in (b"true", b"0"):
+        return None
+    return msgspec.json.encode({**fields, number: msgspec.Raw(b"1")})
+
+
+def with_chosen_logprobs(request: EngineRequest) -> EngineRequest:
+    """Return a request whose answer has empty lists of alternatives."""
+    if not request.streamed:
+        return request._replace(translate=without_alternatives)
+    feed, before = EventTranslator(_ALTERNATIVES, without_alternatives).feed, request.translate
+    return request._replace(translate=feed if before is None else _after(before, feed))
+
+
+def _after(first: Callable[[bytes], bytes], then: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    return lambda data: then(first(data))
+
+
+def without_alternatives(payload: bytes) -> bytes:
+    """Return a chunk or a whole answer with empty lists of alternatives; raises ``DECODE_ERRORS`` for what is no JSON object."""
+    document = _object(payload)
+    for choice in document.get("choices", []):
+        for token in (choice.get("logprobs") or {}).get("content") or []:
+            token["top_logprobs"] = []
+    return msgspec.json.encode(document)

@@ -1,0 +1,38 @@
+"""Rewrites the events of a stream that have a certain key, and passes all others on unread. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from workers.stream.sse_filter import MAX_EVENT_BYTES
+
+_END: Final = b"\n\n"
+
+
+class EventTranslator:
+    """Translates one stream."""
+
+    def __init__(self, key: bytes, rewrite: Callable[[bytes], bytes]) -> None:
+        """``key``: bytes of a key as JSON has it; ``rewrite`` takes the JSON of an event with it and returns other JSON.
+
+        A quote inside a JSON string has a backslash before it, so a text cannot look like a key.
+        """
+        self._key, self._rewrite = key, rewrite
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes of the engine; return the events that they complete. Raises ``DECODE_ERRORS`` or ValueError for a broken one."""
+        data = self._rest + data
+        end = data.rfind(_END) + len(_END) if _END in data else 0
+        data, self._rest = data[:end], data[end:]
+        if len(self._rest) > MAX_EVENT_BYTES:
+            raise ValueError("the engine sent an event without an end")
+        if self._key not in data:
+            return data
+        return b"".join(self._rewritten(event) + _END for event in data.split(_END)[:-1])
+
+    def _rewritten(self, event: bytes) -> bytes:
+        if self._key not in event:
+            return event
+        return b"data: " + self._rewrite(event.removeprefix(b"data:"))
