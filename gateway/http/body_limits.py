@@ -37,7 +37,7 @@ def read(req: falcon.Request, limit: int) -> bytes:
             raise Failure(Code.TOO_LARGE, f"the body is larger than {limit} bytes").raised()
         source = req.env["wsgi.input"]
         if length is not None and getattr(source, "received", False):
-            _count(req, length)
+            count(req.env, length)
             return _rest_of(source)
         if length is None and req.env.get("HTTP_TRANSFER_ENCODING") is None:
             return b""
@@ -82,7 +82,7 @@ def _read(req: falcon.Request, source: Any, limit: int) -> bytes:
             if not piece:
                 break
             size += len(piece)
-            _count(req, len(piece))
+            count(req.env, len(piece))
             pieces.append(piece)
             gevent.sleep(0)
     except ConnectionEndedError:
@@ -95,10 +95,13 @@ def _read(req: falcon.Request, source: Any, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def _count(req: falcon.Request, size: int) -> None:
-    """Count bytes that arrived against the limit of the process, until the request is answered."""
-    memory: BodyMemory | None = req.env.get(MEMORY_KEY)
+def count(env: dict[str, Any], size: int) -> None:
+    """Count bytes that arrived for a request against the limit of the process, until the request is answered.
+
+    Raises ``overloaded`` (503).
+    """
+    memory: BodyMemory | None = env.get(MEMORY_KEY)
     if memory is not None:
-        context = request_context(req.env)
+        context = request_context(env)
         memory.reserve(size, context.body_bytes)
         context.body_bytes += size

@@ -23,11 +23,12 @@ from protocol.config.settings import Settings
 SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
 """Never shown, and without flags: every user of the machine can read command lines."""
 
+_NETWORKS: Final = ("trusted_proxies", "fetch_images_networks")
 _EXPECTED: Final = {
     "allowed_hosts": "a list of names of hosts, without ports",
     "cors_origins": "a list of origins such as https://chat.example.org, without a path, or *",
     "host": "an IP address or a host name",
-    "trusted_proxies": "a list of addresses or networks such as 10.0.0.0/8",
+    **dict.fromkeys(_NETWORKS, "a list of addresses or networks such as 10.0.0.0/8"),
     "engine_file_dirs": "a list of absolute directories",
     "backend_releases": "a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST",
     "release_mirror": "an http or https address",
@@ -123,7 +124,7 @@ class SettingField(NamedTuple):
         for text in good if isinstance(good, list) else [good]:
             if isinstance(text, str) and _UNPRINTABLE.search(text):
                 raise ValueError("a control character or broken UTF-8")
-        if self.name == "trusted_proxies":
+        if self.name in _NETWORKS:
             for network in good:
                 ipaddress.ip_network(network)
         if self.name == "host" and not _is_host(good):

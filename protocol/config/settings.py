@@ -157,6 +157,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     trusted_proxies: list[str] = []
     """Networks of proxies that are believed in ``X-Forwarded-For``, ``-Proto`` and ``-Host``. What another proxy forwards
     may not change the server without a key."""
+    fetch_images: bool = False
+    """Fetch the images that a request names by http or https URL, from public addresses only; off: such a request is refused."""
+    fetch_images_networks: list[str] = []
+    """Networks that are no public ones, from which ``fetch_images`` may fetch, too."""
+    fetch_images_timeout: Seconds = 20.0
+    """All images of a request together must have been fetched after this long."""
     cors_origins: list[Annotated[str, Meta(pattern=r"^(\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+)$")]] = msgspec.field(
         default_factory=lambda: ["*"]
     )

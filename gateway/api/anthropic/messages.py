@@ -6,10 +6,12 @@ import falcon
 import msgspec
 
 from gateway.api.anthropic import chat_body, message_answer
+from gateway.api.anthropic.fetched_images import embed_images
 from gateway.api.anthropic.message_events import MessageEventWriter
 from gateway.api.anthropic.message_request import MessageRequest, PromptRequest
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.http import body_decoding
+from gateway.media.image_source import image_source
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, LemonbusError
 
@@ -21,6 +23,7 @@ class MessagesResource(InferenceResource):
         """Check the request and write the chat completion that answers it."""
         request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), MessageRequest)
         request.check()
+        embed_images(request, image_source(self._session.settings, req.env))
         model, limit, one_call = request.model or "", request.max_tokens, request.one_call
         return TranslatedRequest(
             "chat/completions",
@@ -40,6 +43,7 @@ class CountTokensResource(InferenceResource):
         """Check the request; the engine counts what it would be given for the message."""
         request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), PromptRequest)
         request.check()
+        embed_images(request, image_source(self._session.settings, req.env))
         return TranslatedRequest(
             "chat/completions/input_tokens",
             request.model or "",

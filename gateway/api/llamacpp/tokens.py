@@ -9,10 +9,11 @@ import falcon
 import msgspec
 from msgspec import Meta
 
+from gateway.api.common import media_urls
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.common.media_urls import check_media_urls
 from gateway.api.llamacpp.model_choice import chosen_model
 from gateway.http import body_decoding
+from gateway.media.image_source import ImageSource, image_source
 from protocol.failures import invalid
 
 Token = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -25,6 +26,10 @@ class ReadRequest(msgspec.Struct, kw_only=True):
 
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""
+
+    def with_inline_media(self, data: bytes, _image: ImageSource) -> bytes:
+        """Return the body with its images in it; most have none."""
+        return data
 
 
 class TokenizeRequest(ReadRequest, kw_only=True):
@@ -48,10 +53,13 @@ class ApplyTemplateRequest(ReadRequest, kw_only=True):
     messages: list[dict[str, Any]]
 
     def check(self) -> None:
-        """Refuse media that the engine would fetch from elsewhere."""
+        """Raise ``invalid_request`` for what the types cannot express."""
         if not self.messages:
             raise invalid("`messages` is empty", "messages")
-        check_media_urls(message.get("content") for message in self.messages)
+
+    def with_inline_media(self, data: bytes, image: ImageSource) -> bytes:
+        """Return the body with its images in it."""
+        return media_urls.with_inline_media(data, (message.get("content") for message in self.messages), image)
 
 
 class ReadResource(InferenceResource):
@@ -68,6 +76,7 @@ class ReadResource(InferenceResource):
         data = body_decoding.read_json(req, self.body_limit)
         request = self.read(data)
         request.check()
+        data = request.with_inline_media(data, image_source(self._session.settings, req.env))
         return TranslatedRequest(self.endpoint, chosen_model(req, request.model), data, weight=0)
 
 

@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
-from gateway.api.common.media_urls import check_media_urls
+from gateway.api.common.media_urls import with_inline_media
 from gateway.api.common.sampling_fields import SamplingFields
 from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
 from gateway.api.openai.text_completion import TextStreamWriter, text_completion
 from gateway.http import body_decoding
+from gateway.media.image_source import image_source
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import invalid
 
@@ -76,7 +77,6 @@ class ChatRequest(GenerationRequest, kw_only=True):
         super().check()
         if not self.messages:
             raise invalid("`messages` is empty", "messages")
-        check_media_urls(message.content for message in self.messages)
         wants_json = self.json_schema is not None or (self.response_format or {}).get("type") in JSON_FORMATS
         if self.grammar and wants_json:
             raise invalid("`grammar` excludes `json_schema` and a `response_format` of JSON: send one", "grammar")
@@ -127,10 +127,12 @@ class ChatCompletionsResource(InferenceResource):
     """``POST chat/completions``."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; it goes to the engine as it is."""
+        """Check the request; it goes to the engine as it is, but for images that are fetched."""
         data = body_decoding.read_json(req, self.body_limit)
         request = body_decoding.decode(data, ChatRequest)
         request.check()
+        image = image_source(self._session.settings, req.env)
+        data = with_inline_media(data, (message.content for message in request.messages), image)
         stream = EventStreamWriter() if request.stream else None
         return TranslatedRequest("chat/completions", request.model or "", data, weight=request.n or 1, stream=stream)
 

@@ -11,12 +11,16 @@ from gateway.api.common.sampling_fields import given_sampling
 from gateway.api.responses.input_items import Item, Message, chat_messages
 from gateway.api.responses.request import ResponseRequest
 from gateway.api.responses.tools import tool_fields
+from gateway.media.image_source import ImageSource, only_inline
 
 
-def chat_body(request: ResponseRequest, items: Sequence[Item]) -> dict[str, Any]:
-    """Return the chat completion's fields; ``items``: the whole conversation, oldest first."""
+def chat_body(request: ResponseRequest, items: Sequence[Item], image: ImageSource = only_inline) -> dict[str, Any]:
+    """Return the chat completion's fields.
+
+    ``items``: the whole conversation, oldest first; ``image``: what the URLs of its images go through.
+    """
     body: dict[str, Any] = {"model": request.model} if request.model else {}
-    body["messages"] = chat_messages(request.instructions, items)
+    body["messages"] = chat_messages(request.instructions, items, image)
     body |= given_sampling(request)
     if request.stop is not None:
         body["stop"] = request.stop

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.http import body_decoding
+from gateway.media.image_source import ImageSource, only_inline
 from protocol.failures import invalid
 
 Part = dict[str, Any]
@@ -54,14 +55,17 @@ def text_of(content: str | Sequence[Part], where: str) -> str:
     return "\n".join(texts)
 
 
-def chat_content(content: str | Sequence[Part], where: str, role: str = "user") -> str | list[Part]:
+def chat_content(
+    content: str | Sequence[Part], where: str, role: str = "user", image: ImageSource = only_inline
+) -> str | list[Part]:
     """Return the content of a chat message: a text if there are only texts, else a list of parts.
 
     Raises ``invalid_request`` naming the part that is wrong or cannot be used. Only users send pictures and files.
+    ``image``: what their URLs go through.
     """
     if isinstance(content, str) or role != "user":
         return text_of(content, where)
-    parts = [_chat_part(part, f"{where}[{position}]") for position, part in enumerate(content)]
+    parts = [_chat_part(part, f"{where}[{position}]", image) for position, part in enumerate(content)]
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
     return parts
@@ -78,13 +82,13 @@ def _text(part: Part, where: str) -> str | None:
     return text
 
 
-def _chat_part(part: Part, where: str) -> Part:
+def _chat_part(part: Part, where: str, image: ImageSource) -> Part:
     text = _text(part, where)
     if text is not None:
         return {"type": "text", "text": text}
     kind = part.get("type")
     if kind == "input_image":
-        return _image(body_decoding.convert(part, InputImage, where), where)
+        return _image(body_decoding.convert(part, InputImage, where), where, image)
     if kind == "input_file":
         return _file(body_decoding.convert(part, InputFile, where), where)
     if kind == "input_audio":
@@ -93,13 +97,11 @@ def _chat_part(part: Part, where: str) -> Part:
     raise invalid(f"`{where}`: parts of type {str(kind)[:64]} are not served here", where)
 
 
-def _image(image: InputImage, where: str) -> Part:
-    if not image.image_url:
-        what = "there are no uploaded files here" if image.file_id else "`image_url` is required"
+def _image(given: InputImage, where: str, image: ImageSource) -> Part:
+    if not given.image_url:
+        what = "there are no uploaded files here" if given.file_id else "`image_url` is required"
         raise invalid(f"`{where}`: {what}; send the picture as a data URL in `image_url`", where)
-    if not image.image_url.startswith("data:"):
-        raise invalid(f"`{where}.image_url`: pictures are not fetched; send a data URL", f"{where}.image_url")
-    return {"type": "image_url", "image_url": {"url": image.image_url}}
+    return {"type": "image_url", "image_url": {"url": image(given.image_url, f"{where}.image_url")}}
 
 
 def _file(file: InputFile, where: str) -> Part:

@@ -24,6 +24,7 @@ from gateway.api.responses.whole_response import whole_response
 from gateway.bus.session import SupervisorSession
 from gateway.http import body_decoding
 from gateway.http.request_context import request_context
+from gateway.media.image_source import image_source
 from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, LemonbusError, invalid
@@ -67,8 +68,9 @@ class ResponsesResource:
         previous = request.previous_response_id
         earlier = self._store.conversation(req.env, previous) if previous else []
         ids = ResponseIds()
-        own = read_items(request.input, self._known(req.env, request, earlier), ids)
-        body = chat_body(request, [*earlier, *own])
+        image = image_source(self._session.settings, req.env)
+        own = read_items(request.input, self._known(req.env, request, earlier), ids, image)
+        body = chat_body(request, [*earlier, *own], image)
         builder = ResponseBuilder(request, ids, time.time(), request.model or "")
         if request.background:
             self._run_in_background(req, resp, request, own, body, builder)

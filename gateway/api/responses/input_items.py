@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.api.responses import content_parts
 from gateway.http import body_decoding
+from gateway.media.image_source import ImageSource, only_inline
 from protocol.failures import invalid
 
 Item = dict[str, Any]
@@ -65,10 +66,13 @@ ITEM_TYPES: Final[dict[str, tuple[type[msgspec.Struct], str]]] = {
 """Type of an item → its fields, and the prefix of its id."""
 
 
-def read_items(given: str | Sequence[Item] | None, earlier: Iterable[Item], new_id: NewId) -> list[Item]:
+def read_items(
+    given: str | Sequence[Item] | None, earlier: Iterable[Item], new_id: NewId, image: ImageSource = only_inline
+) -> list[Item]:
     """Return the items of ``input`` with a type and an id each, references to ``earlier`` items resolved.
 
-    Raises ``invalid_request`` naming the item and the field that is wrong.
+    Images stay as they are named; ``image`` refuses those that cannot be used.  Raises ``invalid_request`` naming the item and
+    the field that is wrong.
     """
     if isinstance(given, str):
         given = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
@@ -76,7 +80,7 @@ def read_items(given: str | Sequence[Item] | None, earlier: Iterable[Item], new_
         raise invalid("`input` is required: a text, or a list of items", "input")
     _check_named_once(given)
     known = {item["id"]: item for item in earlier if "id" in item}
-    return [_read_item(item, f"input[{position}]", known, new_id) for position, item in enumerate(given)]
+    return [_read_item(item, f"input[{position}]", known, new_id, image) for position, item in enumerate(given)]
 
 
 def references(given: str | Sequence[Item] | None) -> list[str]:
@@ -103,7 +107,7 @@ def _kind(item: Item) -> Any:
     return kind
 
 
-def _read_item(item: Item, where: str, known: dict[str, Item], new_id: NewId) -> Item:
+def _read_item(item: Item, where: str, known: dict[str, Item], new_id: NewId, image: ImageSource) -> Item:
     kind, item_id = _kind(item), item.get("id")
     if not isinstance(item_id, str | None):
         raise invalid(f"`{where}.id` must be a string", f"{where}.id")
@@ -121,7 +125,7 @@ def _read_item(item: Item, where: str, known: dict[str, Item], new_id: NewId) ->
         if isinstance(read.content, str):
             part = "output_text" if read.role == "assistant" else "input_text"
             whole["content"] = [{"type": part, "text": read.content}]
-        content_parts.chat_content(whole["content"], f"{where}.content", read.role)  # raises for a wrong one
+        content_parts.chat_content(whole["content"], f"{where}.content", read.role, image)  # raises for a wrong one
     elif isinstance(read, FunctionCallOutputItem) and not isinstance(read.output, str):
         content_parts.text_of(read.output, f"{where}.output")
     if kind != "reasoning":
@@ -136,7 +140,8 @@ class _Chat:
     most, and at the beginning: what precedes the conversation is put together.
     """
 
-    def __init__(self, instructions: str | None) -> None:
+    def __init__(self, instructions: str | None, image: ImageSource) -> None:
+        self._image = image
         self._system = [instructions] if instructions else []
         self._messages: list[Message] = []
         self._reasoning = ""
@@ -160,7 +165,8 @@ class _Chat:
             self._text = content_parts.text_of(item["content"], "input")
         else:
             self._end_turn()
-            self._add_message(item["role"], content_parts.chat_content(item["content"], "input", item["role"]))
+            content = content_parts.chat_content(item["content"], "input", item["role"], self._image)
+            self._add_message(item["role"], content)
 
     def messages(self) -> list[Message]:
         self._end_turn()
@@ -191,9 +197,12 @@ class _Chat:
         self._reasoning, self._text, self._calls = "", None, []
 
 
-def chat_messages(instructions: str | None, items: Iterable[Item]) -> list[Message]:
-    """Return the messages of a chat; ``items`` come from :func:`read_items` or from a stored response."""
-    chat = _Chat(instructions)
+def chat_messages(instructions: str | None, items: Iterable[Item], image: ImageSource = only_inline) -> list[Message]:
+    """Return the messages of a chat; ``items`` come from :func:`read_items` or from a stored response.
+
+    ``image``: what the URLs of images go through.
+    """
+    chat = _Chat(instructions, image)
     for item in items:
         chat.add(item)
     return chat.messages()

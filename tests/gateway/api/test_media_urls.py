@@ -1,4 +1,4 @@
-"""Pictures and recordings in messages come with the request: neither gateway nor engine fetches them."""
+"""Pictures and recordings in messages come with the request: engines fetch nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.api.openai.completions import ChatRequest
-from gateway.http import body_decoding
+from gateway.api.common.media_urls import with_inline_media
+from gateway.media.image_source import only_inline
 from protocol.failures import LemonbusError
 
 INLINE = "data:image/png;base64,AAAA"
@@ -16,7 +16,8 @@ INLINE = "data:image/png;base64,AAAA"
 
 def check(parts: list[dict[str, Any]]) -> None:
     messages = [{"role": "system", "content": "plain"}, {"role": "user", "content": parts}]
-    body_decoding.decode(msgspec.json.encode({"messages": messages}), ChatRequest).check()
+    data = msgspec.json.encode({"messages": messages})
+    assert with_inline_media(data, (message["content"] for message in messages), only_inline) == data
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,8 @@ def check(parts: list[dict[str, Any]]) -> None:
 def test_urls_of_other_places_are_refused_with_the_message_that_has_them(part: dict[str, Any]) -> None:
     with pytest.raises(LemonbusError, match="data:") as refused:
         check([{"type": "text", "text": "What is it?"}, part])
-    assert (refused.value.failure.http_status, refused.value.failure.param) == (400, "messages[1].content")
+    field = f"messages[1].content[1].{part['type']}"
+    assert (refused.value.failure.http_status, refused.value.failure.param) == (400, field)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""What becomes of images that a request names by URL: refused, or fetched within the limits of the request."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import gevent
+from gevent.lock import BoundedSemaphore
+
+from gateway.http import body_limits
+from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
+from gateway.http.request_context import request_context
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.runtime import logs
+
+if TYPE_CHECKING:
+    from gateway.media.image_fetch import FetchedImage, ImageFetcher
+
+MAX_IMAGES: Final = 16
+"""Images of one request that are fetched."""
+MAX_IMAGE_BYTES: Final = 16 * 1024 * 1024
+MAX_FETCHES: Final = 32
+"""Fetches of one process at a time; others wait."""
+ImageSource = Callable[[str, str], str]
+"""Takes the URL of an image and the field that has it, and returns a ``data:`` URL; raises ``invalid_request``."""
+
+_fetches = BoundedSemaphore(MAX_FETCHES)
+
+
+def is_inline(url: str) -> bool:
+    """Return whether a URL has its content in it."""
+    return url[:5].lower() == "data:"
+
+
+def only_inline(url: str, field: str) -> str:
+    """Return a ``data:`` URL; refuse all others: neither gateway nor engine fetches anything."""
+    if is_inline(url):
+        return url
+    reason = f"`{field}`: images are not fetched from elsewhere: send a data URL (data:image/png;base64,…)"
+    raise invalid(reason, field)
+
+
+def image_source(settings: Settings, env: dict[str, Any]) -> ImageSource:
+    """Return what the images of a request go through; ``env`` is ``req.env``."""
+    return RequestImages(settings, env) if settings.fetch_images else only_inline
+
+
+class RequestImages:
+    """Fetches the images of one request, each once, as ``data:`` URLs."""
+
+    def __init__(self, settings: Settings, env: dict[str, Any]) -> None:
+        """Nothing is fetched yet."""
+        self._settings = settings
+        self._env = env
+        self._end: float | None = None
+        self._bytes_left = settings.body_limit
+        self._known: dict[str, str] = {}
+
+    def __call__(self, url: str, field: str) -> str:
+        """Return the image as a ``data:`` URL.
+
+        Raises ``invalid_request`` with ``field`` if it cannot be fetched, ``forbidden`` if nothing is fetched for the caller,
+        and ``cancelled`` when the client hangs up.
+        """
+        if is_inline(url):
+            return url
+        if url not in self._known:
+            self._known[url] = self._fetched(url, field)
+        return self._known[url]
+
+    def _fetched(self, url: str, field: str) -> str:
+        from gateway.media.image_fetch import FetchError, host_of  # noqa: PLC0415 - urllib3 is not for every server
+
+        context = request_context(self._env)
+        if context.api_key is None:
+            context.check_change("have images fetched")
+        if len(self._known) >= MAX_IMAGES:
+            raise invalid(f"`{field}`: at most {MAX_IMAGES} images of a request are fetched", field)
+        started = time.monotonic()
+        if self._end is None:
+            self._end = started + self._settings.fetch_images_timeout
+        try:
+            image = self._fetch(url)
+        except FetchError as problem:
+            raise invalid(f"`{field}`: no image from {host_of(url)}: {problem}", field) from None
+        seconds = round(time.monotonic() - started, 3)
+        logs.get_logger().info("image fetched", host=host_of(url), bytes=len(image.data), seconds=seconds)
+        return f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}"
+
+    def _fetch(self, url: str) -> FetchedImage:
+        """Fetch in a greenlet that ends when the time is over or the client hangs up, wherever it waits."""
+        from gateway.media.image_fetch import FetchedImage, FetchError  # noqa: PLC0415
+
+        job = gevent.spawn(self._outcome, url)
+        watch = HangUpWatch(self._env, lambda: job.kill(block=False))
+        try:
+            left = max(0.0, (self._end or 0.0) - time.monotonic())
+            if not gevent.wait([job], timeout=left):
+                raise FetchError(f"it took longer than {self._settings.fetch_images_timeout:g} seconds")
+            outcome = job.get()
+        finally:
+            watch.close()
+            job.kill(block=False)
+        if isinstance(outcome, gevent.GreenletExit):
+            raise Failure(Code.CANCELLED, CLIENT_LEFT).raised()
+        if isinstance(outcome, FetchedImage):
+            # As base64 it is a third larger.
+            self._bytes_left -= len(outcome.data) * 4 // 3
+            return outcome
+        raise outcome
+
+    def _outcome(self, url: str) -> FetchedImage | Exception:
+        """Return what came of it: gevent would print an exception that a greenlet raises."""
+        from gateway.media.image_fetch import FetchError  # noqa: PLC0415
+
+        limit = max(0, min(MAX_IMAGE_BYTES, self._bytes_left * 3 // 4))
+        try:
+            with _fetches:
+                fetcher = _fetcher(tuple(self._settings.fetch_images_networks))
+                return fetcher.fetch(url, limit, lambda size: body_limits.count(self._env, size))
+        except (FetchError, LemonbusError) as problem:
+            return problem
+
+
+@cache
+def _fetcher(networks: tuple[str, ...]) -> ImageFetcher:
+    from gateway.media.image_fetch import ImageFetcher  # noqa: PLC0415
+
+    return ImageFetcher([ipaddress.ip_network(network) for network in networks])

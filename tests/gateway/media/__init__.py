@@ -1,0 +1,1 @@
+"""Images that requests name by URL."""

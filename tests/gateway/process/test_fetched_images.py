@@ -1,0 +1,147 @@
+"""A real gateway process fetches images of a real server: in every dialect, within its time, and no longer than its client waits."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway
+from tests.gateway.process.chat_requests import answer_whole, open_request
+from tests.support.fakes.image_server import PNG, ImageServer
+
+INLINE = "data:image/png;base64," + base64.b64encode(PNG).decode()
+TIMEOUT = 2.0
+
+
+@pytest.fixture(scope="module")
+def images() -> Iterator[ImageServer]:
+    with ImageServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def fetching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHarness]:
+    folder = tmp_path_factory.mktemp("fetching")
+    settings: dict[str, Any] = {"fetch_images_networks": ["127.0.0.0/8"], "fetch_images_timeout": TIMEOUT}
+    with running_gateway(folder, fetch_images=True, **settings) as harness:
+        yield harness
+
+
+def openai_part(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def chat(*urls: str) -> dict[str, Any]:
+    parts = [openai_part(url) for url in urls]
+    return {"model": "tiny", "messages": [{"role": "user", "content": [{"type": "text", "text": "what?"}, *parts]}]}
+
+
+def responses(url: str) -> dict[str, Any]:
+    content = [{"type": "input_text", "text": "what?"}, {"type": "input_image", "image_url": url}]
+    return {"model": "tiny", "store": False, "input": [{"role": "user", "content": content}]}
+
+
+def anthropic(url: str) -> dict[str, Any]:
+    image = {"type": "image", "source": {"type": "url", "url": url}}
+    content = [{"type": "text", "text": "what?"}, image]
+    return {"model": "tiny", "max_tokens": 3, "messages": [{"role": "user", "content": content}]}
+
+
+DIALECTS = [
+    ("/v1/chat/completions", chat, "messages[0].content[1].image_url"),
+    ("/chat/completions", chat, "messages[0].content[1].image_url"),
+    ("/v1/apply-template", chat, "messages[0].content[1].image_url"),
+    ("/v1/responses", responses, "input[0].content[1].image_url"),
+    ("/v1/messages", anthropic, "messages[0].content[1].source.url"),
+    ("/v1/messages/count_tokens", anthropic, "messages[0].content[1].source.url"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "field"), DIALECTS)
+def test_engines_get_the_image_itself(
+    fetching: GatewayHarness, images: ImageServer, path: str, body: Any, field: str
+) -> None:
+    asked = len(images.asked)
+    with open_request(fetching, body(images.url("/ok", "localhost")), path):
+        received = fetching.next_request()
+        answer_whole(fetching, received)
+    content = msgspec.json.decode(received.body)["messages"][0]["content"]
+    assert content[1]["image_url"]["url"] == INLINE, field
+    assert content[0] == {"type": "text", "text": "what?"}
+    assert len(images.asked) == asked + 1
+
+
+@pytest.mark.parametrize(("path", "body", "field"), DIALECTS)
+def test_a_refusal_names_the_field_and_the_host(
+    fetching: GatewayHarness, images: ImageServer, path: str, body: Any, field: str
+) -> None:
+    for url, host in ((images.url("/status/404?secret"), "127.0.0.1"), ("http://169.254.169.254/x", "169.254.169.254")):
+        status, _, answer = fetching.post(path, body(url))
+        text = answer.decode()
+        assert status == 400, text
+        assert field in text
+        assert f"no image from {host}" in text
+        assert "secret" not in text
+
+
+@pytest.mark.parametrize(("path", "body", "field"), DIALECTS)
+def test_nothing_is_fetched_unless_it_is_configured(
+    harness: GatewayHarness, images: ImageServer, path: str, body: Any, field: str
+) -> None:
+    asked = len(images.asked)
+    status, _, answer = harness.post(path, body(images.url("/ok")))
+    assert (status, len(images.asked)) == (400, asked)
+    assert field in answer.decode()
+    assert "data URL" in answer.decode()
+
+
+def test_an_image_that_is_named_twice_is_fetched_once(fetching: GatewayHarness, images: ImageServer) -> None:
+    asked = len(images.asked)
+    with open_request(fetching, chat(images.url("/ok?1"), images.url("/ok?1"), INLINE)):
+        answer_whole(fetching, fetching.next_request())
+    assert len(images.asked) == asked + 1
+
+
+def test_images_are_bounded_in_number(fetching: GatewayHarness, images: ImageServer) -> None:
+    asked = len(images.asked)
+    status, _, answer = fetching.post("/v1/chat/completions", chat(*(images.url(f"/ok?{n}") for n in range(17))))
+    assert (status, len(images.asked)) == (400, asked + 16)
+    assert msgspec.json.decode(answer)["error"]["param"] == "messages[0].content[17].image_url"
+
+
+@pytest.mark.parametrize("path", ["/hang", "/drip"])
+def test_a_fetch_has_an_end_and_delays_no_other_request(
+    fetching: GatewayHarness, images: ImageServer, path: str
+) -> None:
+    images.hanging.clear()
+    started = time.monotonic()
+    with open_request(fetching, chat(images.url(path))) as connection:
+        assert images.hanging.wait(10)
+        assert fetching.get("/live")[0] == 200
+        assert time.monotonic() - started < TIMEOUT, "while it hangs"
+        answer = connection.recv(65536).decode()
+    assert answer.startswith("HTTP/1.1 400")
+    assert "took longer than 2 seconds" in answer
+
+
+def test_a_fetch_ends_when_its_client_hangs_up(tmp_path: Path, images: ImageServer) -> None:
+    images.hanging.clear()
+    images.broken.clear()
+    settings: dict[str, Any] = {"fetch_images_networks": ["127.0.0.1/32"], "fetch_images_timeout": 600.0}
+    with running_gateway(tmp_path, fetch_images=True, **settings) as harness:
+        with open_request(harness, chat(images.url("/drip"))):
+            assert images.hanging.wait(10)
+        assert images.broken.wait(10), "the connection to the server of images ends"
+
+
+def test_foreign_pages_have_nothing_fetched_without_a_key(fetching: GatewayHarness, images: ImageServer) -> None:
+    asked = len(images.asked)
+    for headers in ({"Origin": "https://page.example"}, {"X_Forwarded_For": "192.0.2.1"}):
+        status, _, answer = fetching.post("/v1/chat/completions", chat(images.url("/ok")), **headers)
+        assert (status, len(images.asked)) == (403, asked), answer
