@@ -12,7 +12,7 @@ To no dialect belong /live and /health, for process monitors, and /openapi.json 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import falcon
@@ -63,7 +63,7 @@ class GatewayApp(falcon.App[Any, Any]):
     """The application, and the form and headers of errors for requests that never reach it."""
 
     error_formats: ErrorFormats
-    error_headers: dict[str, str]
+    error_headers: Mapping[str, str]
 
 
 def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECTS) -> GatewayApp:

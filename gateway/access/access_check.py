@@ -55,7 +55,8 @@ class AccessCheck:
         key = context.api_key
         if key is None:
             self._origins.check(req, resource)
-            context.download_refusal = self._origins.refusal(req, "download a model")
+            if req.method == "POST":
+                context.download_refusal = self._origins.refusal(req, "download a model")
             return
         if hasattr(resource, f"on_{_handled_as(req.method)}"):
             scope = needed_scope(resource, req.method)

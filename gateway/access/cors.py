@@ -5,7 +5,7 @@ This is what browsers are told. What pages of foreign origins may do here is dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 METHODS: Final = "GET, HEAD, POST, DELETE, OPTIONS"
@@ -40,17 +40,18 @@ class CorsPolicy:
         """Allow ``origins``; ``*`` allows all."""
         self._origins = frozenset(origin.lower() for origin in origins)
         self._any = "*" in self._origins
+        self._always = {"Access-Control-Allow-Origin": "*"} if self._any else {"Vary": "Origin"}
 
-    def headers(self, origin: str) -> dict[str, str]:
+    def headers(self, origin: str) -> Mapping[str, str]:
         """Return the headers of any response, errors included; ``origin``: empty if the request had none.
 
         The first ones are in every response: a cache may give the response for one client to another.
         """
-        headers = {"Access-Control-Allow-Origin": "*"} if self._any else {"Vary": "Origin"}
-        if not self._any and origin.lower() in self._origins:
+        if not origin:
+            return self._always
+        headers = {**self._always, "Access-Control-Expose-Headers": EXPOSED}
+        if origin.lower() in self._origins:
             headers["Access-Control-Allow-Origin"] = origin
-        if origin:
-            headers["Access-Control-Expose-Headers"] = EXPOSED
         return headers
 
     def preflight_headers(self, wanted: str) -> dict[str, str]:

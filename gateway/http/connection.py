@@ -6,7 +6,7 @@ import contextlib
 import errno
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import gevent
@@ -41,7 +41,7 @@ class ServingProcess(Protocol):
 
     wsgi: Application
     error_formats: ErrorFormats
-    error_headers: dict[str, str]
+    error_headers: Mapping[str, str]
     """Headers of errors that the application does not write."""
     base_environ: dict[str, Any]
     """What the environments of all requests have in common."""

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 import gevent
@@ -40,7 +41,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
     bus: GatewayBus
     base_environ: dict[str, Any]
     error_formats: ErrorFormats
-    error_headers: dict[str, str]
+    error_headers: Mapping[str, str]
     request_counts: RequestCounts
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
