@@ -133,7 +133,10 @@ class Deletions:
 
     def _known(self, supervisor: Supervisor, entry: CatalogueEntry) -> bool:
         """Return whether anything of it can be deleted: a download, a registration, a worker, or a file."""
-        if supervisor.downloads.running_for(entry.name) or supervisor.models.registered(entry.name):
+        models = supervisor.models
+        if supervisor.downloads.running_for(entry.name) or models.registered(entry.name):
+            return True
+        if models.adopted.is_kept(entry.name):
             return True
         model = supervisor.scheduler.models.get(entry.name)
         if model is not None and model.process is not None:

@@ -110,8 +110,10 @@ def _job_ended(supervisor: Supervisor, job: str, why: str) -> None:
         outcome: Pulled | Failure = download.result
         if isinstance(outcome, Pulled) and download.pending:
             outcome = _registered(supervisor, download.pending) or outcome
-        if isinstance(outcome, Failure) and download.provisional and download.model not in supervisor.scheduler.models:
-            supervisor.models.forget_adopted(download.model)
+        if isinstance(outcome, Pulled):
+            outcome = _kept(supervisor, download.model) or outcome
+        elif download.provisional and download.model not in supervisor.scheduler.models:
+            supervisor.models.adopted.forget(download.model)
         _report_outcome(supervisor, download, outcome)
         _load_downloaded(supervisor, download.model, outcome)
         for follows in download.then:
@@ -125,6 +127,15 @@ def _registered(supervisor: Supervisor, entry: CatalogueEntry) -> Failure | None
         registration.register_downloaded(supervisor, entry)
     except Exception as problem:  # noqa: BLE001 - the calls that wait for the download must be answered
         return supervisor.errors.failure_of(problem, model=entry.name)
+    return None
+
+
+def _kept(supervisor: Supervisor, model: str) -> Failure | None:
+    """Keep an adopted model beyond the server's end; return the failure if that cannot be written."""
+    try:
+        supervisor.models.adopted.keep(model)
+    except LemonbusError as problem:
+        return problem.failure
     return None
 
 

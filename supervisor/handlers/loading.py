@@ -32,8 +32,10 @@ def load_model(supervisor: Supervisor, peer: str, call: LoadModel, _payload: byt
         target, options = _load_target(supervisor, entry, call)
     except Exception:
         if known is None:
-            supervisor.models.forget_adopted(name)
+            supervisor.models.adopted.forget(name)
         raise
+    if target.spec is not None:
+        supervisor.models.adopted.keep(name)  # forgotten again if its first load fails
     number = call.number
     if call.save_options or call.set_default:
         on_result = partial(_finish_load, supervisor, peer, call, name, options)
@@ -69,7 +71,7 @@ def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:
         raise invalid(reason, "recipe")
     if call.path:
         _check_not_loaded(supervisor, call.model)
-        return supervisor.models.adopt_file(call.model, call.path, call.mmproj)
+        return supervisor.models.adopted.adopt_file(call.model, call.path, call.mmproj)
     recipe = call.recipe or guess_recipe(call.model, call.device)
     entry = supervisor.models.resolve_or_adopt(call.model, recipe)
     if call.recipe and call.recipe != entry.recipe:

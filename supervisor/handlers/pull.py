@@ -32,7 +32,8 @@ def pull_model(supervisor: Supervisor, peer: str, call: PullModel, _payload: byt
         known = supervisor.models.find(call.model) is not None
         entry = _named_entry(supervisor, call)
         if supervisor.models.downloaded(entry):
-            supervisor.answer(peer, call.number, Pulled(entry.name))
+            supervisor.models.adopted.keep(entry.name)
+            supervisor.answer_when_written(peer, call.number, Pulled(entry.name))
         else:
             _fetch(supervisor, entry, waiter, provisional=not known)
 
@@ -45,7 +46,7 @@ def _fetch(supervisor: Supervisor, entry: CatalogueEntry, waiter: DownloadWaiter
         downloads.fetch(supervisor, name, waiter)
     except Exception:
         if provisional:
-            supervisor.models.forget_adopted(name)
+            supervisor.models.adopted.forget(name)
         raise
     running = supervisor.downloads.running_for(name)
     if running is not None and provisional:

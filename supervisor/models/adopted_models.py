@@ -1,61 +1,146 @@
-"""Models that no catalogue has, adopted when a client names a checkpoint or a file: known until the server ends."""
+"""Models that no catalogue has, adopted when a client names a checkpoint or a file of this machine.
+
+A checkpoint whose files are here is kept in ``adopted_models.json``, so that it is listed and can be deleted after a restart.
+A checkpoint whose files are still to come, and a file that is named by its path, are known until the server ends.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.models.checkpoints import printable
-from supervisor.models import catalogue
+from supervisor.models import catalogue, extra_models, user_models
 from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
-from supervisor.models.names import LATEST, bare_checkpoint
+from supervisor.models.names import LATEST, NameIndex, bare_checkpoint
+from supervisor.models.state_files import FinishWrite, StateFile, finish_write
 from workers.backends.client_arguments import is_below
 from workers.backends.file_identification import HEAD, identify
 from workers.backends.registry import DESCRIPTORS
 
+FILE: Final = "adopted_models.json"
 MAX_ADOPTED: Final = 256
-"""Models that may be adopted at a time; the oldest is forgotten first."""
+"""Models that may be adopted at a time; the oldest is forgotten first, and one whose files are here last of all."""
+_RESERVED: Final = (user_models.PREFIX, extra_models.PREFIX)
+"""Beginnings of names that models get elsewhere: an adopted one would hide them."""
 
 
 class AdoptedModels:
-    """The adopted entries, and how they are made. The registry adds and removes them."""
+    """The adopted entries: makes them, adds them to the index of names, and keeps those whose files are here."""
 
-    def __init__(self, directories: Sequence[str]) -> None:
-        """``directories``: those whose files a client may name."""
-        self._directories = directories
+    def __init__(
+        self,
+        path: Path,
+        directories: Sequence[str],
+        find: Callable[[str], CatalogueEntry | None],
+        index: Callable[[], NameIndex],
+        finish: FinishWrite = finish_write,
+    ) -> None:
+        """Read the file ``path``; a broken one is moved aside.
+
+        ``directories``: those whose files a client may name. ``find`` returns the entry that a name means, ``index`` the
+        names as they are now. ``finish``: see :class:`supervisor.models.state_files.StateFile`.
+        """
+        self._file = StateFile(path, finish)
+        self._directories, self._find, self._index = directories, find, index
+        self.problems: list[str] = self._file.problems
+        """Errors in the file; the reader of this list empties it."""
         self.entries: dict[str, CatalogueEntry] = {}
+        self._read()
+        self._kept = set(self.entries)
 
-    def add(self, entry: CatalogueEntry) -> list[CatalogueEntry]:
-        """Adopt an entry; return those that are forgotten for it: one of its name, and the oldest of too many."""
-        forgotten = [self.entries.pop(entry.name)] if entry.name in self.entries else []
-        while len(self.entries) >= MAX_ADOPTED:
-            forgotten.append(self.entries.pop(next(iter(self.entries))))
-        self.entries[entry.name] = entry
-        return forgotten
+    def _read(self) -> None:
+        try:
+            items = self._file.read()
+        except ValueError as problem:
+            self.problems.append(f"{problem}; {self._file.move_aside()}")
+            return
+        except OSError as problem:
+            self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
+            return
+        for name, item in items.items():
+            try:
+                self.entries[name] = catalogue.entry(name, item)
+            except ValueError as problem:
+                self.problems.append(f"{FILE}: {printable(name)}: {problem}; the entry is skipped")
 
-    def checkpoint_entry(self, name: str, recipe: str) -> CatalogueEntry:
-        """Return the entry of a checkpoint, under its own name; raises ``invalid_request`` for what is none."""
+    # Adopting and forgetting
+
+    def adopt_checkpoint(self, name: str, recipe: str) -> CatalogueEntry:
+        """Return a new entry of a checkpoint, under its own name; raises ``invalid_request`` for what is none."""
         checkpoint = bare_checkpoint(name).removesuffix(LATEST)
         try:
-            return catalogue.entry(checkpoint, {"checkpoint": checkpoint, "recipe": recipe})
+            return self._add(catalogue.entry(checkpoint, {"checkpoint": checkpoint, "recipe": recipe}))
         except ValueError as problem:
             raise invalid(str(problem), "model") from None
 
-    def file_entry(self, name: str, path: str, mmproj: str, known: CatalogueEntry | None) -> CatalogueEntry:
-        """Return the entry of a file of this machine under a name; ``known``: what the name means already.
+    def adopt_file(self, name: str, path: str, mmproj: str = "") -> CatalogueEntry:
+        """Return the entry of a file of this machine under a name that the caller chose.
 
-        Raises ``invalid_request`` for a file that a client may not name or that is no model, and ``conflict`` if the name
-        is another model's.
+        A model of the extra models directory is that entry itself under its own name.  Raises ``invalid_request`` for a
+        file that a client may not name or that is no model, and ``conflict`` if the name is another model's.
         """
+        known = self._find(name)
+        if known is not None and known.name not in self.entries:
+            if (known.path, known.mmproj) == (path, mmproj or known.mmproj):
+                return known
+            reason = f"{printable(name)} is a name of model {known.name} already: choose another one for this file"
+            raise Failure(Code.CONFLICT, reason, model=known.name, param="alias").raised()
+        return self._add(self._file_entry(name, path, mmproj))
+
+    def _add(self, entry: CatalogueEntry) -> CatalogueEntry:
+        self.forget(entry.name)
+        while len(self.entries) >= MAX_ADOPTED:
+            self.forget(next((name for name in self.entries if name not in self._kept), next(iter(self.entries))))
+        self.entries[entry.name] = entry
+        self._index().add(entry)
+        return entry
+
+    def keep(self, name: str) -> None:
+        """Keep an adopted checkpoint beyond the server's end: its files are here. Does nothing for any other model.
+
+        Raises ``internal_error`` if that cannot be written.
+        """
+        entry = self.entries.get(name)
+        if entry is not None and not entry.path and name not in self._kept:
+            self._write(self._kept | {name})
+
+    def forget(self, name: str) -> None:
+        """Forget an adopted entry, if there is one of this name; raises ``internal_error``, and then it stays."""
+        if name in self._kept:
+            self._write(self._kept - {name})
+        adopted = self.entries.pop(name, None)
+        if adopted is not None:
+            self._index().remove(adopted)
+
+    def is_kept(self, name: str) -> bool:
+        """Return whether a model of this name is kept beyond the server's end."""
+        return name in self._kept
+
+    def _write(self, kept: set[str]) -> None:
+        items = {
+            name: {"checkpoint": entry.checkpoint, "recipe": entry.recipe}
+            for name, entry in self.entries.items()
+            if name in kept
+        }
+        try:
+            self._file.replace(items)
+        except OSError as problem:
+            reason = f"{FILE} could not be written: {problem.strerror}"
+            raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
+        self._kept = kept
+
+    # Files of this machine
+
+    def _file_entry(self, name: str, path: str, mmproj: str) -> CatalogueEntry:
         if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable() or "/" in name or name.endswith(LATEST):
             reason = f"must be at most {MAX_NAME_LENGTH} printable characters, without slashes and {LATEST}"
             raise invalid(f"the name of a file {reason}", "alias")
-        if known is not None and known.path != path and known.name not in self.entries:
-            reason = f"{printable(name)} is a name of model {known.name} already: choose another one for this file"
-            raise Failure(Code.CONFLICT, reason, model=known.name, param="alias").raised()
+        if name.startswith(_RESERVED):
+            raise invalid(f"the name of a file must not begin with {' or '.join(_RESERVED)}", "alias")
         self._check(path, "path")
         identity = identify(Path(path).name, self._head(path))
         if identity is None or not identity.recipe:

@@ -32,6 +32,10 @@ _MOST_READS: Final = 256
 _SETTLED_S: Final = 2.0
 """A folder changed less than this many seconds before it was read may change again under the same time stamp."""
 _GGUF: Final = ".gguf"
+_SLOW_CHECK_S = 0.05
+"""A check of the directory that takes longer is slow."""
+_CHECK_PAUSE: Final = 20
+"""A slow check that took one second is followed by none for so many seconds."""
 
 
 class _Found(NamedTuple):
@@ -55,6 +59,8 @@ class ExtraModels:
         self._modified: dict[Path, int] = {}
         """Every folder that was read, and the time of its last change, in nanoseconds."""
         self._settled = False
+        self._next_check = 0.0
+        """Time (``time.monotonic``) before which :meth:`refresh_sometimes` does not look at all folders again."""
         self._reads = 0
         self._identities: dict[tuple[str, int, int], Identity | None] = {}
         """Path, time of change and size of a file → what it is. An unchanged file is not opened again."""
@@ -84,6 +90,22 @@ class ExtraModels:
         quiet = all(began - when > _SETTLED_S * 1e9 for when in self._modified.values())
         self._settled = quiet and self._reads <= _MOST_READS
         return True
+
+    def refresh_sometimes(self, path: str) -> bool:
+        """Read the directory again if it was changed, as :meth:`refresh`, but spare the loop where that takes long.
+
+        A check is one ``stat`` call for every folder.  Where it takes long (thousands of folders, a slow disk, a busy
+        machine), at most a twentieth of the loop's time is spent on checks.  Until the next one, the directory itself
+        and the folder of the file ``path`` are still checked every time: what was just put there, or removed, counts.
+        """
+        began = time.monotonic()
+        if began < self._next_check and not self.changed_near(path):
+            return False
+        changed = self.refresh()
+        ended = time.monotonic()
+        if ended - began > _SLOW_CHECK_S:
+            self._next_check = ended + _CHECK_PAUSE * (ended - began)
+        return changed
 
     def changed_near(self, path: str) -> bool:
         """Return whether the directory itself, or the folder of the file ``path`` in it, was changed since it was read.

@@ -1,15 +1,11 @@
 """All models that can be named: built-in, registered by users, found in the extra models directory, or adopted.
 
-A checkpoint that no entry has is adopted when a client names it: it gets an entry in memory, and is forgotten when the
-server ends.
-
 A lookup runs in the supervisor's loop, where nothing may take long: it checks with a few ``stat`` calls whether the
 files on the disk were changed, and reads only those that were.  A handler resolves a name once and passes the entry on.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +17,7 @@ from protocol.models.checkpoints import printable
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, RecipeDescriptor
 from supervisor.backends.inventory import BackendInventory
 from supervisor.backends.missing_backend import explain_missing_backend
-from supervisor.models import catalogue, compatibility, files, options, user_models, user_names
+from supervisor.models import adopted_models, catalogue, compatibility, files, options, user_models, user_names
 from supervisor.models.adopted_models import AdoptedModels
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.extra_models import ExtraModels
@@ -34,10 +30,6 @@ from supervisor.models.user_models import UserModels
 from supervisor.models.user_names import UserNames
 from workers.backends.registry import DESCRIPTORS, backend_class
 
-_SLOW_CHECK_S = 0.05
-"""A check of the extra models directory that takes longer is slow."""
-_CHECK_PAUSE: Final = 20
-"""A slow check that took one second is followed by none for so many seconds."""
 MAX_REPORTED: Final = 1000
 """Problems that are remembered, so that each is logged once."""
 
@@ -62,14 +54,14 @@ class ModelRegistry:
         """Further names of models, and the default model; this class adds and removes names."""
         self._extra = ExtraModels(settings.extra_models_dir)
         self._file_directories = options.file_directories(settings)
-        self._adopted = AdoptedModels(self._file_directories)
         self.options = options.ModelOptions(
             Path(settings.state_dir) / options.FILE, self._descriptor_by_name, self._file_directories, finish
         )
         """The options saved for models, by registered name."""
         self._names = NameIndex()
-        self._next_check = 0.0
-        """Time (``time.monotonic``) before which the extra models directory is not checked again."""
+        adopted_file = Path(settings.state_dir) / adopted_models.FILE
+        self.adopted = AdoptedModels(adopted_file, self._file_directories, self.find, lambda: self._names, finish)
+        """Models that no catalogue has, and that clients named."""
         self._reported: set[str] = set()
         self._entries = ModelEntries(settings)
         self.problems: list[str] = []
@@ -82,7 +74,7 @@ class ModelRegistry:
     def _refresh(self, found: CatalogueEntry | None = None, starting: bool = False) -> None:
         """Read the files that were changed on the disk; ``found``: the entry that is asked for."""
         changed = self._user.refresh(starting)
-        if self._refresh_extra(found.path if found else ""):
+        if self._extra.refresh_sometimes(found.path if found else ""):
             changed = True
             self._report(self._extra.problems)
         if changed:
@@ -90,24 +82,8 @@ class ModelRegistry:
         self.options.refresh()
         self._collect()
 
-    def _refresh_extra(self, path: str) -> bool:
-        """Read the extra models directory again if it was changed; return whether it was read.
-
-        A check is one ``stat`` call for every folder.  Where it takes long (thousands of folders, a slow disk, a busy
-        machine), at most a twentieth of the loop's time is spent on checks.  Until the next one, the directory itself
-        and the folder of the file ``path`` are still checked every time: what was just put there, or removed, counts.
-        """
-        began = time.monotonic()
-        if began < self._next_check and not self._extra.changed_near(path):
-            return False
-        changed = self._extra.refresh()
-        ended = time.monotonic()
-        if ended - began > _SLOW_CHECK_S:
-            self._next_check = ended + _CHECK_PAUSE * (ended - began)
-        return changed
-
     def _index(self) -> None:
-        sources = (self._built_in, self._user.entries, self._extra.entries, self._adopted.entries)
+        sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries)
         self._names = NameIndex(*sources, aliases=self.user_names.aliases)
 
     def _report(self, problems: list[str]) -> None:
@@ -118,7 +94,7 @@ class ModelRegistry:
         self.problems += fresh
 
     def _collect(self) -> None:
-        for found in (self.options.problems, self._user.problems, self.user_names.problems):
+        for found in (self.options.problems, self._user.problems, self.user_names.problems, self.adopted.problems):
             self._report(found)
             found.clear()
 
@@ -150,28 +126,12 @@ class ModelRegistry:
     def resolve_or_adopt(self, name: str, recipe: str = DEFAULT_RECIPE) -> CatalogueEntry:
         """Return the entry a name means; a checkpoint that no entry has is adopted under its own name.
 
-        The caller forgets it again (:meth:`forget_adopted`) if the model's first load fails.
+        The caller keeps it (:meth:`AdoptedModels.keep`) when its files are here, and forgets it if its first load fails.
         """
         known = self.find(name)
         if known or "/" not in name:
             return known or self.resolve(name)
-        return self._adopt(self._adopted.checkpoint_entry(name, recipe))
-
-    def adopt_file(self, name: str, path: str, mmproj: str = "") -> CatalogueEntry:
-        """Return the entry of a file under a name that the caller chose; raises like :meth:`AdoptedModels.file_entry`."""
-        return self._adopt(self._adopted.file_entry(name, path, mmproj, self.find(name)))
-
-    def _adopt(self, entry: CatalogueEntry) -> CatalogueEntry:
-        for forgotten in self._adopted.add(entry):
-            self._names.remove(forgotten)
-        self._names.add(entry)
-        return entry
-
-    def forget_adopted(self, name: str) -> None:
-        """Forget an adopted entry, if there is one of this name."""
-        adopted = self._adopted.entries.pop(name, None)
-        if adopted is not None:
-            self._names.remove(adopted)
+        return self.adopted.adopt_checkpoint(name, recipe)
 
     # Registration
 
@@ -193,18 +153,19 @@ class ModelRegistry:
         self._index()
 
     def forget(self, entry: CatalogueEntry) -> None:
-        """Remove an entry from ``user_models.json`` together with its saved options, or an adopted one from memory.
+        """Forget an entry that a user registered or that was adopted, together with its saved options and further names.
 
-        Raises ``internal_error`` if the file cannot be written.
+        Raises ``internal_error`` if a file cannot be written.
         """
-        if entry.name in self._user.entries:
+        if entry.name in self._user.entries or entry.name in self.adopted.entries:
             self.options.drop(entry.name)
+        if entry.name in self._user.entries:
             self._user.drop(entry.name)
         default = self._names.find(self.user_names.default)
         self.user_names.forget(entry.name)
         if default is not None and default.name == entry.name:
             self.user_names.set_default("")
-        self._adopted.entries.pop(entry.name, None)
+        self.adopted.forget(entry.name)
         self._index()
 
     def add_alias(self, alias: str, model: str) -> None:

@@ -85,7 +85,7 @@ class EffectExecutor:
             case FetchModel(model):
                 self.fetch(model)
             case ForgetModel(model):
-                self._models.forget_adopted(model)
+                self._models.adopted.forget(model)
             case LogDecision(level, event, fields):
                 getattr(log, level)(event, **fields)
             case _:

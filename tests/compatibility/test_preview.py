@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,6 +144,77 @@ def test_completions_with_load_and_params_fields(loaded: LemonbusServer) -> None
 def test_completions_with_a_wrong_params_field(loaded: LemonbusServer, field: str) -> None:
     answer = loaded.client.post("/api/v0/completions", {"model": UNREGISTERED, "prompt": "x", field: "much"})
     assert (answer.status, answer.error["param"]) == (400, field)
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "words"),
+    [
+        ({"device": "toaster"}, "device", "hybrid, cpu, gpu"),
+        ({"dtype": "int3"}, "dtype", "int4, int8"),
+        ({"dtype": 4}, "dtype", ""),
+        ({"cache_dir": "/etc"}, "cache_dir", ""),
+        ({"device": "npu"}, "device", ""),
+    ],
+)
+def test_completions_with_a_wrong_load_field(
+    loaded: LemonbusServer, body: dict[str, Any], param: str, words: str
+) -> None:
+    answer = loaded.client.post("/api/v0/completions", {"model": UNREGISTERED, "prompt": "x", **body})
+    assert (answer.status, answer.error["param"]) == (400, param), answer
+    assert words in answer.error["message"]
+
+
+@pytest.fixture
+def restartable(hub: Hub, tmp_path: Path, start_server: StartServer) -> Callable[[], LemonbusServer]:
+    """Starts a server that finds the state of the one before."""
+    assert hub.url
+    folders = {"state_dir": str(tmp_path / "state"), "cache_dir": str(tmp_path / "cache")}
+    return lambda: start_server("tiny-chat", offline=False, **folders)
+
+
+def test_unregistered_checkpoints_outlive_the_server(hub: Hub, restartable: Callable[[], LemonbusServer]) -> None:
+    completed, pulled = names = [f"somebody/Kept-{each}-GGUF:Q4_0" for each in ("completed", "pulled")]
+    for name in names:
+        hub.repositories[name.partition(":")[0]] = hub.repositories["somebody/Preview-GGUF"]
+    server = restartable()
+    unknown = server.client.post("/v1/completions", {"model": completed, "prompt": "x"})
+    assert (unknown.status, unknown.error["code"]) == (404, "model_not_found"), "only the preview loads it"
+    body = {"model": completed, "prompt": "the meaning of life is", "max_tokens": 3, "stream": True}
+    answer = server.client.post("/api/v0/completions", body)
+    assert (answer.status, answer.done) == (200, True), answer
+    assert server.client.post("/api/pull", {"model": pulled, "stream": False}).status == 200
+    server.stop()
+    server = restartable()
+    for name in names:
+        assert shown(server, name), "it is listed"
+    again = server.client.post("/v1/completions", {"model": completed, "prompt": "x", "max_tokens": 2})
+    assert again.status == 200, again
+    for name in names:
+        deleted = server.client.post("/v1/delete", {"model_name": name})
+        assert deleted.status == 200, deleted
+    server.stop()
+    server = restartable()
+    for name in names:
+        assert not shown(server, name)
+        assert server.client.post("/v1/completions", {"model": name, "prompt": "x"}).status == 404
+
+
+def shown(server: LemonbusServer, name: str) -> bool:
+    return name in [each["id"] for each in server.client.get("/v1/models").json()["data"]]
+
+
+def test_a_checkpoint_that_the_hub_does_not_have(server: LemonbusServer) -> None:
+    for _ in range(2):
+        answer = server.client.post("/api/v0/completions", {"model": "somebody/Nothing-GGUF", "prompt": "x"})
+        assert (answer.status, answer.error["code"]) == (404, "checkpoint_not_found"), answer
+    unknown = server.client.post("/api/v0/completions", {"model": "nothing", "prompt": "x"})
+    assert (unknown.status, unknown.error["code"]) == (404, "model_not_found")
+
+
+def test_a_foreign_page_has_nothing_loaded(server: LemonbusServer) -> None:
+    body = {"model": "somebody/Foreign-GGUF", "prompt": "x"}
+    answer = server.client.post("/api/v0/completions", body, Origin="https://elsewhere.example")
+    assert (answer.status, answer.error["code"]) == (403, "forbidden"), answer
 
 
 def test_completions_verbatim_is_no_json(server: LemonbusServer) -> None:

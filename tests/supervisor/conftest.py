@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.config.settings import Settings
-from supervisor.models import registry
+from supervisor.models import extra_models
 from supervisor.models.registry import ModelRegistry
 from tests.supervisor.model_files import MakeModels
 
@@ -23,7 +23,7 @@ def extra(tmp_path: Path) -> Path:
 @pytest.fixture
 def make(tmp_path: Path, extra: Path, monkeypatch: pytest.MonkeyPatch) -> MakeModels:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setattr(registry, "_SLOW_CHECK_S", math.inf)  # a busy machine must not delay a test's changes
+    monkeypatch.setattr(extra_models, "_SLOW_CHECK_S", math.inf)  # a busy machine must not delay a test's changes
 
     def made(**settings: Any) -> ModelRegistry:
         state, cache = str(tmp_path / "state"), str(tmp_path / "cache")

@@ -21,17 +21,17 @@ def models(make: MakeModels, extra: Path) -> ModelRegistry:
 
 
 def test_a_file_gets_the_name_of_the_load(models: ModelRegistry, extra: Path) -> None:
-    entry = models.adopt_file("mine", str(extra / "tiny-chat.gguf"))
+    entry = models.adopted.adopt_file("mine", str(extra / "tiny-chat.gguf"))
     assert (entry.name, entry.recipe, entry.checkpoint) == ("mine", "llamacpp", "tiny-chat.gguf")
     assert models.resolve("mine") is entry
     found = models.located("mine")
     assert found is not None
     assert found.path == str(extra / "tiny-chat.gguf")
     assert "mine" in [each.id for each in models.entries(show_all=False)]
-    again = models.adopt_file("mine", str(extra / "tiny-embed.gguf"))
+    again = models.adopted.adopt_file("mine", str(extra / "tiny-embed.gguf"))
     assert models.resolve("mine") is again
     assert again.type == "embedding"
-    models.forget_adopted("mine")
+    models.adopted.forget("mine")
     assert models.find("mine") is None
 
 
@@ -48,13 +48,27 @@ def test_a_file_gets_the_name_of_the_load(models: ModelRegistry, extra: Path) ->
         ("Qwen3-0.6B-GGUF", "EXTRA/tiny-chat.gguf", "", "alias", Code.CONFLICT),
         ("llama3.2:1b", "EXTRA/tiny-chat.gguf", "", "alias", Code.CONFLICT),
         ("extra.tiny-embed", "EXTRA/tiny-chat.gguf", "", "alias", Code.CONFLICT),
+        ("extra.tiny-chat", "EXTRA/tiny-chat.gguf", "EXTRA/tiny-embed.gguf", "alias", Code.CONFLICT),
+        ("extra.later", "EXTRA/tiny-chat.gguf", "", "alias", Code.INVALID_REQUEST),
+        ("user.later", "EXTRA/tiny-chat.gguf", "", "alias", Code.INVALID_REQUEST),
     ],
 )
 def test_files_and_names_that_are_refused(
     models: ModelRegistry, extra: Path, name: str, path: str, mmproj: str, param: str, code: Code
 ) -> None:
     with pytest.raises(LemonbusError) as raised:
-        models.adopt_file(name, path.replace("EXTRA", str(extra)), mmproj)
+        models.adopted.adopt_file(name, path.replace("EXTRA", str(extra)), mmproj.replace("EXTRA", str(extra)))
     failure = raised.value.failure
     assert (failure.param, failure.code) == (param, code)
     assert "passwd" not in failure.message
+
+
+def test_a_model_of_the_directory_is_not_hidden_by_its_own_file(models: ModelRegistry, extra: Path) -> None:
+    name = "extra.tiny-chat"
+    before = models.resolve(name)
+    assert models.adopted.adopt_file(name, str(extra / "tiny-chat.gguf")) == before
+    with pytest.raises(LemonbusError):
+        models.adopted.adopt_file(name, str(extra / "tiny-embed.gguf"))
+    assert models.resolve(name) == before
+    (extra / "tiny-chat.gguf").unlink()
+    assert models.find(name) is None

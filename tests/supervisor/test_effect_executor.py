@@ -28,7 +28,7 @@ EFFECTS: list[tuple[Effect, Any]] = [
     (effects.KillWorker("w1"), call.workers.kill("w1")),
     (effects.KillAfter("w1", 0.0), call.workers.kill("w1")),
     (effects.FetchModel("m"), call.fetch("m")),
-    (effects.ForgetModel("m"), call.models.forget_adopted("m")),
+    (effects.ForgetModel("m"), call.models.adopted.forget("m")),
 ]
 
 

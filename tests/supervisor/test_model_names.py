@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.failures import Code, LemonbusError
-from supervisor.models import names, registry
+from supervisor.models import extra_models, names
 from supervisor.models.adopted_models import MAX_ADOPTED
 from supervisor.models.catalogue import CatalogueEntry
 from tests.supervisor.model_files import SMOL, SMOL_HUB, MakeModels, write_files, write_hub_cache
@@ -88,8 +88,8 @@ def test_a_slow_check_of_the_disk_is_not_repeated_for_a_while(
         return False
 
     monkeypatch.setattr(models._extra, "refresh", slow)
-    monkeypatch.setattr(registry, "_SLOW_CHECK_S", 0.05)
-    monkeypatch.setattr(registry.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(extra_models, "_SLOW_CHECK_S", 0.05)
+    monkeypatch.setattr(extra_models.time, "monotonic", lambda: now[0])
     for _ in range(100):
         models.find("unknown")
     assert len(lookups) == 1
@@ -108,7 +108,7 @@ def test_until_the_next_check_of_a_slow_disk_new_and_removed_files_count(make: M
     write_files(extra, "folder/old.gguf")
     changed(extra)
     models = make()
-    models._next_check = math.inf
+    models._extra._next_check = math.inf
     assert models.find("extra.new") is None
     write_files(extra, "new.gguf")
     changed(extra)

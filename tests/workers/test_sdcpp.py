@@ -181,7 +181,7 @@ def test_files_that_are_not(
     with pytest.raises(LemonbusError) as raised:
         check_model(backend.spec, backend)
     failure = raised.value.failure
-    assert (failure.code, reason in failure.message) == (Code.LOAD_FAILED, True), failure
+    assert (failure.code, reason in failure.message) == (Code.MODEL_UNUSABLE, True), failure
     assert str(tmp_path) not in failure.message
 
 

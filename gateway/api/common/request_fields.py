@@ -15,8 +15,10 @@ from gateway.http import body_decoding
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid
 from protocol.messages.admin import OptionValue
+from protocol.models.devices import REQUEST_DEVICE_WORDS
 
 MAX_NAME_LENGTH: Final = 1024
+DTYPES: Final = ("int4", "int8", "float16", "bfloat16", "float32")
 JsonObject = dict[str, Any]
 
 
@@ -118,6 +120,13 @@ def flag_in_query(req: falcon.Request, key: str) -> bool:
     if given.lower() not in known:
         raise invalid(f"`{key}` must be true or false", key)
     return known[given.lower()]
+
+
+def check_load_words(device: str, dtype: str) -> None:
+    """Raise ``invalid_request``, naming the field and its words, for one that is neither empty nor one of its words."""
+    for key, given, known in (("device", device, REQUEST_DEVICE_WORDS), ("dtype", dtype, DTYPES)):
+        if given and given.lower() not in known:
+            raise invalid(f"`{key}` must be one of {', '.join(known)}", key)
 
 
 def check_cache_dir(given: str, settings: Settings) -> None:

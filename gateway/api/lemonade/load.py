@@ -10,6 +10,7 @@ import msgspec
 from gateway.api.common.request_fields import (
     JsonObject,
     check_cache_dir,
+    check_load_words,
     flag_of,
     model_of,
     optional_body,
@@ -21,9 +22,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import Loaded, LoadModel, UnloadModel
-from protocol.models.devices import REQUEST_DEVICE_WORDS
 
-DTYPES: Final = ("int4", "int8", "float16", "bfloat16", "float32")
 _REQUEST_FIELDS: Final = frozenset(
     {"model_name", "model", "save_options", "pinned", "cache_dir", "device", "dtype", "checkpoint", "recipe"}
 )
@@ -36,10 +35,7 @@ _METHODS: Final = ["GET", "POST", "OPTIONS"]
 def load_call(number: int, body: JsonObject) -> LoadModel:
     """Return the supervisor's message for a load request; raises ``invalid_request`` naming the wrong field."""
     model = model_of(body)
-    for key, known in (("device", REQUEST_DEVICE_WORDS), ("dtype", DTYPES)):
-        given = text_of(body, key)
-        if given and given.lower() not in known:
-            raise invalid(f"`{key}` must be one of {', '.join(known)}", key)
+    check_load_words(text_of(body, "device"), text_of(body, "dtype"))
     options = options_of({key: value for key, value in body.items() if key not in _REQUEST_FIELDS})
     pinned = flag_of(body, "pinned") if body.get("pinned") is not None else None
     recipe, device = text_of(body, "recipe"), text_of(body, "device").lower()

@@ -7,6 +7,7 @@ from typing import ClassVar
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
 from gateway.api.openai import audio, completions, images, models, unsupported
+from gateway.api.openai.preview_completions import PreviewCompletionsResource
 from gateway.bus.session import SupervisorSession
 
 
@@ -31,7 +32,10 @@ class OpenAIDialect(Dialect):
             "models": models.ModelsResource(session),
             "models/{model_id:path}": models.ModelResource(session),
         }
-        preview = {"models": models.PreviewModelsResource(session)}
+        preview = {
+            "completions": PreviewCompletionsResource(session),
+            "models": models.PreviewModelsResource(session),
+        }
         # llama-server answers these two without a prefix as with one.
         unprefixed: Routes = {f"/{path}": routes[path] for path in ("chat/completions", "models", "realtime")}
         return {**unprefixed, **versioned(routes, preview)}
