@@ -6,10 +6,12 @@ stream. Fields that are not named here are passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
+
+from protocol.wire.decoding import DECODE_ERRORS
 
 _EVENT_END: Final = b"\n\n"
 _DATA: Final = b"data:"
@@ -17,14 +19,14 @@ _DONE: Final = b"[DONE]"
 _ABSENT: Final = msgspec.Raw(b"")
 
 
-class FunctionDelta(msgspec.Struct):
+class FunctionDelta(msgspec.Struct, gc=False):
     """A piece of a function call: the name comes once, the arguments piece by piece."""
 
     name: str = ""
     arguments: str = ""
 
 
-class ToolCallDelta(msgspec.Struct):
+class ToolCallDelta(msgspec.Struct, gc=False):
     """A piece of one tool call of a message; pieces with the same ``index`` belong together."""
 
     index: int = 0
@@ -33,7 +35,7 @@ class ToolCallDelta(msgspec.Struct):
     function: FunctionDelta = msgspec.field(default_factory=FunctionDelta)
 
 
-class MessageDelta(msgspec.Struct):
+class MessageDelta(msgspec.Struct, gc=False):
     """What one chunk adds to a chat message."""
 
     role: str | None = None
@@ -42,13 +44,13 @@ class MessageDelta(msgspec.Struct):
     tool_calls: list[ToolCallDelta] = []
 
 
-class LogprobsDelta(msgspec.Struct):
+class LogprobsDelta(msgspec.Struct, gc=False):
     """The log probabilities of a chunk's tokens, unread."""
 
     content: list[msgspec.Raw] | None = None
 
 
-class ChoiceDelta(msgspec.Struct):
+class ChoiceDelta(msgspec.Struct, gc=False):
     """What one chunk adds to one choice: ``delta`` in a chat, ``text`` in a text completion."""
 
     index: int = 0
@@ -65,7 +67,7 @@ class ChoiceDelta(msgspec.Struct):
         return (self.delta.content if self.delta is not None else self.text) or ""
 
 
-class Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct, gc=False):
     """One chunk. ``usage`` and ``timings`` are JSON, empty if the chunk has none; :func:`read_usage` reads the first."""
 
     id: str = ""
@@ -91,6 +93,7 @@ class Usage(msgspec.Struct):
 
 
 _chunk: Final = msgspec.json.Decoder(Chunk).decode
+_chunks: Final = msgspec.json.Decoder(list[Chunk]).decode
 _usage: Final = msgspec.json.Decoder(Usage | None).decode
 
 
@@ -108,9 +111,28 @@ def read_chunk(payload: bytes | str) -> Chunk:
     return _chunk(payload)
 
 
-def read_chunks(events: bytes) -> Iterator[Chunk]:
-    """Yield the chunks in whole events; raises like :func:`read_chunk`."""
-    return map(read_chunk, payloads(events))
+def read_chunks(events: bytes) -> Iterable[Chunk]:
+    """Return the chunks in whole events; raises like :func:`read_chunk`."""
+    # A stream has an event for each token: read as one list they cost half. JSON has no line feed within a string, so
+    # nothing but the beginnings of events is replaced. What is no such list has comments, the end marker or an error.
+    try:
+        chunks = _chunks(b"[%b]" % events.removeprefix(_DATA).replace(_EVENT_END + _DATA, b","))
+    except DECODE_ERRORS:
+        return map(read_chunk, payloads(events))
+    return chunks if len(chunks) == events.count(_EVENT_END) else map(read_chunk, payloads(events))
+
+
+def text_of(chunk: Chunk) -> str:
+    """Return the text of a chunk that does nothing but add text to the only choice, as most do; empty for any other one."""
+    if len(chunk.choices) != 1 or chunk.usage or chunk.timings:
+        return ""
+    choice = chunk.choices[0]
+    if choice.index or choice.finish_reason or choice.logprobs or choice.stop_reason:
+        return ""
+    delta = choice.delta
+    if delta is None:
+        return choice.text or ""
+    return "" if delta.reasoning_content or delta.tool_calls else delta.content or ""
 
 
 def read_usage(chunk: Chunk) -> Usage | None:

@@ -67,6 +67,10 @@ class MessageEventWriter(ChunkWriter):
             written += self._choice(choice)
         return written
 
+    def text(self, text: str) -> bytes:
+        """Return the event of one more piece of the open text."""
+        return self._delta(b"text_delta", b"text", text) if self._block == _TEXT else b""
+
     def end(self) -> bytes:
         """Return the end of a message whose generation ended."""
         used = usage_fields(self._usage)

@@ -12,7 +12,7 @@ from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.inference import AnswerStream
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.wire.decoding import DECODE_ERRORS
-from protocol.wire.openai_chunks import Chunk, read_chunks
+from protocol.wire.openai_chunks import Chunk, read_chunks, text_of
 
 CLIENT_LEFT_CODES: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})
 """After these failures there is no client to write to."""
@@ -47,9 +47,21 @@ class ChunkWriter(StreamWriter):
     def chunk(self, chunk: Chunk) -> bytes:
         """Return what one chunk becomes; empty bytes if it becomes nothing yet."""
 
+    def text(self, text: str) -> bytes:
+        """Return what one more piece of the text becomes; empty bytes to be given its :meth:`chunk` instead.
+
+        Nearly every chunk is such a piece. A writer that has begun its text can write one in a fraction of the time.
+        """
+        del text
+        return b""
+
     def events(self, events: bytes) -> bytes:
         """Return what the chunks become, one after the other."""
-        return b"".join(map(self.chunk, read_chunks(events)))
+        return b"".join([self._written(chunk) for chunk in read_chunks(events)])
+
+    def _written(self, chunk: Chunk) -> bytes:
+        text = text_of(chunk)
+        return (text and self.text(text)) or self.chunk(chunk)
 
 
 class ResponseStream:

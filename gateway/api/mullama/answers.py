@@ -22,6 +22,9 @@ _DONE_REASONS: Final = {"tool_calls": "stop"}
 """OpenAI's ``finish_reason`` → Ollama's ``done_reason``, where they differ."""
 _NS_PER_S: Final = 1_000_000_000
 _NO_RAW: Final = msgspec.Raw(b"")
+_LINE_START: Final = b'{"model":%b,"created_at":"%b",%b'
+_LINE_END: Final = b'%b,"done":false}\n'
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class AnswerPart(NamedTuple):
@@ -71,6 +74,12 @@ def _second_text(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
+def _around_text(shape: AnswerShape) -> tuple[bytes, bytes]:
+    """Return what the fields of a line that only adds text have before and after that text."""
+    before, _, after = _encode(shape(AnswerPart("\0"))).partition(_encode("\0"))
+    return before[1:], after[:-1]
+
+
 class AnswerWriter(ChunkWriter):
     """Writes a stream: a line for each piece, tool calls in one line when they are whole, and the last line."""
 
@@ -84,6 +93,24 @@ class AnswerWriter(ChunkWriter):
         self._usage: Usage | None = None
         self._timings = _NO_RAW
         self._calls = ToolCalls()
+        self._before_text, after_text = _around_text(shape)
+        self._line_start = b""
+        """What lines of pieces that came together begin with, up to their texts."""
+        self._line_end = _LINE_END % after_text
+
+    def events(self, events: bytes) -> bytes:
+        """Return the lines of events that came together: all have the same time."""
+        self._line_start = b""
+        return super().events(events)
+
+    def text(self, text: str) -> bytes:
+        """Return the line of one more piece of the text, which is not encoded as a whole: there is one for each token."""
+        if not self._model:
+            return b""
+        if not self._line_start:
+            created_at = self._clock.created_at().encode()
+            self._line_start = _LINE_START % (_encode(self._model), created_at, self._before_text)
+        return b"%b%b%b" % (self._line_start, _encode(text), self._line_end)
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return the lines of one chunk."""

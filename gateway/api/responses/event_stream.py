@@ -19,6 +19,12 @@ from protocol.failures import Failure
 from protocol.wire.openai_chunks import Chunk, read_usage
 
 _PING: Final = b": still here\n\n"
+_TEXT_DELTA: Final = (
+    b"event: response.output_text.delta\n"
+    b'data: {"type":"response.output_text.delta","sequence_number":%d,'
+    b'"item_id":%b,"output_index":%d,"content_index":0,"delta":%b,"logprobs":[]}\n\n'
+)
+"""There is one for each token, so it is not encoded as a whole."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -46,6 +52,14 @@ class ResponseEventWriter(ChunkWriter):
             for event in self._builder.add(choice):
                 written += self._event(event)
         return written
+
+    def text(self, text: str) -> bytes:
+        """Return the event of one more piece of the open message's text."""
+        position = self._builder.add_text(text)
+        if position is None:
+            return b""
+        self._number += 1
+        return _TEXT_DELTA % (self._number - 1, _encode(position.item_id), position.output_index, _encode(text))
 
     def response(self) -> dict[str, Any]:
         """Return the response of a generation that ended, as :meth:`end` will write it; for what keeps it."""

@@ -6,7 +6,7 @@ another kind ends the item before it.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,13 @@ Event = tuple[str, dict[str, Any]]
 _logprob: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
+class Position(NamedTuple):
+    """Where an item is."""
+
+    item_id: str
+    output_index: int
+
+
 class _OpenItem:
     """The item that pieces still add to."""
 
@@ -26,6 +33,7 @@ class _OpenItem:
         self.kind = kind
         self.index = index
         """Position in the output."""
+        self.place = Position(item["id"], index)
         self.item = item
         """As the events show it at its begin."""
         self.call = call
@@ -84,6 +92,15 @@ class OutputItems:
         for call in delta.tool_calls:
             events += self._call(call)
         return events
+
+    def add_text(self, text: str) -> Position | None:
+        """Take a piece of text if a message is open, and return where that is; else return None, and take nothing."""
+        opened = self._open
+        if opened is None or opened.kind != "message":
+            return None
+        opened.pieces.append(text)
+        self.length += len(text)
+        return opened.place
 
     def end(self, status: str) -> list[Event]:
         """End the last item with ``status``; an output without any item gets an empty message."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.api.responses.input_items import NewId
-from gateway.api.responses.output_items import Event, OutputItems
+from gateway.api.responses.output_items import Event, OutputItems, Position
 from gateway.api.responses.request import ResponseRequest
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import ChoiceDelta, Usage
@@ -35,6 +35,10 @@ class ResponseBuilder:
         """Take a piece of the answer and return its events."""
         self._finish_reason = choice.finish_reason or self._finish_reason
         return self._output.add(choice)
+
+    def add_text(self, text: str) -> Position | None:
+        """Take a piece of text; see :meth:`OutputItems.add_text`."""
+        return self._output.add_text(text)
 
     @property
     def incomplete_reason(self) -> str:
