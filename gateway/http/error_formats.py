@@ -5,7 +5,7 @@ The path decides. Where several families share a route, a header that only the c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -58,12 +58,13 @@ class ErrorFormats:
 
     def for_request(self, path: str, environ: Mapping[str, Any]) -> ErrorFormat:
         """Return the format of a request whose headers were read: that of its client's family where families share a path."""
+        return next((each for each in self.sharing(path) if each.client_header in environ), None) or self.for_path(path)
+
+    def sharing(self, path: str) -> Iterator[ErrorFormat]:
+        """Yield the formats of families that share ``path``: their clients' headers choose them."""
         for each in self._shared:
-            if each.client_header in environ and any(
-                _lies_below(path, prefix) for prefix in each.shared_error_prefixes
-            ):
-                return each
-        return self.for_path(path)
+            if any(_lies_below(path, prefix) for prefix in each.shared_error_prefixes):
+                yield each
 
 
 def _lies_below(path: str, prefix: str) -> bool:

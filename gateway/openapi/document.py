@@ -12,9 +12,8 @@ import msgspec
 from gateway.access.scopes import needed_scope
 from gateway.api.common.dialect import endpoint_of
 from gateway.api.common.operations import Documentation, Operation
-from gateway.http.error_formats import ErrorFormat
 from gateway.http.request_context import OPEN_PATHS
-from gateway.openapi.responses import COMMON_HEADERS, ErrorResponses, answers
+from gateway.openapi.responses import COMMON_HEADERS, ErrorForm, ErrorResponses, answers
 from gateway.openapi.schemas import Schemas
 from protocol import RELEASE
 
@@ -33,9 +32,8 @@ class DocumentedRoute(NamedTuple):
     path: str
     resource: object
     documentation: Documentation
-    error_format: ErrorFormat
-    error: type
-    """The type of its error bodies."""
+    error_forms: list[ErrorForm]
+    """The forms of its errors: several where families share a path."""
 
 
 def openapi_document(routes: Iterable[DocumentedRoute], *, keys: bool) -> dict[str, Any]:
@@ -111,7 +109,7 @@ def _methods(resource: object) -> list[str]:
 
 def _operation(route: DocumentedRoute, path: str, method: str, operation: Operation, parts: _Parts) -> dict[str, Any]:
     responses = answers(operation, parts.schemas)
-    responses |= parts.errors.of(operation.failures, route.error_format, route.error)
+    responses |= parts.errors.of(operation.failures, route.error_forms)
     shown: dict[str, Any] = {
         "tags": [route.documentation.name],
         "summary": operation.summary,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gateway.api.common.operations import EVERY, Operation
 from gateway.http.error_formats import ErrorFormat
@@ -38,40 +38,57 @@ def answers(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     return {str(operation.status): response}
 
 
+class ErrorForm(NamedTuple):
+    """How an API family writes errors."""
+
+    form: ErrorFormat
+    body: type
+    """The type of the bodies."""
+
+
 class ErrorResponses:
     """The error responses that a document refers to: most operations have the same ones."""
 
     def __init__(self, schemas: Schemas) -> None:
         """Start with none; the forms of bodies are in ``schemas``."""
         self._schemas = schemas
-        self._names: dict[tuple[type, int, frozenset[str]], str] = {}
+        self._names: dict[_Kind, str] = {}
         self._found: dict[str, dict[str, Any]] = {}
 
-    def of(self, failures: Iterable[Failure], error_format: ErrorFormat, error: type) -> dict[str, Any]:
-        """Return the response for each status of these failures; ``error`` is the type of their bodies."""
+    def of(self, failures: Iterable[Failure], forms: Iterable[ErrorForm]) -> dict[str, Any]:
+        """Return the response for each status of these failures in any of these forms."""
+        bodies: dict[int, list[type]] = {}
         codes: dict[int, set[str]] = {}
-        for failure in {*failures, *EVERY}:
-            codes.setdefault(error_format.error_status(failure), set()).add(failure.code.value)
-        return {
-            str(status): {"$ref": f"#/components/responses/{self._name(error, status, frozenset(codes[status]))}"}
-            for status in sorted(codes)
-        }
+        for form, body in forms:
+            for failure in {*failures, *EVERY}:
+                status = form.error_status(failure)
+                codes.setdefault(status, set()).add(failure.code.value)
+                if body not in (known := bodies.setdefault(status, [])):
+                    known.append(body)
+        kinds = {status: _Kind(tuple(bodies[status]), status, frozenset(codes[status])) for status in sorted(codes)}
+        return {str(status): {"$ref": f"#/components/responses/{self._name(kind)}"} for status, kind in kinds.items()}
 
     def components(self) -> dict[str, Any]:
         """Return the responses by their names."""
         return dict(sorted(self._found.items()))
 
-    def _name(self, error: type, status: int, codes: frozenset[str]) -> str:
-        key = (error, status, codes)
-        if key not in self._names:
-            alike = sum(known[:2] == key[:2] for known in self._names)
-            name = self._names[key] = f"{error.__name__}{status}" + (f"-{alike + 1}" if alike else "")
+    def _name(self, kind: _Kind) -> str:
+        if kind not in self._names:
+            alike = sum(known[:2] == kind[:2] for known in self._names)
+            name = "-or-".join(body.__name__ for body in kind.bodies) + str(kind.status)
+            name = self._names[kind] = name + (f"-{alike + 1}" if alike else "")
             self._found[name] = _response(
-                f"{_phrase(status)}: {', '.join(f'`{code}`' for code in sorted(codes))}",
-                {_JSON: {"schema": self._schemas.of(error)}},
-                *(["Retry-After"] if status in _WITH_RETRY_AFTER else []),
+                f"{_phrase(kind.status)}: {', '.join(f'`{code}`' for code in sorted(kind.codes))}",
+                {_JSON: {"schema": self._schemas.of(kind.bodies if len(kind.bodies) > 1 else kind.bodies[0])}},
+                *(["Retry-After"] if kind.status in _WITH_RETRY_AFTER else []),
             )
-        return self._names[key]
+        return self._names[kind]
+
+
+class _Kind(NamedTuple):
+    bodies: tuple[type, ...]
+    status: int
+    codes: frozenset[str]
 
 
 def _response(description: str, content: dict[str, Any], *headers: str) -> dict[str, Any]:

@@ -10,7 +10,9 @@ import msgspec
 from gateway.api.common.dialect import Dialect
 from gateway.api.common.operations import Documentation, ErrorBody, Operation
 from gateway.api.common.probes import LivenessResource, ReadinessResource
+from gateway.http.error_formats import ErrorFormat
 from gateway.openapi.document import DocumentedRoute, openapi_document
+from gateway.openapi.responses import ErrorForm
 from gateway.openapi.routes import DocumentResource, PageResource, RouteTable
 
 
@@ -45,6 +47,9 @@ def _documented(table: RouteTable) -> Iterator[DocumentedRoute]:
         (OWN, table.own),
     ):
         for path, resource in routes.items():
-            form = table.formats.for_path(path)
-            error = form.documentation().error if isinstance(form, Dialect) else ErrorBody
-            yield DocumentedRoute(path, resource, documentation, form, error)
+            forms = [table.formats.for_path(path), *table.formats.sharing(path)]
+            yield DocumentedRoute(path, resource, documentation, [ErrorForm(form, _error_of(form)) for form in forms])
+
+
+def _error_of(form: ErrorFormat) -> type:
+    return form.documentation().error if isinstance(form, Dialect) else ErrorBody

@@ -15,8 +15,8 @@ from tests.fuzz.cases import Fuzzer
 from tests.fuzz.known_names import MODELS, model_of
 from tests.support.server import LemonbusServer
 
-CASES = 200
-OPERATIONS = 14
+CASES = 120
+OPERATIONS = 10
 """``make fuzz`` sends 20,000 cases to all operations."""
 
 
@@ -31,6 +31,12 @@ def server(tmp_path_factory: pytest.TempPathFactory, start_module_server: StartS
 def document(server: LemonbusServer) -> dict[str, Any]:
     found: dict[str, Any] = server.client.get("/openapi.json").json()
     return found
+
+
+def test_the_page_is_served(server: LemonbusServer) -> None:
+    page = server.client.get("/docs")
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert b"openapi.json" in page.body
 
 
 def inference_examples(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:

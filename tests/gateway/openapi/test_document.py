@@ -183,6 +183,14 @@ def test_errors_have_the_declared_form_and_status(dialect: Any, ask: AppClient) 
         validator.validate(msgspec.json.decode(form.error_body(Failure(code, "what happened"), "req-1")))
 
 
+def test_families_that_share_a_path_have_both_forms_of_errors(document: dict[str, Any]) -> None:
+    responses = document["paths"]["/v1/models"]["get"]["responses"]
+    shown = document["components"]["responses"][responses["401"]["$ref"].rpartition("/")[2]]
+    forms = [each["$ref"].rpartition("/")[2] for each in shown["content"]["application/json"]["schema"]["anyOf"]]
+    assert forms == ["ErrorBody", "AnthropicError"]
+    assert {"503", "529"} <= set(responses)
+
+
 def test_keys_are_in_it_only_where_the_server_has_keys(tmp_path: Path, document: dict[str, Any]) -> None:
     assert "securitySchemes" not in document["components"]
     ask = AppClient(tmp_path, api_key="k" * 32)
