@@ -17,8 +17,8 @@ from protocol.wire import endpoints
 from supervisor.models import compatibility
 from supervisor.responses.response_store import Owner
 from supervisor.runtime.supervisor import Handler, Supervisor
-from supervisor.scheduler.fair_share import key_of
 from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.work_items import key_of
 
 
 def list_models(supervisor: Supervisor, peer: str, call: admin.ListModels, _payload: bytes) -> None:
@@ -117,7 +117,7 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
 
 def _queue_shares(model: ScheduledModel) -> list[admin.QueueShare]:
     shares: dict[str, admin.QueueShare] = {}
-    for position, waiting in enumerate(model.fair_share.order(model.queue), 1):
+    for position, waiting in enumerate(model.fair_share.order(model.queue.by_key), 1):
         key = key_of(waiting)
         first = shares.get(key) or admin.QueueShare(key, 0, position, round(model.wait_s(position - 1), 3))
         shares[key] = structs.replace(first, requests=first.requests + 1)

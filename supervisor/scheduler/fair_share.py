@@ -8,8 +8,9 @@ what no other one wanted.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+import heapq
+import math
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from supervisor.scheduler.work_items import QueuedRequest
@@ -42,18 +43,20 @@ class FairShare:
         """Keys with waiting requests, the one whose turn it is first."""
         self._mean_output = 0.0
 
-    def next(self, queue: Sequence[QueuedRequest]) -> QueuedRequest | None:
-        """Return the request that comes next of those that wait, in the order of arrival; changes nothing."""
-        choice = self._choose(_heads(queue))
+    def next(self, heads: Mapping[str, QueuedRequest]) -> QueuedRequest | None:
+        """Return the request that comes next; changes nothing.
+
+        ``heads``: API key → the first of its requests that wait, the key that waits longest first.
+        """
+        choice = self._choose(heads)
         return choice.waiting if choice else None
 
-    def take(self, queue: Sequence[QueuedRequest]) -> float:
+    def take(self, heads: Mapping[str, QueuedRequest]) -> float:
         """Note that the next request is granted; return the tokens that it was charged with, 0 if no other key waits."""
-        heads = _heads(queue)
         choice = self._choose(heads)
         return self._charge(choice, heads) if choice is not None and len(heads) > 1 else 0.0
 
-    def _charge(self, choice: _Choice, heads: dict[str, QueuedRequest]) -> float:
+    def _charge(self, choice: _Choice, heads: Mapping[str, QueuedRequest]) -> float:
         rotation = self._ordered(heads)
         turn = rotation.index(choice.key)
         for index, key in enumerate(rotation):
@@ -84,28 +87,36 @@ class FairShare:
         prompt = min(waiting.request.size / _BYTES_PER_TOKEN, _MAX_PROMPT_TOKENS)
         return max(1.0, prompt + self._mean_output)
 
-    def order(self, queue: Sequence[QueuedRequest]) -> list[QueuedRequest]:
-        """Return the requests in the order in which they will be granted, if no other one comes."""
-        if len(_heads(queue)) < 2:
-            return list(queue)
-        copy = FairShare()
-        copy._deficits, copy._rotation = dict(self._deficits), list(self._rotation)
-        copy._mean_output = self._mean_output
-        of_key: dict[str, deque[QueuedRequest]] = {}
-        for waiting in queue:
-            of_key.setdefault(key_of(waiting), deque()).append(waiting)
-        ordered: list[QueuedRequest] = []
-        while len(of_key) > 1:
-            heads = {key: own[0] for key, own in of_key.items()}
-            choice = copy._choose(heads)
-            assert choice is not None  # noqa: S101 - at least two keys wait
-            copy._charge(choice, heads)
-            ordered.append(of_key[choice.key].popleft())
-            if not of_key[choice.key]:
-                del of_key[choice.key]
-        return [*ordered, *(waiting for own in of_key.values() for waiting in own)]
+    def order(self, queues: Mapping[str, Sequence[QueuedRequest]]) -> list[QueuedRequest]:
+        """Return the requests in the order in which they will be granted, if no other one comes.
 
-    def _choose(self, heads: dict[str, QueuedRequest]) -> _Choice | None:
+        ``queues``: API key → its requests in the order of arrival, the key that waits longest first.
+        """
+        heads = {key: own[0] for key, own in queues.items()}
+        rotation = self._ordered(heads) if len(heads) > 1 else list(heads)
+        deficits = dict(self._deficits)
+        # Keys are served by round, and within a round in the order of their turns.
+        turns = [(self._rounds(key, heads[key]), turn, key) for turn, key in enumerate(rotation)]
+        heapq.heapify(turns)
+        rounds_before = dict.fromkeys(rotation, 0)
+        served = dict.fromkeys(rotation, 0)
+        ordered: list[QueuedRequest] = []
+        while len(turns) > 1:
+            rounds, turn, key = turns[0]
+            own, number = queues[key], served[key]
+            ordered.append(own[number])
+            served[key] = number = number + 1
+            if number == len(own):
+                heapq.heappop(turns)
+                continue
+            gained = (rounds - rounds_before[key]) * QUANTUM
+            rounds_before[key] = rounds
+            deficits[key] = deficits.get(key, 0.0) + gained - self.expected_tokens(own[number - 1])
+            missing = self.expected_tokens(own[number]) - deficits[key]
+            heapq.heapreplace(turns, (rounds + max(0, math.ceil(missing / QUANTUM)), turn, key))
+        return [*ordered, *(waiting for _, _, key in turns for waiting in queues[key][served[key] :])]
+
+    def _choose(self, heads: Mapping[str, QueuedRequest]) -> _Choice | None:
         if len(heads) < 2:
             return next((_Choice(waiting, key, 0) for key, waiting in heads.items()), None)
         choices = [_Choice(heads[key], key, self._rounds(key, heads[key])) for key in self._ordered(heads)]
@@ -116,12 +127,12 @@ class FairShare:
         if self._has_turn(key) and missing <= 0:
             return 0
         # A key is given a quantum when its turn comes.
-        return max(1, -int(-missing // QUANTUM))
+        return max(1, math.ceil(missing / QUANTUM))
 
-    def _ordered(self, heads: dict[str, QueuedRequest]) -> list[str]:
+    def _ordered(self, heads: Mapping[str, QueuedRequest]) -> list[str]:
         """Return the keys that wait, in the order of their turns; a turn is over when the next request costs too much."""
-        known = [key for key in self._rotation if key in heads]
-        ordered = known + [key for key in heads if key not in known]
+        known = dict.fromkeys(key for key in self._rotation if key in heads)
+        ordered = list(known | dict.fromkeys(heads))
         first = ordered[0]
         if self._has_turn(first) and self._missing(first, heads[first]) > 0:
             ordered = [*ordered[1:], first]
@@ -132,16 +143,3 @@ class FairShare:
 
     def _missing(self, key: str, waiting: QueuedRequest) -> float:
         return self.expected_tokens(waiting) - self._deficits.get(key, 0.0)
-
-
-def key_of(waiting: QueuedRequest) -> str:
-    """Return the name of a request's API key; empty without one."""
-    return waiting.request.caller.key if waiting.request.caller else ""
-
-
-def _heads(queue: Sequence[QueuedRequest]) -> dict[str, QueuedRequest]:
-    """Return the first request of each key."""
-    heads: dict[str, QueuedRequest] = {}
-    for waiting in queue:
-        heads.setdefault(key_of(waiting), waiting)
-    return heads

@@ -38,7 +38,7 @@ def request_submitted(
     if state.settled and _granted_at_once(state, model, waiting, now):
         return
     state.settled = False
-    model.enqueue(waiting)
+    model.queue.add(waiting)
 
 
 def _read_granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
@@ -74,10 +74,10 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
         return model.backoff.refusal(model.name, now)
     if request.attempt > 1:
         return None
-    if (queued := model.queued_of_key(request)) >= state.limits.queue_requests:
+    if (queued := model.queue.count_of(request.caller.key if request.caller else "")) >= state.limits.queue_requests:
         what = f"{queued} requests"
-    elif model.queue and model.queued_bytes + request.size > state.limits.queue_bytes:
-        what = f"{model.queued_bytes} bytes"
+    elif model.queue and model.queue.bytes + request.size > state.limits.queue_bytes:
+        what = f"{model.queue.bytes} bytes"
     else:
         return None
     reason = f"The queue of model {model.name} is full ({what} wait)"
@@ -101,7 +101,7 @@ def request_cancelled(state: SchedulerState, key: RequestKey, reason: str) -> No
             if model.process:
                 state.emit(SendMessage(model.process.worker, Cancel(*key, reason)))
             return
-        if model.dequeue(key):
+        if model.queue.remove(key):
             return
 
 
@@ -223,7 +223,7 @@ def gateway_gone(state: SchedulerState, gateway: str) -> None:
     """A gateway is gone: its requests do not wait any more, and those that run are cancelled."""
     for model in state.models.values():
         for waiting in [waiting for waiting in model.queue if waiting.key.gateway == gateway]:
-            model.dequeue(waiting.key)
+            model.queue.remove(waiting.key)
         model.loaders = [call for call in model.loaders if call.peer != gateway]
         for call in model.unloaders:
             call.abandoned = call.abandoned or call.peer == gateway

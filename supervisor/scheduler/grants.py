@@ -87,29 +87,32 @@ def grant_queued(
 
     Reads need not be the next: they take no slot that a request before them waits for.
     """
-    for waiting in [waiting for waiting in model.queue if waiting.is_read and waiting.order < before]:
-        if may_read(model, waiting):
-            model.dequeue(waiting.key)
+    for waiting in model.queue if model.queue.reads else ():
+        if waiting.order < before and may_read(model, waiting):
+            model.queue.remove(waiting.key)
             grant(state, model, process, waiting, 0, now)
     slots = process.facts.slots if process.facts else 0
-    candidates = [waiting for waiting in model.queue if not waiting.is_read and waiting.order < before]
-    while slots and (following := model.fair_share.next(candidates)) is not None:
+    while model.busy < slots and (following := model.fair_share.next(heads := model.queue.heads(before))) is not None:
         weight = slots if following.request.suspect else min(following.request.weight, slots)
         if model.busy + weight > slots:
             return
-        charged = model.fair_share.take(candidates)
-        candidates.remove(following)
-        model.dequeue(following.key)
+        charged = model.fair_share.take(heads)
+        model.queue.remove(following.key)
         grant(state, model, process, following, weight, now, charged)
 
 
 def announce_queued(state: SchedulerState, model: ScheduledModel, now: float) -> None:
-    """Tell the gateways of requests that have waited for a moment where they are in the queue."""
-    due = {each.key for each in model.queue if not each.announced and now - each.since >= ANNOUNCED_AFTER_S}
+    """Tell the gateways of requests that have waited for a moment where they are in the queue.
+
+    Not at each step of the scheduler: the positions of thousands of requests take milliseconds to find.
+    """
+    if now < model.next_announcement:
+        return
+    due = model.queue.take_unannounced(now - ANNOUNCED_AFTER_S)
     if not due:
         return
-    for position, waiting in enumerate(model.fair_share.order(model.queue), 1):
+    model.next_announcement = now + ANNOUNCED_AFTER_S
+    for position, waiting in enumerate(model.fair_share.order(model.queue.by_key), 1):
         if waiting.key in due:
-            waiting.announced = True
             gateway, number, attempt = waiting.key
             state.emit(SendMessage(gateway, QueueStatus(number, attempt, position, model.wait_s(position - 1))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from typing import Final, NamedTuple
 
@@ -11,12 +10,12 @@ from msgspec import Struct, structs
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
-from protocol.messages.work import SubmitRequest
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import model_states, worker_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.fair_share import FairShare
 from supervisor.scheduler.model_states import ModelEvent, ModelState
+from supervisor.scheduler.request_queue import RequestQueue
 from supervisor.scheduler.work_items import PendingCall, QueuedRequest, SlotGrant
 from supervisor.scheduler.worker_states import COUNTS_AS_LOADED, SERVING, WorkerEvent, WorkerState
 
@@ -94,8 +93,9 @@ class ScheduledModel:
         self.grants: dict[RequestKey, SlotGrant] = {}
         self.abandoned: set[RequestKey] = set()
         """The granted attempts that its engine has worked on for a while although their clients are gone."""
-        self.queue: list[QueuedRequest] = []
-        self.queued_bytes = 0
+        self.queue = RequestQueue()
+        self.next_announcement = NEVER
+        """Until then no gateway is told where its requests are in the queue."""
         self.loaders: list[PendingCall] = []
         self.unloaders: list[PendingCall] = []
         self.last_use = NEVER
@@ -153,7 +153,7 @@ class ScheduledModel:
         """The earliest arrival that waits for this model to be loaded, None if nothing waits."""
         orders = [caller.order for caller in self.loaders]
         if self.queue:
-            orders.append(self.queue[0].order)
+            orders.append(self.queue.first_order)
         return min(orders, default=None)
 
     @property
@@ -161,24 +161,10 @@ class ScheduledModel:
         """Whether it is to be loaded: something waits for it, or it is kept loaded."""
         return self.keep_loaded or bool(self.queue) or bool(self.loaders)
 
-    def enqueue(self, waiting: QueuedRequest) -> None:
-        """Let a request wait in the order of arrival."""
-        bisect.insort(self.queue, waiting, key=lambda other: other.order)
-        self.queued_bytes += waiting.request.size
-
-    def dequeue(self, key: RequestKey) -> bool:
-        """Take a request out of the queue; return whether it was there."""
-        for index, waiting in enumerate(self.queue):
-            if waiting.key == key:
-                del self.queue[index]
-                self.queued_bytes -= waiting.request.size
-                return True
-        return False
-
     def take_all(self) -> list[QueuedRequest]:
         """Empty the queue and return it."""
-        queue, self.queue, self.queued_bytes = self.queue, [], 0
-        return queue
+        queue, self.queue = self.queue, RequestQueue()
+        return list(queue)
 
     def expect_return(self, key: RequestKey, order: int) -> None:
         """Keep the position of a request that will be retried."""
@@ -204,10 +190,6 @@ class ScheduledModel:
         slots = max(1, self.slots)
         before = (len(self.queue) if ahead is None else ahead) + self.busy
         return max(1.0, (self.service_s or _INITIAL_SERVICE_S) * before / slots)
-
-    def queued_of_key(self, request: SubmitRequest) -> int:
-        """Return how many requests with the key of ``request`` wait; without keys, all."""
-        return sum(waiting.request.caller == request.caller for waiting in self.queue)
 
     def unused(self) -> bool:
         """Return whether nothing of it is left but the memory of its failures."""

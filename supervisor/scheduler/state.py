@@ -100,8 +100,7 @@ class SchedulerState:
     def requests_of_key(self, key: str) -> int:
         """Return how many requests of an API key wait or run, by its name."""
         return sum(
-            sum(_is_of_key(waiting.request.caller, key) for waiting in model.queue)
-            + sum(_is_of_key(grant.caller, key) for grant in model.grants.values())
+            model.queue.count_of(key) + sum(_is_of_key(grant.caller, key) for grant in model.grants.values())
             for model in self.models.values()
         )
 

@@ -13,7 +13,7 @@ from protocol.models.recipes import ModelSpec
 class QueuedRequest:
     """A request that waits for a slot, with its position in the order of arrival."""
 
-    __slots__ = ("announced", "key", "order", "payload", "request", "since")
+    __slots__ = ("key", "order", "payload", "request", "since")
 
     def __init__(self, key: RequestKey, request: SubmitRequest, payload: bytes, order: int, since: float) -> None:
         """Remember what to run, and since when it waits (monotonic seconds)."""
@@ -22,13 +22,16 @@ class QueuedRequest:
         self.payload = payload
         self.order = order
         self.since = since
-        self.announced = False
-        """Whether its gateway knows that it waits."""
 
     @property
     def is_read(self) -> bool:
         """Whether it needs the engine but none of its slots; a suspect read runs alone, as every suspect request."""
         return self.request.weight == 0 and not self.request.suspect
+
+
+def key_of(waiting: QueuedRequest) -> str:
+    """Return the name of a request's API key; empty without one."""
+    return waiting.request.caller.key if waiting.request.caller else ""
 
 
 class PendingCall:

@@ -25,7 +25,7 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
         assert len(worker.running) == len(granted), f"{model.name}: a request runs twice"
         assert sum(granted.values()) == model.busy <= slots
         assert model.abandoned <= worker.abandoned & set(worker.running)
-        assert model.queued_bytes == sum(waiting.request.size for waiting in model.queue)
+        assert model.queue.bytes == sum(waiting.request.size for waiting in model.queue)
         orders = [waiting.order for waiting in model.queue]
         assert orders == sorted(orders)
     holding = [process for process in scheduler.workers.values() if process.counts_as_loaded]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Iterable
 
 import hypothesis.strategies as st
 import pytest
@@ -10,8 +12,9 @@ from hypothesis import given
 
 from protocol.ids import RequestKey
 from protocol.messages.work import Caller, SubmitRequest
-from supervisor.scheduler.fair_share import QUANTUM, FairShare, key_of
-from supervisor.scheduler.work_items import QueuedRequest
+from supervisor.scheduler.fair_share import QUANTUM, FairShare
+from supervisor.scheduler.request_queue import RequestQueue
+from supervisor.scheduler.work_items import QueuedRequest, key_of
 
 
 def request(order: int, key: str = "", size: int = 400) -> QueuedRequest:
@@ -20,12 +23,23 @@ def request(order: int, key: str = "", size: int = 400) -> QueuedRequest:
     return QueuedRequest(RequestKey("g1", order, 1), ask, b"", order, 0.0)
 
 
-def served(share: FairShare, queue: list[QueuedRequest], used: dict[str, int] | None = None) -> list[QueuedRequest]:
+LAST = 1 << 62
+
+
+def filled(requests: Iterable[QueuedRequest]) -> RequestQueue:
+    queue = RequestQueue()
+    for waiting in requests:
+        queue.add(waiting)
+    return queue
+
+
+def served(share: FairShare, requests: list[QueuedRequest], used: dict[str, int] | None = None) -> list[QueuedRequest]:
     """Grant all of them; ``used``: what requests of a key really use, else what was expected."""
     order = []
-    while (waiting := share.next(queue)) is not None:
-        charged = share.take(queue)
-        queue.remove(waiting)
+    queue = filled(requests)
+    while (waiting := share.next(queue.heads(LAST))) is not None:
+        charged = share.take(queue.heads(LAST))
+        queue.remove(waiting.key)
         order.append(waiting)
         if used is not None:
             share.settle(key_of(waiting), charged, used[key_of(waiting)])
@@ -66,11 +80,17 @@ def test_a_large_body_is_no_prompt_of_a_million_tokens() -> None:
     assert keys_of(served(FairShare(), queue)).index("a") < 100
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 100_000)), max_size=40))
-def test_the_announced_order_is_the_one_that_is_served(requests: list[tuple[str, int]]) -> None:
-    queue = [request(order, key, size) for order, (key, size) in enumerate(requests)]
+SIZES = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 100_000)), max_size=40)
+
+
+@given(SIZES, SIZES)
+def test_the_announced_order_is_the_one_that_is_served(
+    before: list[tuple[str, int]], requests: list[tuple[str, int]]
+) -> None:
     share = FairShare()
-    announced = share.order(queue)
+    served(share, [request(order, key, size) for order, (key, size) in enumerate(before)], dict.fromkeys("abcd", 999))
+    queue = [request(100 + order, key, size) for order, (key, size) in enumerate(requests)]
+    announced = share.order(filled(queue).by_key)
     assert announced == served(share, queue)
 
 
@@ -100,8 +120,8 @@ def test_a_key_does_not_pay_for_what_it_used_alone() -> None:
 def test_the_predicted_order_is_the_real_one_and_predicting_changes_nothing() -> None:
     share = FairShare()
     queue = [request(order, "abc"[order % 7 % 3], 700 * (order % 5 + 1)) for order in range(30)]
-    predicted = share.order(queue)
-    assert share.order(queue) == predicted
+    predicted = share.order(filled(queue).by_key)
+    assert share.order(filled(queue).by_key) == predicted
     assert served(share, list(queue)) == predicted
 
 
@@ -118,12 +138,41 @@ def test_every_request_is_served_once_and_each_key_in_its_order(items: list[tupl
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 8000)), min_size=40, max_size=80))
 def test_while_both_wait_no_key_is_far_ahead(items: list[tuple[str, int]]) -> None:
     share = FairShare()
-    queue = [request(order, key, size) for order, (key, size) in enumerate(items)]
+    queue = filled(request(order, key, size) for order, (key, size) in enumerate(items))
     tokens = {"a": 0.0, "b": 0.0}
-    while {key_of(waiting) for waiting in queue} == {"a", "b"}:
-        waiting = share.next(queue)
+    while len(heads := queue.heads(LAST)) == 2:
+        waiting = share.next(heads)
         assert waiting is not None
-        share.take(queue)
-        queue.remove(waiting)
+        share.take(heads)
+        queue.remove(waiting.key)
         tokens[key_of(waiting)] += share.expected_tokens(waiting)
         assert abs(tokens["a"] - tokens["b"]) <= 2 * (QUANTUM + 2000)
+
+
+def test_thousands_of_requests_of_a_hundred_keys_take_a_moment() -> None:
+    """The positions of all are found while the supervisor has other things to do; each key by key would take seconds."""
+    queue = filled(request(order, f"key{order % 100}", 400 + order % 7 * 100) for order in range(6400))
+    share = FairShare()
+    began = time.process_time()
+    order = share.order(queue.by_key)
+    for _ in range(100):
+        share.next(heads := queue.heads(LAST))
+        share.take(heads)
+    assert len(order) == 6400
+    assert time.process_time() - began < 1.0
+
+
+def test_a_queue_knows_what_waits_by_arrival_and_by_key() -> None:
+    late, early, other = request(5, "a", 10), request(3, "a", 20), request(4, "b", 30)
+    queue = filled([late, early, other])
+    assert list(queue) == [early, other, late]
+    assert (len(queue), queue.bytes, queue.first_order) == (3, 60, 3)
+    assert queue.heads(LAST) == {"a": early, "b": other}
+    assert queue.heads(4) == {"a": early}
+    assert (queue.count_of("a"), queue.count_of("b"), queue.count_of("")) == (2, 1, 0)
+    assert queue.remove(early.key)
+    assert not queue.remove(early.key)
+    assert list(queue.heads(LAST)) == ["b", "a"]
+    assert queue.take_unannounced(-1.0) == set()
+    assert queue.take_unannounced(0.0) == {late.key, other.key}, "not what waits no more"
+    assert queue.take_unannounced(1.0) == set()

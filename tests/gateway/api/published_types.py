@@ -6,6 +6,7 @@ another API are errors.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
@@ -22,15 +23,20 @@ NEWER: Final = frozenset(
 
 def check_answer(published: Any, data: bytes | str) -> None:
     """Raise pydantic's ValidationError if the JSON lacks something, AssertionError if it has more than is published."""
-    value = TypeAdapter(published).validate_json(data, strict=True)
+    value = _adapter(published).validate_json(data, strict=True)
     unknown = set(_unknown_fields(value)) - OURS - NEWER
     assert not unknown, f"the package knows no {sorted(unknown)}"
 
 
 def check_request(published: Any, value: Any) -> None:
     """Raise pydantic's ValidationError if a client that obeys the package's types could not send this."""
-    adapter = TypeAdapter(published)  # it must live as long as what it reads
-    _read(adapter.validate_python(value))
+    _read(_adapter(published).validate_python(value))
+
+
+@cache
+def _adapter(published: Any) -> TypeAdapter[Any]:
+    """Return the validator of a type: making one takes a second for the largest, and it must live as long as what it reads."""
+    return TypeAdapter(published)
 
 
 def _unknown_fields(value: Any) -> list[str]:

@@ -1,0 +1,94 @@
+"""The requests that wait for one model, by arrival and by API key: thousands may wait, and each step of the scheduler looks. Pure."""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from protocol.ids import RequestKey
+from supervisor.scheduler.work_items import QueuedRequest, key_of
+
+
+class RequestQueue:
+    """What waits for a model. Iterating yields it in the order of arrival."""
+
+    def __init__(self) -> None:
+        """Nothing waits."""
+        self._requests: dict[RequestKey, QueuedRequest] = {}
+        self._by_key: dict[str, list[QueuedRequest]] = {}
+        """API key → its requests in the order of arrival; a key without any is not in it."""
+        self._unannounced: deque[QueuedRequest] = deque()
+        """In the order in which they began to wait; some may wait no more."""
+        self.bytes = 0
+        """The sizes of all request bodies."""
+        self.reads = 0
+        """How many need no slot."""
+
+    def __len__(self) -> int:
+        """Return how many requests wait."""
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[QueuedRequest]:
+        """Yield what waits now, in the order of arrival."""
+        return iter(sorted(self._requests.values(), key=_order))
+
+    def add(self, waiting: QueuedRequest) -> None:
+        """Let a request wait: behind those that arrived before it."""
+        self._requests[waiting.key] = waiting
+        bisect.insort(self._by_key.setdefault(key_of(waiting), []), waiting, key=_order)
+        self._unannounced.append(waiting)
+        self.bytes += waiting.request.size
+        self.reads += waiting.is_read
+
+    def remove(self, key: RequestKey) -> bool:
+        """Take a request out; return whether it was there."""
+        waiting = self._requests.pop(key, None)
+        if waiting is None:
+            return False
+        own = self._by_key[key_of(waiting)]
+        del own[bisect.bisect_left(own, waiting.order, key=_order)]
+        if not own:
+            del self._by_key[key_of(waiting)]
+        self.bytes -= waiting.request.size
+        self.reads -= waiting.is_read
+        return True
+
+    @property
+    def first_order(self) -> int:
+        """The earliest arrival of those that wait."""
+        return min(own[0].order for own in self._by_key.values())
+
+    @property
+    def by_key(self) -> Mapping[str, Sequence[QueuedRequest]]:
+        """API key → its requests in the order of arrival, the key that waits longest first."""
+        return dict(sorted(self._by_key.items(), key=lambda item: item[1][0].order))
+
+    def count_of(self, api_key: str) -> int:
+        """Return how many requests of an API key wait; the empty name is that of requests without one."""
+        return len(self._by_key.get(api_key, ()))
+
+    def heads(self, before: int) -> dict[str, QueuedRequest]:
+        """Return the first request of each API key that needs slots and came before the order ``before``."""
+        found = {}
+        for key, own in self.by_key.items():
+            first = own[0] if not own[0].is_read else next((each for each in own if not each.is_read), None)
+            if first is not None and first.order < before:
+                found[key] = first
+        return found
+
+    def take_unannounced(self, since: float) -> set[RequestKey]:
+        """Return what has waited from ``since`` on or longer and was not returned before."""
+        due = set()
+        while self._unannounced and (self._unannounced[0].since <= since or not self._waits(self._unannounced[0])):
+            waiting = self._unannounced.popleft()
+            if self._waits(waiting):
+                due.add(waiting.key)
+        return due
+
+    def _waits(self, waiting: QueuedRequest) -> bool:
+        return self._requests.get(waiting.key) is waiting
+
+
+def _order(waiting: QueuedRequest) -> int:
+    return waiting.order
