@@ -100,6 +100,15 @@ def test_requests_and_answers_of_ryzenai_server(ryzenai: Path) -> None:
     assert b'data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":"Hi"}}]' in answer_text
 
 
+def test_ryzenai_server_gives_one_answer(ryzenai: Path) -> None:
+    assert ryzenai.is_file()
+    theirs = made("oga-npu", "npu")
+    with pytest.raises(LemonbusError, match="one answer") as raised:
+        theirs.request("chat/completions", "", b'{"messages":[],"n":2}', stream=False)
+    assert raised.value.failure.param == "n"
+    assert theirs.request("chat/completions", "", b'{"messages":[],"n":1}', stream=False).choices == 1
+
+
 @pytest.mark.parametrize(("recipe", "backend"), [("oga-npu", "npu"), ("ryzenai-llm", "hybrid")])
 def test_a_program_that_is_not_there(recipe: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

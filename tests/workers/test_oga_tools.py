@@ -126,6 +126,31 @@ def test_a_schema_beside_tools_allows_both(engine: RawHttpClient) -> None:
     assert json.loads(choice["message"]["content"])["city"] in ("Paris", "Rome")
 
 
+def test_the_prompt_has_the_tools_as_they_were_sent(engine: RawHttpClient) -> None:
+    """The library changes quotes and simplifies schemas in some cases. These models have a token for each letter."""
+    function = {"name": "get_weather", "description": "It's {'the'} \"weather\".", "parameters": CITY}
+    tool, text = {"type": "function", "function": function}, "It's {'a': 'b'}."
+    sent = json.dumps(tool)
+    prompts = {
+        "tiny-oga-hermes": f"<|im_start|>system\n# Tools\n<tools>\n{sent}\n</tools>\nAnswer a call as\n<tool_call>\n"
+        '{"name": <name>, "arguments": <object>}\n</tool_call><|im_end|>\n'
+        f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n",
+        "tiny-oga-phi": f"<|system|><|tool|>[{json.dumps(function)}]<|/tool|><|end|><|user|>{text}<|end|><|assistant|>",
+        "tiny-oga-llama": f"Environment: ipython\n{sent}\n<|user|>{text}",
+        "tiny-oga-mistral": f"[AVAILABLE_TOOLS][{sent}][/AVAILABLE_TOOLS][INST]{text}[/INST]",
+    }
+    prompt = prompts[engine.get("/v1/models").json()["data"][0]["id"]]
+    for token in ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>"):
+        prompt = prompt.replace(token, "1")
+    messages = [{"role": "user", "content": text}]
+    counted = engine.post("/v1/chat/completions/input_tokens", {"messages": messages, "tools": [tool]})
+    assert counted.json()["input_tokens"] == len(prompt)
+    again = engine.post(
+        "/v1/chat/completions/input_tokens", {"messages": messages, "tools": [tool], "tool_choice": "none"}
+    )
+    assert again.json()["input_tokens"] < len(prompt) - len(json.dumps(function)), "no request sees another one's tools"
+
+
 def rendered(
     form: ToolCallFormat | None, messages: list[Any], tools: list[Any], *, shows_calls: bool = True
 ) -> tuple[list[Any], Any]:
@@ -151,11 +176,11 @@ def test_mistrals_ids_have_nine_characters() -> None:
 
 
 @pytest.mark.parametrize("system", [[], [{"role": "system", "content": "Be brief."}]])
-def test_phis_tools_are_in_the_system_message(system: list[Any]) -> None:
+def test_phis_tools_are_at_the_end_of_the_system_message(system: list[Any]) -> None:
     messages, tools = rendered(PHI_4_MINI, [*system, *HI], [NOW])
     assert (tools, len(messages), messages[0]["role"]) == (None, 2, "system")
-    assert messages[0]["content"] == (system[0]["content"] if system else "")
-    assert json.loads(messages[0]["tools"]) == [NOW["function"]]
+    text = system[0]["content"] if system else ""
+    assert messages[0]["content"] == f"{text}<|tool|>{json.dumps([NOW['function']])}<|/tool|>"
 
 
 @pytest.mark.parametrize(

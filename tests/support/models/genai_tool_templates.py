@@ -26,17 +26,19 @@ MISTRAL = """\
 PHI_4_MINI = """\
 {%- for message in messages %}
 {{- '<|' + message.role + '|>' + message.content }}
-{%- if message.role == 'system' and message.tools %}{{- '<|tool|>' + message.tools + '<|/tool|>' }}{%- endif %}
+{%- if message.role == 'system' and 'tools' in message %}{{- '<|tool|>' + message.tools + '<|/tool|>' }}{%- endif %}
 {{- '<|end|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}
 """
-"""The tools are a field of the system message; past calls are not written at all."""
+"""The tools are at the end of the system message; past calls are not written at all."""
 
 LLAMA_3 = """\
-{%- if tools %}
-{{- 'Environment: ipython. Answer with {"name": function name, "parameters": its arguments}.' }}
-{%- for tool in tools %}{{- '\\n' + (tool | tojson) }}{%- endfor %}
+{%- if custom_tools is defined %}{%- set tools = custom_tools %}{%- endif %}
+{%- if not tools is defined %}{%- set tools = none %}{%- endif %}
+{%- if tools is not none %}
+{{- 'Environment: ipython\\n' }}
+{%- for t in tools %}{{- (t | tojson) + '\\n' }}{%- endfor %}
 {%- endif %}
 {%- for message in messages %}
 {{- '<|' + message.role + '|>' }}
@@ -49,4 +51,4 @@ LLAMA_3 = """\
 {%- endif %}
 {%- endfor %}
 """
-"""A message has one call."""
+"""A message has one call, and the library simplifies ``tools`` here."""

@@ -9,12 +9,12 @@ from typing import ClassVar, Final
 import msgspec
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, invalid
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
 from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends import llama_server_api
 from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
-from workers.backends.generation_request import generation_request
+from workers.backends.generation_request import generation_request, positive_number
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.oga.descriptor import DESCRIPTORS
 from workers.backends.program_backend import ProgramBackend
@@ -163,6 +163,8 @@ class OgaBackend(ProgramBackend):
             apply_sampling_defaults(fields, self.sampling, self.descriptor.sampling)
         except DECODE_ERRORS as problem:
             raise Failure(Code.INVALID_JSON, f"the request is not a JSON object: {problem}").raised() from None
+        if positive_number(fields.get("n")) > 1:
+            raise invalid("ryzenai-server gives one answer to a request: `n` must be 1", "n")
         self._had_request = True
         fields.pop("return_stop_reason", None)  # ryzenai-server does not say it
         fields["model"] = msgspec.Raw(msgspec.json.encode(self.alias))

@@ -20,6 +20,8 @@ class ChatTemplate(NamedTuple):
     """How the model writes calls, None if it takes no tools or has a format that is not known here."""
     shows_calls: bool
     """Whether it writes the tool calls of past messages."""
+    takes_custom_tools: bool
+    """Whether it reads the tools from a variable of that name, too."""
     special_markers: frozenset[str]
     """Markers of the tool format that are special tokens: the tokenizer does not show them."""
 
@@ -48,7 +50,7 @@ def read_chat_template(folder: Path) -> ChatTemplate:
     special: frozenset[str] = frozenset()
     if form is not None:
         special = _special_tokens(folder).intersection(form.markers)
-    return ChatTemplate(bool(text), form, "tool_calls" in text, special)
+    return ChatTemplate(bool(text), form, "tool_calls" in text, "custom_tools" in text, special)
 
 
 def _template_text(folder: Path) -> str:

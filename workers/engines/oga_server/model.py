@@ -17,7 +17,7 @@ from workers.engines.oga_server.generation import OgaGeneration
 from workers.engines.oga_server.guidance import Guidance, guidance_of
 from workers.engines.oga_server.prompt_cache import CachedGenerator, PromptCache, capacity_for, common_prefix_length
 from workers.engines.oga_server.request import OgaRequest, field_error, prompt_token_ids, split_prompts
-from workers.engines.oga_server.tools.chat_prompt import template_input
+from workers.engines.oga_server.tools.chat_prompt import TemplateInput, template_input
 
 _SEEDS: Final = 2**31
 
@@ -90,11 +90,20 @@ class OgaModel:
         tools = msgspec.to_builtins(request.offered_tools)
         given = template_input(request.messages or [], tools, self.tool_format, shows_calls=self._template.shows_calls)
         try:
-            text = self._tokenizer.apply_chat_template(given.messages, tools=given.tools, add_generation_prompt=True)
+            text = self._rendered(given)
         except RuntimeError as problem:
             reason = (str(problem).splitlines() or [""])[0]
             raise EngineHttpError(f"the model's chat template refuses the messages: {reason}") from None
         return self._encode(text, whole=True)
+
+    def _rendered(self, given: TemplateInput) -> str:
+        if not self._template.takes_custom_tools:
+            return str(self._tokenizer.apply_chat_template(given.messages, tools=given.tools))
+        # The library simplifies the schemas of `tools` for some templates, but not those of this variable.
+        variables = f'{{"custom_tools":{given.tools}}}' if given.tools else "{}"
+        with self._tokenizer_lock:
+            self._tokenizer.update_options(chat_template_kwargs=variables)
+            return str(self._tokenizer.apply_chat_template(given.messages))
 
     def _prompt(self, prompt: Any) -> Sequence[int]:
         if isinstance(prompt, list):

@@ -31,11 +31,12 @@ def template_input(
     messages itself; otherwise they are written into the content.
     """
     shown = [_shown(message, index, form, shows_calls=shows_calls) for index, message in enumerate(messages)]
-    if tools and form is not None and form.tools_in_system_message:
+    if tools and form is not None and form.system_tools_frame:
+        before, after = form.system_tools_frame
         functions = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
         if not shown or shown[0]["role"] != "system":
             shown.insert(0, {"role": "system", "content": ""})
-        shown[0] = {**shown[0], "tools": functions}
+        shown[0] = {**shown[0], "content": f"{shown[0]['content']}{before}{functions}{after}"}
         return TemplateInput(json.dumps(shown), None)
     return TemplateInput(json.dumps(shown), json.dumps(tools) if tools else None)
 

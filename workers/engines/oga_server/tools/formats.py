@@ -18,8 +18,9 @@ class ToolCallFormat(NamedTuple):
     bare: bool = False
     """A message may also be a call without an opener."""
     arguments_key: str = "arguments"
-    tools_in_system_message: bool = False
-    """The template reads the tools from the system message, as JSON without OpenAI's frame."""
+    system_tools_frame: tuple[str, str] | None = None
+    """What stands before and after the tools at the end of the system message, if the model reads them there: functions without
+    OpenAI's frame. They are written into its text: the library would change quotes in the whole prompt for a field ``tools``."""
     id_length: int = 0
     """Letters and digits of a call's id that the template insists on, 0 for any."""
 
@@ -33,7 +34,11 @@ HERMES: Final = ToolCallFormat("hermes", ("<tool_call>",), "</tool_call>")
 """Hermes, Qwen 2.5 and Qwen 3."""
 MISTRAL: Final = ToolCallFormat("mistral", ("[TOOL_CALLS]",), listed=True, id_length=9)
 PHI_4_MINI: Final = ToolCallFormat(
-    "phi-4-mini", ("<|tool_call|>", "functools"), "<|/tool_call|>", listed=True, tools_in_system_message=True
+    "phi-4-mini",
+    ("<|tool_call|>", "functools"),
+    "<|/tool_call|>",
+    listed=True,
+    system_tools_frame=("<|tool|>", "<|/tool|>"),
 )
 LLAMA_3: Final = ToolCallFormat("llama-3", ("<|python_tag|>",), bare=True, arguments_key="parameters")
 FORMATS: Final = (HERMES, MISTRAL, PHI_4_MINI, LLAMA_3)
