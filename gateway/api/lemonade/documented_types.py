@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.request_fields import MAX_NAME_LENGTH
-from gateway.api.lemonade.load import DTYPES
+from gateway.api.common.request_fields import DTYPES, MAX_NAME_LENGTH
 from protocol.messages.admin import OptionValue
 from protocol.models.devices import REQUEST_DEVICE_WORDS
 

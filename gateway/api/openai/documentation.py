@@ -22,6 +22,7 @@ from gateway.api.common.operations import (
 )
 from gateway.api.common.unsupported import UnsupportedResource
 from gateway.api.openai import answer_types, audio, completions, images, models
+from gateway.api.openai.preview_completions import PreviewCompletionsResource, PreviewTextRequest
 from gateway.api.openai.unsupported import UnsupportedWebSocketResource
 
 _MODEL: Final = "SmolLM2-135M-Instruct-GGUF"
@@ -82,6 +83,15 @@ def _transcription(summary: str) -> Operation:
 
 _MODEL_LIST: Final = Operation("Lists models.", answer=answer_types.ModelList, query=ModelsQuery)
 
+_COMPLETION: Final = Operation(
+    "Continues a text.",
+    body=completions.TextRequest,
+    answer=answer_types.TextCompletion,
+    stream=Stream(EVENT_STREAM, 'data: {"choices":[{"index":0,"text":" there"}]}\n\ndata: [DONE]\n\n'),
+    failures=INFERENCE,
+    examples={"whole": _TEXT, "stream": {**_TEXT, "stream": True}},
+)
+
 DOCUMENTATION: Final = Documentation(
     "OpenAI",
     "Chats, texts, embeddings, recordings, pictures and the list of models, as OpenAI's clients know them.",
@@ -100,16 +110,8 @@ DOCUMENTATION: Final = Documentation(
                 },
             )
         },
-        completions.CompletionsResource: {
-            "POST": Operation(
-                "Continues a text.",
-                body=completions.TextRequest,
-                answer=answer_types.TextCompletion,
-                stream=Stream(EVENT_STREAM, 'data: {"choices":[{"index":0,"text":" there"}]}\n\ndata: [DONE]\n\n'),
-                failures=INFERENCE,
-                examples={"whole": _TEXT, "stream": {**_TEXT, "stream": True}},
-            )
-        },
+        completions.CompletionsResource: {"POST": _COMPLETION},
+        PreviewCompletionsResource: {"POST": _COMPLETION._replace(body=PreviewTextRequest)},
         completions.EmbeddingsResource: {
             "POST": Operation(
                 "Makes a vector of each text.",

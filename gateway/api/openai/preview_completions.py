@@ -10,11 +10,10 @@ from functools import partial
 from typing import Final
 
 import falcon
-import msgspec
 
 from gateway.api.common.inference_resource import TranslatedRequest, answer_inference
 from gateway.api.common.request_fields import check_cache_dir, check_load_words
-from gateway.api.openai.completions import CompletionsResource
+from gateway.api.openai.completions import CompletionsResource, TextRequest
 from gateway.http import body_decoding
 from gateway.http.request_context import request_context
 from protocol.failures import Code, LemonbusError
@@ -24,8 +23,8 @@ from protocol.models.devices import HYBRID
 _ACTION: Final = "load a model"
 
 
-class LoadFields(msgspec.Struct, kw_only=True):
-    """The fields of ``load`` that a completion may have."""
+class PreviewTextRequest(TextRequest, kw_only=True):
+    """A request with the fields of ``load`` that it may have."""
 
     device: str | None = None
     dtype: str | None = None
@@ -38,7 +37,7 @@ class PreviewCompletionsResource(CompletionsResource):
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer, after a load if the request asks for one or needs one."""
         translated = self.translate(req)
-        fields = body_decoding.decode(translated.body, LoadFields)
+        fields = body_decoding.decode(translated.body, PreviewTextRequest)
         device = (fields.device or "").lower()
         check_load_words(device, fields.dtype or "")
         check_cache_dir(fields.cache_dir or "", self._session.settings)
