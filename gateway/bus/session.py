@@ -152,6 +152,10 @@ class SupervisorSession:
         """Cancel the present attempt: the supervisor knows where it waits or runs."""
         self.send_end(work.Cancel(self.id, exchange.number, exchange.attempt, reason))
 
+    def report_lost(self, exchange: RequestExchange) -> None:
+        """Tell the supervisor what a stream came to whose worker is gone."""
+        self.send_end(work.AnswerLost(exchange.model, exchange.inbox.tokens_received, exchange.caller))
+
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""
         self._pending.exchanges.pop(exchange.number, None)
@@ -160,8 +164,8 @@ class SupervisorSession:
         """Return whether there is a supervisor to send another attempt to."""
         return self.state is not AdmissionState.LOST
 
-    def send_end(self, message: work.Cancel | admin.AbandonCall) -> None:
-        """Tell the supervisor, if it is there, that no client waits any more for what was sent before."""
+    def send_end(self, message: work.Cancel | work.AnswerLost | admin.AbandonCall) -> None:
+        """Tell the supervisor, if it is there, how something ended that was sent before."""
         if self.state is not AdmissionState.LOST:
             # A full outbox must not lose it: the request would stay queued and be granted for no client.  At most one
             # follows each attempt and call that the outbox has taken, so these messages are bounded as well.

@@ -54,6 +54,9 @@ class ExchangeDispatcher(Protocol):
     def cancel(self, exchange: RequestExchange, reason: str) -> None:
         """Cancel the present attempt where it runs."""
 
+    def report_lost(self, exchange: RequestExchange) -> None:
+        """Report what its client has got of a stream whose worker is gone."""
+
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""
 
@@ -215,6 +218,8 @@ class RequestExchange:
         if failure.code is Code.RETURNED and not self._dispatcher.may_retry():
             failure = ADMISSION_FAILURES[AdmissionState.LOST]
         self.failure = msgspec.structs.replace(failure, model=failure.model or self.model)
+        if failure.code is Code.WORKER_GONE and self.request.stream and self.inbox.tokens_received:
+            self._dispatcher.report_lost(self)
         self._dispatcher.forget(self)
         if failure.code == Code.CLIENT_TOO_SLOW and self.cut is not None:
             self.cut()

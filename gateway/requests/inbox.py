@@ -71,6 +71,11 @@ class Inbox:
         return piece
 
     @property
+    def tokens_received(self) -> int:
+        """Tokens in all bytes so far, taken or waiting."""
+        return self.tokens + self._waiting_tokens
+
+    @property
     def empty(self) -> bool:
         """Whether nothing waits."""
         return not self._pieces

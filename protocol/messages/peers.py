@@ -106,8 +106,17 @@ class LoadFailed(msgspec.Struct, frozen=True, omit_defaults=True):
     started: bool = False
 
 
+class AttemptTokens(msgspec.Struct, frozen=True):
+    """The output tokens of one attempt."""
+
+    gateway: str
+    number: int
+    attempt: int
+    tokens: int
+
+
 @control_message
-class EngineDied(msgspec.Struct, frozen=True):
+class EngineDied(msgspec.Struct, frozen=True, omit_defaults=True):
     """Worker → supervisor: the engine of a ready model has ended.
 
     The worker has reported the failure of the requests in it to their gateways, holds no grant any more, and waits for
@@ -115,6 +124,8 @@ class EngineDied(msgspec.Struct, frozen=True):
     """
 
     failure: Failure
+    unfinished: list[AttemptTokens] = []
+    """The attempts that it was at, with the tokens that were sent of their answers; those without any are left out."""
 
 
 @control_message

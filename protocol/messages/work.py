@@ -140,6 +140,15 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 @control_message
+class AnswerLost(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Gateway → supervisor: the worker of a stream is gone, and cannot report the ``tokens`` that were sent before."""
+
+    model: str
+    tokens: int
+    caller: Caller | None = None
+
+
+@control_message
 class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → worker: the grant. Payload and ``spool`` as in :class:`SubmitRequest`."""
 

@@ -6,6 +6,7 @@ import os
 from functools import partial
 from typing import Final
 
+from protocol.ids import RequestKey
 from protocol.messages.admin import Peer
 from protocol.messages.peers import (
     EngineDied,
@@ -90,7 +91,14 @@ def load_failed(supervisor: Supervisor, peer: str, message: LoadFailed, _payload
 
 
 def engine_died(supervisor: Supervisor, peer: str, message: EngineDied, _payload: bytes) -> None:
-    """A worker lost its engine."""
+    """A worker lost its engine: what clients have got of its answers is counted, then its grants end."""
+    worker = supervisor.scheduler.workers.get(peer)
+    if worker is not None and worker.model is not None:
+        for each in message.unfinished:
+            grant = worker.model.grants.get(RequestKey(each.gateway, each.number, each.attempt))
+            if grant is not None:
+                supervisor.metrics.generation_stopped(worker.model.name, each.tokens)
+                supervisor.admission.ended(grant.caller, each.tokens)
     supervisor.scheduler.engine_died(peer, message.failure, supervisor.loop.now())
 
 

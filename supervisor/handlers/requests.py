@@ -12,6 +12,7 @@ from protocol.ids import RequestKey
 from protocol.messages.admin import OptionValue, StatsReport
 from protocol.messages.work import (
     ENGINE_STATE_ENDPOINTS,
+    AnswerLost,
     AttemptAbandoned,
     AttemptEnded,
     AttemptProgress,
@@ -216,6 +217,12 @@ def attempt_abandoned(supervisor: Supervisor, peer: str, message: AttemptAbandon
     supervisor.scheduler.attempt_abandoned(peer, RequestKey(message.gateway, message.number, message.attempt))
 
 
+def answer_lost(supervisor: Supervisor, _peer: str, message: AnswerLost, _payload: bytes) -> None:
+    """Count what was sent of a stream whose worker is gone."""
+    supervisor.metrics.generation_stopped(message.model, message.tokens)
+    supervisor.admission.ended(message.caller, message.tokens)
+
+
 def cancel(supervisor: Supervisor, peer: str, message: Cancel, _payload: bytes) -> None:
     """Cancel an attempt whose client has gone."""
     key = RequestKey(peer, message.number, message.attempt)
@@ -229,5 +236,6 @@ HANDLERS: Final[dict[type, Handler]] = {
     AttemptsEnded: attempts_ended,
     AttemptAbandoned: attempt_abandoned,
     AttemptProgress: attempt_progressed,
+    AnswerLost: answer_lost,
     Cancel: cancel,
 }

@@ -11,6 +11,7 @@ import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
 from tests.conftest import StartServer
+from tests.support import processes
 from tests.support.http_client import RawHttpClient
 from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
@@ -37,6 +38,7 @@ def server(start_module_server: StartServer) -> LemonbusServer:
         *(key(name, requests_per_minute=3 + number) for number, name in enumerate(FLOWS)),
         key("tokens", tokens_per_minute=200),
         key("leaves", tokens_per_minute=200),
+        *(key(f"loses-{process}", tokens_per_minute=200) for process in ("engine", "worker")),
         key("one", concurrent=1),
         key("two", concurrent=2),
     ]
@@ -119,3 +121,20 @@ def test_a_key_that_waits_is_told_its_position_and_is_not_behind_all_of_another_
     assert 1 <= int(late.headers["x-queue-position"]) <= 4
     for stream in streams:
         stream.hang_up()
+
+
+@pytest.mark.parametrize("process", ["engine", "worker"])
+def test_tokens_of_an_answer_whose_engine_or_worker_dies_count_too(server: LemonbusServer, process: str) -> None:
+    client = RawHttpClient(server.port, {"Authorization": f"Bearer loses-{process}"})
+    stream = client.start("POST", CHAT, body(4000, stream=True))
+    stream.until(lambda it: len(it.events) > 230)
+    pid = server.engine_pid(MODEL) if process == "engine" else server.worker_pid(MODEL)
+    processes.kill(pid)
+    stream.finish(10)
+    assert stream.error["tokens_sent"] > 200
+
+    def refused() -> bool:
+        answer = client.post(CHAT, body())
+        return (answer.status, answer.headers.get("x-ratelimit-remaining-tokens")) == (429, "0")
+
+    wait_for(refused, "what was sent is counted")

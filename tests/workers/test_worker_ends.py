@@ -54,12 +54,18 @@ def test_the_engines_death_is_reported_and_another_engine_can_start(loop: Worker
         loop.run(number, "chat/completions", ENDLESS, stream=True)
     loop.begun(1)
     os.kill(loop.ready.engine_pid, signal.SIGKILL)
+    sent = {}
     for number in (1, 2):
         failure = loop.ended(number).failure
         assert failure.code == Code.BACKEND_DIED
         assert failure.message == "llama-server was killed by SIGKILL"
         assert failure.tokens_sent or number == 2
-    assert loop.expect(EngineDied).failure.code == Code.BACKEND_DIED
+        sent[number] = failure.tokens_sent
+    died = loop.expect(EngineDied)
+    assert died.failure.code == Code.BACKEND_DIED
+    assert {each.number: each.tokens for each in died.unfinished} == {
+        number: count for number, count in sent.items() if count
+    }
     before = loop.ready.engine_pid
     assert loop.load(spec_of("tiny-loop")).engine_pid != before
     loop.run(3, "chat/completions", {**CHAT, "max_tokens": 5})

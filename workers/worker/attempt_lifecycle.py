@@ -20,6 +20,7 @@ import msgspec
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
+from protocol.messages.peers import AttemptTokens
 from protocol.messages.work import AttemptEnded, Run
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
@@ -82,13 +83,17 @@ class AttemptLifecycle:
         """Start no more attempts; those that run go on."""
         self.accepts = False
 
-    def fail_all(self, failure: Failure) -> None:
-        """End all attempts: the engine is dead, or is about to be."""
+    def fail_all(self, failure: Failure) -> list[AttemptTokens]:
+        """End all attempts: the engine is dead, or is about to be. Return what clients got of those that ran."""
         self.accepts = False
+        unfinished = []
         if self._cancellations is not None:
             self._cancellations.engine_died()
         for attempt in list(self._attempts.values()):
             phase = attempt.phase
+            tokens = attempt.tokens if phase is AttemptPhase.STOPPING else attempt.tokens_sent
+            if tokens:
+                unfinished.append(AttemptTokens(*attempt.key, tokens))
             self._remove(attempt)
             if phase is AttemptPhase.WAITING:
                 self._bus.send(AttemptEnded(*attempt.key, code=Code.RETURNED))
@@ -98,6 +103,7 @@ class AttemptLifecycle:
                 )
                 self._outbox.failed(attempt.key, msgspec.structs.replace(failure, tokens_sent=attempt.tokens_sent))
         self._publisher.flush()
+        return unfinished
 
     # One attempt.
 

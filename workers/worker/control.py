@@ -203,8 +203,7 @@ class WorkerController:
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
         if state is WorkerProcessState.READY:
             failure = replace(failure, detail=exit_.output)
-            self._requests.fail_all(failure)
-            self._bus.send(EngineDied(failure))
+            self._bus.send(EngineDied(failure, self._requests.fail_all(failure)))
         else:
             self._bus.send(LoadFailed(_load_failure(session, how, exit_.output), started=True))
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.peers import AttemptTokens
 from protocol.messages.work import Run
 from protocol.models.sampling import SamplingValue
 from protocol.runtime import logs
@@ -82,11 +83,11 @@ class WorkerRequests:
         """Take no more requests; those that run go on."""
         self._lifecycle.close()
 
-    def fail_all(self, failure: Failure) -> None:
-        """End all of them: the engine is dead, or is about to be."""
+    def fail_all(self, failure: Failure) -> list[AttemptTokens]:
+        """End all of them: the engine is dead, or is about to be. Return what clients got of those that ran."""
         for key in self._subscriptions.waiting:
             self._subscriptions.forget(key)
-        self._lifecycle.fail_all(failure)
+        return self._lifecycle.fail_all(failure)
 
     # What the supervisor sends, and gateways by their subscriptions.
 
