@@ -23,7 +23,7 @@ LOWEST := build/lowest
 # Debians, the one with the newest Python first; the first whose Python has wheels of everything is taken.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle soak fuzz check format bench bare lowest newest clean tools
+.PHONY: help serve test shuffle soak fuzz check format bench bare lowest newest proxies clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo 'make bare    the commands above on a minimal Debian, and the systemd unit; as root, else it says so'
 	@echo 'make lowest  a part of the tests with the lowest versions of all dependencies'
 	@echo 'make newest  the same part with the newest Python of Debian; as root, else it says so'
+	@echo 'make proxies fetch nginx and Caddy for the tests that need them; where they are not to be had, it says so'
 	@echo 'make clean   remove what the others made'
 
 serve: $(VENV)/.serve
@@ -82,6 +83,10 @@ lowest:
 
 newest: $(VENV)/.test
 	@$(BIN)/python -m tests.bare $(NEWEST:%=--suite %) --test "JOBS=$(JOBS) TESTS='$(SAMPLE) $(TESTS)'"
+
+# Into build/: no service is installed.
+proxies: $(VENV)/.test
+	@$(BIN)/python -m tests.support.debian_packages nginx caddy openssl
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info deploy/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -13,8 +13,18 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 FORWARDED_KEY: Final = "lemonbus.forwarded"
 """Key in the WSGI environment: the request came through a proxy, and its client is unknown or is no program of this machine."""
 _MARKS: Final = frozenset(
-    {"HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PROTO", "HTTP_FORWARDED", "HTTP_VIA"}
+    {
+        "HTTP_X_FORWARDED_FOR",
+        "HTTP_X_FORWARDED_HOST",
+        "HTTP_X_FORWARDED_PROTO",
+        "HTTP_X_FORWARDED_PORT",
+        "HTTP_X_REAL_IP",
+        "HTTP_FORWARDED",
+        "HTTP_VIA",
+    }
 )
+_PROXYS_PROTOCOL: Final = "HTTP/1.0"
+"""What nginx speaks where it is told nothing but ``proxy_pass``; it adds no header then. Clients have left it behind."""
 _SCHEMES: Final = frozenset({"http", "https"})
 
 
@@ -57,7 +67,7 @@ class ProxyHeaders:
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Put the client's address, scheme and host into the environment; logs and checks read them there."""
         environ: dict[str, Any] = req.env
-        if environ.keys().isdisjoint(_MARKS):
+        if environ.keys().isdisjoint(_MARKS) and environ.get("SERVER_PROTOCOL") != _PROXYS_PROTOCOL:
             return
         peer = environ.get("REMOTE_ADDR") or ""
         if not is_trusted(peer, self._trusted):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -47,7 +48,7 @@ class RawHttpClient:
     def raw(self, data: bytes, connection: socket.socket | None = None) -> HttpExchange:
         """Send exactly these bytes."""
         exchange = HttpExchange(connection or self.connect(), head=data.startswith(b"HEAD "))
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
             exchange.send(data)  # it may answer before it has read everything: what it said is there to read
         return exchange
 

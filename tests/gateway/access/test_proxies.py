@@ -38,6 +38,7 @@ def test_the_last_address_that_no_trusted_proxy_has_is_the_clients(peer: str, he
         ({"X-Forwarded-For": "127.0.0.1"}, [], 403),
         ({"Forwarded": "for=127.0.0.1"}, [], 403),
         ({"Via": "1.1 proxy"}, [], 403),
+        ({"X-Real-IP": "127.0.0.1"}, [], 403),
         ({"X-Forwarded-Proto": "https"}, ["10.0.0.0/8"], 403),
         ({"X-Forwarded-For": "127.0.0.1"}, ["127.0.0.1"], 200),
         ({"X-Forwarded-Host": "evil.example"}, ["127.0.0.1"], 403),
@@ -56,6 +57,16 @@ def test_without_keys_a_forwarded_request_changes_nothing(
     assert len(app.bus.sent) == (status == 200)
     if status == 403:
         is_error(result, 403, "forbidden")
+
+
+@pytest.mark.parametrize(("version", "status"), [("1.0", 403), ("1.1", 200)])
+def test_without_keys_a_request_of_a_proxy_that_adds_no_header_changes_nothing(
+    make_app: MakeApp, version: str, status: int
+) -> None:
+    """That is nginx with ``proxy_pass`` alone: what it sends has the server's own address as ``Host``."""
+    app = make_app()
+    app.reports[UnloadModel] = ["m"]
+    assert app("POST", "/v1/unload", {"model_name": "m"}, http_version=version).status_code == status
 
 
 def test_a_forwarded_request_may_use_models(make_app: MakeApp) -> None:
