@@ -26,7 +26,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("completion", {**SAY, "n_probs": 2, "post_sampling_probs": True}),
     ("completion", {**SAY, "return_tokens": True}),
     ("completion", STOP),
-    ("completion", {**STOP, "n_probs": 2, "return_tokens": True}),
+    ("completion", {**STOP, "return_tokens": True}),
     ("completion", {**SAY, "timings_per_token": True}),
     ("completion", {**SAY, "n_cmpl": 2}),
     ("completion", {**SAY, "n": 2}),
@@ -88,10 +88,7 @@ def test_an_assembled_answer_equals_the_engines_own(
     # Long enough that the worker requests a stream.
     long = {**body, "cache_prompt": False, "padding": "x" * SHORT_BODY_BYTES}
     request = backend.request(endpoint, "", json.dumps(long).encode(), stream=False)
-    if not request.streamed:  # the answer is the engine's own
-        assert "n_probs" in body
-        assert "stop" in body
-        return
+    assert request.streamed
     status, answer = direct.post(request.path, request.body)
     assert status == 200, answer
     stream, assembler = filter_of(request), NativeCompletionAssembler(request.tokens)
@@ -130,6 +127,27 @@ def test_a_stream_equals_the_engines_own(
     predicted = sum(event["tokens_predicted"] for event in result if event["stop"])
     assert sum(summary.usage.completion_tokens for summary in stream.summaries() if summary.usage) == predicted
     assert sum(each.tokens for each in filtered) == sum(not event["stop"] for event in result)
+
+
+@pytest.mark.parametrize(
+    ("stop", "kept"),
+    [("short story", 7), ("very sm", 2), ("ort st", 7), ("mall model knew", 3), ("Once", 0), ("never", 12)],
+)
+@pytest.mark.parametrize("padding", [0, SHORT_BODY_BYTES])
+def test_probabilities_are_those_of_the_tokens_before_the_stop_word(
+    engine: tuple[DirectEngine, LlamaCppBackend], stop: str, kept: int, padding: int
+) -> None:
+    direct, backend = engine
+    body = {**SAY, "stop": [stop], "n_probs": 1, "padding": "x" * padding}
+    request = backend.request("completion", "", json.dumps(body).encode(), stream=False)
+    assert request.streamed, "or the engine would not notice that its client hangs up"
+    _, answer = direct.post(request.path, request.body)
+    assembler = NativeCompletionAssembler(return_tokens=False)
+    assembler.feed(filter_of(request).feed(answer).data)
+    whole = json.loads(assembler.answer())
+    probabilities = whole["completion_probabilities"]
+    assert len(probabilities) == kept
+    assert whole["content"].startswith("".join(each["token"] for each in probabilities))
 
 
 def test_a_short_answer_needs_no_stream(engine: tuple[DirectEngine, LlamaCppBackend]) -> None:

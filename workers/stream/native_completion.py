@@ -71,13 +71,18 @@ class NativeCompletionFilter(SseFilter):
 
 
 class NativeCompletionAssembler:
-    """Makes the answer that the engine would have given without a stream, field by field."""
+    """Makes the answer that the engine would have given without a stream, field by field.
+
+    After a stop word the answer has no probabilities of tokens that the stop word is in.  The engine's own would leave out as many
+    tokens as the stop word has when it stands alone, which are others.
+    """
 
     def __init__(self, return_tokens: bool) -> None:
         """Nothing has arrived; ``return_tokens``: the client asked for the tokens, which each event of a stream has."""
         self._contents: dict[int, list[str]] = {}
         self._tokens: dict[int, list[int]] = {}
-        self._probabilities: dict[int, list[Any]] = {}
+        self._probabilities: dict[int, list[tuple[str, list[Any]]]] = {}
+        """For each token, the text that came with it, and its probabilities."""
         self._last: dict[int, dict[str, Any]] = {}
         self._return_tokens = return_tokens
 
@@ -86,9 +91,11 @@ class NativeCompletionAssembler:
         for payload in payloads(block):
             event = _object(payload)
             index = event["index"]
-            self._contents.setdefault(index, []).append(event.get("content", ""))
+            content = event.get("content", "")
+            self._contents.setdefault(index, []).append(content)
             self._tokens.setdefault(index, []).extend(event.get("tokens", []))
-            self._probabilities.setdefault(index, []).extend(event.get(_PROBABILITIES, []))
+            if event.get(_PROBABILITIES):
+                self._probabilities.setdefault(index, []).append((content, event[_PROBABILITIES]))
             if event.get("stop") is True:
                 self._last[index] = event
 
@@ -101,8 +108,19 @@ class NativeCompletionAssembler:
         whole = {**self._last[index], "content": "".join(self._contents[index])}
         if self._return_tokens:
             whole["tokens"] = self._tokens[index]
-        if self._probabilities[index]:
-            whole[_PROBABILITIES] = self._probabilities[index]
+        if index in self._probabilities:
+            kept = self._probabilities[index]
+            if whole.get("stop_type") == "word":
+                kept = _without_stop_word(kept)
+            whole[_PROBABILITIES] = [each for _, probabilities in kept for each in probabilities]
         if "generation_settings" in whole:
             whole["generation_settings"] = {**whole["generation_settings"], "stream": False}
         return whole
+
+
+def _without_stop_word(tokens: list[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
+    """Leave out the token that made the stop word whole, and those before it whose text was held back for it."""
+    end = len(tokens) - 1
+    while end > 0 and not tokens[end - 1][0]:
+        end -= 1
+    return tokens[:end]

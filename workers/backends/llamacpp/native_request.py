@@ -32,9 +32,6 @@ def native_request(
 ) -> EngineRequest:
     """Ask for a stream unless the answer is short: llama-server only notices that the client of a stream hangs up.
 
-    With stop words llama-server leaves out other probabilities in a whole answer than in a stream: a client that wants a
-    whole answer with both gets the engine's own, which does not end when the client hangs up.
-
     ``defaults`` and ``names``: see :func:`workers.backends.sampling_defaults.apply_sampling_defaults`.
     """
     try:
@@ -47,8 +44,9 @@ def native_request(
     progress = fields.get("return_progress") == _TRUE
     long = len(body) > SHORT_BODY_BYTES
     brief = not long and prompts * choices == 1 and answer_token_limit(fields) <= UNSTREAMED_MAX_TOKENS
+    # After a stop word, the engine's own answer lacks other probabilities than ours: one form for short and long answers.
     differs = fields.get("n_probs", _ZERO) not in (_NONE, _ZERO) and fields.get("stop", _NONE) not in (_NONE, _EMPTY)
-    streamed = stream or not (brief or differs)
+    streamed = stream or differs or not brief
     if streamed:
         fields["stream"] = _TRUE
     if streamed and long:
