@@ -1,6 +1,7 @@
-"""``python -m tests.benchmarks``: measures lemonbus beside the engine alone, prints tables and writes JSON.
+"""``python -m tests.benchmarks [PART …]``: measures lemonbus beside the engine alone, prints tables and writes JSON.
 
-``--rounds`` and ``--turns`` say how often; ``--json FILE`` where the figures go; ``--check`` exits 1 if a goal is missed.
+Without a part: all of them. ``--rounds`` and ``--turns`` say how often; ``--json FILE`` where the figures go; ``--check``
+exits 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -8,35 +9,58 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Final
 
-from tests.benchmarks import footprint, latencies, one_token, throughput
+from tests.benchmarks import dialects, footprint, latencies, one_token, processor_time, throughput
 from tests.benchmarks.report import BenchmarkReport, machine
+
+PARTS: Final = {
+    "throughput": "streams and small requests",
+    "latencies": "swaps, crashes, hang-ups",
+    "one-token": "one-token answers and embeddings",
+    "dialects": "streams of each dialect",
+    "processor-time": "processor time of small requests, with and without keys",
+    "memory": "memory",
+}
 
 
 def main() -> int:
-    """Measure everything; return the exit status."""
+    """Measure the parts that are asked for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure against the engine alone.")
-    parser.add_argument("--rounds", type=int, default=8, help="alternations of direct and through lemonbus")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all without any")
+    parser.add_argument("--rounds", type=int, default=8, help="alternations of what is compared")
     parser.add_argument("--turns", type=int, default=7, help="repetitions of swaps, crashes and hang-ups")
     parser.add_argument("--json", type=Path, default=Path("build/benchmark.json"), help="where the figures go")
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
     asked = parser.parse_args()
-
-    def step(what: str) -> None:
+    if unknown := set(asked.parts) - PARTS.keys():
+        parser.error(f"no part is called {', '.join(sorted(unknown))}")
+    report = BenchmarkReport(machine())
+    for part, what in PARTS.items():
+        if asked.parts and part not in asked.parts:
+            continue
         print(f"… {what}", file=sys.stderr, flush=True)
-
-    step("streams and small requests")
-    comparisons = throughput.measure(asked.rounds)
-    step("swaps, crashes, hang-ups")
-    single = latencies.measure(asked.turns)
-    step("one-token answers and embeddings")
-    harshest = one_token.measure(asked.rounds)
-    step("memory")
-    report = BenchmarkReport(machine(), comparisons, harshest, single, footprint.measure())
+        _measure(report, part, asked.rounds, asked.turns)
     print(report.markdown())
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_bytes(report.json())
     return int(asked.check and any(goal.mark == "✗" for goal in report.goals))
+
+
+def _measure(report: BenchmarkReport, part: str, rounds: int, turns: int) -> None:
+    match part:
+        case "throughput":
+            report.comparisons = throughput.measure(rounds)
+        case "latencies":
+            report.latencies = latencies.measure(turns)
+        case "one-token":
+            report.one_token = one_token.measure(rounds)
+        case "dialects":
+            report.dialects = dialects.measure(rounds)
+        case "processor-time":
+            report.processor_time = processor_time.measure(rounds)
+        case "memory":
+            report.footprint = footprint.measure()
 
 
 if __name__ == "__main__":

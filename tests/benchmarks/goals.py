@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.benchmarks.dialects import DialectComparison
 from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.one_token import OneTokenComparison
+from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.throughput import Comparison
 
 
@@ -28,37 +30,84 @@ class Goal(NamedTuple):
         return "✓✓" if self.reached(self.next) else "✓" if self.reached(self.now) else "✗"
 
 
-def evaluate_goals(
-    comparisons: list[Comparison], one_token: list[OneTokenComparison], latencies: Latencies, footprint: Footprint
-) -> list[Goal]:
-    """Every goal with its figure."""
+def throughput_goals(comparisons: list[Comparison]) -> list[Goal]:
+    """Return the goals of streams and small requests; none if they were not measured."""
+    if not comparisons:
+        return []
     by_clients = {comparison.clients: comparison.ratio for comparison in comparisons}
-    harsh = {comparison.clients: comparison for comparison in one_token}
     return [
         Goal("first token over the engine, p50, 1 client", by_clients[1].first, 1.5, 0.8),
         Goal("tokens/s, 8 clients", by_clients[8].tokens, 0.80, 0.90, "of the engine's", more=True),
         Goal("tokens/s, 32 clients", by_clients[32].tokens, 0.90, 0.95, "of the engine's", more=True),
         Goal("small requests/s, 8 clients", by_clients[8].small, 0.75, 0.90, "of the engine's", more=True),
         Goal("small requests/s, 32 clients", by_clients[32].small, 0.85, 0.98, "of the engine's", more=True),
-        Goal("first token of one, cold engine, 1 client", harsh[1].first, 1.3, 0.8),
-        *(
-            Goal(
-                f"one-token chats/s, {clients} client{'s' * (clients > 1)}",
-                harsh[clients].chat,
-                least,
-                further,
-                "of the engine's",
-                more=True,
-            )
-            for clients, least, further in ((1, 0.62, 0.80), (8, 0.75, 0.90), (32, 0.85, 0.98))
-        ),
+    ]
+
+
+def one_token_goals(comparisons: list[OneTokenComparison]) -> list[Goal]:
+    """Return the goals of answers of one token; none if they were not measured."""
+    if not comparisons:
+        return []
+    harsh = {comparison.clients: comparison for comparison in comparisons}
+    goals = [Goal("first token of one, cold engine, 1 client", harsh[1].first, 1.3, 0.8)]
+    for clients, least, further in ((1, 0.62, 0.80), (8, 0.75, 0.90), (32, 0.85, 0.98)):
+        what = f"one-token chats/s, {clients} client{'s' * (clients > 1)}"
+        goals.append(Goal(what, harsh[clients].chat, least, further, "of the engine's", more=True))
+    return goals
+
+
+def dialect_goals(comparisons: list[DialectComparison]) -> list[Goal]:
+    """Return the goals of each dialect beside chat completions."""
+    goals = []
+    for each in comparisons:
+        if each.clients == 1:
+            what = f"{each.dialect}: first token over chat/completions, 1 client"
+            goals.append(Goal(what, each.first.median, 0.3, 0.1))
+        else:
+            what = f"{each.dialect}: tokens/s, {each.clients} clients"
+            goals.append(Goal(what, each.tokens.median, 0.95, 1.0, "of chat/completions'", more=True))
+    return goals
+
+
+def key_goals(figures: list[ProcessorTime]) -> list[Goal]:
+    """Return the goals of what keys add to the processor time of a request, without the engine's."""
+    without = {(each.request, each.clients): each.ours for each in figures if each.caller == "no keys"}
+    return [
+        Goal(
+            f"{each.caller}: {each.request}, {each.clients} client{'s' * (each.clients > 1)}",
+            100 * (each.ours / without[each.request, each.clients] - 1),
+            2.0,
+            1.0,
+            "% more processor time",
+        )
+        for each in figures
+        if each.caller != "no keys"
+    ]
+
+
+def latency_goals(latencies: Latencies) -> list[Goal]:
+    """Return the goals of single moments."""
+    return [
         Goal("swap over the engine's start", latencies.swap_over, 50, 30),
         Goal("health during swaps, worst", latencies.health_worst, 50, 50),
         Goal("crash noticed", latencies.crash_noticed, 100, 100),
         Goal("crash told to the client", latencies.crash_reported, 250, 100),
         Goal("hang-up to idle slot, decoding", latencies.hang_up_decoding, 250, 250),
         Goal("hang-up to idle slot, prefill", latencies.hang_up_prefill, 1000, 1000),
+    ]
+
+
+def footprint_goals(footprint: Footprint) -> list[Goal]:
+    """Return the goals of memory."""
+    return [
         Goal("memory of a worker", footprint.worker, 25, 20, "MB"),
         Goal("memory of gateway and supervisor", footprint.gateway + footprint.supervisor, 100, 100, "MB"),
-        Goal("broken answers", sum(comparison.lemonbus.broken for comparison in (*comparisons, *one_token)), 0, 0, ""),
     ]
+
+
+def broken_answers(
+    comparisons: list[Comparison], one_token: list[OneTokenComparison], dialects: list[DialectComparison]
+) -> Goal:
+    """Return the goal that no answer was broken."""
+    broken = sum(each.lemonbus.broken for each in (*comparisons, *one_token)) + sum(each.broken for each in dialects)
+    return Goal("broken answers", broken, 0, 0, "")

@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-_TOKEN = b'"content":"'
+from tests.benchmarks.request_forms import FORMS
+
 _END = b"\r\n0\r\n\r\n"
 _LIMIT = 120.0
 
@@ -30,7 +30,10 @@ class LoadJob(msgspec.Struct):
     rounds: int
     tokens: int
     stream: bool
-    endpoint: Literal["chat/completions", "embeddings"] = "chat/completions"
+    form: str = "chat/completions"
+    """One of ``request_forms.FORMS``."""
+    key: str = ""
+    """The API key that requests have, if any."""
 
 
 class LoadResult(msgspec.Struct):
@@ -53,6 +56,7 @@ class _LoadClient:
     def __init__(self, job: LoadJob, request: bytes, result: LoadResult) -> None:
         self.job, self.request, self.result = job, request, result
         self.left = job.rounds
+        self.token = FORMS[job.form].token
         self.socket = socket.socket()
         self.socket.close()
 
@@ -76,7 +80,7 @@ class _LoadClient:
             self.result.broken += 1
             return True
         if self.job.stream:
-            count = data.count(_TOKEN)
+            count = data.count(self.token)
             if count:
                 self._count(count, now)
             self.tail = (self.tail + data)[-len(_END) :]
@@ -116,9 +120,7 @@ class _LoadClient:
 
 def run(job: LoadJob) -> LoadResult:
     """Do the job in this process."""
-    data = json.dumps({"model": job.model, **_fields(job)}).encode()
-    head = f"POST /v1/{job.endpoint} HTTP/1.1\r\nHost: 127.0.0.1:{job.port}\r\nContent-Type: application/json\r\n"
-    request = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+    request = _request(job)
     result = LoadResult()
     started = time.perf_counter()
     with selectors.DefaultSelector() as selector:
@@ -138,11 +140,14 @@ def run(job: LoadJob) -> LoadResult:
     return result
 
 
-def _fields(job: LoadJob) -> dict[str, object]:
-    if job.endpoint == "embeddings":
-        return {"input": "hi"}
-    messages = [{"role": "user", "content": "hi"}]
-    return {"messages": messages, "max_tokens": job.tokens, "temperature": 0, "stream": job.stream}
+def _request(job: LoadJob) -> bytes:
+    form = FORMS[job.form]
+    key = f"Authorization: Bearer {job.key}\r\n" if job.key else ""
+    head = f"{form.path} HTTP/1.1\r\nHost: 127.0.0.1:{job.port}\r\n{key}"
+    if form.body is None:
+        return f"GET {head}\r\n".encode()
+    data = json.dumps(form.body(job.model, job.tokens, job.stream)).encode()
+    return f"POST {head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
 
 
 def run_in_process(job: LoadJob) -> LoadResult:

@@ -7,8 +7,6 @@ behind lemonbus.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from tests.benchmarks.engine_alone import engine_alone
@@ -59,12 +57,12 @@ class OneTokenComparison(msgspec.Struct):
 class _Case(msgspec.Struct, frozen=True):
     model: str
     stream: bool
-    endpoint: Literal["chat/completions", "embeddings"] = "chat/completions"
+    form: str = "chat/completions"
 
 
 _STREAMED = _Case(CHAT, stream=True)
 _WHOLE = _Case(CHAT, stream=False)
-_EMBEDDED = _Case(EMBED, stream=False, endpoint="embeddings")
+_EMBEDDED = _Case(EMBED, stream=False, form="embeddings")
 
 
 def measure(rounds: int) -> list[OneTokenComparison]:
@@ -85,7 +83,7 @@ def _compare(clients: int, rounds: int, ours: int, direct: dict[str, int]) -> On
             # The side that begins alternates: a change of the machine's speed within a round affects both alike.
             for through in (number % 2 == 0, number % 2 == 1):
                 port = ours if through else direct[case.model]
-                job = LoadJob(port, case.model, clients, REQUESTS[clients], 1, case.stream, case.endpoint)
+                job = LoadJob(port, case.model, clients, REQUESTS[clients], 1, case.stream, case.form)
                 results.setdefault((through, case), []).append(run_in_process(job))
     sides = [
         _summarize({case: results[through, case] for case in (_STREAMED, _WHOLE, _EMBEDDED)})

@@ -8,27 +8,48 @@ from collections.abc import Iterable
 
 import msgspec
 
+from tests.benchmarks.dialects import DialectComparison, Spread
 from tests.benchmarks.footprint import Footprint
-from tests.benchmarks.goals import Goal, evaluate_goals
+from tests.benchmarks.goals import (
+    Goal,
+    broken_answers,
+    dialect_goals,
+    footprint_goals,
+    key_goals,
+    latency_goals,
+    one_token_goals,
+    throughput_goals,
+)
 from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.one_token import OneTokenComparison
+from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.throughput import Comparison, Ratio
 
 Rows = Iterable[Iterable[object]]
 
 
 class BenchmarkReport(msgspec.Struct):
-    """Everything that was measured."""
+    """Everything that was measured; what was not asked for is empty."""
 
     machine: str
-    comparisons: list[Comparison]
-    one_token: list[OneTokenComparison]
-    latencies: Latencies
-    footprint: Footprint
+    comparisons: list[Comparison] = []
+    latencies: Latencies | None = None
+    one_token: list[OneTokenComparison] = []
+    dialects: list[DialectComparison] = []
+    processor_time: list[ProcessorTime] = []
+    footprint: Footprint | None = None
 
     @property
     def goals(self) -> list[Goal]:
-        return evaluate_goals(self.comparisons, self.one_token, self.latencies, self.footprint)
+        return [
+            *throughput_goals(self.comparisons),
+            *one_token_goals(self.one_token),
+            *dialect_goals(self.dialects),
+            *key_goals(self.processor_time),
+            *(latency_goals(self.latencies) if self.latencies else ()),
+            *(footprint_goals(self.footprint) if self.footprint else ()),
+            broken_answers(self.comparisons, self.one_token, self.dialects),
+        ]
 
     def json(self) -> bytes:
         """Return the figures and the judgement."""
@@ -38,20 +59,46 @@ class BenchmarkReport(msgspec.Struct):
 
     def markdown(self) -> str:
         """Return the tables."""
-        parts = [
-            f"Measured on {self.machine}. Streams of 256 tokens, small requests of 8; a new connection each.",
-            _table(("clients", "", *_COLUMNS), _throughput_table(self.comparisons)),
-            "Answers of one token, and embeddings; a new connection each, and engines that were not warmed.",
-            _table(
-                ("clients", "", "first token p50/p99 ms", "chats/s", "embeddings/s"), _one_token_rows(self.one_token)
-            ),
-            _table(("moment", "ms"), _latency_rows(self.latencies)),
-            _table(("process", "PSS, MB"), _footprint(self.footprint)),
+        parts = [f"Measured on {self.machine}. A new connection for each request."]
+        if self.comparisons:
+            parts += [
+                "Streams of 256 tokens, small requests of 8.",
+                _table(("clients", "", *_COLUMNS), _throughput_table(self.comparisons)),
+            ]
+        if self.one_token:
+            parts += [
+                "Answers of one token, and embeddings; engines that were not warmed.",
+                _table(
+                    ("clients", "", "first token p50/p99 ms", "chats/s", "embeddings/s"),
+                    _one_token_rows(self.one_token),
+                ),
+            ]
+        if self.dialects:
+            parts += [
+                "Streams of 256 tokens beside those of chat/completions; medians and ranges of the rounds.",
+                _table(
+                    ("dialect", "clients", "first token", "tokens/s", "", "gateway µs/token (chat)"),
+                    _dialect_rows(self.dialects),
+                ),
+            ]
+        if self.processor_time:
+            parts += [
+                "Processor time of a request, µs.",
+                _table(
+                    ("request", "clients", "caller", "gateway", "supervisor", "worker", "ours", "engine", "requests/s"),
+                    _processor_rows(self.processor_time),
+                ),
+            ]
+        if self.latencies:
+            parts.append(_table(("moment", "ms"), _latency_rows(self.latencies)))
+        if self.footprint:
+            parts.append(_table(("process", "PSS, MB"), _footprint(self.footprint)))
+        parts.append(
             _table(
                 ("goal", "figure", "to reach", "further", ""),
                 [(g.what, f"{_number(g.value)} {g.unit}", _number(g.now), _number(g.next), g.mark) for g in self.goals],
-            ),
-        ]
+            )
+        )
         return "\n\n".join(parts) + "\n"
 
 
@@ -107,6 +154,23 @@ def _one_token_rows(comparisons: list[OneTokenComparison]) -> Rows:
             yield comparison.clients, name, first, _number(side.chat_per_s), _number(side.embeddings_per_s)
         ratios = _number(comparison.chat), _number(comparison.embeddings)
         yield "", "**to direct**", f"{comparison.first:+.2f} ms", *ratios
+
+
+def _dialect_rows(comparisons: list[DialectComparison]) -> Rows:
+    for each in comparisons:
+        gateway = f"{_number(each.gateway_us.median)} ({_number(each.reference_us)})"
+        first = _range(each.first, "+.2f", " ms")
+        yield each.dialect, each.clients, first, _range(each.tokens, ".2f"), _number(each.tokens_per_s), gateway
+
+
+def _range(spread: Spread, form: str, unit: str = "") -> str:
+    return f"{spread.median:{form}}{unit} ({spread.least:{form}} to {spread.most:{form}})"
+
+
+def _processor_rows(figures: list[ProcessorTime]) -> Rows:
+    for each in figures:
+        parts = each.gateway, each.supervisor, each.worker, each.ours, each.engine, each.requests_per_s
+        yield each.request, each.clients, each.caller, *(f"{part:.0f}" for part in parts)
 
 
 def _latency_rows(latencies: Latencies) -> Rows:
