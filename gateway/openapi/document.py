@@ -161,7 +161,8 @@ def _required(parameters: type[msgspec.Struct] | None) -> set[str]:
 def _json_body(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     schema = schemas.of(operation.body)
     if operation.needs:
-        schema = {"allOf": [schema, {"anyOf": [{"required": [name]} for name in operation.needs]}]}
+        given = [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in operation.needs]
+        schema = {"allOf": [schema, {"anyOf": given}]}
     content: dict[str, Any] = {"schema": schema}
     if operation.examples:
         content["examples"] = {name: {"value": body} for name, body in operation.examples.items()}

@@ -58,6 +58,9 @@ def _name_in(case: Case, name: str, *, valid: bool) -> None:
     declared = schema.get(_body_type(case), {}).get("properties", {})
     names = [field for field in _NAME_FIELDS if field in body or (valid and field in declared)]
     body.update(dict.fromkeys(names, name))
+    if "recipe" in body and "checkpoint" in declared:
+        body.update(model_name="user.fuzz", recipe="llamacpp", checkpoint="shop/Ours-GGUF:Q4_K_M")
+        body.pop("model", None)
     for field, content in (("file", RECORDING), ("image", PICTURE), ("mask", PICTURE)):
         if field in body:
             body[field] = content

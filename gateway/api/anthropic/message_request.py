@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.anthropic.content_blocks import Block, TextBlock
+from gateway.api.common.operations import NOT_EMPTY
 from gateway.api.common.sampling_fields import Fraction, Penalty
 from protocol.failures import invalid
 
@@ -75,7 +76,7 @@ class Metadata(msgspec.Struct):
 class PromptRequest(msgspec.Struct, kw_only=True):
     """``POST messages/count_tokens``, and what ``POST messages`` shares with it."""
 
-    messages: list[Message]
+    messages: Annotated[list[Message], NOT_EMPTY]
     model: str | None = None
     system: str | list[TextBlock] | None = None
     tools: list[Tool] | None = None

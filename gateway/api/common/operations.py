@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from protocol.failures import Code, Failure
 
+NOT_EMPTY: Final = Meta(extra_json_schema={"minItems": 1})
+"""Says of a list in the document what the code checks by itself, with a better message than a type's."""
 EVENT_STREAM: Final = "text/event-stream"
 
 

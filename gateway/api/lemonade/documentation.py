@@ -29,7 +29,7 @@ _LOAD: Final = Operation(
 )
 _UNLOAD: Final = Operation(
     "Unloads a model, or all of them if the request names none.",
-    body=types.NamedModel,
+    body=types.UnloadRequest,
     body_required=False,
     answer=types.UnloadedModels,
     failures=CHANGE,

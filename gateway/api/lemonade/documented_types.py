@@ -11,7 +11,7 @@ from gateway.api.common.request_fields import DTYPES, MAX_NAME_LENGTH
 from protocol.messages.admin import OptionValue
 from protocol.models.devices import REQUEST_DEVICE_WORDS
 
-Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 _UNSET = msgspec.UNSET
 
 
@@ -20,6 +20,10 @@ class NamedModel(msgspec.Struct, kw_only=True):
 
     model_name: Name | None = None
     model: Name | None = None
+
+
+class UnloadRequest(NamedModel, kw_only=True, forbid_unknown_fields=True):
+    """A model, or all: other fields are refused, so that a mistyped one does not unload all."""
 
 
 class LemonadeLoadRequest(NamedModel, kw_only=True):
@@ -73,7 +77,7 @@ class ParamsAnswer(msgspec.Struct):
     ignored: dict[str, list[str]] | msgspec.UnsetType = _UNSET
 
 
-class ParamsRequest(msgspec.Struct):
+class ParamsRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Values to set; null resets one, and those that are missing stay."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+from gateway.api.common.operations import NOT_EMPTY
 from protocol.failures import invalid
 
-Prompt = str | list[Any] | dict[str, Any]
+Prompt = str | Annotated[list[Any], NOT_EMPTY] | dict[str, Any]
 
 
 def count_native_prompts(prompt: Prompt, field: str) -> int:

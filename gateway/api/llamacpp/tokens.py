@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from gateway.api.common import media_urls
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
+from gateway.api.common.operations import NOT_EMPTY
 from gateway.api.llamacpp.model_choice import chosen_model
 from gateway.http import body_decoding
 from gateway.media.image_source import ImageSource, image_source
@@ -50,7 +51,7 @@ class DetokenizeRequest(ReadRequest, kw_only=True):
 class ApplyTemplateRequest(ReadRequest, kw_only=True):
     """``POST apply-template``: the fields of a chat completion."""
 
-    messages: list[dict[str, Any]]
+    messages: Annotated[list[dict[str, Any]], NOT_EMPTY]
 
     def check(self) -> None:
         """Raise ``invalid_request`` for what the types cannot express."""

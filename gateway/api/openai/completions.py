@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.media_urls import with_inline_media
+from gateway.api.common.operations import NOT_EMPTY
 from gateway.api.common.sampling_fields import SamplingFields
 from gateway.api.openai.event_stream import EventStreamWriter
 from gateway.api.openai.shortened_embeddings import request_for_numbers, shortened_answer
@@ -28,7 +29,7 @@ JSON_FORMATS: Final = ("json_object", "json_schema")
 
 Tokens = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 """-1 is llama.cpp's "until it ends"."""
-Prompt = str | list[str | int | list[int]]
+Prompt = str | Annotated[list[str | int | list[int]], NOT_EMPTY]
 
 
 class GenerationRequest(SamplingFields, kw_only=True):
@@ -64,7 +65,7 @@ class ChatMessage(msgspec.Struct):
 class ChatRequest(GenerationRequest, kw_only=True):
     """``POST chat/completions``."""
 
-    messages: list[ChatMessage]
+    messages: Annotated[list[ChatMessage], NOT_EMPTY]
     tools: list[dict[str, Any]] | None = None
     response_format: dict[str, Any] | None = None
     grammar: str | None = None

@@ -41,6 +41,15 @@ def document(ask: AppClient) -> dict[str, Any]:
     return found
 
 
+def resolved(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """Return what a reference refers to."""
+    while "$ref" in part:
+        reference, part = part["$ref"], document
+        for name in reference.removeprefix("#/").split("/"):
+            part = part[name.replace("~1", "/").replace("%7B", "{").replace("%7D", "}")]
+    return part
+
+
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each operation once."""
     for path, item in document["paths"].items():
@@ -69,11 +78,7 @@ def test_it_has_every_route_with_each_method(ask: AppClient, document: dict[str,
             shown = re.sub(r":\w+}", "}", path)
             if path == "/api/models/{path:path}":
                 continue  # two paths of the document
-            item = document["paths"][shown]
-            while "$ref" in item:
-                item = document["paths"][
-                    item["$ref"].removeprefix("#/paths/").replace("~1", "/").replace("%7B", "{").replace("%7D", "}")
-                ]
+            item = resolved(document, document["paths"][shown])
             methods = {each.lower() for each in falcon.HTTP_METHODS if hasattr(resource, f"on_{each.lower()}")} - {
                 "head"
             }
@@ -229,3 +234,26 @@ def test_streams_are_said_to_be_streams(document: dict[str, Any]) -> None:
     assert media("/api/chat") == {"application/json", "application/x-ndjson"}
     form = document["paths"]["/v1/audio/transcriptions"]["post"]["requestBody"]["content"]
     assert set(form) == {"multipart/form-data"}
+
+
+def test_without_a_key_every_operation_is_refused_in_its_form(tmp_path: Path) -> None:
+    ask = AppClient(tmp_path, api_key="k" * 32)
+    document = ask("GET", "/openapi.json").json
+    for path, item in document["paths"].items():
+        for method, operation in resolved(document, item).items():
+            result = ask(method.upper(), path.replace("{", "").replace("}", ""))
+            if path in OPEN_PATHS:
+                assert result.status_code == 200, path
+                continue
+            assert result.status_code == 401, path
+            declared_body = resolved(document, operation["responses"]["401"])["content"]["application/json"]["schema"]
+            jsonschema_rs.validate({**declared_body, "components": document["components"]}, result.json)
+
+
+def test_other_methods_are_405_in_the_form_of_the_path(ask: AppClient, document: dict[str, Any]) -> None:
+    for path, item in document["paths"].items():
+        result = ask("PATCH", path.replace("{", "").replace("}", ""))
+        assert result.status_code == 405, path
+        operation = next(iter(resolved(document, item).values()))
+        declared_body = resolved(document, operation["responses"]["400"])["content"]["application/json"]["schema"]
+        jsonschema_rs.validate({**declared_body, "components": document["components"]}, result.json)
