@@ -130,7 +130,7 @@ def test_a_hang_up_on_a_chat_frees_the_npu(flm_server: LemonbusServer, flm_home:
         chat.until(lambda seen: len(seen.events) > 3)
     wait_for(lambda: granted(flm_server) == 1, "it runs")
     chat.hang_up()
-    wait_for(lambda: granted(flm_server) == 0, "the NPU is free", 3.0)
+    wait_for(lambda: granted(flm_server) == 0, "the NPU is free")
     flm.set_behaviour(flm_home)
     assert flm_server.client.chat(MODEL, max_tokens=1).status == 200
 

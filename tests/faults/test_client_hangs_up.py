@@ -14,8 +14,10 @@ LOOP, SLOW = "extra.tiny-loop", "extra.tiny-slow"
 
 
 @pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-loop", "tiny-slow", load=[LOOP, SLOW])
+def server(faulty_server: LemonbusServer) -> LemonbusServer:
+    for model in (LOOP, SLOW):
+        assert faulty_server.client.post("/v1/load", {"model_name": model}).status == 200
+    return faulty_server
 
 
 def gone(server: LemonbusServer, model: str) -> None:
@@ -27,9 +29,9 @@ def gone(server: LemonbusServer, model: str) -> None:
 @pytest.mark.parametrize("endpoint", ["chat/completions", "completions"])
 def test_in_decoding(server: LemonbusServer, stream: bool, endpoint: str) -> None:
     asked = {"messages": [{"role": "user", "content": "hi"}]} if endpoint.startswith("chat") else {"prompt": "hi"}
-    body = {"model": LOOP, **asked, "max_tokens": 8000, "stream": stream}
+    body = {"model": LOOP, **asked, "max_tokens": 60_000, "stream": stream}
     request = server.client.start("POST", f"/v1/{endpoint}", body)
-    wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine", 10)
+    wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine")
     if stream:
         request.until(lambda it: len(it.events) > 3)
     request.hang_up()
@@ -50,7 +52,7 @@ def test_in_decoding_of_llamacpps_own_form(server: LemonbusServer, stream: bool,
 def test_in_prefill(server: LemonbusServer, stream: bool) -> None:
     body = {"model": SLOW, "prompt": prompt_of(3000), "max_tokens": 4000, "stream": stream}
     request = server.client.start("POST", "/v1/completions", body)
-    wait_for(lambda: server.busy_slots(SLOW) == 1, "it is in the engine", 10)
+    wait_for(lambda: server.busy_slots(SLOW) == 1, "it is in the engine")
     assert not request.events
     request.hang_up()
     gone(server, SLOW)
@@ -58,8 +60,8 @@ def test_in_prefill(server: LemonbusServer, stream: bool) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_all_choices_of_one_request(server: LemonbusServer, stream: bool) -> None:
-    request = server.client.start_chat(LOOP, n=3, stream=stream, max_tokens=8000)
-    wait_for(lambda: server.busy_slots(LOOP) == 3, "every choice has a slot", 10)
+    request = server.client.start_chat(LOOP, n=3, stream=stream, max_tokens=60_000)
+    wait_for(lambda: server.busy_slots(LOOP) == 3, "every choice has a slot")
     wait_for(lambda: server.state()["granted"] == 3, "so many are granted")
     request.hang_up()
     gone(server, LOOP)
@@ -68,8 +70,8 @@ def test_all_choices_of_one_request(server: LemonbusServer, stream: bool) -> Non
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_half_closed_connection_is_a_hang_up(server: LemonbusServer, stream: bool) -> None:
     """TCP does not tell the two apart; who still reads is told, and gets no answer that looks whole."""
-    request = server.client.start_chat(LOOP, stream=stream, max_tokens=8000)
-    wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine", 10)
+    request = server.client.start_chat(LOOP, stream=stream, max_tokens=60_000)
+    wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine")
     if stream:
         request.until(lambda it: it.events)
     request.end_sending()
@@ -85,7 +87,7 @@ def test_while_the_worker_has_no_descriptors(start_server: StartServer) -> None:
     """The worker cannot ask its engine for a while whether it is idle; it asks again."""
     server = start_server("tiny-loop", slots=8, gateway_workers=1, load=[LOOP])
     server.wait_loaded(LOOP)
-    request = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+    request = server.client.start_chat(LOOP, stream=True, max_tokens=60_000)
     request.until(lambda it: len(it.events) > 3)
     with no_descriptors(server.worker_pid(LOOP)):
         request.hang_up()
@@ -95,8 +97,8 @@ def test_while_the_worker_has_no_descriptors(start_server: StartServer) -> None:
 
 
 def test_an_unload_goes_on(server: LemonbusServer) -> None:
-    stream = server.client.start_chat(LOOP, max_tokens=8000)
-    wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine", 10)
+    stream = server.client.start_chat(LOOP, max_tokens=60_000)
+    wait_for(lambda: server.busy_slots(LOOP) == 1, "it is in the engine")
     unload = server.client.start("POST", "/v1/unload", {"model_name": LOOP})
     wait_for(lambda: server.model_state(LOOP) == "draining", "the unload waits for the answer")
     unload.hang_up()

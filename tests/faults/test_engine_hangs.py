@@ -17,23 +17,24 @@ from tests.support.waiting import DEADLINE, stays, wait_for
 LOOP, SLOW, CHAT = "extra.tiny-loop", "extra.tiny-slow", "extra.tiny-chat"
 
 
-def test_a_stopped_engine_is_replaced(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", silence=1, load=[LOOP])
+@pytest.fixture(scope="module")
+def short_silence_server(start_module_server: StartServer) -> LemonbusServer:
+    return start_module_server("tiny-loop", "tiny-slow", silence=0.4, load=[LOOP, SLOW])
+
+
+def test_a_stopped_engine_is_replaced(short_silence_server: LemonbusServer) -> None:
+    server = short_silence_server
+    server.wait_loaded(LOOP)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     stream.until(lambda it: len(it.events) > 2)
     engine = server.engine_pid(LOOP)
     os.kill(engine, signal.SIGSTOP)
-    stream.finish(8)
+    stream.finish()
     assert not stream.done
     assert stream.error["code"] == "backend_hung"
     assert stream.error["tokens_sent"] > 0
     wait_for(lambda: (found := server.engine_now(LOOP)) and found.pid != engine, "another engine")
     server.wait_loaded(LOOP)
-
-
-@pytest.fixture(scope="module")
-def short_silence_server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-loop", "tiny-slow", silence=0.4, load=[LOOP, SLOW])
 
 
 def test_an_idle_engine_may_be_silent(short_silence_server: LemonbusServer) -> None:
@@ -81,11 +82,21 @@ def test_a_slow_generation_is_never_touched(start_server: StartServer, tmp_path:
 def test_an_engine_that_hangs_in_mid_stream(start_server: StartServer, tmp_path: Path) -> None:
     engine = program(tmp_path, "hangs_mid_stream")
     server = start_server("tiny-chat", llamacpp_backend="system", llama_server=engine, silence=0.5, load=[CHAT])
-    stream = server.client.start_chat(CHAT, stream=True).finish(8)
+    stream = server.client.start_chat(CHAT, stream=True).finish()
     assert stream.text == " one two"
     assert stream.error["code"] == "backend_hung"
     assert stream.error["tokens_sent"] == 2
     assert not stream.done
+
+
+@pytest.fixture(scope="module")
+def patient_server(start_module_server: StartServer) -> LemonbusServer:
+    """A server that takes no engine for hung within these tests, and has one loaded model at most."""
+    return start_module_server("tiny-loop", "tiny-chat", max_loaded_models=1, slots=4, breaker_deaths=50)
+
+
+def load(server: LemonbusServer) -> None:
+    assert server.client.post("/v1/load", {"model_name": LOOP}).status == 200
 
 
 def abandoned(server: LemonbusServer, stream: bool) -> None:
@@ -97,49 +108,54 @@ def abandoned(server: LemonbusServer, stream: bool) -> None:
     request.hang_up()
 
 
-def lost(server: LemonbusServer, model: str) -> list[str]:
-    """The events that the server logged about losing a model's engine."""
-    events_text = [line["event"] for line in server.lines if line.get("model") == model]
+def lost(server: LemonbusServer, model: str, since: int) -> list[str]:
+    """The events that the server logged about losing a model's engine since it had written ``since`` lines."""
+    events_text = [line["event"] for line in server.lines[since:] if line.get("model") == model]
     return [event for event in events_text if event.startswith("engine lost")]
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_unload_does_not_wait_for_cancelled_requests(start_server: StartServer, stream: bool) -> None:
-    server = start_server("tiny-loop", slots=4, load=[LOOP])
-    server.wait_loaded(LOOP)
+def test_an_unload_does_not_wait_for_cancelled_requests(patient_server: LemonbusServer, stream: bool) -> None:
+    server = patient_server
+    load(server)
+    since = len(server.lines)
     abandoned(server, stream)
     assert server.client.post("/v1/unload", {"model_name": LOOP}, DEADLINE).status == 200
     assert server.engine_now(LOOP) is None
-    assert lost(server, LOOP) == [], "nothing died: it was ended"
+    assert lost(server, LOOP, since) == [], "nothing died: it was ended"
 
 
-def test_an_eviction_does_not_wait_for_cancelled_requests(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", "tiny-chat", max_loaded_models=1, load=[LOOP])
-    server.wait_loaded(LOOP)
+def test_an_eviction_does_not_wait_for_cancelled_requests(patient_server: LemonbusServer) -> None:
+    server = patient_server
+    load(server)
     abandoned(server, stream=True)
     assert server.client.chat(CHAT, DEADLINE, max_tokens=2).status == 200
 
 
-def test_an_unload_waits_for_requests_with_a_client(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", slots=4, silence=2, load=[LOOP])
-    server.wait_loaded(LOOP)
+def test_an_unload_waits_for_requests_with_a_client(short_silence_server: LemonbusServer) -> None:
+    server = short_silence_server
+    load(server)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     stream.until(lambda it: it.events)
     abandoned(server, stream=True)
     assert server.client.post("/v1/unload", {"model_name": LOOP}).status == 200
-    stream.finish(DEADLINE)
+    stream.finish()
     assert stream.error["code"] == "backend_hung", "until it has been silent for too long"
 
 
-def test_an_engine_that_dies_while_it_is_to_be_unloaded_is_not_said_to_come_back(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", load=[LOOP])
+def test_an_engine_that_dies_while_it_is_to_be_unloaded_is_not_said_to_come_back(
+    patient_server: LemonbusServer,
+) -> None:
+    server = patient_server
+    load(server)
+    since = len(server.lines)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     stream.until(lambda it: it.events)
     unload = server.client.start("POST", "/v1/unload", {"model_name": LOOP})
     wait_for(lambda: server.model_state(LOOP) == "draining", "the stream is let end")
     os.kill(server.engine_pid(LOOP), signal.SIGKILL)
-    assert unload.finish(DEADLINE).status == 200
-    assert stream.finish(DEADLINE).error["code"] == "backend_died"
-    wait_for(lambda: lost(server, LOOP), "the log tells of it")
-    assert lost(server, LOOP) == ["engine lost, it was to leave"]
+    assert unload.finish().status == 200
+    assert stream.finish().error["code"] == "backend_died"
+    wait_for(lambda: lost(server, LOOP, since), "the log tells of it")
+    assert lost(server, LOOP, since) == ["engine lost, it was to leave"]
     assert server.model_state(LOOP) == ""

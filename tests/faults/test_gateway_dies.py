@@ -42,7 +42,7 @@ def test_what_had_not_subscribed_yet_is_stopped_too(start_server: StartServer) -
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     wait_for(lambda: server.state()["models"], "its model is being loaded")
     os.kill(server.gateway_of(stream), signal.SIGKILL)
-    stream.finish(10)
+    stream.finish()
     assert not stream.complete
     wait_for(lambda: server.client.get("/health").status == 200, "the gateway is back", 10)
     server.wait_loaded(LOOP)
@@ -58,7 +58,7 @@ def test_a_killed_master_breaks_streams_and_comes_back(server: LemonbusServer) -
     master = server.gateway_master()
     processes.kill(master)
     for stream in [*streams, whole]:
-        stream.finish(10)
+        stream.finish()
         assert not stream.done
         assert not stream.complete, "broken, never complete"
     wait_for(lambda: server.gateway_master() not in (0, master), "another master")

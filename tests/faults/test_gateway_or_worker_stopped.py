@@ -54,7 +54,7 @@ def test_a_stopped_gateway_slows_no_other_process(server: LemonbusServer) -> Non
         wait_for(lambda: stopped not in server.gateway_pids(), "the stopped one is replaced", CUT_OFF)
     for stream, gateway in streams:
         if gateway == stopped:
-            assert not stream.finish(5).done
+            assert not stream.finish().done
     wait_for(lambda: len(server.gateway_pids()) == 2, "two gateways serve again")
     wait_for(lambda: server.busy_slots(LOOP) == 0, "nothing is generated for the dead one")
 
@@ -66,7 +66,7 @@ def test_a_stopped_worker_slows_no_other_process(server: LemonbusServer) -> None
     with processes.stopped(stopped):
         answers_at_once(server)
         wait_for(lambda: not processes.alive(stopped), "the stopped one is ended", CUT_OFF)
-    stream.finish(5)
+    stream.finish()
     assert not stream.done
     assert stream.error["model"] == LOOP
     server.wait_loaded(LOOP)

@@ -69,7 +69,7 @@ def test_what_a_dead_server_left_stopped_is_killed_after_the_grace(start_server:
         first.kill_supervisor()
         second = start_server("tiny-chat", runtime=first.runtime, grace=0.1)
         killed = {"event": "process of an earlier server killed", "process_pid": worker}
-        wait_for(lambda: any(line.items() >= killed.items() for line in second.lines), "the worker is killed", 15)
+        wait_for(lambda: any(line.items() >= killed.items() for line in second.lines), "the worker is killed", 30)
         wait_for(lambda: not processes.alive(worker), "it is dead")
     assert second.client.chat(CHAT).text == CHAT_TEXT
 

@@ -36,7 +36,7 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer) -> None:
             assert (refused.status, refused.error["code"]) == (503, "draining")
             assert int(refused.headers["retry-after"]) >= 1
             assert refused.headers["connection"] == "close"
-        assert late.read_to_close(5), "the kept connection really closes"
+        assert late.read_to_close(), "the kept connection really closes"
         assert server.client.get("/live").status == 200
         assert server.alive
 
@@ -57,7 +57,7 @@ def test_sigterm_refuses_what_waits(start_server: StartServer) -> None:
         waiting = server.client.start_chat(LOOP)
         wait_for(lambda: server.state()["queued"] == 1, "one waits")
         server.signal(signal.SIGTERM)
-        waiting.finish(5)
+        waiting.finish()
     assert waiting.status == 503
     assert waiting.headers["retry-after"]
     assert stream.finish(100).done
@@ -72,7 +72,7 @@ def test_sigterm_waits_for_no_body(start_server: StartServer, framing: bytes) ->
     server.signal(signal.SIGTERM)
     slow.until(lambda it: it.complete, 5)
     assert (slow.status, slow.error["code"]) == (503, "draining")
-    assert slow.read_to_close(5)
+    assert slow.read_to_close()
     assert server.wait_exit() == 0
 
 
@@ -81,7 +81,7 @@ def test_the_grace_has_an_end(start_server: StartServer) -> None:
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     stream.until(lambda it: len(it.events) > 2)
     server.signal(signal.SIGTERM)
-    stream.finish(5)
+    stream.finish()
     assert not stream.done
     assert stream.error["code"] == "draining"
     assert server.wait_exit() == 0
@@ -109,7 +109,7 @@ def test_sigterm_while_a_model_is_loaded(start_server: StartServer) -> None:
     request = server.client.start_chat(LOOP, max_tokens=3)
     wait_for(lambda: server.state()["models"], "it is being loaded")
     server.signal(signal.SIGTERM)
-    request.finish(10)
+    request.finish()
     assert request.status in (200, 503)
     assert server.wait_exit() == 0
 
@@ -129,7 +129,7 @@ def test_sigkill_of_the_supervisor_answers_every_client(start_server: StartServe
     wait_for(lambda: server.state()["queued"] == 2, "two wait")
     server.kill_supervisor()
     for request in waiting:
-        request.finish(5)
+        request.finish()
         assert request.status == 503, request
         assert request.error["code"] == "supervisor_lost"
         assert int(request.headers["retry-after"]) >= 1
@@ -144,7 +144,7 @@ def test_the_grace_after_the_supervisors_death_has_an_end(start_server: StartSer
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     stream.until(lambda it: len(it.events) > 2)
     server.kill_supervisor()
-    stream.finish(5)
+    stream.finish()
     assert not stream.done
     assert stream.error["code"] == "supervisor_lost"
     wait_for(lambda: not server.process_tree(), "all have left")

@@ -172,7 +172,7 @@ def test_a_hang_up_ends_the_generation(server: LemonbusServer, stream: bool) -> 
     talk = server.client.start_chat(LOOP, stream=stream)
     wait_for(lambda: server.busy_slots(LOOP) == 1, "it works")
     talk.hang_up()
-    wait_for(lambda: server.busy_slots(LOOP) == 0, "it has stopped", 2.0)
+    wait_for(lambda: server.busy_slots(LOOP) == 0, "it has stopped")
     server.assert_idle()
 
 

@@ -30,6 +30,9 @@ START: Final = 60.0
 Far more, because a server that many tests share and that is late fails all of them.  How fast it starts, ``make bench`` judges.
 """
 
+END: Final = 30.0
+"""Seconds until it must have ended after SIGTERM, if nothing runs; a third of one on a quiet machine."""
+
 
 class LemonbusServer(ServerInspector):
     """One server. Use it as a context manager: leaving it stops it and checks that nothing is left.
@@ -80,6 +83,7 @@ class LemonbusServer(ServerInspector):
             "ctx_size": 8192,
             "threads": 1,
             "gateway_workers": 2,
+            "peer_silence": 60.0,  # longer than a test waits, unless the test is about it
         }
 
     def _spawn(self) -> subprocess.Popen[bytes]:
@@ -140,11 +144,11 @@ class LemonbusServer(ServerInspector):
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
-    def wait_exit(self, deadline: float = 10.0) -> int:
+    def wait_exit(self, deadline: float = END) -> int:
         """Wait for the supervisor's end; return its exit status."""
         return self._process.wait(deadline)
 
-    def stop(self, deadline: float = 10.0) -> None:
+    def stop(self, deadline: float = END) -> None:
         """SIGTERM; it must end with 0 (unless a test killed it) and leave no process behind."""
         if self.alive:
             self.signal(signal.SIGTERM)

@@ -46,7 +46,7 @@ class ServerInspector:
     def wait_loaded(self, *models: str) -> None:
         """Wait until the models are ready, however they came to be loaded."""
         for model in models:
-            wait_for(partial(self._is_ready, model), f"{model} is ready", 10.0)
+            wait_for(partial(self._is_ready, model), f"{model} is ready", 30.0)
 
     def _is_ready(self, model: str) -> bool:
         return self.model_state(model) == "ready"

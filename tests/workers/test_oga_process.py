@@ -64,7 +64,7 @@ def test_a_hang_up_is_noticed_also_in_the_queue(
     wait_for(working, "it works")
     second.hang_up()
     first.hang_up()
-    wait_for(lambda: not working(), "it has stopped", 2.0)
+    wait_for(lambda: not working(), "it has stopped")
     assert complete(client, max_tokens=1).status == 200
 
 

