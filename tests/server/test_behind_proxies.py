@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from wsproto import ConnectionType, WSConnection
@@ -34,6 +36,7 @@ pytestmark = pytest.mark.skipif(
 )
 needs_nginx = pytest.mark.skipif(not program("nginx"), reason="nginx is not installed (apt-get install nginx)")
 needs_caddy = pytest.mark.skipif(not program("caddy"), reason="caddy is not installed (apt-get install caddy)")
+PROXIES = [pytest.param("nginx", marks=needs_nginx), pytest.param("caddy", marks=needs_caddy)]
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +46,7 @@ def server(start_module_server: StartServer) -> LemonbusServer:
     return start_module_server("tiny-loop", load=[LOOP], trusted_proxies=["127.0.0.1/32"], gateway_workers=1, **keys)
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param("nginx", marks=needs_nginx), pytest.param("caddy", marks=needs_caddy)]
-)
+@pytest.fixture(scope="module", params=PROXIES)
 def proxy(
     request: pytest.FixtureRequest, server: LemonbusServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Proxy]:
@@ -63,6 +64,49 @@ def client(proxy: Proxy) -> Iterator[TlsClient]:
 def idle(server: LemonbusServer) -> None:
     wait_for(lambda: server.busy_slots(LOOP) == 0, "the slot is idle")
     wait_for(lambda: server.state()["granted"] == 0, "the grant is free")
+
+
+class _OneEvent(BaseHTTPRequestHandler):
+    """Sends one event, and the next when the test says so."""
+
+    protocol_version = "HTTP/1.1"
+    released: ClassVar = threading.Event()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", self.path.removeprefix("/v1/responses/").replace(".", "/"))
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"6\r\nfirst\n\r\n")
+        self.released.wait(20)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("maker", PROXIES)
+def test_a_proxy_keeps_no_event_back_until_more_comes(tmp_path: Path, maker: str) -> None:
+    """Nothing but its configuration makes it so: this server sends no ``X-Accel-Buffering``."""
+    backend = ThreadingHTTPServer(("127.0.0.1", 0), _OneEvent)
+    backend.daemon_threads = True
+    thread = threading.Thread(target=backend.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        with MAKERS[maker](tmp_path, backend.server_port) as proxy:
+            for media_type in ("text.event-stream", "application.x-ndjson"):
+                _OneEvent.released.clear()
+                answer = TlsClient(proxy).start("POST", f"/v1/responses/{media_type}", {})
+                answer.until(lambda it: it.body, 10)
+                assert (answer.body, answer.over) == (b"first\n", False)
+                _OneEvent.released.set()
+                answer.finish()
+    finally:
+        _OneEvent.released.set()
+        backend.shutdown()
+        thread.join()
+        backend.server_close()
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"])
@@ -89,18 +133,19 @@ def test_a_client_that_hangs_up_before_a_whole_answer_stops_the_engine(
 
 
 def test_logs_have_the_real_client_whatever_it_claims(server: LemonbusServer, client: TlsClient) -> None:
+    label = f"through.{client.port}"
     claims = {
         "X-Forwarded-For": "203.0.113.9",
         "X-Forwarded-Host": "localhost",
         "X-Forwarded-Proto": "http",
         "Forwarded": "for=203.0.113.9",
-        "X-Request-ID": "through.the.proxy",
+        "X-Request-ID": label,
     }
     answer = client.start("GET", "/v1/models", headers=claims).finish()
-    assert (answer.status, answer.headers["x-request-id"]) == (200, "through.the.proxy")
+    assert (answer.status, answer.headers["x-request-id"]) == (200, label)
 
     def clients() -> set[str]:
-        return {line["client"] for line in server.lines if line.get("request_id") == "through.the.proxy"}
+        return {line["client"] for line in server.lines if line.get("request_id") == label}
 
     assert wait_for(clients, "it is in the log") == {CLIENT}
 
