@@ -43,7 +43,7 @@ class StartDescription(msgspec.Struct, frozen=True):
 
 @control_message
 class Described(msgspec.Struct, frozen=True):
-    """Job → supervisor: what each of them says, in the same order; empty facts for one that cannot be read."""
+    """Job → supervisor: what the next of them say, in the same order; empty facts for one that cannot be read."""
 
     facts: list[FileFacts]
 

@@ -5,7 +5,7 @@ A header may be megabytes on a slow disk, so a job process reads it. What it fou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import Final, NamedTuple
 
@@ -18,7 +18,6 @@ from protocol.messages.model_details import (
     DefaultModel,
     Described,
     DescribeModels,
-    FileFacts,
     ListDefaultModels,
     ModelDetails,
     StartDescription,
@@ -29,41 +28,30 @@ from supervisor.handlers.admin import with_loaded_state
 from supervisor.models import catalogue, files
 from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.files import ModelFiles
+from supervisor.models.header_reads import PAUSE_S, FileKey, HeaderReads
 from supervisor.models.names import LATEST, NameIndex
 from supervisor.processes import jobs
+from supervisor.processes.child_processes import ChildProcess
 from supervisor.runtime.supervisor import Handler, Supervisor
 from workers.backends.registry import DESCRIPTORS
 
 MODULE: Final = "workers.jobs.describe"
-MAX_PATHS: Final = 64
-"""Files that one job reads; the next job reads the others."""
 MAX_DESCRIBED: Final = 1000
 """Models of a list whose files are read; those after them are shown without what their files say."""
-MAX_REMEMBERED: Final = 4096
 TIMEOUT_S: Final = 15.0
 """How long a call waits for headers; then it is answered with what is known."""
+FILE_DEADLINE_S: Final = 5.0
+"""How long a job may take for one file, or the setting peer_silence if that is less."""
+START_DEADLINE_S: Final = 4.0
+"""How long its start may take before."""
 
 log = logs.get_logger()
-
-
-class FileKey(NamedTuple):
-    """One version of a model's files."""
-
-    path: str
-    size: int
-    modified: int
 
 
 class _WaitingCall(NamedTuple):
     peer: str
     call: DescribeModels
     keys: frozenset[FileKey]
-
-
-def next_paths(wanted: Iterable[FileKey], known: Iterable[FileKey]) -> list[FileKey]:
-    """Return the files that the next job reads: of those that calls wait for, the first that are not known."""
-    found = set(known)
-    return [key for key in dict.fromkeys(wanted) if key not in found][:MAX_PATHS]
 
 
 def gpu_layers(options: Mapping[str, OptionValue], used: int, layers: int) -> int:
@@ -78,10 +66,10 @@ class ModelDescriptions:
 
     def __init__(self) -> None:
         """Nothing was read yet."""
-        self._facts: dict[FileKey, FileFacts] = {}
+        self._reads = HeaderReads()
         self._waiting: list[_WaitingCall] = []
-        self._reading: list[FileKey] = []
-        self._job = ""
+        self._children: dict[str, ChildProcess] = {}
+        """Job → its process, until that has ended."""
 
     def handlers(self) -> dict[type, Handler]:
         """Return what each message means."""
@@ -106,14 +94,17 @@ class ModelDescriptions:
             supervisor.loop.call_later(TIMEOUT_S, partial(self._time_out, supervisor, waiting))
 
     def _go_on(self, supervisor: Supervisor) -> None:
-        """Answer the calls for which all is known; read more for the others."""
-        for waiting in [waiting for waiting in self._waiting if waiting.keys <= self._facts.keys()]:
-            self._answer(supervisor, waiting)
-        if self._job or not self._waiting:
-            return
-        self._reading = next_paths((key for waiting in self._waiting for key in sorted(waiting.keys)), self._facts)
-        order = StartDescription([key.path for key in self._reading])
-        self._job, _ = jobs.start(supervisor, MODULE, self._ended, order)
+        """Answer the calls that need wait for no file; read more for the others."""
+        now = supervisor.loop.now()
+        for waiting in list(self._waiting):
+            if all(self._reads.settled(key, now) for key in waiting.keys):
+                self._answer(supervisor, waiting)
+        files = self._reads.next_files((key for waiting in self._waiting for key in sorted(waiting.keys)), now)
+        if files:
+            job, child = jobs.start(supervisor, MODULE, self._ended, StartDescription([key.path for key in files]))
+            self._children[job] = child
+            self._reads.begin(job, files)
+            self._watch(supervisor, job, START_DEADLINE_S)
 
     def _answer(self, supervisor: Supervisor, waiting: _WaitingCall) -> None:
         self._waiting.remove(waiting)
@@ -136,20 +127,32 @@ class ModelDescriptions:
     # The job
 
     def _result(self, supervisor: Supervisor, job: str, message: Described, _payload: bytes) -> None:
-        jobs.dismiss(supervisor, job)
-        if job == self._job:
-            self._remember(message.facts)
+        if self._reads.received(job, message.facts):
+            jobs.dismiss(supervisor, job)
+        else:
+            self._watch(supervisor, job)
+        self._go_on(supervisor)
 
-    def _remember(self, facts: list[FileFacts]) -> None:
-        if len(self._facts) + len(self._reading) > MAX_REMEMBERED:
-            self._facts.clear()
-        self._facts.update(zip(self._reading, facts, strict=False))
+    def _watch(self, supervisor: Supervisor, job: str, start: float = 0.0) -> None:
+        """Give a job up that does not read another file in time; ``start``: seconds that its start may take."""
+        before = self._reads.progress(job)
+        if before is not None:
+            seconds = start + min(FILE_DEADLINE_S, supervisor.settings.peer_silence)
+            supervisor.loop.call_later(seconds, partial(self._give_up_if_stuck, supervisor, job, before))
 
-    def _ended(self, supervisor: Supervisor, _job: str, why: str) -> None:
-        unread = [key for key in self._reading if key not in self._facts]
+    def _give_up_if_stuck(self, supervisor: Supervisor, job: str, before: int) -> None:
+        if self._reads.progress(job) != before:
+            return
+        stuck = self._reads.give_up(job, supervisor.loop.now())
+        log.error("job hangs at a model file", job=job, path=stuck.path if stuck else "", retry_in=PAUSE_S)
+        supervisor.processes.give_up(self._children[job])
+        self._go_on(supervisor)
+
+    def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
+        self._children.pop(job, None)
+        unread = self._reads.ended(job)
         if unread:
             log.warning("headers of model files were not read", files=len(unread), why=why)
-        self._job = ""
         # The failure may be over by the next call, so it is not remembered; these calls do not wait for another job.
         for waiting in [waiting for waiting in self._waiting if not waiting.keys.isdisjoint(unread)]:
             self._answer(supervisor, waiting)
@@ -167,7 +170,7 @@ class ModelDescriptions:
         default: str,
         whole: bool,
     ) -> ModelDetails:
-        facts = self._facts.get(_key(found), FileFacts())
+        facts = self._reads.facts(_key(found))
         model = supervisor.scheduler.models.get(entry.name)
         process = model.process if model is not None else None
         engine = process.facts if process is not None else None

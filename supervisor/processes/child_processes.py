@@ -41,10 +41,11 @@ class ChildProcesses:
         self._loop = loop
         self._process_context = process_context
         self._children: dict[int, ChildProcess] = {}
+        self._given_up: set[int] = set()
 
     def __len__(self) -> int:
-        """Return the number of children that run."""
-        return len(self._children)
+        """Return the number of children that run, without those that were given up."""
+        return len(self._children) - len(self._given_up)
 
     def start(
         self,
@@ -82,6 +83,7 @@ class ChildProcesses:
         _signal_group(process.pid, signal.SIGKILL)
         code = process.wait()
         del self._children[process.pid]
+        self._given_up.discard(process.pid)
         on_ended(f"exit {code}" if code >= 0 else signal.Signals(-code).name)
 
     def terminate(self, child: ChildProcess) -> None:
@@ -93,6 +95,12 @@ class ChildProcesses:
         """End a child and all that is in its group, now."""
         if child.pid in self._children:
             _signal_group(child.pid, signal.SIGKILL)
+
+    def give_up(self, child: ChildProcess) -> None:
+        """Kill a child, and do not count it as running any more: one that waits for a dead disk may never end."""
+        self.kill(child)
+        if child.pid in self._children:
+            self._given_up.add(child.pid)
 
     def kill_all(self) -> None:
         """End every child and its group, now."""

@@ -19,8 +19,9 @@ from protocol.messages.model_details import (
     StartDescription,
 )
 from protocol.messages.peers import EngineReady
-from supervisor.handlers import model_details
-from supervisor.handlers.model_details import FileKey, ModelDescriptions, copy_model, gpu_layers, next_paths
+from supervisor.handlers.model_details import TIMEOUT_S, ModelDescriptions, copy_model, gpu_layers
+from supervisor.models import header_reads
+from supervisor.models.header_reads import FileKey, HeaderReads
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes import jobs
 from supervisor.runtime.internal_errors import InternalErrors
@@ -37,16 +38,21 @@ class DescriptionHarness:
         self.answers: dict[int, Any] = {}
         self.orders: list[StartDescription] = []
         self.ended: list[Callable[[str], None]] = []
-        self.timers: list[Callable[[], None]] = []
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.now = 100.0
+        self.killed: list[str] = []
         self.scheduler = SimpleNamespace(closing=False, models={})
         self.supervisor = cast(
             "Any",
             SimpleNamespace(
                 models=models,
-                settings=SimpleNamespace(cache_dir="/nowhere"),
+                settings=SimpleNamespace(cache_dir="/nowhere", peer_silence=10.0),
                 scheduler=self.scheduler,
                 errors=InternalErrors(),
-                loop=SimpleNamespace(call_later=lambda _seconds, then: self.timers.append(then)),
+                loop=SimpleNamespace(
+                    call_later=lambda seconds, then: self.timers.append((seconds, then)), now=lambda: self.now
+                ),
+                processes=SimpleNamespace(give_up=self.killed.append),
                 running_names={},
                 answer_when_written=lambda _peer, number, report: self.answers.update({number: report}),
             ),
@@ -56,11 +62,11 @@ class DescriptionHarness:
         monkeypatch.setattr(jobs, "dismiss", lambda _supervisor, _job: None)
         monkeypatch.setattr(jobs, "reply", lambda _supervisor, _peer, number, report: self._answer(number, report))
 
-    def _start(self, supervisor: Any, _module: str, ended: Any, order: StartDescription) -> tuple[str, None]:
+    def _start(self, supervisor: Any, _module: str, ended: Any, order: StartDescription) -> tuple[str, str]:
         self.orders.append(order)
         job = f"j{len(self.orders)}"
         self.ended.append(lambda why: ended(supervisor, job, why))
-        return job, None
+        return job, job
 
     def _answer(self, number: int, report: Any) -> None:
         assert number not in self.answers, "answered twice"
@@ -84,6 +90,14 @@ def harness(make: MakeModels, extra: Path, monkeypatch: pytest.MonkeyPatch) -> D
     for name in ("tiny-chat.gguf", "tiny-embed.gguf"):
         (extra / name).symlink_to(tiny_models() / "models" / name)
     return DescriptionHarness(make(), monkeypatch)
+
+
+def fire(harness: DescriptionHarness, seconds: float = 3600.0) -> None:
+    """Let the time of every timer be over that was set for less than so many seconds."""
+    timers, harness.timers = harness.timers, []
+    for after, then in timers:
+        if after < seconds:
+            then()
 
 
 def test_files_are_read_once(harness: DescriptionHarness, extra: Path) -> None:
@@ -151,12 +165,10 @@ def test_what_a_job_that_died_did_not_read_is_read_for_the_next_call(harness: De
 
 def test_a_slow_disk_delays_a_call_only_so_long(harness: DescriptionHarness) -> None:
     harness.ask(1, "extra.tiny-chat")
-    for timer in harness.timers:
-        timer()
+    fire(harness)
     assert harness.report(1)[0].facts == FileFacts()
     harness.described(LLAMA)
-    for timer in harness.timers:
-        timer()
+    fire(harness)
     harness.ask(2, "extra.tiny-chat")
     assert harness.report(2)[0].facts == LLAMA, "what came late counts for the next call"
 
@@ -213,12 +225,59 @@ def test_layers_on_a_gpu(options: dict[str, int | float | str], used: int, layer
     assert gpu_layers(options, used, layers) == shown
 
 
+def test_a_job_that_hangs_is_replaced_and_its_file_is_not_tried_for_a_while(harness: DescriptionHarness) -> None:
+    harness.ask(1)
+    fire(harness, TIMEOUT_S)
+    assert harness.killed == ["j1"]
+    assert [len(order.paths) for order in harness.orders] == [2, 1], "another job reads what is behind the file"
+    harness.ended[0]("SIGKILL")
+    harness.described(FileFacts("gguf"))
+    chat, embed = harness.report(1)
+    assert (chat.facts, embed.facts) == (FileFacts(), FileFacts("gguf"))
+    harness.ask(2)
+    assert harness.report(2) == harness.report(1), "no call waits for it again"
+    assert len(harness.orders) == 2
+    harness.now += header_reads.PAUSE_S + 1
+    harness.ask(3)
+    harness.described(LLAMA)
+    assert harness.report(3)[0].facts.parameters == LLAMA.parameters
+
+
+def test_a_job_that_goes_on_is_not_replaced(harness: DescriptionHarness) -> None:
+    harness.ask(1)
+    deadlines = harness.timers[:]
+    harness.descriptions.handlers()[Described](harness.supervisor, "j1", Described([LLAMA]), b"")
+    harness.timers = deadlines
+    fire(harness, TIMEOUT_S)
+    assert harness.killed == []
+    harness.described(FileFacts("gguf"))
+    assert [details.facts.architecture for details in harness.report(1)] == ["llama", ""]
+
+
+def test_jobs_that_cannot_be_killed_do_not_become_more_and_more(harness: DescriptionHarness) -> None:
+    for number in range(5):
+        harness.ask(number)
+        fire(harness)
+        harness.now += header_reads.PAUSE_S + 1
+    assert len(harness.orders) == header_reads.MAX_STUCK
+    assert len(harness.answers) == 5
+    harness.ended[0]("SIGKILL")
+    harness.ask(7)
+    assert len(harness.orders) == header_reads.MAX_STUCK + 1, "a process that has ended at last makes way"
+    harness.described(LLAMA, LLAMA)
+    assert [details.facts.parameters for details in harness.report(7)] == [1000, 1000]
+
+
 def test_a_job_reads_a_bounded_number_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_details, "MAX_PATHS", 2)
+    monkeypatch.setattr(header_reads, "MAX_PATHS", 2)
     a, b, c = (FileKey(name, 1, 1) for name in "abc")
-    assert next_paths([a, b, a, c], []) == [a, b]
-    assert next_paths([a, b, c], [a, b]) == [c]
-    assert next_paths([a], [a]) == []
+    reads = HeaderReads()
+    assert reads.next_files([a, b, a, c], 0.0) == [a, b]
+    reads.begin("j1", [a, b])
+    assert reads.next_files([a, b, c], 0.0) == []
+    assert reads.received("j1", [LLAMA, LLAMA])
+    reads.ended("j1")
+    assert reads.next_files([a, b, c], 0.0) == [c]
 
 
 def test_copies_are_in_the_report(harness: DescriptionHarness) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.model_details import FileFacts, StartDescription
+from protocol.messages.model_details import FileFacts
 from tests.support.models.tiny_models import tiny_models
 from workers.files.description import describe
-from workers.jobs.describe import describe_all
+from workers.jobs.describe import read_facts
 
 
 def test_a_gguf_header_is_shown_without_its_lists() -> None:
@@ -52,4 +52,4 @@ def test_a_folder_of_genai(tmp_path: Path, separate: bool) -> None:
 def test_a_broken_file_has_empty_facts(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.gguf").write_bytes(content)
     paths = [str(tmp_path / "a.gguf"), str(tmp_path / "absent.gguf"), "tag:of-a-program"]
-    assert describe_all(StartDescription(paths)).facts == [FileFacts()] * 3
+    assert [read_facts(path) for path in paths] == [FileFacts()] * 3

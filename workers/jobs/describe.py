@@ -1,28 +1,59 @@
-"""The job process that reads what model files say of themselves: ``python -m workers.jobs.describe``."""
+"""The job process that reads what model files say of themselves: ``python -m workers.jobs.describe``.
+
+Each file is reported when it was read, so that a file which hangs the job costs the others nothing.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from functools import partial
+
 from protocol.messages.model_details import Described, FileFacts, StartDescription
+from protocol.messages.peers import Shutdown
 from workers.files.description import describe
 from workers.jobs.job import JobProcess
 
 
-def describe_all(order: StartDescription) -> Described:
-    """Read every file; one that cannot be read has empty facts."""
-    return Described([_described(path) for path in order.paths])
-
-
-def _described(path: str) -> FileFacts:
+def read_facts(path: str) -> FileFacts:
+    """Read one file; one that cannot be read has empty facts."""
     try:
         return describe(path)
     except Exception:  # noqa: BLE001 - files come from anywhere; a load says what is wrong with one
         return FileFacts()
 
 
+class DescriptionJob:
+    """Reads the files of one order, one after the other."""
+
+    def __init__(self, job: JobProcess) -> None:
+        """Wait for the order."""
+        self._job = job
+        self._paths: deque[str] = deque()
+        job.bus.on_message = self._on_message
+
+    def _on_message(self, message: object, _payload: bytes) -> None:
+        if isinstance(message, Shutdown):
+            self._job.loop.stop()
+        elif isinstance(message, StartDescription):
+            self._paths.extend(message.paths)
+            self._read_next()
+
+    def _read_next(self) -> None:
+        self._job.work(partial(read_facts, self._paths.popleft()), self._read)
+
+    def _read(self, facts: FileFacts) -> None:
+        result = Described([facts])
+        if self._paths:
+            self._job.bus.send(result)
+            self._read_next()
+        else:
+            self._job.end(result)
+
+
 def main() -> None:
     """Run one job to its end."""
     job = JobProcess()
-    job.carry_out(StartDescription, describe_all)
+    DescriptionJob(job)
     job.run()
 
 
