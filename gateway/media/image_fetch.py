@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin
 
@@ -22,8 +23,9 @@ from gevent.threadpool import ThreadPool
 from urllib3.exceptions import HTTPError, LocationParseError, SSLError
 from urllib3.util import Timeout, Url, parse_url
 
-from gateway.media.image_types import NAMES, image_type
+from gateway.media.image_types import NAMES, SIGNATURE_BYTES, image_type
 from gateway.media.public_addresses import Network, may_fetch_from
+from gateway.media.wire_limits import LimitedHttpPool, LimitedHttpsPool, WireLimitError
 from protocol import RELEASE
 
 MAX_URL_LENGTH: Final = 8192
@@ -76,15 +78,16 @@ class ImageFetcher:
         """
         for _ in range(MAX_REDIRECTS + 1):
             target = _parsed(url)
-            response = self._request(target)
             try:
-                if response.status not in _REDIRECTS:
-                    return _read_image(response, limit, count)
-                url = urljoin(target.url, response.headers.get("Location", ""))
+                response = self._request(target)
+                with closing(response):
+                    if response.status not in _REDIRECTS:
+                        return _read_image(response, limit, count)
+                    url = urljoin(target.url, response.headers.get("Location", ""))
             except HTTPError:
                 raise FetchError("it broke off") from None
-            finally:
-                response.close()
+            except WireLimitError:
+                raise FetchError("it sends more than belongs to an image") from None
         raise FetchError(f"it redirects more than {MAX_REDIRECTS} times")
 
     def _addresses(self, host: str, port: int) -> list[str]:
@@ -125,10 +128,8 @@ class ImageFetcher:
     def _pool(self, scheme: str, address: str, port: int, host: str) -> urllib3.HTTPConnectionPool:
         """Return the way to an address, where the host of the URL must answer."""
         if scheme == "http":
-            return urllib3.HTTPConnectionPool(address, port)
-        return urllib3.HTTPSConnectionPool(
-            address, port, ssl_context=self._tls, server_hostname=host, assert_hostname=host
-        )
+            return LimitedHttpPool(address, port)
+        return LimitedHttpsPool(address, port, ssl_context=self._tls, server_hostname=host, assert_hostname=host)
 
 
 class _SystemResolver:
@@ -181,12 +182,12 @@ def _read_image(response: urllib3.BaseHTTPResponse, limit: int, count: Callable[
         data += piece
         if len(data) > limit:
             raise too_large
-        if len(data) == len(piece) and not image_type(piece):
+        if len(data) - len(piece) < SIGNATURE_BYTES <= len(data) and not image_type(data[:SIGNATURE_BYTES]):
             raise FetchError(f"what it sent is no {NAMES} image")
         gevent.sleep(0)
     if length.isdigit() and len(data) != int(length[:20]):
         raise FetchError("it broke off")
-    found = image_type(bytes(data[:16]))
+    found = image_type(data[:SIGNATURE_BYTES])
     if not found:
         raise FetchError(f"what it sent is no {NAMES} image")
     return FetchedImage(found, bytes(data))

@@ -11,10 +11,12 @@ _SIGNATURES: Final = (
     (b"GIF89a", "image/gif"),
     (b"BM", "image/bmp"),
 )
+SIGNATURE_BYTES: Final = 12
+"""Bytes that are enough to tell."""
 NAMES: Final = "PNG, JPEG, GIF, WebP or BMP"
 
 
-def image_type(data: bytes) -> str:
+def image_type(data: bytes | bytearray) -> str:
     """Return the media type of an image, empty if the bytes are no image that an engine may read."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"

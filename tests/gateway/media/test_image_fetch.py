@@ -80,6 +80,17 @@ def test_what_is_no_image_or_leads_elsewhere_is_refused(images: ImageServer, pat
         fetch(images.url(path))
 
 
+@pytest.mark.parametrize("what", ["interim", "trailers", "extensions"])
+def test_a_server_that_sends_what_is_no_image_without_end_is_left(images: ImageServer, what: str) -> None:
+    """Such a server never lets the reader wait: without a limit of its own the reader would not come back."""
+    with pytest.raises(FetchError):
+        fetch(images.url(f"/flood/{what}"))
+
+
+def test_an_image_may_come_in_the_smallest_chunks(images: ImageServer) -> None:
+    assert fetch(images.url("/tiny_chunks")) == PNG
+
+
 def test_redirects_are_followed_to_allowed_addresses(images: ImageServer) -> None:
     assert fetch(images.url("/to/%2Fok")) == PNG
     assert [path for path, _ in images.asked] == ["/to/%2Fok", "/ok"]

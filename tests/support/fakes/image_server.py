@@ -69,8 +69,15 @@ def _answer(kind: str, rest: str) -> tuple[bytes, dict[str, str]]:
         "packed": (PNG, {"Content-Encoding": "gzip"}),
         "large": (PNG + bytes(size), {}),
         "chunked": (PNG + bytes(size), {"Transfer-Encoding": "chunked"}),
+        "tiny_chunks": (PNG, {"Transfer-Encoding": "chunked"}),
         "short": (PNG, {"Content-Length": str(len(PNG) + 9)}),
     }[kind]
+
+
+def _chunked(body: bytes, size: int) -> bytes:
+    """Return a body in chunks of a size."""
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -85,6 +92,8 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "hang":
             owner.hanging.set()
             owner.released.wait(30)
+        elif kind == "flood":
+            self._flood(owner, rest)
         elif kind == "drip":
             self._drip(owner)
         elif kind == "status":
@@ -104,7 +113,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         with contextlib.suppress(OSError):  # the client has seen enough
-            self.wfile.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunked else body)
+            self.wfile.write(_chunked(body, 1 if "tiny" in self.path else len(body)) if chunked else body)
+
+    def _flood(self, owner: ImageServer, what: str) -> None:
+        """Send without end what is no part of an image."""
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n"
+        begin, more = {
+            "interim": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+            "trailers": (head + _chunked(PNG, len(PNG))[:-2], b"a: b\r\n"),
+            "extensions": (head, b"0" * 64),
+        }[what]
+        with contextlib.suppress(OSError):
+            self.wfile.write(begin)
+            while not owner.released.is_set():
+                self.wfile.write(more * 1000)
 
     def _drip(self, owner: ImageServer) -> None:
         """Send a byte every 50 ms, so that no single read takes long."""
