@@ -88,7 +88,12 @@ def test_anthropics_messages(server: LemonbusServer, choice: dict[str, str]) -> 
         assert (message.stop_reason, call.name, call.input) == ("tool_use", "get_weather", PARIS)
         result: Any = {"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}
         turns = [*HI, {"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
-        assert client.messages.create(**{**asked, "messages": turns}).stop_reason == "tool_use"
+        answer = client.messages.create(**{**asked, "messages": turns})
+        assert answer.stop_reason == "tool_use"
+        counted = client.messages.count_tokens(
+            model=MODEL, messages=turns, tools=tools, tool_choice=asked["tool_choice"]
+        )
+        assert counted.input_tokens == answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0)
 
 
 @pytest.mark.parametrize("stream", [False, True])
