@@ -133,6 +133,8 @@ def test_choices_of_one_request_have_seeds_of_their_own(engine: RawHttpClient) -
         {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": DIGIT}}},
         {"response_format": {"type": "json_object", "schema": DIGIT}},
         {"json_schema": DIGIT},
+        {"json_schema": DIGIT, "min_length": 60},
+        {"json_schema": DIGIT, "presence_penalty": 50, "repeat_penalty": 3, "top_k": 2, "top_p": 0.1},
     ],
 )
 def test_an_answer_of_a_given_form(engine: RawHttpClient, fields: dict[str, Any], stream: bool) -> None:
@@ -140,6 +142,10 @@ def test_an_answer_of_a_given_form(engine: RawHttpClient, fields: dict[str, Any]
     assert answer.status == 200, answer
     assert json.loads(answer.text)["digit"] in (2, 3, 4)
     assert engine.post("/v1/chat/completions", {"messages": HI, "temperature": 0}).text == GENAI_TEXT
+
+
+def test_tools_of_a_text_completion_mean_nothing(engine: RawHttpClient) -> None:
+    assert complete(engine, tools=TOOLS, tool_choice="required").text == GENAI_TEXT
 
 
 def test_an_answer_that_is_any_json_object(engine: RawHttpClient) -> None:

@@ -143,9 +143,11 @@ class OgaModel:
             capacity = capacity_for(longest, self.context) if reusable else longest
             parameters = self._library.GeneratorParams(self._model)
             parameters.set_search_options(max_length=capacity, **sampling)
+        # A grammar says itself where an answer may end; the library fails on an answer that goes on.
+        least = 0 if guidance else max(0, request.min_length or 0)
         # These two are read at every token.
         parameters.set_search_options(
-            min_length=min(longest, len(tokens) + max(0, request.min_length or 0)),
+            min_length=min(longest, len(tokens) + least),
             repetition_penalty=request.repeat_penalty or 1.0,
         )
         generator = cached.generator if cached else self._new_generator(parameters, guidance)

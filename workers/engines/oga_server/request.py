@@ -193,8 +193,10 @@ def parse_request(body: bytes, chat: bool) -> OgaRequest:
         raise EngineHttpError(f"Failed to parse the request as JSON: {problem}") from None
     if chat and not request.messages:
         raise EngineHttpError("`messages` must be a list of at least one message")
-    if not chat and request.prompt is None:
-        raise EngineHttpError("`prompt` is missing")
+    if not chat:
+        if request.prompt is None:
+            raise EngineHttpError("`prompt` is missing")
+        request.messages = request.tools = request.tool_choice = None  # fields of chats
     _check_numbers(request)
     _check_tools(request)
     _check_possible(request)

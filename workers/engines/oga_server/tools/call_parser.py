@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final, NamedTuple
 
 from workers.engines.oga_server.tools.call_object import CallObject, NotACallError
@@ -62,7 +63,6 @@ class ToolCallParser:
         self._step: Callable[[str], None] = self._in_text
         self._raw: list[str] = []
         """Characters since an opener that are text again if they turn out to be no call."""
-        self._object: CallObject | None = None
         self._in_list = self._text_began = False
         self._after_call = False
         """Only white space came since a call."""
@@ -154,23 +154,21 @@ class ToolCallParser:
     def _begin_region(self, opener: str) -> None:
         self._raw = [self._text + opener]
         self._text = ""
-        self._in_list, self._object = False, None
+        self._in_list = False
         self._step = self._before_object
 
     def _before_object(self, character: str) -> None:
         self._raw.append(character)
         if character == "{":
-            self._object = CallObject(self._names, needs_arguments=self._is_bare)
-            self._object.feed(character)
-            self._step = self._in_object
+            call = CallObject(self._names, needs_arguments=self._is_bare)
+            call.feed(character)
+            self._step = partial(self._in_object, call)
         elif character == "[" and self._form.listed and not self._in_list:
             self._in_list = True
         elif not character.isspace():
             self._give_up()
 
-    def _in_object(self, character: str) -> None:
-        call = self._object
-        assert call is not None  # noqa: S101 - this step begins with one
+    def _in_object(self, call: CallObject, character: str) -> None:
         announced = call.is_call
         if not announced:
             self._raw.append(character)
@@ -223,14 +221,14 @@ class ToolCallParser:
 
     def _leave(self, text: str) -> None:
         """End the calls of an opener; ``text`` came after them."""
-        self._raw, self._object = [], None
+        self._raw = []
         self._step = self._in_text
         self._queue.extendleft(reversed(text))
 
     def _give_up(self) -> None:
         """Make text of the characters that are no call; an opener may be among them, but for the first character."""
         raw = "".join(self._raw)
-        self._raw, self._object = [], None
+        self._raw = []
         self._step = self._in_text
         start = len(raw) - len(raw.lstrip())
         first = next((each for each in self._form.openers if raw.startswith(each, start)), raw[start : start + 1])
