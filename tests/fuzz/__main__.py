@@ -9,8 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.compatibility.hub_server import hub_with_repositories
 from tests.fuzz.cases import Fuzzer
+from tests.fuzz.fakes import fakes_on_loopback
 from tests.fuzz.known_names import MODELS
 from tests.support.server import LemonbusServer
 
@@ -24,18 +24,14 @@ def main() -> int:
     asked = parser.parse_args()
     print(f"fuzz: seed {asked.seed}, {asked.cases} cases", flush=True)
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, hub_with_repositories(Path(folder)):
-        settings = {
-            "offline": False,
-            "max_loaded_models": 12,
-            "ctx_size": 512,
-            "log_level": "info",
-            "gateway_workers": 1,
-        }
-        with LemonbusServer(*MODELS, **settings) as server:
-            fuzzer = Fuzzer(f"http://127.0.0.1:{server.port}", asked.seed)
-            fuzzer.run(asked.cases, lambda label: print(f"{time.monotonic() - started:7.1f} {label}", flush=True))
-            exceptions = [line for line in server.lines if "exception" in line]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        fakes_on_loopback(Path(folder)) as settings,
+        LemonbusServer(*MODELS, **settings, log_level="info") as server,
+    ):
+        fuzzer = Fuzzer(f"http://127.0.0.1:{server.port}", asked.seed)
+        fuzzer.run(asked.cases, lambda label: print(f"{time.monotonic() - started:7.1f} {label}", flush=True))
+        exceptions = [line for line in server.lines if "exception" in line]
     for (mode, status), count in sorted(fuzzer.statuses.items()):
         print(f"{count:8} {mode} {status or 'no response'}")
     for (operation, message), count in fuzzer.refusals.most_common(asked.refusals):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from schemathesis import Case
 
+from tests.compatibility.backend_installation import VULKAN
 from tests.support.audio import wav
 from tests.support.images import png
 
@@ -25,6 +26,8 @@ _CHANGED: Final = re.compile(r"/(delete|pull|copy|defaults)\b")
 _NAME_FIELDS: Final = ("model", "model_name", "alias", "name", "source")
 RECORDING: Final = wav(0.3)
 PICTURE: Final = png(64, 64)
+_VALID: Final = {"filename": "fuzz.bin", "destination": "fuzz-copy"}
+"""Fields with rules that the document cannot express."""
 _KNOWN_SHARE: Final = 0.8
 _LIMITS: Final = {"max_tokens": 8, "max_completion_tokens": 8, "max_output_tokens": 8, "n_predict": 8, "num_predict": 8}
 _FEW: Final = {"n": 2, "n_cmpl": 2}
@@ -61,6 +64,10 @@ def _name_in(case: Case, name: str, *, valid: bool) -> None:
     if "recipe" in body and "checkpoint" in declared:
         body.update(model_name="user.fuzz", recipe="llamacpp", checkpoint="shop/Ours-GGUF:Q4_K_M")
         body.pop("model", None)
+    if "backend" in body:
+        body.update(VULKAN)
+    if valid:
+        body.update({field: value for field, value in _VALID.items() if field in declared})
     for field, content in (("file", RECORDING), ("image", PICTURE), ("mask", PICTURE)):
         if field in body:
             body[field] = content

@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tests.compatibility.hub_server import hub_with_repositories
 from tests.conftest import StartServer
 from tests.fuzz.cases import Fuzzer
+from tests.fuzz.fakes import fakes_on_loopback
 from tests.fuzz.known_names import MODELS, model_of
 from tests.support.server import LemonbusServer
 
@@ -23,8 +23,8 @@ OPERATIONS = 10
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, start_module_server: StartServer) -> Iterator[LemonbusServer]:
     """A server whose models and state may be changed in any way."""
-    with hub_with_repositories(tmp_path_factory.mktemp("hub")):
-        yield start_module_server(*MODELS, offline=False, max_loaded_models=12, ctx_size=512, gateway_workers=1)
+    with fakes_on_loopback(tmp_path_factory.mktemp("hub")) as settings:
+        yield start_module_server(*MODELS, **settings)
 
 
 @pytest.fixture(scope="module")
