@@ -10,7 +10,7 @@ import falcon
 from gateway.access.foreign_origins import ForeignOriginCheck
 from gateway.access.key_ring import KeyRing
 from gateway.access.presented_key import presented_key
-from gateway.access.scopes import Scope, needed_scope
+from gateway.access.scopes import Scope, needed_scope, suffices_for_monitor
 from gateway.http.request_context import OPEN_PATHS, request_context
 from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
@@ -60,7 +60,8 @@ class AccessCheck:
             return
         if hasattr(resource, f"on_{_handled_as(req.method)}"):
             scope = needed_scope(resource, req.method)
-            _check_scope(key, scope, _ACTIONS[scope])
+            if not (suffices_for_monitor(resource, req.method) and key.allows(Scope.METRICS)):
+                _check_scope(key, scope, _ACTIONS[scope])
 
 
 def _check_scope(key: ApiKey, scope: Scope, action: str) -> None:

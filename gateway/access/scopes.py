@@ -1,7 +1,7 @@
 """The scope that a key needs for a route. Pure.
 
 A resource of a dialect declares it by method: ``scopes = {"POST": Scope.INFERENCE}``; ``changes = frozenset({"POST"})``
-means :attr:`Scope.ADMIN`.  A GET that declares nothing is a read and needs :attr:`Scope.INFERENCE`.  Everything else must
+means :attr:`Scope.ADMIN`.  ``monitors = True`` lets :attr:`Scope.METRICS` suffice for a GET too: what a monitor asks for.  A GET that declares nothing is a read and needs :attr:`Scope.INFERENCE`.  Everything else must
 be declared: ``tests/gateway/access/test_scopes.py`` goes through the routes of all dialects, and a method without a
 declaration is an administrator's.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from protocol.config.api_keys import Scope
 
-__all__ = ["Scope", "declared_scope", "needed_scope"]
+__all__ = ["Scope", "declared_scope", "needed_scope", "suffices_for_monitor"]
 
 
 def declared_scope(resource: object, method: str) -> Scope | None:
@@ -27,3 +27,8 @@ def declared_scope(resource: object, method: str) -> Scope | None:
 def needed_scope(resource: object, method: str) -> Scope:
     """Return the scope that a request needs."""
     return declared_scope(resource, method) or Scope.ADMIN
+
+
+def suffices_for_monitor(resource: object, method: str) -> bool:
+    """Return whether a key with :attr:`Scope.METRICS` alone may send the request."""
+    return method in ("GET", "HEAD") and bool(getattr(resource, "monitors", False))

@@ -10,8 +10,9 @@ import msgspec
 from protocol.failures import invalid
 from protocol.messages.admin import ModelEntry
 
+_EARLIEST: Final = -62135596800
 _LATEST: Final = 253402300799
-"""The last second of the year 9999, after which Python has no dates."""
+"""The first second of the year 1 and the last of the year 9999: Python has dates between them alone."""
 MAX_PAGE: Final = 1000
 """Models that one page may have."""
 
@@ -85,5 +86,7 @@ def _cut(entries: list[ModelEntry], page: Page) -> tuple[list[ModelEntry], bool]
 
 
 def rfc3339(seconds: int) -> str:
-    """Return a time as RFC 3339 writes it; one after the year 9999, which a file may have, is that year's last second."""
-    return datetime.fromtimestamp(min(seconds, _LATEST), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return a time as RFC 3339 writes it; one beyond the years 1 to 9999, which a file may have, is the nearest of those."""
+    bounded = max(_EARLIEST, min(seconds, _LATEST))
+    # strftime writes a year before 1000 with fewer than four digits.
+    return datetime.fromtimestamp(bounded, UTC).isoformat().replace("+00:00", "Z")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import falcon
 import msgspec
@@ -117,6 +117,8 @@ def stats_body(stats: admin.StatsReport) -> dict[str, Any]:
 class HealthResource:
     """``GET health``: the state of the whole server."""
 
+    monitors: ClassVar[bool] = True
+
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
@@ -133,6 +135,8 @@ class HealthResource:
 
 class StatsResource:
     """``GET stats``: tokens and times of the last finished request."""
+
+    monitors: ClassVar[bool] = True
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""

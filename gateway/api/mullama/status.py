@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import falcon
 import msgspec
@@ -48,6 +48,8 @@ def system_status_body(health: HealthReport, url: str, *, endpoints: bool) -> di
 class StatusResource:
     """``GET /status``."""
 
+    monitors: ClassVar[bool] = True
+
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
@@ -61,6 +63,8 @@ class StatusResource:
 
 class SystemStatusResource:
     """``GET /api/system/status``."""
+
+    monitors: ClassVar[bool] = True
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""

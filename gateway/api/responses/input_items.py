@@ -121,6 +121,7 @@ def _read_item(item: Item, where: str, known: dict[str, Item], new_id: NewId, im
     fields, prefix = ITEM_TYPES[kind]
     read = body_decoding.convert(item, fields, where)
     whole = {"type": kind, **item, "id": item_id or new_id(prefix)}
+    whole["type"] = kind  # which the item may have had as null or empty
     if isinstance(read, MessageItem):
         if isinstance(read.content, str):
             part = "output_text" if read.role == "assistant" else "input_text"
@@ -129,7 +130,7 @@ def _read_item(item: Item, where: str, known: dict[str, Item], new_id: NewId, im
     elif isinstance(read, FunctionCallOutputItem) and not isinstance(read.output, str):
         content_parts.text_of(read.output, f"{where}.output")
     if kind != "reasoning":
-        whole.setdefault("status", "completed")
+        whole["status"] = whole.get("status") or "completed"
     return whole
 
 

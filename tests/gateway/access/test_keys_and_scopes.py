@@ -17,7 +17,7 @@ from tests.gateway.access.conftest import MakeApp
 from tests.gateway.access.key_files import bearer, key, secret_of, store
 from tests.gateway.api.described_models import LLAMA
 from tests.gateway.api.error_bodies import is_error
-from tests.gateway.api.supervisor_reports import CPU
+from tests.gateway.api.supervisor_reports import CPU, HEALTH
 from tests.gateway.app_client import AppClient
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -69,6 +69,17 @@ def test_an_inference_key_does_not_change_the_server(
     if status == 403:
         is_error(result, 403, "forbidden")
         assert "scope admin" in result.json["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/health", "/v1/stats", "/status", "/api/system/status"])
+@pytest.mark.parametrize(("scope", "status"), [("metrics", 200), ("inference", 200), ("logs", 403)])
+def test_a_key_of_a_monitor_reads_health(make_app: MakeApp, tmp_path: Path, path: str, scope: str, status: int) -> None:
+    store(tmp_path, key("monitor", scopes=[scope]))
+    app = make_app()
+    app.reports[admin.GetHealth], app.reports[admin.GetStats] = HEALTH, admin.StatsReport()
+    assert app("GET", path, headers=bearer("monitor")).status_code == status
+    assert app("HEAD", path, headers=bearer("monitor")).status_code == status
+    assert scope != "metrics" or app("GET", "/v1/params", headers=bearer("monitor")).status_code == 403
 
 
 @pytest.mark.parametrize(("scopes", "status"), [(["inference"], 403), (["inference", "admin"], 200)])

@@ -49,7 +49,14 @@ def test_tags_lists_models_and_copies_the_newest_first(ask: AppClient) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0, "1970-01-01T00:00:00Z"), (253402300800, "9999-12-31T23:59:59Z"), (2**62, "9999-12-31T23:59:59Z")],
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (253402300800, "9999-12-31T23:59:59Z"),
+        (2**62, "9999-12-31T23:59:59Z"),
+        (-62135596801, "0001-01-01T00:00:00Z"),
+        (-(2**62), "0001-01-01T00:00:00Z"),
+        (-59011459200, "0100-01-01T00:00:00Z"),
+    ],
 )
 def test_a_file_may_have_any_late_time(seconds: int, shown: str) -> None:
     assert timestamp(seconds) == shown
