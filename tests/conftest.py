@@ -84,6 +84,24 @@ def shared_server(
         return start_session_server(max_loaded_models=12)
 
 
+@pytest.fixture(scope="session")
+def _changing_server(
+    start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
+) -> LemonbusServer:
+    with pytest.MonkeyPatch.context() as patch:
+        no_downloads(patch)
+        return start_session_server("tiny-chat", "tiny-loop", "tiny-embed")
+
+
+@pytest.fixture
+def unloaded_server(_changing_server: LemonbusServer) -> LemonbusServer:
+    """A server with three models of which none is loaded, with nothing registered or saved, whatever ran before."""
+    assert _changing_server.client.post("/v1/unload", {}).status == 200
+    for name in ("user_models.json", "recipe_options.json"):
+        (_changing_server.home / "state" / name).unlink(missing_ok=True)
+    return _changing_server
+
+
 @pytest.fixture
 def records() -> Iterator[list[dict[str, Any]]]:
     """The records that this process logs. A test that wants another form or level configures that."""

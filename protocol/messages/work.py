@@ -180,6 +180,8 @@ class AttemptEnded(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: Outcome | None = None
     tokens: int = 0
     """Output tokens of an attempt without an outcome, as far as it came."""
+    at: float = 0.0
+    """When it ended, by ``CLOCK_MONOTONIC``, which all processes of a machine share; 0: when this arrives."""
 
 
 @control_message

@@ -177,7 +177,8 @@ def attempt_ended(supervisor: Supervisor, _peer: str, message: AttemptEnded, _pa
     outcome = message.outcome
     output_tokens = outcome.output_tokens if outcome else message.tokens
     tokens = output_tokens + (outcome.prompt_tokens if outcome else 0)
-    ended = supervisor.scheduler.attempt_ended(key, message.code, supervisor.loop.now(), tokens, output_tokens)
+    now = supervisor.loop.now()
+    ended = supervisor.scheduler.attempt_ended(key, message.code, now, tokens, output_tokens, message.at or now)
     if ended is None:
         return
     model = ended.model.name

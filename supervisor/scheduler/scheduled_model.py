@@ -23,8 +23,6 @@ _SMOOTHING: Final = 0.2
 _INITIAL_SERVICE_S: Final = 1.0
 NEVER: Final = -math.inf
 """The time of the last use of a model that was never used."""
-END_NOTICE_DELAY_S: Final = 0.01
-"""An end may be reported this late (``protocol/README.md``): another model may have been used since."""
 _MAX_RETURNING: Final = 1024
 
 
@@ -177,9 +175,9 @@ class ScheduledModel:
         self.grants.clear()
         self.abandoned.clear()
 
-    def used_until(self, now: float) -> None:
-        """Take note of a request's end that was reported at ``now``."""
-        self.last_use = max(self.last_use, now - END_NOTICE_DELAY_S)
+    def used_until(self, end: float) -> None:
+        """Take note of when a request ended; another model may have been used since."""
+        self.last_use = max(self.last_use, end)
 
     def measure_service(self, seconds: float) -> None:
         """Learn how long a request holds its slots."""

@@ -119,11 +119,17 @@ class EndedAttempt(NamedTuple):
 
 
 def attempt_ended(
-    state: SchedulerState, key: RequestKey, code: str, now: float, tokens: int = 0, output_tokens: int = 0
+    state: SchedulerState,
+    key: RequestKey,
+    code: str,
+    now: float,
+    tokens: int = 0,
+    output_tokens: int = 0,
+    ended_at: float | None = None,
 ) -> EndedAttempt | None:
     """The engine has stopped working on an attempt. Returns its model and grant if the grant was known.
 
-    ``tokens``: of prompt and answer, ``output_tokens`` of the answer alone.
+    ``tokens``: of prompt and answer, ``output_tokens`` of the answer alone.  ``ended_at``: when it stopped, if not now.
     """
     for model in state.models.values():
         grant = model.grants.pop(key, None)
@@ -135,7 +141,7 @@ def attempt_ended(
             model.fair_share.learn(output_tokens)
         state.settled = state.settled and not model.stuck
         if grant.weight:
-            model.used_until(now)
+            model.used_until(now if ended_at is None else min(now, ended_at))
         if not code and grant.weight:
             model.measure_service(now - grant.began)
         elif code == Code.RETURNED:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.compatibility.backend_installation import release_server_with_pins
 from tests.compatibility.flm_on_npu import MODEL, npu_server
-from tests.compatibility.hub_server import HubServer, hub_with_repositories, ids, pull
+from tests.compatibility.hub_server import HubServer, ids, point_to, pull, running_hub
 from tests.conftest import StartServer
 from tests.fake_engines import flm
 from tests.support.fakes.hub import Hub
@@ -17,21 +17,28 @@ from tests.support.fakes.release_server import ReleaseServer
 from tests.support.server import LemonbusServer
 
 
-@pytest.fixture(scope="module")
-def module_hub_server(
-    tmp_path_factory: pytest.TempPathFactory, start_module_server: StartServer
+@pytest.fixture(scope="session")
+def session_hub_server(
+    tmp_path_factory: pytest.TempPathFactory, start_session_server: StartServer
 ) -> Iterator[HubServer]:
-    """A server and its hub, for all tests of a module."""
+    """A server and its hub, for all modules."""
     folder = tmp_path_factory.mktemp("hub")
-    with hub_with_repositories(folder) as hub:
-        yield HubServer(start_module_server("tiny-chat", offline=False), hub, folder)
+    with running_hub() as hub:
+        with pytest.MonkeyPatch.context() as patch:
+            point_to(patch, hub, folder)
+            server = start_session_server("tiny-chat", offline=False)
+        yield HubServer(server, hub, folder)
 
 
 @pytest.fixture
-def hub_server(module_hub_server: HubServer) -> HubServer:
-    """The module's server with nothing registered, downloaded or loaded, and a hub without faults."""
-    module_hub_server.reset()
-    return module_hub_server
+def hub_server(session_hub_server: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
+    """A server with nothing registered, downloaded or loaded, and a hub without faults.
+
+    Other servers that the test starts find the same hub and cache.
+    """
+    point_to(monkeypatch, session_hub_server.hub, session_hub_server.folder)
+    session_hub_server.reset()
+    return session_hub_server
 
 
 @pytest.fixture
@@ -49,29 +56,29 @@ def folder(hub_server: HubServer) -> Path:
     return hub_server.folder
 
 
-@pytest.fixture(scope="module")
-def module_npu_server(
-    start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+@pytest.fixture(scope="session")
+def session_npu_server(
+    start_session_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[LemonbusServer, Path]]:
-    """A server with flm, and the folder of that, for all tests of a module."""
-    with npu_server(start_module_server, tmp_path_factory.mktemp("flm")) as server_and_home:
+    """A server with flm, and the folder of that, for all modules."""
+    with npu_server(start_session_server, tmp_path_factory.mktemp("flm")) as server_and_home:
         yield server_and_home
 
 
 @pytest.fixture
-def flm_home(module_npu_server: tuple[LemonbusServer, Path]) -> Path:
-    """The folder of the module's flm, which behaves well again."""
-    flm.set_behaviour(module_npu_server[1])
-    return module_npu_server[1]
+def flm_home(session_npu_server: tuple[LemonbusServer, Path]) -> Path:
+    """The folder of the session's flm, which behaves well again."""
+    flm.set_behaviour(session_npu_server[1])
+    return session_npu_server[1]
 
 
 @pytest.fixture
-def flm_server(module_npu_server: tuple[LemonbusServer, Path], flm_home: Path) -> LemonbusServer:
-    """The module's server, where flm has its model and behaves well."""
+def flm_server(session_npu_server: tuple[LemonbusServer, Path], flm_home: Path) -> LemonbusServer:
+    """The session's server, where flm has its model and behaves well."""
     assert flm_home
-    if MODEL not in ids(module_npu_server[0]):
-        assert pull(module_npu_server[0], model_name=MODEL)[0] == 200
-    return module_npu_server[0]
+    if MODEL not in ids(session_npu_server[0]):
+        assert pull(session_npu_server[0], model_name=MODEL)[0] == 200
+    return session_npu_server[0]
 
 
 @pytest.fixture(scope="module")

@@ -24,15 +24,15 @@ EMBED, SPEECH = "embed-gemma-300m-FLM", "whisper-v3-turbo-FLM"
 
 
 @contextmanager
-def npu_server(start_module_server: StartServer, folder: Path) -> Iterator[tuple[LemonbusServer, Path]]:
+def npu_server(start: StartServer, folder: Path) -> Iterator[tuple[LemonbusServer, Path]]:
     """A server on the documents' laptop, and the folder of its flm, which the test must not have changed."""
     home = flm.installed(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", driver_tools.path(folder / "bin"))
         machine = str(laptop(folder / "machine").root)
         settings = {"machine_dir": machine, "ctx_size": 1024, "backoff_first": 0.05, "gateway_workers": 1}
-        server = start_module_server("tiny-chat", offline=False, **settings)
-        yield server, home
+        server = start("tiny-chat", offline=False, **settings)
+    yield server, home
     assert not (home / "oddities").exists(), (home / "oddities").read_text()
 
 

@@ -29,9 +29,28 @@ PROJECTOR: Final = "mmproj-model-f16.gguf"
 @contextmanager
 def hub_with_repositories(folder: Path) -> Iterator[Hub]:
     """Let servers that are started meanwhile find this hub, and a hub cache of their own."""
+    with running_hub() as hub, pytest.MonkeyPatch.context() as patch:
+        point_to(patch, hub, folder)
+        yield hub
+
+
+def point_to(patch: pytest.MonkeyPatch, hub: Hub, folder: Path) -> None:
+    """Let servers that are started from now on find this hub, and a hub cache in the folder."""
+    patch.setenv("HF_ENDPOINT", hub.url)
+    patch.setenv("HF_HOME", str(folder / "hf"))
+
+
+@contextmanager
+def running_hub() -> Iterator[Hub]:
+    """A hub with the repositories that these tests know."""
+    with Hub(_repositories()) as hub:
+        yield hub
+
+
+def _repositories() -> dict[str, dict[str, bytes]]:
     tiny = tiny_models() / "models"
     chat = (tiny / "tiny-chat.gguf").read_bytes()
-    repositories = {
+    return {
         "unsloth/Phi-4-mini-instruct-GGUF": {
             "Phi-4-mini-instruct-Q4_K_M.gguf": chat,
             "Phi-4-mini-instruct-Q8_0.gguf": gguf(1000, 2),
@@ -62,10 +81,6 @@ def hub_with_repositories(folder: Path) -> Iterator[Hub]:
         },
         "shop/Onnx": {"genai_config.json": b"{}", "model.onnx": b"onnx"},
     }
-    with Hub(repositories) as hub, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_ENDPOINT", hub.url)
-        patch.setenv("HF_HOME", str(folder / "hf"))
-        yield hub
 
 
 class HubServer(NamedTuple):

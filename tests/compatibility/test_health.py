@@ -104,8 +104,8 @@ def test_websockets_are_on_the_port_that_is_told(server: LemonbusServer) -> None
     assert first["type"] == "logs.snapshot"
 
 
-def test_nothing_is_loaded_yet(start_server: StartServer) -> None:
-    health = start_server("tiny-chat").health()
+def test_nothing_is_loaded(unloaded_server: LemonbusServer) -> None:
+    health = unloaded_server.health()
     assert (health["status"], health["model_loaded"], health["checkpoint_loaded"]) == ("ok", None, None)
     assert health["all_models_loaded"] == []
 

@@ -10,7 +10,6 @@ from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.lemonade.health import stats_body
 from protocol.messages.admin import StatsReport
 from tests.compatibility.field_paths import missing
-from tests.conftest import StartServer
 from tests.support.models.tiny_models import prompt_of
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
@@ -20,9 +19,9 @@ PREVIEW = ["time_to_first_token", "tokens_per_second", "input_tokens", "output_t
 DOCUMENTED = [*PREVIEW, "prompt_tokens"]
 
 
-@pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-chat", "tiny-loop", "tiny-embed")
+@pytest.fixture
+def server(shared_server: LemonbusServer) -> LemonbusServer:
+    return shared_server
 
 
 def stats(server: LemonbusServer, model: str = "", prefix: str = "/v1") -> Any:

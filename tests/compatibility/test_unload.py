@@ -12,9 +12,9 @@ CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 SUCCESS = {"status": "success", "message": "Model unloaded successfully"}
 
 
-@pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-chat", "tiny-loop")
+@pytest.fixture
+def server(unloaded_server: LemonbusServer) -> LemonbusServer:
+    return unloaded_server
 
 
 def loaded(server: LemonbusServer) -> set[str]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import StartServer
 from tests.support.server import LemonbusServer
 
 NEW = "nobody/nothing-GGUF"
 
 
-@pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
+@pytest.fixture
+def server(unloaded_server: LemonbusServer) -> LemonbusServer:
     """An offline server, so that no download can succeed."""
-    return start_module_server("tiny-chat")
+    return unloaded_server
 
 
 def names(server: LemonbusServer) -> list[str]:

@@ -12,18 +12,9 @@ CHAT, LOOP, EMBED = "extra.tiny-chat", "extra.tiny-loop", "extra.tiny-embed"
 ASK = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
 
 
-@pytest.fixture(scope="module")
-def module_server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-chat", "tiny-loop", "tiny-embed")
-
-
 @pytest.fixture
-def server(module_server: LemonbusServer) -> LemonbusServer:
-    """A server with nothing loaded, registered or saved, whatever ran before."""
-    module_server.client.post("/v1/unload", {})
-    for name in ("user_models.json", "recipe_options.json"):
-        (module_server.home / "state" / name).unlink(missing_ok=True)
-    return module_server
+def server(unloaded_server: LemonbusServer) -> LemonbusServer:
+    return unloaded_server
 
 
 def test_without_a_name_the_model_used_last_answers_loaded_or_not(start_server: StartServer) -> None:

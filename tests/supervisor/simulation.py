@@ -58,12 +58,13 @@ class Simulation(EffectPlayer):
         self.scheduler.attempt_abandoned(name, key)
         self.settle(light=True)
 
-    def finish(self, key: RequestKey, code: str = "") -> None:
+    def finish(self, key: RequestKey, code: str = "", ended_at: float | None = None) -> None:
+        """``ended_at``: when it really ended, if its worker says so only now."""
         worker = next(worker for worker in self.workers.values() if key in worker.running)
         worker.running.remove(key)
         if code != Code.RETURNED:  # the refusal that follows ends it
             self.end(key)
-        assert self.scheduler.attempt_ended(key, code, self.now) is not None
+        assert self.scheduler.attempt_ended(key, code, self.now, ended_at=ended_at) is not None
         self.settle(light=True)
 
     def load(

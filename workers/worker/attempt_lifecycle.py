@@ -163,7 +163,7 @@ class AttemptLifecycle:
     def end(self, attempt: Attempt, code: str) -> None:
         """End an attempt without an outcome."""
         self._remove(attempt)
-        self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens))
+        self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens, at=self._loop.now()))
         if not self._attempts:
             self._on_empty()
 
@@ -211,7 +211,7 @@ class AttemptLifecycle:
         self._remove(attempt)
         delay = end_delay(running=len(self._attempts), slots=self._session.backend.slots if self._session else 0)
         # `stats` is about generations, embeddings and the like, not about reads.
-        end = AttemptEnded(*attempt.key, outcome=outcome if attempt.request.weight else None)
+        end = AttemptEnded(*attempt.key, outcome=outcome if attempt.request.weight else None, at=self._loop.now())
         if delay:
             self._bus.send_soon(end, delay)
         else:
