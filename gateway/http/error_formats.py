@@ -45,27 +45,32 @@ class ErrorFormats:
         """Use ``default`` for every path that no format names."""
         self._default = default
         formats = tuple(formats)
-        by_prefix = {prefix: each for each in formats for prefix in each.error_prefixes}
-        self._longest_first = sorted(by_prefix.items(), key=lambda item: -len(item[0]))
+        self._by_prefix = {prefix: each for each in formats for prefix in each.error_prefixes}
         self._shared = [each for each in formats if each.client_header]
+        prefixes = [*self._by_prefix, *(prefix for each in self._shared for prefix in each.shared_error_prefixes)]
+        self._depth = max((prefix.count("/") for prefix in prefixes), default=0)
 
     def for_path(self, path: str) -> ErrorFormat:
         """Return the format whose prefix is the longest that ``path`` lies at or below, by whole segments."""
-        for prefix, each in self._longest_first:
-            if _lies_below(path, prefix):
-                return each
-        return self._default
+        found = (self._by_prefix.get(beginning) for beginning in self._beginnings(path))
+        return next((each for each in found if each is not None), self._default)
 
     def for_request(self, path: str, environ: Mapping[str, Any]) -> ErrorFormat:
         """Return the format of a request whose headers were read: that of its client's family where families share a path."""
-        return next((each for each in self.sharing(path) if each.client_header in environ), None) or self.for_path(path)
+        if any(each.client_header in environ for each in self._shared):
+            for each in self.sharing(path):
+                if each.client_header in environ:
+                    return each
+        return self.for_path(path)
 
     def sharing(self, path: str) -> Iterator[ErrorFormat]:
         """Yield the formats of families that share ``path``: their clients' headers choose them."""
+        beginnings = self._beginnings(path)
         for each in self._shared:
-            if any(_lies_below(path, prefix) for prefix in each.shared_error_prefixes):
+            if any(beginning in each.shared_error_prefixes for beginning in beginnings):
                 yield each
 
-
-def _lies_below(path: str, prefix: str) -> bool:
-    return path == prefix or path.startswith(prefix + "/")
+    def _beginnings(self, path: str) -> list[str]:
+        """Return the path and all that it lies below, as long as prefixes are, the longest first."""
+        segments = path.split("/", self._depth + 1)[: self._depth + 1]
+        return ["/".join(segments[:count]) for count in range(len(segments), 0, -1)]

@@ -48,6 +48,10 @@ class ProcessorTime(msgspec.Struct):
         """All but the engine."""
         return self.gateway + self.supervisor + self.worker
 
+    @property
+    def total(self) -> float:
+        return self.ours + self.engine
+
 
 _CASES: Final = (
     *(_Case("chat of one token", "chat/completions", clients) for clients in CLIENTS),
