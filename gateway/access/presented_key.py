@@ -23,7 +23,7 @@ def presented_key(req: falcon.Request) -> bytes:
     handshake may also have the key as a subprotocol or in the query. Other requests may not, because addresses are logged
     by every proxy on their way.
     """
-    given = req.env.get("HTTP_X_API_KEY", "")
+    given: str = req.env.get("HTTP_X_API_KEY", "")
     scheme, _, token = req.env.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() == "bearer":
         given = token.strip()
