@@ -17,6 +17,7 @@ PIECES = GENAI_TEXT.split()
 HI = [{"role": "user", "content": "hi"}]
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 UNKNOWN_TYPE = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}
+TOO_COMPLEX = {"type": "integer", "minimum": 1, "maximum": 10**18, "multipleOf": 99999}
 DIGIT = {
     "type": "object",
     "properties": {"digit": {"$ref": "#/$defs/digit"}},
@@ -183,6 +184,12 @@ def test_a_seed_makes_chance_repeat_itself(engine: RawHttpClient) -> None:
         ("/v1/completions", {"prompt": ["a", "b"], "n": 65}, 400, "at most 128 completions"),
         ("/v1/chat/completions", {"messages": HI, "response_format": {"type": "xml"}}, 400, "response_format"),
         ("/v1/chat/completions", {"messages": HI, "response_format": UNKNOWN_TYPE}, 400, "Invalid type: nonsense"),
+        (
+            "/v1/chat/completions",
+            {"messages": HI, "json_schema": {"items": {"maxItems": 10**9}}},
+            400,
+            "`maxItems` may",
+        ),
         ("/v1/chat/completions", {"messages": HI, "tool_choice": "required"}, 400, "Field 'tool_choice'"),
         ("/v1/chat/completions", {"messages": HI, "tools": [{"type": "function"}]}, 400, "function"),
         ("/v1/chat/completions", {"messages": HI, "tools": TOOLS}, 400, "Field 'tools'"),
@@ -197,6 +204,16 @@ def test_refused_requests(
 ) -> None:
     answer = engine.post(path, {**body, "stream": stream})
     assert (answer.status, answer.error["code"], expected in answer.error["message"]) == (status, status, True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_schema_that_turns_out_to_be_too_complex(engine: RawHttpClient, stream: bool) -> None:
+    """It may be noticed when the generator is made or at any token: in a stream the error may come after the first of them."""
+    answer = engine.post("/v1/chat/completions", {"messages": HI, "json_schema": TOO_COMPLEX, "stream": stream})
+    assert answer.status in ((200, 400) if stream else (400,))
+    assert (answer.error["code"], "too many expressions constructed" in answer.error["message"]) == (400, True)
+    assert not answer.done
+    assert complete(engine, max_tokens=1).status == 200
 
 
 def test_a_body_that_is_no_json(engine: RawHttpClient) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,8 +13,12 @@ from workers.engines.http_errors import EngineHttpError
 from workers.engines.http_server import EngineHttpHandler, EngineHttpServer, not_found_error
 from workers.engines.oga_server import request as oga_request
 from workers.engines.oga_server.completion import OgaCompletion
+from workers.engines.oga_server.guidance import guidance_error
 from workers.engines.oga_server.model import OgaModel
 from workers.engines.oga_server.response_writer import ResponseWriter
+
+_GUIDANCE_FAILED: Final = "Error computing mask"
+"""A part of what the library says if a grammar turns out to be too complex when it is used."""
 
 
 class OgaHttpServer(EngineHttpServer):
@@ -64,4 +68,6 @@ class OgaHttpHandler(EngineHttpHandler):
     def failure(self, problem: Exception) -> EngineHttpError:
         """Return an error of the library as its client sees it."""
         reason = (str(problem).splitlines() or [""])[0][:300]
+        if _GUIDANCE_FAILED in reason:
+            return guidance_error(problem, "response_format")
         return EngineHttpError(f"ONNX Runtime GenAI failed: {reason}", 500, "server_error")

@@ -14,7 +14,7 @@ import msgspec
 from workers.engines.http_errors import EngineHttpError
 from workers.engines.oga_server.chat_template import read_chat_template
 from workers.engines.oga_server.generation import OgaGeneration
-from workers.engines.oga_server.guidance import Guidance, guidance_of
+from workers.engines.oga_server.guidance import Guidance, guidance_error, guidance_of
 from workers.engines.oga_server.prompt_cache import CachedGenerator, PromptCache, capacity_for, common_prefix_length
 from workers.engines.oga_server.request import OgaRequest, field_error, prompt_token_ids, split_prompts
 from workers.engines.oga_server.tools.chat_prompt import TemplateInput, template_input
@@ -175,10 +175,7 @@ class OgaModel:
             parameters.set_guidance("lark_grammar", guidance.grammar)
             return self._library.Generator(self._model, parameters)
         except (RuntimeError, AttributeError) as problem:  # a schema that it cannot follow, or a build without guidance
-            reason = " ".join(str(problem).partition("\n   1 |")[0].split())[:300]
-            raise field_error(
-                guidance.field, f"ONNX Runtime GenAI cannot force an answer of this form: {reason}"
-            ) from None
+            raise guidance_error(problem, guidance.field) from None
 
     def _sampling_options(self, request: OgaRequest, choice: int) -> dict[str, Any]:
         """Return the options that the library reads only when a generator is made."""
