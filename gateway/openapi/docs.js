@@ -154,14 +154,14 @@ function show() {
   document.getElementById("about").replaceChildren(prose(api.info.description), "The document itself: ", link);
   const aliases = {};
   for (const [path, item] of Object.entries(api.paths)) {
-    if (item.$ref) (aliases[decodeURIComponent(item.$ref).slice(8).replace(/~1/g, "/")] ||= []).push(path);
+    if (item["x-alias-of"]) (aliases[item["x-alias-of"]] ||= []).push(path);
   }
   const main = document.getElementById("operations");
   for (const tag of api.tags) {
     const section = element("section", {}, element("h2", {}, tag.name), prose(tag.description));
     for (const [path, item] of Object.entries(api.paths)) {
       for (const method of METHODS) {
-        if (item[method] && item[method].tags.includes(tag.name)) section.append(operationPart(path, method, item[method], aliases[path] || []));
+        if (item[method] && !item["x-alias-of"] && item[method].tags.includes(tag.name)) section.append(operationPart(path, method, item[method], aliases[path] || []));
       }
     }
     main.append(section);

@@ -17,6 +17,8 @@ from gateway.openapi.responses import COMMON_HEADERS, ErrorForm, ErrorResponses,
 from gateway.openapi.schemas import Schemas
 from protocol import RELEASE
 
+ALIAS_OF: Final = "x-alias-of"
+"""Names, beside a path, another one with the same operations. No reference: few tools that read such documents follow one here."""
 _CONVERTER: Final = re.compile(r"{(\w+)(?::\w+)?}")
 _NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9]+")
 _ABOUT: Final = """One HTTP address for every local model of this machine.
@@ -50,7 +52,7 @@ def openapi_document(routes: Iterable[DocumentedRoute], *, keys: bool) -> dict[s
             endpoint = endpoint_of(path)
             versioned = endpoint != path.lstrip("/")
             first = first_paths.setdefault((id(route.resource), endpoint), path) if versioned else path
-            paths[path] = item if first == path else {"$ref": f"#/paths/{_pointer(first)}"}
+            paths[path] = item if first == path else {ALIAS_OF: first, **item}
     names = {route.documentation.name: route.documentation.description for route in routes}
     return {
         "openapi": "3.1.0",
@@ -178,8 +180,3 @@ def _form_body(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     if operation.examples:
         content["examples"] = {name: {"value": body} for name, body in operation.examples.items()}
     return {"required": True, "content": {"multipart/form-data": content}}
-
-
-def _pointer(path: str) -> str:
-    """Return a path as a JSON pointer in a URI fragment has it."""
-    return path.replace("~", "~0").replace("/", "~1").replace("{", "%7B").replace("}", "%7D")

@@ -22,6 +22,7 @@ from schemathesis.checks import (
 )
 from schemathesis.core.failures import FailureGroup
 
+from gateway.openapi.document import ALIAS_OF
 from tests.fuzz.known_names import with_known_names
 
 PATIENCE_S: Final = 60.0
@@ -51,8 +52,8 @@ class Fuzzer:
         self._seed = seed
         self._chance = random.Random(seed)
         self._session = requests.Session()
-        # Most paths only refer to another one's operations: they have the same resource.
-        paths = {path: item for path, item in self.document["paths"].items() if "$ref" not in item}
+        # Most paths are aliases: they have the same resource as another one.
+        paths = {path: item for path, item in self.document["paths"].items() if ALIAS_OF not in item}
         self._schema = schemathesis.openapi.from_dict({**self.document, "paths": paths})
         self._schema.config.update(base_url=url)
 

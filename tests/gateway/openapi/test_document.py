@@ -21,6 +21,7 @@ from gateway.app import DIALECTS
 from gateway.http import body_decoding
 from gateway.http.error_responses import DEFAULT_FORMATS
 from gateway.http.request_context import OPEN_PATHS
+from gateway.openapi.document import ALIAS_OF
 from protocol.failures import Code, Failure
 from tests.gateway.api.toy_dialect import SayResource, ToyDialect
 from tests.gateway.app_client import AppClient
@@ -41,21 +42,25 @@ def document(ask: AppClient) -> dict[str, Any]:
     return found
 
 
+def methods_of(item: dict[str, Any]) -> dict[str, Any]:
+    """Return the operations of a path, by their methods."""
+    return {method: operation for method, operation in item.items() if method != ALIAS_OF}
+
+
 def resolved(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
     """Return what a reference refers to."""
     while "$ref" in part:
         reference, part = part["$ref"], document
         for name in reference.removeprefix("#/").split("/"):
-            part = part[name.replace("~1", "/").replace("%7B", "{").replace("%7D", "}")]
+            part = part[name]
     return part
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each operation once."""
     for path, item in document["paths"].items():
-        for method, operation in item.items():
-            if method != "$ref":
-                yield f"{method.upper()} {path}", operation
+        for method, operation in methods_of(item).items():
+            yield f"{method.upper()} {path}", operation
 
 
 def declared(ask: AppClient) -> Iterator[tuple[str, object, str, Operation]]:
@@ -78,7 +83,7 @@ def test_it_has_every_route_with_each_method(ask: AppClient, document: dict[str,
             shown = re.sub(r":\w+}", "}", path)
             if path == "/api/models/{path:path}":
                 continue  # two paths of the document
-            item = resolved(document, document["paths"][shown])
+            item = methods_of(document["paths"][shown])
             methods = {each.lower() for each in falcon.HTTP_METHODS if hasattr(resource, f"on_{each.lower()}")} - {
                 "head"
             }
@@ -86,6 +91,17 @@ def test_it_has_every_route_with_each_method(ask: AppClient, document: dict[str,
     assert {"get", "delete"} == set(document["paths"]["/api/models/{name}"])
     assert {"post"} == set(document["paths"]["/api/models/{name}/unload"])
     assert set(OPEN_PATHS) <= set(document["paths"])
+
+
+def test_paths_with_the_same_operations_name_the_first(document: dict[str, Any]) -> None:
+    paths = document["paths"]
+    aliases = {path: item[ALIAS_OF] for path, item in paths.items() if ALIAS_OF in item}
+    assert aliases["/api/v0/embeddings"] == "/v1/embeddings"
+    assert aliases["/api/v0/load"] == "/v0/load"
+    assert "/chat/completions" not in aliases  # its errors have another form
+    for alias, path in aliases.items():
+        assert set(methods_of(paths[alias])) == set(methods_of(paths[path]))
+        assert ALIAS_OF not in paths[path]
 
 
 def test_a_route_without_a_declaration_is_an_error(tmp_path: Path) -> None:
@@ -240,7 +256,7 @@ def test_without_a_key_every_operation_is_refused_in_its_form(tmp_path: Path) ->
     ask = AppClient(tmp_path, api_key="k" * 32)
     document = ask("GET", "/openapi.json").json
     for path, item in document["paths"].items():
-        for method, operation in resolved(document, item).items():
+        for method, operation in methods_of(item).items():
             result = ask(method.upper(), path.replace("{", "").replace("}", ""))
             if path in OPEN_PATHS:
                 assert result.status_code == 200, path
@@ -254,6 +270,6 @@ def test_other_methods_are_405_in_the_form_of_the_path(ask: AppClient, document:
     for path, item in document["paths"].items():
         result = ask("PATCH", path.replace("{", "").replace("}", ""))
         assert result.status_code == 405, path
-        operation = next(iter(resolved(document, item).values()))
+        operation = next(iter(methods_of(item).values()))
         declared_body = resolved(document, operation["responses"]["400"])["content"]["application/json"]["schema"]
         jsonschema_rs.validate({**declared_body, "components": document["components"]}, result.json)
