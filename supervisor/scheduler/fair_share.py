@@ -119,8 +119,14 @@ class FairShare:
     def _choose(self, heads: Mapping[str, QueuedRequest]) -> _Choice | None:
         if len(heads) < 2:
             return next((_Choice(waiting, key, 0) for key, waiting in heads.items()), None)
-        choices = [_Choice(heads[key], key, self._rounds(key, heads[key])) for key in self._ordered(heads)]
-        return min(choices, key=lambda choice: choice.rounds)
+        best: _Choice | None = None
+        for key in self._ordered(heads):
+            rounds = self._rounds(key, heads[key])
+            if best is None or rounds < best.rounds:
+                best = _Choice(heads[key], key, rounds)
+                if rounds <= 1:
+                    break  # only the first key may need no round at all
+        return best
 
     def _rounds(self, key: str, waiting: QueuedRequest) -> int:
         missing = self._missing(key, waiting)

@@ -9,7 +9,7 @@ import resource
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Self
 
 from tests.support.http_client import Json, RawHttpClient
@@ -45,14 +45,17 @@ class RequestBurst:
         self._selector = selectors.DefaultSelector()
         self.answered: list[BurstClient] = []
         """In the order in which their answers were whole."""
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self._sent = 0
+        self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self._limits[1], self._limits[1]))
 
-    def send(self, keys: Iterable[str], headers: Mapping[str, str] | None = None) -> list[BurstClient]:
-        """Connect and send a request for each key; a key may occur several times."""
+    def send(self, keys: Iterable[str]) -> list[BurstClient]:
+        """Connect and send a request for each key, which may occur several times. Their ids are ``KEY.NUMBER``."""
         clients = []
         for key in keys:
-            fields = {"Authorization": f"Bearer {key}", "Connection": "close", **(headers or {})}
+            self._sent += 1
+            label = f"{key}.{self._sent}"
+            fields = {"Authorization": f"Bearer {key}", "Connection": "close", "X-Request-ID": label}
             client = BurstClient(key, self._connect())
             client.connection.sendall(self._raw.request_bytes("POST", self._path, self._body, fields))
             client.connection.setblocking(False)
@@ -99,3 +102,4 @@ class RequestBurst:
         for ready in list(self._selector.get_map().values()):
             self._hang_up(ready.data.connection)
         self._selector.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
