@@ -216,6 +216,13 @@ def test_a_schema_that_turns_out_to_be_too_complex(engine: RawHttpClient, stream
     assert complete(engine, max_tokens=1).status == 200
 
 
+@pytest.mark.parametrize("depth", range(480, 510, 2))
+def test_a_request_that_is_nested_too_deeply(engine: RawHttpClient, depth: int) -> None:
+    schema = '{"type":"object","properties":{"a":' * depth + '{"type":"integer"}' + "}}" * depth
+    body = f'{{"messages":[{{"role":"user","content":"hi"}}],"json_schema":{schema}}}'
+    assert engine.post("/v1/chat/completions", body.encode()).status == 400
+
+
 def test_a_body_that_is_no_json(engine: RawHttpClient) -> None:
     answer = engine.post("/v1/completions", b"{")
     assert (answer.status, answer.error["code"]) == (400, 400)

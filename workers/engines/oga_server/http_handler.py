@@ -67,6 +67,8 @@ class OgaHttpHandler(EngineHttpHandler):
 
     def failure(self, problem: Exception) -> EngineHttpError:
         """Return an error of the library as its client sees it."""
+        if isinstance(problem, RecursionError):
+            return EngineHttpError("the request is nested too deeply")
         reason = (str(problem).splitlines() or [""])[0][:300]
         if _GUIDANCE_FAILED in reason:
             return guidance_error(problem, "response_format")
