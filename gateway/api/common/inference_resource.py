@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Final, NamedTuple
 
 import falcon
@@ -44,6 +44,14 @@ class TranslatedRequest(NamedTuple):
     """Called after an answer that did not fail, with the registered name of its model."""
 
 
+def stream_to(resp: falcon.Response, stream: Iterable[bytes], writer: StreamWriter) -> None:
+    """Make ``resp`` a stream of what ``writer`` writes, which nothing on its way may keep back."""
+    resp.stream = stream
+    resp.content_type = writer.media_type
+    resp.set_header("Cache-Control", "no-cache")
+    resp.set_header("X-Accel-Buffering", "no")
+
+
 def answer_inference(
     session: SupervisorSession, req: falcon.Request, resp: falcon.Response, translated: TranslatedRequest
 ) -> None:
@@ -61,10 +69,8 @@ def answer_inference(
     )
     if translated.stream is not None:
         answer = inference.stream(session, req.env, request)
-        resp.stream = ResponseStream(answer, context, translated.stream, translated.before_end, translated.after)
-        resp.content_type = translated.stream.media_type
-        resp.set_header("Cache-Control", "no-cache")
-        resp.set_header("X-Accel-Buffering", "no")
+        stream = ResponseStream(answer, context, translated.stream, translated.before_end, translated.after)
+        stream_to(resp, stream, translated.stream)
         return
     if translated.takes_long:
         late_answer.respond(session, req, resp, request, translated.answer)

@@ -16,6 +16,7 @@ import gevent
 import msgspec
 
 from gateway.api.common.stream_writer import CLIENT_LEFT_CODES
+from gateway.api.responses.event_feed import EventFeed
 from gateway.api.responses.response_object import ResponseBuilder
 from gateway.api.responses.stored import key_name
 from gateway.api.responses.whole_response import whole_response
@@ -23,16 +24,16 @@ from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import CONTEXT_KEY, RequestContext, request_context
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
-from gateway.requests.inference import AnswerStream, InferenceRequest, WholeAnswer
+from gateway.requests.inference import AnswerStream, InferenceRequest
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.responses import FinishResponse, StoredTurn, StoreResponse
 from protocol.wire import envelope
 
 MAX_RUNS: Final = 64
 """Responses that one process runs in the background."""
-Ask = Callable[[InferenceRequest], WholeAnswer]
-Run = Callable[[Ask], WholeAnswer]
-"""Asks the engine, again if it must, and returns the answer."""
+Response = dict[str, Any]
+Run = Callable[[Callable[[InferenceRequest], Response]], Response]
+"""Asks the engine, again if it must, and returns the response that the answer was."""
 
 
 def _without_connection(env: dict[str, Any]) -> dict[str, Any]:
@@ -54,10 +55,18 @@ class BackgroundRuns:
         self._bytes = 0
         """Bytes of their requests, about."""
 
-    def start(self, env: dict[str, Any], builder: ResponseBuilder, turn: StoredTurn, previous: str, run: Run) -> None:
+    def start(
+        self,
+        env: dict[str, Any],
+        builder: ResponseBuilder,
+        turn: StoredTurn,
+        previous: str,
+        run: Run,
+        feed: EventFeed | None = None,
+    ) -> None:
         """Store a response that runs from now on, and return; ``env`` is ``req.env``.
 
-        Raises ``overloaded`` if too many run, and why it cannot be stored.
+        ``feed``: gets the events of a response that is streamed. Raises ``overloaded`` if too many run, and why it cannot be stored.
         """
         size = len(turn.input)
         if self._running >= MAX_RUNS or (self._running and self._bytes + size > self._session.settings.queue_bytes):
@@ -77,42 +86,74 @@ class BackgroundRuns:
             raise
         self._running += 1
         self._bytes += size
-        gevent.spawn(self._run, env, call, builder, run).link(lambda _: self._ended(size))
+        gevent.spawn(self._run, env, call, builder, run, feed).link(lambda _: self._ended(size))
 
     def _ended(self, size: int) -> None:
         self._running -= 1
         self._bytes -= size
 
-    def _run(self, env: dict[str, Any], call: SupervisorCall, builder: ResponseBuilder, run: Run) -> None:
+    def _run(
+        self, env: dict[str, Any], call: SupervisorCall, builder: ResponseBuilder, run: Run, feed: EventFeed | None
+    ) -> None:
+        last = b""
         try:
-            response = self._response(env, call, builder, run)
+            response, failure = self._response(env, call, builder, run, feed)
             if response is not None:
                 payload = msgspec.json.encode(response)
                 self._session.call(env, lambda number: FinishResponse(number, builder.id), NoneType, payload)
-        except LemonbusError:
-            pass  # the server stops: closing the call says that the response is lost
+            if feed is not None:
+                last = feed.writer.end() if failure is None else feed.writer.error(failure, call.label)
+        except LemonbusError as problem:
+            # The server stops: closing the call says that the response is lost.
+            last = feed.writer.error(problem.failure, call.label) if feed is not None else b""
         except Exception as problem:  # noqa: BLE001 - logged and counted; closing the call says that the response is lost
             INTERNAL_ERRORS.log(problem, "a response was not stored", request_id=call.label)
         finally:
             call.close()
+            if feed is not None:
+                feed.end(last)
 
     def _response(
-        self, env: dict[str, Any], call: SupervisorCall, builder: ResponseBuilder, run: Run
-    ) -> dict[str, Any] | None:
-        """Return the response when it has ended, None if it was cancelled."""
+        self, env: dict[str, Any], call: SupervisorCall, builder: ResponseBuilder, run: Run, feed: EventFeed | None
+    ) -> tuple[Response | None, Failure | None]:
+        """Return the response when it has ended, None if it was cancelled; and why it has failed, if it has."""
 
-        def ask(request: InferenceRequest) -> WholeAnswer:
+        def ask(request: InferenceRequest) -> Response:
             with AnswerStream(self._session, env, request) as answer:
                 call.on_failure = answer.cancel
                 call.next(0)  # raises if it was cancelled meanwhile
-                return answer.whole()
+                if feed is None:
+                    return whole_response(builder, answer.whole())
+                answer.begin()  # raises what another, shorter request may cure
+                return _streamed(answer, feed)
 
         try:
-            return whole_response(builder, run(ask))
+            return run(ask), None
+        except _BrokenStreamError as problem:
+            failure = problem.failure
         except LemonbusError as problem:
-            if problem.failure.code in CLIENT_LEFT_CODES:
-                return None
-            return builder.failed(problem.failure, call.label)
+            failure = problem.failure
         except Exception as problem:  # noqa: BLE001 - the response has failed, and says so
             INTERNAL_ERRORS.log(problem, "a response failed", request_id=call.label)
-            return builder.failed(INTERNAL_FAILURE, call.label)
+            failure = INTERNAL_FAILURE
+        if failure.code in CLIENT_LEFT_CODES:
+            return None, Failure(Code.CANCELLED, "the response was cancelled")
+        return builder.failed(failure, call.label), failure
+
+
+class _BrokenStreamError(Exception):
+    """A stream broke of which the client may have seen a part: it is not asked for again."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def _streamed(answer: AnswerStream, feed: EventFeed) -> Response:
+    """Hand on the events of an answer, but for its end, and return the response that it was."""
+    try:
+        for events in answer:
+            feed.put(feed.writer.events(events) if events else feed.writer.ping())
+    except LemonbusError as problem:
+        raise _BrokenStreamError(problem.failure) from problem
+    return feed.writer.response()

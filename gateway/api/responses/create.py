@@ -10,9 +10,10 @@ import falcon
 import msgspec
 
 from gateway.access.scopes import Scope
-from gateway.api.common.inference_resource import TranslatedRequest, answer_inference
+from gateway.api.common.inference_resource import TranslatedRequest, answer_inference, stream_to
 from gateway.api.responses.background import BackgroundRuns
 from gateway.api.responses.chat_request import chat_body, shortened
+from gateway.api.responses.event_feed import EventFeed
 from gateway.api.responses.event_stream import ResponseEventWriter
 from gateway.api.responses.input_items import Item, read_items, references
 from gateway.api.responses.item_ids import ResponseIds, response_of
@@ -121,9 +122,16 @@ class ResponsesResource:
         context = request_context(req.env)
         context.model = request.model or ""
         begun = builder.response("in_progress")
+        stream = bool(request.stream)
+        settings = self._session.settings
+        feed = None
+        if stream:
+            writer = ResponseEventWriter(builder)
+            feed = EventFeed(writer, context, limit=settings.inbox_bytes, silence=settings.header_silence)
 
         def inference_request(chat: dict[str, Any]) -> InferenceRequest:
-            return InferenceRequest(ENDPOINT, request.model or "", msgspec.json.encode(chat), context.label)
+            encoded = msgspec.json.encode(chat)
+            return InferenceRequest(ENDPOINT, request.model or "", encoded, context.label, stream=stream)
 
         self._background.start(
             req.env,
@@ -131,6 +139,10 @@ class ResponsesResource:
             stored_turn(own, begun),
             request.previous_response_id or "",
             lambda ask: ask_truncating(body, request.truncation == "auto", lambda chat: ask(inference_request(chat))),
+            feed,
         )
+        if feed is not None:
+            stream_to(resp, feed, feed.writer)
+            return
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(begun)

@@ -135,8 +135,6 @@ class ResponseRequest(SamplingFields, kw_only=True):
         self._check_format()
         if self.background and self.store is False:
             raise invalid("`background` needs `store`: the response is read later", "store")
-        if self.background and self.stream:
-            raise invalid("`background` excludes `stream` here: ask for the response by its id", "stream")
 
     def _check_format(self) -> None:
         wanted = self.text.format if self.text else None

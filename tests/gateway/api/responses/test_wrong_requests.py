@@ -66,7 +66,6 @@ FUNCTION = {"type": "function", "name": "f"}
         ({"tools": [FUNCTION], "tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"conversation": "c"}, "conversation"),
         ({"prompt": {"id": "p"}}, "prompt"),
-        ({"background": True, "stream": True}, "stream"),
         ({"background": True, "store": False}, "store"),
     ],
     ids=str,

@@ -1,0 +1,75 @@
+"""The events of a response in the background on their way to the client that asked for them, if it is still there.
+
+The response does not wait for its client: what a slow one leaves unread is kept up to a limit, and then its stream breaks.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from gevent.queue import Empty, Queue
+
+from gateway.api.responses.event_stream import ResponseEventWriter
+from gateway.http.request_context import RequestContext
+from protocol.failures import Code, Failure
+
+
+class EventFeed:
+    """``resp.stream`` of a response in the background. Iterate: each item is one or more whole events."""
+
+    def __init__(self, writer: ResponseEventWriter, context: RequestContext, *, limit: int, silence: float) -> None:
+        """Begin with the first events of ``writer``; a ping comes after each ``silence`` (seconds).
+
+        ``limit``: bytes that may wait for the client.
+        """
+        self.writer = writer
+        self._context = context
+        self._limit, self._silence = limit, silence
+        self._pieces: Queue[bytes] = Queue()
+        self._waiting = 0
+        self._over = False
+        """Whether the last piece is in the queue."""
+        self._closed = False
+        """Whether there is no client any more."""
+        self.put(writer.ping())
+
+    def put(self, piece: bytes) -> None:
+        """Hand on a piece."""
+        if self._closed or self._over or not piece:
+            return
+        self._waiting += len(piece)
+        if self._waiting > self._limit:
+            self._context.failure = Failure(Code.CLIENT_TOO_SLOW, "the client does not read the answer fast enough")
+            self._over = True
+            piece = b""
+        self._pieces.put(piece)
+
+    def end(self, last: bytes) -> None:
+        """Hand on the last piece; without one the stream breaks."""
+        self.put(last)
+        if not self._over:
+            self._over = True
+            if not last:
+                self._pieces.put(b"")
+
+    def __iter__(self) -> EventFeed:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._over and self._pieces.empty():
+            raise StopIteration
+        try:
+            piece: bytes = self._pieces.get(timeout=self._silence)
+        except Empty:
+            return self.writer.ping()
+        if not piece:
+            raise ConnectionResetError(errno.ECONNRESET, "the response goes on without this client")
+        self._waiting -= len(piece)
+        self._context.last = self._over and self._pieces.empty()
+        return piece
+
+    def close(self) -> None:
+        """Drop what the client has not read; the response goes on. gunicorn calls it however the connection ended."""
+        self._closed = True
+        while not self._pieces.empty():
+            self._pieces.get()
