@@ -49,10 +49,19 @@ def send_to(socket: Socket, peer: bytes, frame: bytes) -> bool:
 
 def receive_routed(socket: Socket) -> Iterator[list[bytes]]:
     """Yield every message that is there for a ROUTER: the peer, and what it sent."""
-    frames = receive(socket)
-    while frames is not None:
-        yield frames
-        frames = receive(socket) if readable(socket) else None
+    try:
+        peer = socket.recv(_NOW)
+        while True:
+            # The ROUTER has put the peer in front of a message, so one more frame is there, and mostly no other one.
+            received = [peer, socket.recv(_NOW)]
+            while socket.get(_RCVMORE):
+                received.append(socket.recv(_NOW))
+            yield received
+            if not readable(socket):
+                return
+            peer = socket.recv(_NOW)
+    except zmq.Again:
+        return
 
 
 def receive_each(socket: Socket) -> Iterator[bytes]:
@@ -64,14 +73,3 @@ def receive_each(socket: Socket) -> Iterator[bytes]:
             yield socket.recv(_NOW)
     except zmq.Again:
         return
-
-
-def receive(socket: Socket) -> list[bytes] | None:
-    """Return the next message, or None if there is none now."""
-    try:
-        frames = [socket.recv(_NOW)]
-    except zmq.Again:
-        return None
-    while socket.get(_RCVMORE):
-        frames.append(socket.recv(_NOW))
-    return frames

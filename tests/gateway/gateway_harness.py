@@ -79,7 +79,7 @@ class GatewayHarness:
     # In the thread
 
     def _control_message(self) -> None:
-        received = frames.receive(self.bus)
+        received = next(frames.receive_routed(self.bus), None)
         if received is None:
             return
         peer, frame = received
@@ -102,9 +102,8 @@ class GatewayHarness:
                 self.others.put((gateway, message))
 
     def _line(self) -> None:
-        received = frames.receive(self.logs)
-        if received is not None:
-            self.lines += [msgspec.json.decode(record) for record in received[0].split(b"\n")]
+        for records in frames.receive_each(self.logs):
+            self.lines += [msgspec.json.decode(record) for record in records.split(b"\n")]
 
     def _woken(self) -> None:
         os.read(self._wake_read, 512)
