@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
@@ -78,7 +78,7 @@ LONG = 300
 TOO_LONG = 400
 
 
-@cache
+@lru_cache(maxsize=len(FILES))
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
@@ -89,8 +89,18 @@ def imports(path: Path) -> list[str]:
     return list(_imports(path))
 
 
+def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements and all those inside them; what a walk over every expression finds, in a fraction of its time."""
+    for statement in body:
+        yield statement
+        for field in ("body", "orelse", "finalbody"):
+            yield from statements(getattr(statement, field, []))
+        for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
+            yield from statements(part.body)
+
+
 def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(tree(path)):
+    for node in statements(tree(path).body):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -202,18 +212,19 @@ def test_files_are_of_a_size_to_be_read() -> None:
     assert [path for path, lines in lengths.items() if lines > TOO_LONG] == []
 
 
-def literals(path: Path) -> list[str]:
+@cache
+def literals(path: Path) -> frozenset[str]:
     """Return the strings of a file that are no docstrings."""
     docstrings = {
         id(node.value)
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
-    return [
+    return frozenset(
         node.value
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-    ]
+    )
 
 
 def test_the_word_flm_stands_in_its_folders_and_two_registries() -> None:
