@@ -60,7 +60,7 @@ ONLY_IN = {
     "asyncio": (),
     "pickle": (),
     "requests": ("gateway/cli/api_client.py", "workers/jobs/"),
-    "urllib3": ("gateway/cli/api_client.py", "gateway/media/image_fetch.py", "workers/jobs/"),
+    "urllib3": ("gateway/cli/api_client.py", "gateway/media/", "workers/jobs/"),
     "certifi": ("gateway/media/image_fetch.py",),
     "click": ("gateway/cli/",),
     "rich": ("gateway/cli/",),

@@ -18,7 +18,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 MAX_HEAD_BYTES: Final = 64 * 1024
 """All that comes before the body."""
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
-"""The body as it comes, which is twice the largest image: room for the sizes of chunks."""
+"""The body as it comes, which is twice the largest image: the sizes of chunks are part of it."""
 
 
 class WireLimitError(Exception):
