@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.gateway.gateway_harness import GatewayHarness, running_gateway
+from tests.gateway.app_client import AppClient
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
 from tests.gateway.process.chat_requests import answer_whole, open_request
 from tests.support.fakes.image_server import PNG, ImageServer
 
 INLINE = "data:image/png;base64," + base64.b64encode(PNG).decode()
-TIMEOUT = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,15 @@ def images() -> Iterator[ImageServer]:
 @pytest.fixture(scope="module")
 def fetching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHarness]:
     folder = tmp_path_factory.mktemp("fetching")
-    settings: dict[str, Any] = {"fetch_images_networks": ["127.0.0.0/8"], "fetch_images_timeout": TIMEOUT}
+    settings: dict[str, Any] = {"fetch_images_networks": ["127.0.0.0/8"], "fetch_images_timeout": 600.0}
+    with running_gateway(folder, fetch_images=True, **settings) as harness:
+        yield harness
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayHarness]:
+    folder = tmp_path_factory.mktemp("impatient")
+    settings: dict[str, Any] = {"fetch_images_networks": ["127.0.0.1/32"], "fetch_images_timeout": 0.5}
     with running_gateway(folder, fetch_images=True, **settings) as harness:
         yield harness
 
@@ -92,13 +99,13 @@ def test_a_refusal_names_the_field_and_the_host(
 
 @pytest.mark.parametrize(("path", "body", "field"), DIALECTS)
 def test_nothing_is_fetched_unless_it_is_configured(
-    harness: GatewayHarness, images: ImageServer, path: str, body: Any, field: str
+    tmp_path: Path, images: ImageServer, path: str, body: Any, field: str
 ) -> None:
     asked = len(images.asked)
-    status, _, answer = harness.post(path, body(images.url("/ok")))
-    assert (status, len(images.asked)) == (400, asked)
-    assert field in answer.decode()
-    assert "data URL" in answer.decode()
+    answer = AppClient(tmp_path)("POST", path, body(images.url("/ok")))
+    assert (answer.status_code, len(images.asked)) == (400, asked)
+    assert field in answer.text
+    assert "data URL" in answer.text
 
 
 def test_an_image_that_is_named_twice_is_fetched_once(fetching: GatewayHarness, images: ImageServer) -> None:
@@ -116,28 +123,21 @@ def test_images_are_bounded_in_number(fetching: GatewayHarness, images: ImageSer
 
 
 @pytest.mark.parametrize("path", ["/hang", "/drip"])
-def test_a_fetch_has_an_end_and_delays_no_other_request(
-    fetching: GatewayHarness, images: ImageServer, path: str
+def test_a_fetch_has_an_end(impatient: GatewayHarness, images: ImageServer, path: str) -> None:
+    status, _, answer = impatient.post("/v1/chat/completions", chat(images.url(path)))
+    assert status == 400
+    assert "took longer than 0.5 seconds" in answer.decode()
+
+
+def test_a_fetch_delays_no_other_request_and_ends_when_its_client_hangs_up(
+    fetching: GatewayHarness, images: ImageServer
 ) -> None:
-    images.hanging.clear()
-    started = time.monotonic()
-    with open_request(fetching, chat(images.url(path))) as connection:
-        assert images.hanging.wait(10)
+    path = "/drip/until/its/client/leaves"
+    with open_request(fetching, chat(images.url(path))):
+        wait_for(lambda: path in images.dripping)
         assert fetching.get("/live")[0] == 200
-        assert time.monotonic() - started < TIMEOUT, "while it hangs"
-        answer = connection.recv(65536).decode()
-    assert answer.startswith("HTTP/1.1 400")
-    assert "took longer than 2 seconds" in answer
-
-
-def test_a_fetch_ends_when_its_client_hangs_up(tmp_path: Path, images: ImageServer) -> None:
-    images.hanging.clear()
-    images.broken.clear()
-    settings: dict[str, Any] = {"fetch_images_networks": ["127.0.0.1/32"], "fetch_images_timeout": 600.0}
-    with running_gateway(tmp_path, fetch_images=True, **settings) as harness:
-        with open_request(harness, chat(images.url("/drip"))):
-            assert images.hanging.wait(10)
-        assert images.broken.wait(10), "the connection to the server of images ends"
+        assert path not in images.broken, "it goes on meanwhile"
+    wait_for(lambda: path in images.broken)
 
 
 def test_foreign_pages_have_nothing_fetched_without_a_key(fetching: GatewayHarness, images: ImageServer) -> None:

@@ -28,10 +28,10 @@ class ImageServer:
         self.headers: list[dict[str, str]] = []
         self.released = threading.Event()
         """Ends what hangs."""
-        self.hanging = threading.Event()
-        """Set when a request hangs."""
-        self.broken = threading.Event()
-        """Set when the peer of a drip has left."""
+        self.dripping: set[str] = set()
+        """Paths of drips that have begun."""
+        self.broken: set[str] = set()
+        """Paths of drips whose peer has left."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.daemon_threads = True
         self._server.owner = self  # type: ignore[attr-defined]
@@ -90,7 +90,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         kind, _, rest = self.path.partition("?")[0].lstrip("/").partition("/")
         if kind == "hang":
-            owner.hanging.set()
             owner.released.wait(30)
         elif kind == "flood":
             self._flood(owner, rest)
@@ -137,10 +136,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self.wfile.write(PNG)
             while not owner.released.wait(0.05):
-                owner.hanging.set()
+                owner.dripping.add(self.path)
                 self.wfile.write(b"x")
         except OSError:
-            owner.broken.set()
+            owner.broken.add(self.path)
 
     def log_message(self, *_: Any) -> None:
         pass
