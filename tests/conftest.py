@@ -20,6 +20,7 @@ from tests.support.server import LemonbusServer
 
 # A property is not wrong because the machine was busy; the timeout of pytest bounds all tests.
 settings.register_profile("lemonbus", deadline=None, print_blob=True)
+settings.register_profile("deep", settings.get_profile("lemonbus"), max_examples=1000)
 settings.load_profile("lemonbus")
 
 StartServer = Callable[..., LemonbusServer]

@@ -155,8 +155,7 @@ class SettledMachine(SchedulerMachine):
 
 
 TestHistories = SchedulerMachine.TestCase
-TestHistories.settings = settings(
-    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+# As many examples as the profile says: `make soak` has ten times as many.
+TestHistories.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))
 TestSettledHistories = SettledMachine.TestCase
-TestSettledHistories.settings = settings(TestHistories.settings, max_examples=200, stateful_step_count=25)
+TestSettledHistories.settings = settings(TestHistories.settings, stateful_step_count=25)
