@@ -21,7 +21,13 @@ import {
 
 const [baseURL, CHAT_TEXT, picture] = process.argv.slice(2);
 const openai = createOpenAI({ baseURL, apiKey: "root" });
-const usual = { maxRetries: 0, abortSignal: AbortSignal.timeout(60_000) };
+/** Spread into each request: it is sent once, and has a deadline of its own. */
+const usual = {
+  maxRetries: 0,
+  get abortSignal() {
+    return AbortSignal.timeout(60_000);
+  },
+};
 const CITY = jsonSchema({
   type: "object",
   properties: { city: { type: "string" } },
