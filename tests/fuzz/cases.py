@@ -25,7 +25,7 @@ from schemathesis.core.failures import FailureGroup
 from gateway.openapi.document import ALIAS_OF
 from tests.fuzz.known_names import with_known_names
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 30.0
 """A response that takes longer is a violation."""
 _CHECKS: Final[list[Any]] = [
     status_code_conformance,

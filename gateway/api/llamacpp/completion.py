@@ -8,6 +8,7 @@ import falcon
 import msgspec
 from msgspec import Meta
 
+from gateway.api.common.empty_prompts import check_empty_prompts
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.llamacpp.completion_answer import CompletionStreamWriter, with_fields
 from gateway.api.llamacpp.model_choice import chosen_model
@@ -88,6 +89,7 @@ class CompletionResource(InferenceResource):
         data = body_decoding.read_json(req, self.body_limit)
         request = body_decoding.decode(data, CompletionRequest)
         prompts = count_native_prompts(request.prompt, "prompt")
+        check_empty_prompts(request.prompt, request.choices)
         return native_generation(req, "completion", data, request, prompts)
 
 

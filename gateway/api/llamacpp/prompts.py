@@ -19,6 +19,9 @@ def count_native_prompts(prompt: Prompt, field: str) -> int:
         return 1
     if not prompt:
         raise invalid(f"`{field}` is empty", field)
+    if any(item == [] for item in prompt):
+        # llama-server never ends such a request if it asks for several completions.
+        raise invalid(f"`{field}` has an empty list of tokens in it", field)
     tokens = sum(type(item) is int for item in prompt)
     if not tokens:
         if any(not isinstance(item, str | list | dict) for item in prompt):

@@ -11,6 +11,7 @@ import falcon
 import msgspec
 from msgspec import Meta
 
+from gateway.api.common.empty_prompts import check_empty_prompts
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.api.common.media_urls import with_inline_media
 from gateway.api.common.operations import NOT_EMPTY
@@ -148,6 +149,7 @@ class CompletionsResource(InferenceResource):
         request.check()
         n = request.n or 1
         weight = count_prompts(request.prompt, "prompt") * n
+        check_empty_prompts(request.prompt, n)
         echoed = prompt_texts(request.prompt) if request.echo else None
         return TranslatedRequest(
             "completions",

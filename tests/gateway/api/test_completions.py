@@ -24,6 +24,8 @@ TEXT = {"model": "m", "prompt": "a"}
         ("completions", {**TEXT, "stream": True, "logprobs": True}, "logprobs"),
         ("completions", {**TEXT, "stream": True, "echo": True}, "echo"),
         ("completions", {**TEXT, "prompt": [1, 2], "echo": True}, "echo"),
+        ("completions", {**TEXT, "prompt": ["a", ""], "n": 2}, "prompt"),
+        ("completions", {**TEXT, "prompt": "", "n": 2}, "prompt"),
         ("completions", {**TEXT, "max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
         ("chat/completions", {"model": "m", "messages": []}, "messages"),
     ],
