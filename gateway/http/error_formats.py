@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Final, Protocol
 
 from protocol.failures import Failure
 from protocol.messages.work import RateLimits
+
+_REMEMBERED: Final = 64
+"""Paths whose format is not looked up again."""
 
 
 class ErrorFormat(Protocol):
@@ -49,9 +53,13 @@ class ErrorFormats:
         self._shared = [each for each in formats if each.client_header]
         prefixes = [*self._by_prefix, *(prefix for each in self._shared for prefix in each.shared_error_prefixes)]
         self._depth = max((prefix.count("/") for prefix in prefixes), default=0)
+        self._remembered = lru_cache(maxsize=_REMEMBERED)(self._look_up)
 
     def for_path(self, path: str) -> ErrorFormat:
         """Return the format whose prefix is the longest that ``path`` lies at or below, by whole segments."""
+        return self._remembered(path)
+
+    def _look_up(self, path: str) -> ErrorFormat:
         found = (self._by_prefix.get(beginning) for beginning in self._beginnings(path))
         return next((each for each in found if each is not None), self._default)
 
