@@ -9,8 +9,13 @@ from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 
 
-def streams_at_each(server: LemonbusServer, model: str, tokens: int, count: int = 1) -> list[tuple[HttpExchange, int]]:
-    """Return ``count`` streams of each gateway process, that have begun, with the pid of theirs."""
+def streams_at_each(
+    server: LemonbusServer, model: str, tokens: int, count: int = 1, last_tokens: int = 0
+) -> list[tuple[HttpExchange, int]]:
+    """Return ``count`` streams of each gateway process, that have begun, with the pid of theirs.
+
+    Those of the last gateway have ``last_tokens``, if given: they cannot end before the test stops them.
+    """
     gateways = server.gateway_pids()
     streams: list[tuple[HttpExchange, int]] = []
     for gateway in gateways:
@@ -20,7 +25,9 @@ def streams_at_each(server: LemonbusServer, model: str, tokens: int, count: int 
                 if other != gateway:
                     stack.enter_context(processes.stopped(other))
             for _ in range(count):
-                stream = server.client.start_chat(model, stream=True, max_tokens=tokens)
+                stream = server.client.start_chat(
+                    model, stream=True, max_tokens=last_tokens if last_tokens and gateway == gateways[-1] else tokens
+                )
                 stream.until(lambda it: len(it.events) > 1)
                 begun.append((stream, server.gateway_of(stream)))
         assert {pid for _, pid in begun} == {gateway}

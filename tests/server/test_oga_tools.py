@@ -40,7 +40,7 @@ def server(shared_server: LemonbusServer) -> Iterator[LemonbusServer]:
 @pytest.mark.parametrize("streamed", [False, True])
 def test_openais_chats(server: LemonbusServer, streamed: bool) -> None:
     with openai_client(server) as client:
-        asked: dict[str, Any] = {"model": MODEL, "messages": HI, "tools": TOOLS}
+        asked: dict[str, Any] = {"model": MODEL, "messages": HI, "tools": TOOLS, "temperature": 0}
         if streamed:
             with client.chat.completions.stream(**asked) as stream:
                 answer: Any = stream.get_final_completion()
@@ -61,7 +61,7 @@ def test_openais_chats(server: LemonbusServer, streamed: bool) -> None:
 def test_responses(server: LemonbusServer) -> None:
     tools: Any = [{"type": "function", **FUNCTION, "strict": True}]
     with openai_client(server) as client:
-        with client.responses.stream(model=MODEL, input="Weather?", tools=tools) as stream:
+        with client.responses.stream(model=MODEL, input="Weather?", tools=tools, temperature=0) as stream:
             arguments = [event.delta for event in stream if event.type == "response.function_call_arguments.delta"]
             response: Any = stream.get_final_response()
         assert json.loads("".join(arguments)) == PARIS
@@ -80,6 +80,7 @@ def test_responses(server: LemonbusServer) -> None:
 def test_anthropics_messages(server: LemonbusServer, choice: dict[str, str]) -> None:
     tools: Any = [{"name": "get_weather", "description": "Weather", "input_schema": CITY}]
     asked: Any = {"model": MODEL, "max_tokens": 100, "messages": HI, "tools": tools, "tool_choice": choice}
+    asked["extra_body"] = {"temperature": 0}
     with anthropic_client(server) as client:
         with client.messages.stream(**asked) as stream:
             message = stream.get_final_message()
@@ -100,7 +101,7 @@ def test_anthropics_messages(server: LemonbusServer, choice: dict[str, str]) -> 
 def test_ollamas_chat(server: LemonbusServer, stream: bool) -> None:
     client = ollama_client(server)
     try:
-        answers: Any = client.chat(model=MODEL, messages=HI, tools=TOOLS, stream=stream)
+        answers: Any = client.chat(model=MODEL, messages=HI, tools=TOOLS, stream=stream, options={"temperature": 0})
         answers = list(answers) if stream else [answers]
         (call,) = [call for answer in answers for call in answer.message.tool_calls or []]
         assert (call.function.name, call.function.arguments) == ("get_weather", PARIS)
