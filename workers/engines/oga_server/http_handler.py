@@ -17,7 +17,7 @@ from workers.engines.oga_server.guidance import guidance_error
 from workers.engines.oga_server.model import OgaModel
 from workers.engines.oga_server.response_writer import ResponseWriter
 
-_GUIDANCE_FAILED: Final = "Error computing mask"
+_GUIDANCE_FAILED: Final = ("Error computing mask", "Error committing tokens")
 """A part of what the library says if a grammar turns out to be too complex when it is used."""
 
 
@@ -70,6 +70,6 @@ class OgaHttpHandler(EngineHttpHandler):
         if isinstance(problem, RecursionError):
             return EngineHttpError("the request is nested too deeply")
         reason = (str(problem).splitlines() or [""])[0][:300]
-        if _GUIDANCE_FAILED in reason:
+        if any(each in reason for each in _GUIDANCE_FAILED):
             return guidance_error(problem, "response_format")
         return EngineHttpError(f"ONNX Runtime GenAI failed: {reason}", 500, "server_error")
