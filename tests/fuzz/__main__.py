@@ -30,7 +30,10 @@ def main() -> int:
         LemonbusServer(*MODELS, **settings, log_level="info") as server,
     ):
         fuzzer = Fuzzer(f"http://127.0.0.1:{server.port}", asked.seed)
-        fuzzer.run(asked.cases, lambda label: print(f"{time.monotonic() - started:7.1f} {label}", flush=True))
+        try:
+            fuzzer.run(asked.cases, lambda label: print(f"{time.monotonic() - started:7.1f} {label}", flush=True))
+        except KeyboardInterrupt:
+            print("fuzz: ended early; this is what was found", flush=True)
         exceptions = [line for line in server.lines if "exception" in line]
     for (mode, status), count in sorted(fuzzer.statuses.items()):
         print(f"{count:8} {mode} {status or 'no response'}")
