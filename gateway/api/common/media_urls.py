@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -22,24 +22,39 @@ def with_inline_media(data: bytes, contents: Iterable[object], image: ImageSourc
             continue
         for index, part in enumerate(content):
             where = f"messages[{position}].content[{index}]"
-            for key, url in _media_urls(part):
-                if is_inline(url):
-                    continue
-                if key != "image_url":
-                    reason = (
-                        f"`{where}.{key}`: only images are fetched: send other media as a data URL (data:…;base64,…)"
-                    )
-                    raise invalid(reason, f"{where}.{key}")
-                fetched[position, index] = image(url, f"{where}.{key}")
+            if not isinstance(part, dict):
+                continue
+            for key, media in part.items():
+                check_other_media(key, media, where)
+                url = _image_url(media) if key == "image_url" else None
+                if url is not None and not is_inline(url):
+                    fetched[position, index] = image(url, f"{where}.{key}")
     return _replaced(data, fetched) if fetched else data
 
 
-def _media_urls(part: object) -> Iterator[tuple[str, str]]:
-    """Yield field and URL of the media in a part; what is not of the known form is the engine's to refuse."""
-    for key, media in part.items() if isinstance(part, dict) else []:
-        url = media.get("url") if isinstance(media, dict) else media if key.endswith("_url") else None
-        if isinstance(url, str):
-            yield key, url
+def check_other_media(key: str, media: object, where: str) -> None:
+    """Raise ``invalid_request`` for a field of a part that names media by a URL and is no image.
+
+    llama-server fetches what it finds as a video's or recording's ``data``, too. Base64 has no colon. What is not of the known form is the
+    engine's to refuse.
+    """
+    if isinstance(media, dict):
+        given = [(name, value) for name, value in media.items() if (key, name) != ("image_url", "url")]
+    else:
+        given = [("url", media)] if key.endswith("_url") and key != "image_url" else []
+    for name, value in given:
+        if isinstance(value, str) and not is_inline(value) and _may_be_url(name, value):
+            reason = f"`{where}.{key}`: only images are fetched: send other media as a data URL (data:…;base64,…)"
+            raise invalid(reason, f"{where}.{key}")
+
+
+def _may_be_url(name: str, value: str) -> bool:
+    return name == "url" or (name == "data" and ":" in value) or "://" in value
+
+
+def _image_url(media: object) -> str | None:
+    url = media.get("url") if isinstance(media, dict) else media
+    return url if isinstance(url, str) else None
 
 
 def _replaced(data: bytes, urls: dict[tuple[int, int], str]) -> bytes:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gateway.api.common.media_urls import with_inline_media
+from gateway.api.responses.content_parts import chat_content
 from gateway.media.image_source import only_inline
 from protocol.failures import LemonbusError
 
@@ -30,6 +31,11 @@ def check(parts: list[dict[str, Any]]) -> None:
         {"type": "image_url", "image_url": "http://127.0.0.1:1/x.png"},
         {"type": "video_url", "video_url": {"url": "HTTP://example.com/x.mp4"}},
         {"type": "input_audio", "input_audio": {"url": "http://example.com/x.wav"}},
+        {"type": "input_audio", "input_audio": {"data": "http://127.0.0.1:1/x.wav", "format": "wav"}},
+        {"type": "input_video", "input_video": {"data": "http://127.0.0.1:1/x.mp4"}},
+        {"type": "video_url", "video_url": {"data": "https://127.0.0.1:1/x.mp4"}},
+        {"type": "video_url", "video_url": {"data": " file:/etc/passwd"}},
+        {"type": "image_url", "image_url": {"url": INLINE, "data": "http://127.0.0.1:1/x.png"}},
     ],
 )
 def test_urls_of_other_places_are_refused_with_the_message_that_has_them(part: dict[str, Any]) -> None:
@@ -37,6 +43,15 @@ def test_urls_of_other_places_are_refused_with_the_message_that_has_them(part: d
         check([{"type": "text", "text": "What is it?"}, part])
     field = f"messages[1].content[1].{part['type']}"
     assert (refused.value.failure.http_status, refused.value.failure.param) == (400, field)
+
+
+def test_recordings_of_responses_are_refused_in_the_same_way() -> None:
+    part = {"type": "input_audio", "input_audio": {"data": "http://127.0.0.1:1/x.wav", "format": "wav"}}
+    with pytest.raises(LemonbusError, match="data:") as refused:
+        chat_content([part], "input[0].content")
+    assert refused.value.failure.param == "input[0].content[0].input_audio"
+    inline = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+    assert chat_content([inline], "input[0].content") == [inline]
 
 
 @pytest.mark.parametrize(
