@@ -86,21 +86,22 @@ def shared_server(
 
 
 @pytest.fixture(scope="session")
-def _changing_server(
+def changing_server(
     start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
 ) -> LemonbusServer:
+    """A server with three models for tests that load, unload and register: they find it as another test left it."""
     with pytest.MonkeyPatch.context() as patch:
         no_downloads(patch)
         return start_session_server("tiny-chat", "tiny-loop", "tiny-embed")
 
 
 @pytest.fixture
-def unloaded_server(_changing_server: LemonbusServer) -> LemonbusServer:
-    """A server with three models of which none is loaded, with nothing registered or saved, whatever ran before."""
-    assert _changing_server.client.post("/v1/unload", {}).status == 200
+def unloaded_server(changing_server: LemonbusServer) -> LemonbusServer:
+    """:func:`changing_server` with nothing loaded, registered or saved."""
+    assert changing_server.client.post("/v1/unload", {}).status == 200
     for name in ("user_models.json", "recipe_options.json"):
-        (_changing_server.home / "state" / name).unlink(missing_ok=True)
-    return _changing_server
+        (changing_server.home / "state" / name).unlink(missing_ok=True)
+    return changing_server
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 SUCCESS = {"status": "success", "message": "Model unloaded successfully"}
 
 
-@pytest.fixture
-def server(unloaded_server: LemonbusServer) -> LemonbusServer:
-    return unloaded_server
+@pytest.fixture(scope="module")
+def server(changing_server: LemonbusServer) -> LemonbusServer:
+    assert changing_server.client.post("/v1/unload", {}).status == 200
+    return changing_server
 
 
 def loaded(server: LemonbusServer) -> set[str]:
