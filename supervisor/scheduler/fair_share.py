@@ -97,6 +97,9 @@ class FairShare:
         deficits = dict(self._deficits)
         # Keys are served by round, and within a round in the order of their turns.
         turns = [(self._rounds(key, heads[key]), turn, key) for turn, key in enumerate(rotation)]
+        if turns and turns[0][0] == 0:
+            # The key whose turn it is goes on without a round.  Its next round is behind those of all others.
+            turns[0] = (0, len(rotation), rotation[0])
         heapq.heapify(turns)
         rounds_before = dict.fromkeys(rotation, 0)
         served = dict.fromkeys(rotation, 0)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from protocol.ids import RequestKey
 from protocol.messages.work import Caller, SubmitRequest
@@ -83,6 +83,9 @@ def test_a_large_body_is_no_prompt_of_a_million_tokens() -> None:
 SIZES = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 100_000)), max_size=40)
 
 
+@example(
+    [*[("a", 0)] * 12, ("c", 8961), ("c", 0)], [*zip("aaabccaa", (0, 0, 102, 128, 0, 1096, 1, 12412), strict=True)]
+)
 @given(SIZES, SIZES)
 def test_the_announced_order_is_the_one_that_is_served(
     before: list[tuple[str, int]], requests: list[tuple[str, int]]
