@@ -18,6 +18,8 @@ SETTINGS_FILE: Final = "settings.json"
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
+_ORIGIN: Final = r"^(\*|(?!http://[^/]*:80$)(?!https://[^/]*:443$)[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+)$"
+"""``*``, or an origin as browsers send it: without a path, and without the port that is usual for its scheme."""
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 Bytes = Annotated[int, Meta(ge=1)]
@@ -163,9 +165,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Networks that are no public ones, from which ``fetch_images`` may fetch, too."""
     fetch_images_timeout: Seconds = 20.0
     """All images of a request together must have been fetched after this long."""
-    cors_origins: list[Annotated[str, Meta(pattern=r"^(\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+)$")]] = msgspec.field(
-        default_factory=lambda: ["*"]
-    )
+    cors_origins: list[Annotated[str, Meta(pattern=_ORIGIN)]] = msgspec.field(default_factory=lambda: ["*"])
     """Origins, such as ``https://chat.example.org``, whose web pages may use models and read answers. Those that are named
     may also change the server where it has no keys; ``*``: all pages may use models."""
 

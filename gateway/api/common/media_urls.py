@@ -14,7 +14,8 @@ from protocol.failures import invalid
 def with_inline_media(data: bytes, contents: Iterable[object], image: ImageSource) -> bytes:
     """Return ``data``, the JSON of a request whose ``messages`` have these contents, with the images of all URLs in it.
 
-    ``image`` fetches or refuses them.  Raises ``invalid_request`` for recordings and videos that are no ``data:`` URLs.
+    ``image`` fetches or refuses them.  Raises ``invalid_request`` for images without a URL, and for recordings and videos that are
+    no ``data:`` URLs.
     """
     fetched: dict[tuple[int, int], str] = {}
     for position, content in enumerate(contents):
@@ -24,6 +25,8 @@ def with_inline_media(data: bytes, contents: Iterable[object], image: ImageSourc
             where = f"messages[{position}].content[{index}]"
             if not isinstance(part, dict):
                 continue
+            if part.get("type") == "image_url" and _image_url(part.get("image_url")) is None:
+                raise invalid(f"`{where}.image_url` needs a `url`: data:image/png;base64,…", f"{where}.image_url")
             for key, media in part.items():
                 check_other_media(key, media, where)
                 url = _image_url(media) if key == "image_url" else None

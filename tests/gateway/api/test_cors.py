@@ -128,7 +128,25 @@ def test_a_response_without_an_origin_varies_too(restricted: AppClient) -> None:
     assert (result.headers["vary"], "access-control-allow-origin" in result.headers) == ("Origin", False)
 
 
-@pytest.mark.parametrize("wrong", ["https://a.example/", "a.example", "https://", "https://a b", "null"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "https://a.example/",
+        "a.example",
+        "https://",
+        "https://a b",
+        "null",
+        "http://a.example:80",
+        "https://a.example:443",
+    ],
+)
 def test_an_origin_that_no_browser_sends_is_a_wrong_setting(wrong: str) -> None:
     with pytest.raises(ValueError, match="Expected `str` matching"):
         setting_fields()["cors_origins"].checked([wrong])
+
+
+@pytest.mark.parametrize(
+    "right", ["*", "https://a.example:80", "http://a.example:443", "http://[::1]:8080", "app://notes"]
+)
+def test_an_origin_with_another_port_is_a_setting(right: str) -> None:
+    assert setting_fields()["cors_origins"].checked([right]) == [right]
