@@ -17,8 +17,8 @@ from protocol.wire import endpoints
 from supervisor.models import compatibility
 from supervisor.responses.response_store import Owner
 from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.queue.work_items import key_of
 from supervisor.scheduler.scheduled_model import ScheduledModel
-from supervisor.scheduler.work_items import key_of
 
 
 def list_models(supervisor: Supervisor, peer: str, call: admin.ListModels, _payload: bytes) -> None:

@@ -11,13 +11,14 @@ from protocol.ids import RequestKey
 from protocol.messages.admin import OptionValue
 from protocol.messages.work import Cancel, SubmitRequest
 from protocol.models.recipes import ModelSpec
-from supervisor.scheduler import answers, model_changes, spare_workers
+from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
-from supervisor.scheduler.grants import grant, may_read, send_run
 from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.queue import answers
+from supervisor.scheduler.queue.grants import grant, may_read, send_run
+from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest
 from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine, with_model
 from supervisor.scheduler.state import ModelTarget, SchedulerState
-from supervisor.scheduler.work_items import PendingCall, QueuedRequest
 
 # ---- requests ----------------------------------------------------------------------------------------------------
 

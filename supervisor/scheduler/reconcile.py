@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
-from supervisor.scheduler import answers, model_changes, spare_workers
+from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.eviction import (
     Blocked,
@@ -25,8 +25,9 @@ from supervisor.scheduler.eviction import (
     LoadRequest,
     decide_eviction,
 )
-from supervisor.scheduler.grants import announce_queued, grant_queued
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
+from supervisor.scheduler.queue import answers
+from supervisor.scheduler.queue.grants import announce_queued, grant_queued
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import EVICTED, stop_reason

@@ -13,10 +13,10 @@ from protocol.messages.peers import EngineReady
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import model_states, worker_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
-from supervisor.scheduler.fair_share import FairShare
 from supervisor.scheduler.model_states import ModelEvent, ModelState
-from supervisor.scheduler.request_queue import RequestQueue
-from supervisor.scheduler.work_items import PendingCall, QueuedRequest, SlotGrant
+from supervisor.scheduler.queue.fair_share import FairShare
+from supervisor.scheduler.queue.request_queue import RequestQueue
+from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest, SlotGrant
 from supervisor.scheduler.worker_states import COUNTS_AS_LOADED, SERVING, WorkerEvent, WorkerState
 
 _SMOOTHING: Final = 0.2

@@ -6,7 +6,7 @@ What happens to a request, in the order of the decisions:
 2. the model's last load failed a moment ago, or its breaker is open → refuse (503, reason, Retry-After)
 3. its queue is full, in requests of the same key or in bytes → refuse (503 overloaded, Retry-After from measured service time)
 4. otherwise it waits in its model's queue, and :mod:`supervisor.scheduler.reconcile` goes on. Within a key it is first come,
-   first served; between keys :mod:`supervisor.scheduler.fair_share` decides which is next:
+   first served; between keys :mod:`supervisor.scheduler.queue.fair_share` decides which is next:
    ready with free slots → grant; not on this machine → fetch; not loaded → check, evict others, load.
 """
 

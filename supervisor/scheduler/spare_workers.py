@@ -12,8 +12,8 @@ from msgspec import structs
 
 from protocol import VERSION
 from protocol.failures import Code, Failure
-from supervisor.scheduler import answers
 from supervisor.scheduler.effects import LogDecision, SpawnWorker
+from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_states import WorkerState

@@ -10,12 +10,13 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress
-from supervisor.scheduler import answers, model_changes, spare_workers
+from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.queue import answers
+from supervisor.scheduler.queue.work_items import SlotGrant
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.work_items import SlotGrant
 from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 EVICTED: Final = "it is evicted for another model"

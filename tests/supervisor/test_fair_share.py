@@ -12,9 +12,9 @@ from hypothesis import example, given
 
 from protocol.ids import RequestKey
 from protocol.messages.work import Caller, SubmitRequest
-from supervisor.scheduler.fair_share import QUANTUM, FairShare
-from supervisor.scheduler.request_queue import RequestQueue
-from supervisor.scheduler.work_items import QueuedRequest, key_of
+from supervisor.scheduler.queue.fair_share import QUANTUM, FairShare
+from supervisor.scheduler.queue.request_queue import RequestQueue
+from supervisor.scheduler.queue.work_items import QueuedRequest, key_of
 
 
 def request(order: int, key: str = "", size: int = 400) -> QueuedRequest:

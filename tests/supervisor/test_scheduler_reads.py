@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
-from supervisor.scheduler.grants import MAX_READS
+from supervisor.scheduler.queue.grants import MAX_READS
 from tests.supervisor.simulation import Simulation, loaded
 
 

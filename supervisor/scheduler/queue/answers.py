@@ -9,9 +9,9 @@ from protocol.ids import RequestKey
 from protocol.messages.admin import Loaded
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import AnswerCall
+from supervisor.scheduler.queue.work_items import PendingCall
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.work_items import PendingCall
 
 
 def answer_loads(state: SchedulerState, model: ScheduledModel) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from protocol.ids import RequestKey
-from supervisor.scheduler.work_items import QueuedRequest, key_of
+from supervisor.scheduler.queue.work_items import QueuedRequest, key_of
 
 
 class RequestQueue:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from supervisor.scheduler.work_items import QueuedRequest
+from supervisor.scheduler.queue.work_items import QueuedRequest
 
 QUANTUM: Final = 32
 """Tokens of a round: about the least that a request uses, so that keys take turns even with the smallest requests."""

@@ -9,9 +9,9 @@ from typing import Final
 
 from protocol.messages.work import GrantedAttempt, QueueStatus, Run
 from supervisor.scheduler.effects import LogDecision, NotifyGrant, SendMessage
+from supervisor.scheduler.queue.work_items import QueuedRequest, SlotGrant
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.work_items import QueuedRequest, SlotGrant
 
 ANNOUNCED_AFTER_S: Final = 0.05
 """A request that waits for less is not worth a message."""
