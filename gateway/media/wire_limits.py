@@ -19,6 +19,8 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 """All that comes before the body."""
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 """The body as it comes, which is twice the largest image: the sizes of chunks are part of it."""
+_BUFFER_BYTES: Final = 8192
+"""Read at once while the head is read: far below its limit, which counts what is read ahead, too. Python's own differs by version."""
 
 
 class WireLimitError(Exception):
@@ -55,7 +57,7 @@ class _LimitedResponse(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *args: Any, **more: Any) -> None:
         super().__init__(sock, *args, **more)
         unlimited, self._reader = self.fp, _LimitedReader(sock, MAX_HEAD_BYTES)
-        self.fp = io.BufferedReader(self._reader)
+        self.fp = io.BufferedReader(self._reader, _BUFFER_BYTES)
         unlimited.close()
 
     def begin(self) -> None:

@@ -10,6 +10,7 @@ and the fields of the event.  Prompts are in :data:`PROMPT_FIELDS` of ``trace`` 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -26,6 +27,8 @@ _stand_ins: dict[str, Any] = {"rich": None, "asyncio": DeferredModule("asyncio")
 for _name in _stand_ins.keys() & sys.modules.keys():
     del _stand_ins[_name]
 sys.modules.update(_stand_ins)
+# From Python 3.12 on, a record asks asyncio for its task, and structlog makes a record. None of our processes has tasks.
+logging.logAsyncioTasks = False  # type: ignore[attr-defined]
 import structlog  # noqa: E402
 
 for _name, _stand_in in _stand_ins.items():
