@@ -1,0 +1,105 @@
+"""Responses in the background through the unmodified ``openai`` package: polled, streamed, cancelled and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.openai_client import openai_client
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    import openai
+
+LOOP = "extra.tiny-loop"
+
+
+@pytest.fixture
+def client(shared_server: LemonbusServer) -> Iterator[openai.OpenAI]:
+    with openai_client(shared_server) as made:
+        yield made
+
+
+def test_the_background(client: openai.OpenAI) -> None:
+    import openai  # noqa: PLC0415 - it takes a second to import
+
+    begun = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=20)
+    assert begun.status == "in_progress"
+    wait_for(lambda: client.responses.retrieve(begun.id).status != "in_progress", "it ended")
+    ended = client.responses.retrieve(begun.id)
+    assert (ended.status, ended.output_text, ended.background) == ("incomplete", CHAT_TEXT, True)
+    assert client.responses.cancel(begun.id).status == "incomplete", "an end does not change"
+
+    whole = client.responses.create(model=LOOP, input="hi", max_output_tokens=1)
+    with pytest.raises(openai.BadRequestError, match="background"):
+        client.responses.cancel(whole.id)
+    failed = client.responses.create(model="no-such-model", input="hi", background=True)
+    wait_for(lambda: client.responses.retrieve(failed.id).status == "failed", "it failed")
+    error = client.responses.retrieve(failed.id).error
+    assert error is not None
+    assert error.code == "model_not_found"
+
+
+def test_a_streamed_response_in_the_background(client: openai.OpenAI) -> None:
+    asked: Any = {"model": LOOP, "input": "hi", "background": True, "max_output_tokens": 20}
+    events = list(client.responses.create(**asked, stream=True))
+    kinds = [event.type for event in events]
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    assert kinds[-1] == "response.incomplete"
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    last: Any = events[-1]
+    stored = client.responses.retrieve(last.response.id)
+    assert (stored.output_text, stored.status, stored.background) == (CHAT_TEXT, "incomplete", True)
+    assert stored == last.response
+    plain = list(client.responses.create(model=LOOP, input="hi", max_output_tokens=20, stream=True))
+    assert kinds == [event.type for event in plain]
+
+    failed = list(client.responses.create(**{**asked, "model": "no-such-model"}, stream=True))
+    assert failed[-1].type == "response.failed"
+    assert failed[-1].response.error is not None
+    assert failed[-1].response.error.code == "model_not_found"
+
+
+def test_a_streamed_response_in_the_background_goes_on_without_its_client(
+    shared_server: LemonbusServer, client: openai.OpenAI
+) -> None:
+    stream = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=600, stream=True)
+    created: Any = next(iter(stream))
+    stream.close()
+    wait_for(lambda: client.responses.retrieve(created.response.id).status != "in_progress", "it ended", 20)
+    ended = client.responses.retrieve(created.response.id)
+    assert ended.status == "incomplete"
+    assert ended.usage is not None
+    assert ended.usage.output_tokens == 600
+
+
+def test_a_streamed_response_in_the_background_is_cancelled(
+    shared_server: LemonbusServer, client: openai.OpenAI
+) -> None:
+    stream = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=8000, stream=True)
+    kinds = []
+    for event in stream:
+        if not kinds:
+            created: Any = event
+        kinds.append(event.type)
+        if len(kinds) == 6:
+            assert client.responses.cancel(created.response.id).status == "cancelled"
+    assert kinds[-1] == "response.failed"
+    assert client.responses.retrieve(created.response.id).status == "cancelled"
+    wait_for(lambda: shared_server.busy_slots(LOOP) == 0, "its engine stopped")
+
+
+@pytest.mark.parametrize("action", ["cancel", "delete"])
+def test_a_background_response_is_stopped(shared_server: LemonbusServer, client: openai.OpenAI, action: str) -> None:
+    begun = client.responses.create(model=LOOP, input="hi", background=True, max_output_tokens=8000)
+    wait_for(lambda: shared_server.busy_slots(LOOP), "its engine works")
+    if action == "cancel":
+        assert client.responses.cancel(begun.id).status == "cancelled"
+        assert client.responses.retrieve(begun.id).status == "cancelled"
+    else:
+        client.responses.delete(begun.id)
+    wait_for(lambda: shared_server.busy_slots(LOOP) == 0, "its engine stopped")
