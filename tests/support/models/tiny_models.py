@@ -19,14 +19,12 @@ tiny-lora  an adapter for the chat models, in ``adapters/``
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import shutil
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.support.cache import made_once
 from tests.support.models import bert_gguf, llama_gguf, mmproj_and_lora_gguf, scripted_texts, whisper_ggml
 from tests.support.models.llama_gguf import ScriptedModel
 
@@ -49,21 +47,7 @@ def tiny_models() -> Path:
 
     ``models/`` in it is fit to be an extra models directory; ``adapters/`` holds what is no model.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lemonbus-tests"
-    cache.mkdir(parents=True, exist_ok=True)
-    made = cache / f"tiny-{_fingerprint()}"
-    if made.is_dir():
-        return made
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.is_dir():
-            draft = Path(tempfile.mkdtemp(dir=cache, prefix="draft-"))
-            try:
-                write_all(draft)
-                draft.rename(made)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
-    return made
+    return made_once(f"tiny-{_fingerprint()}", write_all)
 
 
 def write_all(folder: Path) -> None:
