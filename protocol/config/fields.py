@@ -18,7 +18,7 @@ import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType, StrType, Type, type_info
 
 from protocol.config import settings as declared
-from protocol.config.settings import Settings
+from protocol.config.settings import SECTIONS, Settings
 
 SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
 """Never shown, and without flags: every user of the machine can read command lines."""
@@ -149,7 +149,7 @@ def _bounds(number: IntType | FloatType) -> str:
 
 @cache
 def setting_fields() -> dict[str, SettingField]:
-    """Return every setting by its name, in the order of declaration."""
+    """Return every setting but the sections by its name, in the order of declaration."""
     info = type_info(Settings)
     assert isinstance(info, msgspec.inspect.StructType)  # noqa: S101 - tells the type checker
     hints = {field.name: field.type for field in msgspec.structs.fields(Settings)}
@@ -157,6 +157,7 @@ def setting_fields() -> dict[str, SettingField]:
     return {
         field.name: SettingField(field.name, field.type, hints[field.name], helps.get(field.name, ""))
         for field in info.fields
+        if field.name not in SECTIONS
     }
 
 

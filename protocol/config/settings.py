@@ -13,6 +13,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+
+SECTIONS: Final = ("models", "defaults", "groups")
+"""Settings that are tables of the configuration file, and of nothing else: they have neither flags nor variables."""
 LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug", "trace")
 SETTINGS_FILE: Final = "settings.json"
 
@@ -168,6 +172,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cors_origins: list[Annotated[str, Meta(pattern=_ORIGIN)]] = msgspec.field(default_factory=lambda: ["*"])
     """Origins, such as ``https://chat.example.org``, whose web pages may use models and read answers. Those that are named
     may also change the server where it has no keys; ``*``: all pages may use models."""
+    models: dict[str, ModelSettings] = {}
+    """``[models."NAME"]``: settings of single models, by any of their names."""
+    defaults: dict[str, RecipeDefaults] = {}
+    """``[defaults.RECIPE]``: settings of all models of a recipe."""
+    groups: dict[str, GroupSettings] = {}
+    """``[groups.NAME]``: how some models share the machine."""
 
     @property
     def gateways(self) -> int:

@@ -24,7 +24,7 @@ from tests.protocol.resolved_settings import PATH, resolved
 def test_without_sources_all_settings_are_defaults() -> None:
     found = resolved()
     assert found.settings == Settings()
-    assert set(found.origins) == set(Settings.__struct_fields__)
+    assert set(found.origins) == set(setting_fields())
     assert {origin.kind for origin in found.origins.values()} == {"default"}
     assert not found.warnings
 

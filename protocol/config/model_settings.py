@@ -1,0 +1,96 @@
+"""The sections of the configuration file: ``[models."NAME"]``, ``[defaults.RECIPE]`` and ``[groups.NAME]``.
+
+The values are immutable and can be compared, so that a reload can tell setting by setting what has changed.
+``None`` and an empty value mean that a section does not say it.  :func:`merge_model_settings` is the one merge of
+both sections of a model.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+ModelName = Annotated[str, Meta(min_length=1, max_length=256)]
+FieldName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}\Z")]
+VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
+DeviceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,63}\Z")]
+OptionValue = int | float | str
+
+
+class RecipeDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``[defaults.RECIPE]``: settings of all models of a recipe."""
+
+    options: dict[str, OptionValue] = {}
+    """Load options, as in a load: ``ctx_size``, ``slots`` …"""
+    args: str | None = None
+    """More arguments for the engine, split as a shell splits words: the recipe's option ``…_args`` under one name."""
+    env: dict[VariableName, Annotated[str, Meta(max_length=4096)]] = {}
+    """Environment variables of the engine."""
+    devices: list[DeviceName] | None = None
+    """Devices that the engine may use: numbers or UUIDs of GPUs, or llama.cpp's names (``CUDA0``, ``Vulkan1``)."""
+    ttl: Annotated[float, Meta(ge=0, le=31_536_000)] | None = None
+    """Seconds without a request after which the model is unloaded; 0: never."""
+    pin: bool | None = None
+    """Whether the model is never evicted."""
+    concurrency: Annotated[int, Meta(ge=1, le=256)] | None = None
+    """Requests that run at once, at most as many as the engine has slots."""
+    queue: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    """Requests that may wait for the model, of each API key, in place of ``queue_requests``."""
+    set: dict[FieldName, Any] = {}
+    """Fields that every request gets, in OpenAI's form, whatever its client sent."""
+    drop: list[FieldName] = []
+    """Fields that are removed from every request."""
+    system_prompt: Annotated[str, Meta(max_length=65_536)] | None = None
+    """System message of chats whose request has none; empty: none."""
+
+
+class ModelSettings(RecipeDefaults, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``[models."NAME"]``: settings of one model. NAME is any name that the model has."""
+
+    aliases: list[ModelName] = []
+    """Further names of the model."""
+    preload: bool = False
+    """Whether the model is loaded at the start."""
+
+
+class GroupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``[groups.NAME]``: how some models share the machine. A model is in one group at most."""
+
+    models: Annotated[list[ModelName], Meta(min_length=1)]
+    """The models of the group, by any of their names."""
+    exclusive: bool = False
+    """Whether no model outside the group is loaded while one of the group is."""
+    swap: bool = False
+    """Whether one model of the group at most is loaded: the same as ``max_loaded = 1``."""
+    max_loaded: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    """Models of the group that may be loaded at once; 0: as many as without the group."""
+
+
+def merge_model_settings(defaults: RecipeDefaults, model: ModelSettings) -> ModelSettings:
+    """Return the settings of a model: its own section, and what that does not say from the section of its recipe.
+
+    ``options``, ``env`` and ``set`` are merged name by name, ``drop`` has the fields of both; every other setting is the
+    model's own or, if it has none, the recipe's.
+    """
+    return ModelSettings(
+        options={**defaults.options, **model.options},
+        args=_first(model.args, defaults.args),
+        env={**defaults.env, **model.env},
+        devices=_first(model.devices, defaults.devices),
+        ttl=_first(model.ttl, defaults.ttl),
+        pin=_first(model.pin, defaults.pin),
+        concurrency=_first(model.concurrency, defaults.concurrency),
+        queue=_first(model.queue, defaults.queue),
+        set={**defaults.set, **model.set},
+        drop=list(dict.fromkeys([*defaults.drop, *model.drop])),
+        system_prompt=_first(model.system_prompt, defaults.system_prompt),
+        aliases=model.aliases,
+        preload=model.preload,
+    )
+
+
+def _first(own: Any, default: Any) -> Any:
+    return default if own is None else own
