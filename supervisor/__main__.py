@@ -65,7 +65,7 @@ def main() -> int:
     earlier_grace = startup.earlier_grace(runtime.path)
     write_settings(settings, runtime.path)
     loop = Loop()
-    process_context = ProcessContext(runtime.path, ids.boot_id(), os.getpid())
+    process_context = ProcessContext(runtime.path, ids.boot_id(), os.getpid(), os.getpid())
     supervisor = Supervisor(settings, process_context, loop, listener.fileno())
     supervisor.effect_executor.fetch = partial(downloads.fetch_for_scheduler, supervisor)
     closing = GracefulShutdown(supervisor)

@@ -45,7 +45,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         """Watch the supervisor's process, and prepare the heartbeat for it."""
         super().__init__(app)
         self._heartbeat_fd = app.heartbeat_fd
-        self._supervisor = os.pidfd_open(app.process_context.supervisor)
+        self._supervisor = os.pidfd_open(app.process_context.keeper)
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._supervisor, select.POLLIN)
@@ -151,7 +151,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         session.on_shutdown = worker.begin_shutdown
         worker.bus = GatewayBus(session, self.process_context)
         install_error_handler(gevent.get_hub())
-        worker.watch_process(self.process_context.supervisor, session.lose_supervisor)
+        worker.watch_process(self.process_context.keeper, session.lose_supervisor)
         worker.watch_process(worker.ppid, worker.master_died)
         memory.tune_gc()
         logs.get_logger().info("gateway worker up", gateway=session.id)

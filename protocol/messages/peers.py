@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
+from protocol import RELEASE, VERSION
 from protocol.failures import Failure
 from protocol.models.recipes import ModelSpec
 from protocol.models.sampling import SamplingValue
-from protocol.wire.envelope import control_message
+from protocol.wire.envelope import control_message, stable_message
 
 
-@control_message
+@stable_message
 class Hello(msgspec.Struct, frozen=True):
-    """Any peer → supervisor, first message of a DEALER whose routing id is ``id``."""
+    """Any peer → supervisor, first message of a DEALER whose routing id is ``id``.
+
+    Its payload is a snapshot (:mod:`protocol.messages.recovery`), in the form of the sender's version.
+    """
 
     role: str
     """``gateway``, ``worker`` or ``job``."""
@@ -20,25 +24,29 @@ class Hello(msgspec.Struct, frozen=True):
     pid: int
     boot: str
     """The boot the peer was started for; another one is answered with :class:`Shutdown`."""
+    version: int = VERSION
+    """The version of the protocol that the peer speaks."""
+    release: str = RELEASE
+    """The release of lemonbus that it runs."""
 
 
-@control_message
+@stable_message
 class Welcome(msgspec.Struct, frozen=True):
     """Supervisor → any peer, the answer to :class:`Hello`."""
 
     boot: str
     pid: int
-    """The supervisor's pid, to hold a pidfd on."""
+    """The supervisor's pid, to hold a pidfd on: when it has ended, the peer says Hello to its successor."""
 
 
-@control_message
+@stable_message
 class Ping(msgspec.Struct, frozen=True):
     """Supervisor → any peer, every second: a peer that is alive but stopped (SIGSTOP) does not answer."""
 
     number: int
 
 
-@control_message
+@stable_message
 class Pong(msgspec.Struct, frozen=True, omit_defaults=True):
     """Any peer → supervisor, at once: the answer to :class:`Ping`."""
 
@@ -47,7 +55,7 @@ class Pong(msgspec.Struct, frozen=True, omit_defaults=True):
     """Exceptions that the peer's own code has raised since its last answer: programming errors, which health counts."""
 
 
-@control_message
+@stable_message
 class Shutdown(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → any peer: finish what runs within ``grace`` seconds, then exit."""
 

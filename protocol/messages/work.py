@@ -59,6 +59,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an endpoint needs besides the body, already validated (``slots``: ``GET``, ``save/0`` …)."""
     caller: Caller | None = None
     """None: the server has no keys."""
+    since: float = 0.0
+    """When the request arrived, by ``CLOCK_MONOTONIC``, if it is asked of a supervisor that took over; 0: now."""
     download_refusal: str = ""
     """Why no download may begin for it (a page of a foreign origin, for example); empty: one may."""
 
@@ -164,6 +166,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     query: str = ""
     waited: float = 0.0
     """Seconds for which the request waited for the grant."""
+    weight: int = 1
+    """The slots that it is granted; 0 for a read."""
 
 
 @control_message

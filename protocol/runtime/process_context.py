@@ -14,8 +14,10 @@ class ProcessContext(NamedTuple):
 
     runtime: Path
     boot: str
+    keeper: int
+    """The pid of the process whose end ends the server: the keeper, which starts a supervisor again that has died."""
     supervisor: int
-    """The supervisor's pid."""
+    """The pid of the supervisor that started this process; ``Welcome`` names the present one."""
 
     @classmethod
     def from_environment(cls) -> ProcessContext:
@@ -23,6 +25,7 @@ class ProcessContext(NamedTuple):
         return cls(
             Path(os.environ["LEMONBUS_CONTEXT_DIR"]),
             os.environ["LEMONBUS_BOOT"],
+            int(os.environ["LEMONBUS_KEEPER"]),
             int(os.environ["LEMONBUS_SUPERVISOR"]),
         )
 
@@ -31,6 +34,7 @@ class ProcessContext(NamedTuple):
         return {
             "LEMONBUS_CONTEXT_DIR": str(self.runtime),
             "LEMONBUS_BOOT": self.boot,
+            "LEMONBUS_KEEPER": str(self.keeper),
             "LEMONBUS_SUPERVISOR": str(self.supervisor),
         }
 

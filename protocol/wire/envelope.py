@@ -1,6 +1,6 @@
 """A control message as one frame: version and type, a head, and for some a body that no process on the way decodes.
 
-The line ``LB4 Name``, the length of the head (four bytes, the greatest first), the head as msgpack, the payload.  A second
+The line ``LB7 Name``, the length of the head (four bytes, the greatest first), the head as msgpack, the payload.  A second
 frame would cost every socket on the way more than the bytes of most bodies.  A frame of any other form raises
 :class:`MalformedError`; the owner of the socket counts it and goes on.
 """
@@ -13,10 +13,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from protocol import VERSION
+from protocol import UNDERSTOOD, VERSION
 from protocol.wire.decoding import DECODE_ERRORS
 
 PROTOCOL_MARK = b"LB%d" % VERSION
+_STABLE_MARK: Final = b"LB0"
+"""Of the few messages that have the same form in every version, so that processes of two versions can part orderly."""
 _LENGTH: Final = 4
 """Bytes of the head's length."""
 _LONGEST_LINE: Final = 64
@@ -46,7 +48,18 @@ class OtherVersionError(MalformedError):
 
 def control_message(cls: type[M]) -> type[M]:
     """Class decorator: register a message of the control plane under its class name."""
-    line = PROTOCOL_MARK + b" " + cls.__name__.encode()
+    for version in UNDERSTOOD - {VERSION}:
+        _register(cls, b"LB%d" % version)
+    return _register(cls, PROTOCOL_MARK)
+
+
+def stable_message(cls: type[M]) -> type[M]:
+    """Class decorator: register a message that processes of all versions understand. Its fields may only get defaults."""
+    return _register(cls, _STABLE_MARK)
+
+
+def _register(cls: type[M], mark: bytes) -> type[M]:
+    line = mark + b" " + cls.__name__.encode()
     if line in _decoders:
         raise TypeError(f"two messages are called {cls.__name__}")
     _decoders[line] = msgspec.msgpack.Decoder(cls)
@@ -56,7 +69,7 @@ def control_message(cls: type[M]) -> type[M]:
 
 def message_names() -> list[str]:
     """Return the names of all registered control messages."""
-    return sorted(line.decode().partition(" ")[2] for line in _decoders)
+    return sorted({line.decode().partition(" ")[2] for line in _decoders})
 
 
 def encode(message: msgspec.Struct, payload: bytes = b"") -> bytes:
@@ -75,7 +88,7 @@ def decode(frame: bytes) -> tuple[Any, bytes]:
     decoder = _decoders.get(line)
     if decoder is None:
         other = _MARK.match(line)
-        if other is not None and int(other[1]) != VERSION:
+        if other is not None and int(other[1]) not in {0, *UNDERSTOOD}:
             raise OtherVersionError(int(other[1]))
         what = (
             "unknown message"

@@ -6,6 +6,7 @@ import os
 from functools import partial
 from typing import Final
 
+from protocol import UNDERSTOOD
 from protocol.ids import RequestKey
 from protocol.messages.admin import Peer
 from protocol.messages.peers import (
@@ -32,6 +33,9 @@ def hello(supervisor: Supervisor, peer: str, message: Hello, _payload: bytes) ->
     expected = message.role != "worker" or peer in supervisor.scheduler.workers
     if message.boot != supervisor.process_context.boot or not expected:
         supervisor.bus.send(peer, Shutdown(0.0, "this server did not start this process"))
+        return
+    if message.version not in UNDERSTOOD:
+        supervisor.other_version(peer, message.version)
         return
     supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
     supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid()))

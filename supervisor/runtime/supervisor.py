@@ -150,7 +150,7 @@ class Supervisor:
     def open(self, handlers: Mapping[type, Handler]) -> None:
         """Read the bus from now on, and start the gateway and the first spare worker."""
         self._handlers.update(handlers)
-        self.bus.listen(self._received, self._logged, self._peer_monitor.outbox_overflowed, self._other_version)
+        self.bus.listen(self._received, self._logged, self._peer_monitor.outbox_overflowed, self.other_version)
         logs.set_sink(self._logged)
         self.loop.every(RECONCILE_INTERVAL_S, self.reconcile)
         self._peer_monitor.start()
@@ -227,7 +227,7 @@ class Supervisor:
                 self.errors.failure_of(other, **context)
         self.bus.send(peer, Refused(getattr(message, "number", 0), attempt, failure))
 
-    def _other_version(self, peer: str, version: int) -> None:
+    def other_version(self, peer: str, version: int) -> None:
         """Handle a message of a process with another version: the installed lemonbus has changed under this server."""
         self.scheduler.version_mismatch(peer, version, self.loop.now())
         job = self.job_processes.get(peer)

@@ -89,7 +89,7 @@ class GatewayHarness:
             case peers.Hello():
                 self.gateways.append(message)
                 if self.welcoming:
-                    self.send(gateway, peers.Welcome(self.boot, self.supervisor.pid))
+                    self.send(gateway, peers.Welcome(self.boot, self.supervisor.pid, self.supervisor.pid))
                     for worker in self.workers.values():
                         self.send(gateway, peers.WorkerUp(worker.name, worker.endpoint))
             case work.SubmitRequest():
@@ -186,7 +186,7 @@ class GatewayHarness:
 
     def start(self) -> None:
         """Start the gateway and wait until it answers."""
-        process_context = ProcessContext(self.runtime, self.boot, self.supervisor.pid)
+        process_context = ProcessContext(self.runtime, self.boot, self.supervisor.pid, self.supervisor.pid)
         self.gateway = subprocess.Popen(
             [sys.executable, "-m", self.module],
             cwd=ROOT,

@@ -38,7 +38,7 @@ class UnreadBus:
         self._runtime = folder / "runtime"
         self._directory = endpoints.RuntimeDirectory(self._runtime)
         self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
-        self._bus = GatewayBus(self.session, ProcessContext(self._runtime, ids.boot_id(), os.getpid()))
+        self._bus = GatewayBus(self.session, ProcessContext(self._runtime, ids.boot_id(), os.getpid(), os.getpid()))
         self.session.open_admission()
 
     def start_request(self) -> RequestExchange:

@@ -62,7 +62,7 @@ class JobRunner:
 
         ``supervisor``: the pid it shall watch instead of ours.  ``within``: a command that becomes the job.
         """
-        process_context = ProcessContext(self.runtime, BOOT, supervisor or os.getpid())
+        process_context = ProcessContext(self.runtime, BOOT, supervisor or os.getpid(), supervisor or os.getpid())
         job = self._jobs[name] = subprocess.Popen(
             [*within, sys.executable, "-m", module],
             env={**os.environ, **self._environment, **process_context.environment(), "LEMONBUS_PEER": name},

@@ -38,7 +38,7 @@ def supervisor() -> Iterator[Supervisor]:
         runtime = RuntimeDirectory(Path(folder) / "r")
         settings = Settings(state_dir=folder, cache_dir=folder, runtime_dir=str(runtime.path))
         loop = Loop()
-        made = Supervisor(settings, ProcessContext(runtime.path, ids.boot_id(), os.getpid()), loop, -1)
+        made = Supervisor(settings, ProcessContext(runtime.path, ids.boot_id(), os.getpid(), os.getpid()), loop, -1)
         made.peers.add(Peer("gateway", "g1", os.getpid()), 0.0)
         made.bus.listen(lambda *_: None, lambda _: None, lambda _: None, lambda *_: None)
         yield made
@@ -197,7 +197,7 @@ def test_a_job_that_never_reports_is_killed(supervisor: Supervisor, monkeypatch:
 def test_a_job_of_another_version_is_killed(supervisor: Supervisor) -> None:
     ended: list[str] = []
     job, _ = jobs.start(supervisor, "workers.jobs.pull", lambda _supervisor, _job, why: ended.append(why))
-    supervisor._other_version(job, VERSION + 1)
+    supervisor.other_version(job, VERSION + 1)
     run_loop_until(supervisor, lambda: ended)
     assert ended == ["SIGKILL"]
 

@@ -32,7 +32,9 @@ class FakeSupervisor:
         self.router.bind(endpoints.bus(self._runtime.path))
         self.loop = Loop()
         self.name = ids.peer_id("worker")
-        self.bus = WorkerBus(self.loop, ProcessContext(self._runtime.path, ids.boot_id(), os.getpid()), self.name)
+        self.bus = WorkerBus(
+            self.loop, ProcessContext(self._runtime.path, ids.boot_id(), os.getpid(), os.getpid()), self.name
+        )
         self.bus.send(Pong(0))
         assert self.receive() == Pong(0)
 

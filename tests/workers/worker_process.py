@@ -81,7 +81,7 @@ class WorkerProcess:
         self.router.bind(endpoints.bus(self.runtime.path))
         self.name = ids.peer_id("worker")
         self.gateway = ids.peer_id("gateway")
-        self.process_context = ProcessContext(self.runtime.path, self.boot, supervisor_pid)
+        self.process_context = ProcessContext(self.runtime.path, self.boot, supervisor_pid, supervisor_pid)
         self.messages: list[Any] = []
         self.received: dict[int, ReceivedEvents] = {}
         self.ready = EngineReady(0, 0, 0, "", 0.0)

@@ -42,7 +42,7 @@ class JobProcess:
         self.loop = Loop()
         self.loop.on_error = self._give_up
         # At once: the result is of no use any more, and child processes die with this one.
-        self.loop.on_death(self._context.supervisor, lambda: os._exit(1))
+        self.loop.on_death(self._context.keeper, lambda: os._exit(1))
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.on_signal(number, self.loop.stop)
         self.bus = WorkerBus(self.loop, self._context, self._name, for_gateways=False)

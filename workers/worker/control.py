@@ -73,7 +73,7 @@ class WorkerController:
     def start(self, pid: int) -> None:
         """Say hello, and watch the supervisor."""
         self._bus.send(Hello("worker", self._name, pid, self._context.boot))
-        self._loop.on_death(self._context.supervisor, self._supervisor_died)
+        self._loop.on_death(self._context.keeper, self._supervisor_died)
         self._welcome_timer = self._loop.call_later(self._settings.peer_silence, self._not_welcomed)
 
     def _welcomed(self) -> None:

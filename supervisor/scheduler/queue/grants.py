@@ -49,7 +49,7 @@ def grant(
             "waited_s": round(waited, 4),
         }
         state.emit(LogDecision("debug", "granted", fields))
-    send_run(state, model, process, waiting, waited)
+    send_run(state, model, process, waiting, weight, waited)
 
 
 def send_run(
@@ -57,9 +57,10 @@ def send_run(
     model: ScheduledModel,
     process: ScheduledWorker,
     waiting: QueuedRequest,
+    weight: int = 0,
     waited: float = 0.0,
 ) -> None:
-    """Send a request that has ``waited`` seconds to a worker, and tell its gateway which one."""
+    """Send a request that has ``waited`` seconds and got ``weight`` slots to a worker, and tell its gateway which one."""
     gateway, number, attempt = waiting.key
     request = waiting.request
     run = Run(
@@ -73,6 +74,7 @@ def send_run(
         request.spool,
         request.query,
         waited,
+        weight,
     )
     state.emit(
         SendMessage(process.worker, run, waiting.payload),
