@@ -12,12 +12,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from protocol.models.recipes import OptionValue
+
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 ModelName = Annotated[str, Meta(min_length=1, max_length=256)]
 FieldName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}\Z")]
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 DeviceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,63}\Z")]
-OptionValue = int | float | str
 
 
 class RecipeDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

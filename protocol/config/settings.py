@@ -105,6 +105,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Parallel requests an engine gets; 0: the backend's own default."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     """Threads of an engine; 0: the engine's own choice."""
+    keep_prompt_cache: bool = False
+    """Keep the prompt caches of idle llama.cpp models on the disk when their engine ends, for their next load."""
+    prompt_cache_bytes: Annotated[int, Meta(ge=0)] = 4 * 1024**3
+    """Bytes of all kept prompt caches together; the least recently used are removed. 0: none are kept."""
+    prompt_cache_save_timeout: Annotated[float, Meta(gt=0, le=300)] = 5.0
+    """An engine that must leave is ended after this long, whether its prompt caches are saved or not."""
     backend_releases: list[Annotated[str, Meta(pattern=RELEASE_PATTERN)]] = []
     """Archives that backends are installed from, each ``RECIPE:BACKEND@VERSION=URL#sha256=DIGEST``."""
     release_mirror: Annotated[str, Meta(pattern="^(https?://[!-?A-~]+)?$")] = ""

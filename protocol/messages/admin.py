@@ -11,10 +11,8 @@ import msgspec
 from protocol.failures import Failure
 from protocol.messages.events import Outcome
 from protocol.messages.work import AttemptProgress
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.wire.envelope import control_message
-
-OptionValue = int | float | str
 
 
 @control_message

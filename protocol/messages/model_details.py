@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from protocol.messages.admin import ModelEntry, OptionValue
+from protocol.messages.admin import ModelEntry
+from protocol.models.recipes import OptionValue
 from protocol.wire.envelope import control_message
 
 

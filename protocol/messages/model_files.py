@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from protocol.failures import Failure
-from protocol.messages.admin import OptionValue
+from protocol.models.recipes import OptionValue
 from protocol.wire.envelope import control_message
 
 

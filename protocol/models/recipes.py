@@ -9,6 +9,8 @@ import msgspec
 
 from protocol.models.devices import Device, health_words
 
+OptionValue = bool | int | float | str
+"""The value of a load option."""
 DEFAULT_RECIPE: Final = "llamacpp"
 """The recipe of a checkpoint that says nothing of its own."""
 
@@ -80,9 +82,9 @@ class LoadOption(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     kind: str
-    """``int``, ``number``, ``string`` or ``args`` (a command line, split as a shell splits words)."""
+    """``int``, ``number``, ``bool``, ``string`` or ``args`` (a command line, split as a shell splits words)."""
     help: str
-    default: int | float | str | None = None
+    default: OptionValue | None = None
     least: float | None = None
     most: float | None = None
     choices: list[str] = []
@@ -206,7 +208,7 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str
     path: str
     mmproj: str = ""
-    options: dict[str, int | float | str] = {}
+    options: dict[str, OptionValue] = {}
     labels: list[str] = []
     size: int = 0
     """Bytes of the model's files, 0 if unknown."""

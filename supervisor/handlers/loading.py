@@ -6,10 +6,10 @@ from functools import partial
 from typing import Final
 
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import Loaded, LoadModel, OptionValue, UnloadModel
+from protocol.messages.admin import Loaded, LoadModel, UnloadModel
 from protocol.models.checkpoints import printable
 from protocol.models.devices import HYBRID, Device, devices_for_name
-from protocol.models.recipes import DEFAULT_RECIPE, RecipeDescriptor
+from protocol.models.recipes import DEFAULT_RECIPE, OptionValue, RecipeDescriptor
 from supervisor.handlers.requests import resolve_target
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.runtime.supervisor import Handler, Supervisor

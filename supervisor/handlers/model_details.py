@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import ModelEntry, OptionValue
+from protocol.messages.admin import ModelEntry
 from protocol.messages.model_details import (
     CopyModel,
     DefaultModel,
@@ -23,6 +23,7 @@ from protocol.messages.model_details import (
     StartDescription,
 )
 from protocol.models.checkpoints import printable
+from protocol.models.recipes import OptionValue
 from protocol.runtime import logs
 from supervisor.handlers.admin import with_loaded_state
 from supervisor.models import catalogue, files

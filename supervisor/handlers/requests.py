@@ -9,7 +9,7 @@ from typing import Final
 from protocol.config.api_keys import model_allowed
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
-from protocol.messages.admin import OptionValue, StatsReport
+from protocol.messages.admin import StatsReport
 from protocol.messages.work import (
     ENGINE_STATE_ENDPOINTS,
     AnswerLost,
@@ -20,7 +20,7 @@ from protocol.messages.work import (
     Cancel,
     SubmitRequest,
 )
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.models import files
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.runtime.supervisor import Handler, Supervisor

@@ -15,11 +15,10 @@ import msgspec
 from msgspec import Meta
 
 from protocol.failures import LemonbusError
-from protocol.messages.admin import OptionValue
 from protocol.messages.model_details import DefaultModel
 from protocol.messages.model_files import CheckpointSource
 from protocol.models import checkpoints
-from protocol.models.recipes import ModelType
+from protocol.models.recipes import ModelType, OptionValue
 from workers.backends.registry import DESCRIPTORS
 
 CATALOGUE_FILE: Final = Path(__file__).parent.parent / "data" / "models.json"

@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
-from protocol.messages.admin import OptionValue
 from protocol.models import checkpoints
-from protocol.models.recipes import BackendDescriptor, ModelSpec, RecipeDescriptor
+from protocol.models.recipes import BackendDescriptor, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
 from supervisor.models import options
 from supervisor.models.catalogue import CatalogueEntry

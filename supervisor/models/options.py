@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import OptionValue
 from protocol.models import checkpoints
 from protocol.models.checkpoints import printable
-from protocol.models.recipes import LoadOption, RecipeDescriptor
+from protocol.models.recipes import LoadOption, OptionValue, RecipeDescriptor
 from supervisor.models.state_files import FinishWrite, StateFile, finish_write
 from workers.backends.client_arguments import check_client_arguments
 from workers.backends.registry import ARGUMENT_CHECKS, DESCRIPTORS
@@ -48,6 +47,8 @@ def _checked(
         raise invalid(
             f"{printable(name)} is no option of recipe {descriptor.recipe}; there are: {known}", printable(name)
         )
+    if option.kind == "bool":
+        return _switch(option, value)
     if option.kind in ("int", "number"):
         return _number(option, value)
     if not isinstance(value, str):
@@ -58,6 +59,12 @@ def _checked(
             check_client_arguments(name, descriptor.client_flags, words, directories)
     elif option.choices and value not in (*option.choices, "default"):
         raise invalid(f"{name} must be one of {', '.join(option.choices)}, not {printable(value)!r}", name)
+    return value
+
+
+def _switch(option: LoadOption, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise invalid(f"{option.name} must be true or false, not {_in_words(value)}", option.name)
     return value
 
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.admin import ModelEntry, OptionValue
+from protocol.messages.admin import ModelEntry
 from protocol.models.checkpoints import printable
-from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, RecipeDescriptor
+from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.backends.inventory import BackendInventory
 from supervisor.backends.missing_backend import explain_missing_backend
 from supervisor.models import adopted_models, catalogue, compatibility, files, options, user_models, user_names

@@ -8,9 +8,8 @@ from msgspec import structs
 
 from protocol.failures import DOWNLOAD_FAILURES, Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.admin import OptionValue
 from protocol.messages.work import Cancel, SubmitRequest
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
 from supervisor.scheduler.model_states import ModelState

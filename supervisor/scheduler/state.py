@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
-from protocol.messages.admin import OptionValue
 from protocol.messages.peers import Shutdown
 from protocol.messages.work import Caller, Refused
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage

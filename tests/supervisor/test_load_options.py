@@ -40,6 +40,8 @@ def saved(tmp_path: Path) -> ModelOptions:
         {"llamacpp_backend": "system"},
         {"llamacpp_backend": "default"},
         {"llamacpp_args": "-np 2 --no-mmap"},
+        {"keep_prompt_cache": True},
+        {"keep_prompt_cache": False},
     ],
 )
 def test_good_options_pass(given_options: dict[str, Any]) -> None:
@@ -53,6 +55,8 @@ def test_good_options_pass(given_options: dict[str, Any]) -> None:
         ({"ctx_size": 2**24 + 1}, "ctx_size", "up to 16777216"),
         ({"ctx_size": "4096"}, "ctx_size", "a string"),
         ({"ctx_size": True}, "ctx_size", "a boolean"),
+        ({"keep_prompt_cache": 1}, "keep_prompt_cache", "true or false, not a number"),
+        ({"keep_prompt_cache": "true"}, "keep_prompt_cache", "true or false, not a string"),
         ({"ctx_size": 1.5}, "ctx_size", "not 1.5"),
         ({"ctx_size": 1e400}, "ctx_size", "not inf"),
         ({"ctx_size": None}, "ctx_size", "null"),

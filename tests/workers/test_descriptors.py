@@ -51,7 +51,7 @@ def test_what_other_code_reads_off_a_recipe(recipe: Recipe) -> None:
     assert len(arguments) == (1 if descriptor.client_flags else 0)
     for option in descriptor.options:
         assert option.help
-        assert option.kind in ("int", "number", "string", "args")
+        assert option.kind in ("int", "number", "bool", "string", "args")
         assert option.default is None or options.check(descriptor, {option.name: option.default})
     if descriptor.checkpoint_scheme:
         assert descriptor.checkpoint_scheme in PROGRAMS

@@ -7,10 +7,11 @@ sets how many requests the scheduler sends at once.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from protocol.failures import invalid
+from protocol.models.recipes import OptionValue
 
 PARALLEL: Final = ("-np", "--parallel")
 SLOT_SAVE_PATH: Final = ("--slot-save-path",)
@@ -94,7 +95,7 @@ def _parallel(words: list[str]) -> int | None:
     return int(given)
 
 
-def slots_of(options: dict[str, int | float | str], default: int) -> int:
+def slots_of(options: Mapping[str, OptionValue], default: int) -> int:
     """Return how many requests run at once: ``-np`` of the arguments, else the option, else ``default``."""
     from_arguments = _parallel(split_args(str(options.get("llamacpp_args", ""))))
     return from_arguments or int(options.get("slots", 0)) or default

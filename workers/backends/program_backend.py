@@ -13,7 +13,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
 from protocol.models import installations
 from protocol.models.installations import Installation
-from protocol.models.recipes import ModelSpec, Provision
+from protocol.models.recipes import ModelSpec, OptionValue, Provision
 from workers.backends.base import Backend
 
 
@@ -34,7 +34,7 @@ class ProgramBackend(Backend):
             raise invalid(f"{recipe} has no backend {spec.backend!r}", f"{recipe}_backend")
         self._program = named
 
-    def _option(self, name: str) -> int | float | str:
+    def _option(self, name: str) -> OptionValue:
         declared = self.descriptor.option(name)
         fallback = declared.default if declared and declared.default is not None else ""
         return self.spec.options.get(name, getattr(self.settings, name, fallback))

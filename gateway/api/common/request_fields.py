@@ -14,8 +14,8 @@ from msgspec import structs
 from gateway.http import body_decoding
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError, invalid
-from protocol.messages.admin import OptionValue
 from protocol.models.devices import REQUEST_DEVICE_WORDS
+from protocol.models.recipes import OptionValue
 
 MAX_NAME_LENGTH: Final = 1024
 DTYPES: Final = ("int4", "int8", "float16", "bfloat16", "float32")
@@ -88,14 +88,14 @@ def object_of(body: JsonObject, key: str) -> JsonObject:
 def options_of(fields: JsonObject) -> dict[str, OptionValue]:
     """Return load options, without those that are null; raises ``invalid_request`` naming the wrong one.
 
-    They are only checked to be numbers or strings: the supervisor knows which ones a recipe has.
+    They are only checked to be numbers, strings or booleans: the supervisor knows which ones a recipe has.
     """
     options: dict[str, OptionValue] = {}
     for key, value in fields.items():
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise invalid(f"`{key}` must be a number or a string", key)
+        if not isinstance(value, int | float | str):
+            raise invalid(f"`{key}` must be a number, a string or a boolean", key)
         if isinstance(value, int) and abs(value) >= 2**63:
             raise invalid(f"`{key}` is out of range", key)
         options[key] = value

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.request_fields import DTYPES, MAX_NAME_LENGTH
-from protocol.messages.admin import OptionValue
 from protocol.models.devices import REQUEST_DEVICE_WORDS
+from protocol.models.recipes import OptionValue
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 _UNSET = msgspec.UNSET

@@ -15,8 +15,9 @@ from gateway.bus.session import SupervisorSession
 from gateway.http import body_decoding
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import Loaded, LoadModel, OptionValue
+from protocol.messages.admin import Loaded, LoadModel
 from protocol.messages.model_details import DefaultModel, ListDefaultModels
+from protocol.models.recipes import OptionValue
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 _FIELD_BY_OPTION: Final = {"ctx_size": "context_size"}

@@ -14,17 +14,19 @@ from gateway.cli.options import json_option, model_argument, server_option
 
 
 def parse_options(_context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
-    """Turn ``KEY=VALUE`` words into options; numbers become numbers."""
+    """Turn ``KEY=VALUE`` words into options; numbers become numbers, ``true`` and ``false`` booleans."""
     options: dict[str, Any] = {}
     for word in given:
         key, equals, value = word.partition("=")
         if not key or not equals:
             raise click.BadParameter(f"expected KEY=VALUE, got {word!r}", param=parameter)
-        options[key.replace("-", "_")] = _number(value)
+        options[key.replace("-", "_")] = _option_value(value)
     return options
 
 
-def _number(text: str) -> int | float | str:
+def _option_value(text: str) -> bool | int | float | str:
+    if text in ("true", "false"):
+        return text == "true"
     if re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
         return int(text)
     if re.fullmatch(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,2})?", text, re.ASCII):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protocol.ids import RequestKey
-from protocol.messages.admin import OptionValue
 from protocol.messages.work import AttemptProgress, Caller, SubmitRequest
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, OptionValue
 
 
 class QueuedRequest:

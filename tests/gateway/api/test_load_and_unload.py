@@ -70,7 +70,7 @@ def test_load_takes_the_names_and_options_of_all_documents(
         ({"model": "m", "dtype": "int3"}, "dtype"),
         ({"model": "m", "save_options": "yes"}, "save_options"),
         ({"model": "m", "pinned": 1}, "pinned"),
-        ({"model": "m", "ctx_size": True}, "ctx_size"),
+        ({"model": "m", "ctx_size": {}}, "ctx_size"),
         ({"model": "m", "ctx_size": [1]}, "ctx_size"),
         ({"model": "m", "ctx_size": 2**63}, "ctx_size"),
         ({"model": "m", "llamacpp_args": {"-m": 1}}, "llamacpp_args"),

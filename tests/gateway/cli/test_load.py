@@ -31,7 +31,18 @@ def test_load_sends_options_and_prints_the_message(server: FakeServer, lemonbus:
 
 @pytest.mark.parametrize(
     ("word", "value"),
-    [("1", 1), ("-2", -2), ("0.5", 0.5), ("1e3", 1000.0), ("nan", "nan"), ("1_0", "1_0"), ("", ""), ("a=b", "a=b")],
+    [
+        ("1", 1),
+        ("-2", -2),
+        ("0.5", 0.5),
+        ("1e3", 1000.0),
+        ("nan", "nan"),
+        ("1_0", "1_0"),
+        ("", ""),
+        ("a=b", "a=b"),
+        ("true", True),
+        ("false", False),
+    ],
 )
 def test_option_values(word: str, value: object) -> None:
     options = parse_options(Context(Command("load")), Option(["--option"]), (f"k={word}",))

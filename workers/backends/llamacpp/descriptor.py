@@ -69,6 +69,12 @@ DESCRIPTOR: Final = RecipeDescriptor(
         LoadOption(
             "gpu_layers", "int", "layers that a GPU computes; all of them, where the backend has one", None, 0, 999
         ),
+        LoadOption(
+            "keep_prompt_cache",
+            "bool",
+            "keep the conversations that the engine has read on the disk when it ends, for the next load",
+            default=False,
+        ),
         LoadOption("llamacpp_args", "args", "further arguments for llama-server", ""),
         LoadOption("slots", "int", "requests that run at once; 0: the backend's default", 0, 0, arguments.MAX_SLOTS),
         LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, 1024),
