@@ -1,5 +1,6 @@
 """The settings: their declaration, the table made from it, and how flags, environment and file are resolved; the API keys.
 
-Any package may import ``settings`` and ``api_keys``; the command line imports ``resolver`` and ``fields``. A new setting is
-a field of ``Settings`` and nothing else. Options of a recipe are not settings and are not added here.
+Any package may import ``settings``, ``model_settings`` and ``api_keys``; the command line imports ``resolver`` and ``fields``.
+A new setting is a field of ``Settings``, or of a section in ``model_settings``, and nothing else; what such a setting may
+not be beside its type is in ``section_checks``.  Options of a recipe are not settings and are not added here.
 """

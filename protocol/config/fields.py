@@ -12,12 +12,12 @@ import itertools
 import re
 from collections.abc import Container
 from functools import cache, partial
-from typing import Any, Final, NamedTuple
+from types import NoneType
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType, StrType, Type, type_info
 
-from protocol.config import settings as declared
 from protocol.config.settings import SECTIONS, Settings
 
 SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
@@ -132,6 +132,16 @@ class SettingField(NamedTuple):
         return good
 
 
+def shown_value(given: object) -> str:
+    """Return a wrong value as messages show it: on one line, and not too long."""
+    try:
+        text = str(given).lower() if isinstance(given, bool) else repr(given)
+    except (ValueError, RecursionError):
+        text = f"a huge {type(given).__name__}"
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 def _is_host(text: str) -> bool:
     """Return whether this may be an address or a name: a text that ends in digits must be a complete address."""
     try:
@@ -150,23 +160,38 @@ def _bounds(number: IntType | FloatType) -> str:
 @cache
 def setting_fields() -> dict[str, SettingField]:
     """Return every setting but the sections by its name, in the order of declaration."""
-    info = type_info(Settings)
-    assert isinstance(info, msgspec.inspect.StructType)  # noqa: S101 - tells the type checker
-    hints = {field.name: field.type for field in msgspec.structs.fields(Settings)}
-    helps = _docstrings()
+    fields = declared_fields(Settings)
     return {
-        field.name: SettingField(field.name, field.type, hints[field.name], helps.get(field.name, ""))
-        for field in info.fields
-        if field.name not in SECTIONS
+        name: field._replace(help=re.sub(r"``(.*?)``", partial(_plain, fields), field.help))
+        for name, field in fields.items()
+        if name not in SECTIONS
     }
 
 
-def _docstrings() -> dict[str, str]:
-    """Return the text below each field of ``Settings`` in its source, with other settings as their flags."""
-    tree = ast.parse(inspect.getsource(declared))
-    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == Settings.__name__)
+def declared_fields(kind: type[msgspec.Struct]) -> dict[str, SettingField]:
+    """Return the fields of a type by their names, in the order of declaration, each as if it always had a value."""
+    helps = _docstrings(kind)
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        hint = next((each for each in get_args(field.type) if each is not NoneType), field.type)
+        annotation = hint if NoneType in get_args(field.type) else field.type
+        found[field.name] = SettingField(field.name, type_info(annotation), annotation, helps.get(field.name, ""))
+    return found
+
+
+def _docstrings(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the text below each field of a type in its source, with those that it inherits."""
     found: dict[str, str] = {}
-    for node, below in itertools.pairwise(body):
+    for base in reversed(kind.__mro__):
+        if base.__module__.partition(".")[0] == kind.__module__.partition(".")[0]:
+            tree = ast.parse(inspect.getsource(base))
+            found |= _texts_below_fields(tree.body[0]) if isinstance(tree.body[0], ast.ClassDef) else {}
+    return found
+
+
+def _texts_below_fields(declaration: ast.ClassDef) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for node, below in itertools.pairwise(declaration.body):
         if (
             isinstance(node, ast.AnnAssign)
             and isinstance(node.target, ast.Name)
@@ -174,7 +199,7 @@ def _docstrings() -> dict[str, str]:
             and isinstance(below.value, ast.Constant)
         ):
             found[node.target.id] = " ".join(str(below.value.value).split())
-    return {name: re.sub(r"``(.*?)``", partial(_plain, found), text) for name, text in found.items()}
+    return found
 
 
 def _plain(known: Container[str], quoted: re.Match[str]) -> str:

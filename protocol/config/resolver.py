@@ -9,20 +9,23 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import os
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from protocol.config.api_keys import KEY_VARIABLES, keys_required
-from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
-from protocol.config.settings import Settings
+from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields, shown_value
+from protocol.config.model_sections import read_sections
+from protocol.config.settings import SECTIONS, Settings
+from protocol.config.toml_lines import KeyPath, key_lines
 from protocol.failures import Code, Failure, LemonbusError, invalid
 
 Flags = Mapping[str, str | list[str]]
 """Name of the setting → the text of its flag, or of all of them if it is repeatable."""
 
+MAX_FILE_BYTES: Final = 1024 * 1024
+"""Of a configuration file: a thousand models with a long system prompt each."""
 _PREFIX: Final = "LEMONBUS_"
 OTHER_ENVIRONMENT_VARIABLES: Final = frozenset(
     {
@@ -64,6 +67,7 @@ class ResolvedSettings(NamedTuple):
 
     settings: Settings
     origins: dict[str, Origin]
+    """By the name of the setting; those of sections by their dotted name, as ``models.NAME.ttl``."""
     warnings: list[str]
     """Lines about variables that look like settings and are none."""
 
@@ -82,7 +86,7 @@ def read_config_file(environment: Mapping[str, str], given: str = "") -> ConfigF
     asked = bool(given or environment.get("LEMONBUS_CONFIG"))
     for path in config_paths(environment, given):
         try:
-            return ConfigFile(str(path), path.read_bytes().decode())
+            return ConfigFile(str(path), _read_bounded(path).decode())
         except UnicodeDecodeError as problem:
             raise invalid(f"{path}: expected UTF-8 text, byte {problem.start + 1} is not") from problem
         except (FileNotFoundError, NotADirectoryError) as problem:
@@ -93,21 +97,32 @@ def read_config_file(environment: Mapping[str, str], given: str = "") -> ConfigF
     return None
 
 
+def _read_bounded(path: Path) -> bytes:
+    with path.open("rb") as file:
+        found = file.read(MAX_FILE_BYTES + 1)
+    if len(found) > MAX_FILE_BYTES:
+        raise invalid(f"{path}: expected at most {MAX_FILE_BYTES >> 10} KiB, and it has more")
+    return found
+
+
 def resolve(flags: Flags, environment: Mapping[str, str], file: ConfigFile | None, folder: str) -> ResolvedSettings:
     """Return the settings; raises an ``invalid_request`` failure with the setting as ``param``.
 
     ``folder`` is the working directory, against which relative directories in flags and variables are meant;
     in the file they are meant beside the file.
     """
-    values: dict[str, Any] = {}
+    parsed = _parsed(file)
     origins = {name: Origin("default") for name in setting_fields()}
+    values: dict[str, Any] = {}
     for name, (value, origin) in {
-        **_from_file(file, environment),
+        **_from_file(parsed, environment),
         **_from_environment(environment, folder),
         **_from_flags(flags, environment, folder),
     }.items():
         values[name], origins[name] = value, origin
-    settings = Settings(**values)
+    sections = read_sections(parsed.path, parsed.table, parsed.lines)
+    origins |= {name: Origin("file", f"{parsed.path}:{line}") for name, line in sections.lines.items()}
+    settings = Settings(**(values | sections.values))
     if settings.backoff_first > settings.backoff_most:
         where = origins["backoff_first"] if origins["backoff_first"].kind != "default" else origins["backoff_most"]
         raise invalid(
@@ -179,22 +194,34 @@ def _from_environment(environment: Mapping[str, str], folder: str) -> ValuesWith
     return found
 
 
-def _from_file(file: ConfigFile | None, environment: Mapping[str, str]) -> ValuesWithOrigin:
+class _ParsedFile(NamedTuple):
+    """A configuration file as TOML."""
+
+    path: str
+    table: dict[str, Any]
+    lines: dict[KeyPath, int]
+
+
+def _parsed(file: ConfigFile | None) -> _ParsedFile:
     if file is None:
-        return {}
+        return _ParsedFile("", {}, {})
     try:
-        table = tomllib.loads(file.text)
+        return _ParsedFile(file.path, tomllib.loads(file.text), key_lines(file.text))
     except (ValueError, RecursionError) as problem:
         reason = str(problem) if isinstance(problem, tomllib.TOMLDecodeError) else "a value beyond any bounds"
         reason = reason.replace("end of document", f"the end, line {file.text.count(chr(10)) + 1}")
         raise invalid(f"{file.path}: expected TOML: {reason[:1].lower()}{reason[1:]}") from problem
+
+
+def _from_file(file: _ParsedFile, environment: Mapping[str, str]) -> ValuesWithOrigin:
     found: ValuesWithOrigin = {}
-    for name, given in table.items():
-        where = f"{file.path}:{_line(file.text, name)}"
+    for name, given in file.table.items():
+        if name in SECTIONS:
+            continue
+        where = f"{file.path}:{file.lines.get((name,), 1)}"
         field = setting_fields().get(name)
         if field is None:
-            # No setting is a table, whatever that is called.
-            similar = _suggestion(name, [] if isinstance(given, dict) else setting_fields())
+            similar = _suggestion(name, SECTIONS if isinstance(given, dict) else setting_fields())
             raise invalid(f"{where}: unknown setting {name!r}{similar}", name)
         try:
             value = field.checked(given)
@@ -205,24 +232,8 @@ def _from_file(file: ConfigFile | None, environment: Mapping[str, str]) -> Value
 
 
 def _invalid_value(where: str, field: SettingField, given: object) -> LemonbusError:
-    got = "something else" if field.name in SECRET_SETTINGS else _short(given)
+    got = "something else" if field.name in SECRET_SETTINGS else shown_value(given)
     return invalid(f"{where}: expected {field.expected}, got {got}", field.name)
-
-
-def _short(given: object) -> str:
-    try:
-        text = str(given).lower() if isinstance(given, bool) else repr(given)
-    except (ValueError, RecursionError):
-        text = f"a huge {type(given).__name__}"
-    text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _line(text: str, name: str) -> int:
-    """Return the line where a key of the top level, or the table of that name, is written; 1 if unsure."""
-    key = re.escape(name)
-    found = re.search(rf"""^[ \t]*(?:\[+[ \t]*)?["']?{key}["']?[ \t]*[]=.]""", text, re.MULTILINE)
-    return text.count("\n", 0, found.start()) + 1 if found else 1
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

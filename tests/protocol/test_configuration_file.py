@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.config.resolver import ConfigFile, config_paths, read_config_file
+from protocol.config.resolver import MAX_FILE_BYTES, ConfigFile, config_paths, read_config_file
 from protocol.failures import LemonbusError
 
 PATH = "/etc/lemonbus/lemonbus.toml"
@@ -34,6 +34,7 @@ def test_reading_the_file(tmp_path: Path) -> None:
         (wanted / "below", None, "no such configuration file"),
         (wanted.parent, None, "cannot be read: Is a directory"),
         (tmp_path / "latin.toml", b"host = '\xe4'", "expected UTF-8 text, byte 9 is not"),
+        (tmp_path / "large.toml", b"#" * (MAX_FILE_BYTES + 1), "expected at most 1024 KiB, and it has more"),
     ):
         if bad:
             path.write_bytes(bad)

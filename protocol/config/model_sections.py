@@ -1,0 +1,152 @@
+"""Reads the sections of the configuration file: every key and value is checked, and a wrong one named with its line. Pure.
+
+What only the recipes know (names and bounds of options, flags of engines) is checked by the supervisor, which gets the
+lines of all keys by their dotted names: ``models."Qwen3-0.6B".options.ctx_size``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple, NoReturn
+
+import msgspec
+
+from protocol.config import section_checks
+from protocol.config.fields import SettingField, declared_fields, shown_value
+from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+from protocol.config.settings import SECTIONS
+from protocol.config.toml_lines import KeyPath
+from protocol.failures import invalid
+
+MAX_SECTIONS: Final = 1000
+"""Sections of one kind."""
+_TYPES: Final[dict[str, type[msgspec.Struct]]] = {
+    "models": ModelSettings,
+    "defaults": RecipeDefaults,
+    "groups": GroupSettings,
+}
+_HEADERS: Final = {"models": '[models."NAME"]', "defaults": "[defaults.RECIPE]", "groups": "[groups.NAME]"}
+_EXPECTED: Final = {
+    "aliases": "a list of names of at most 256 characters",
+    "args": "a command line, as one text",
+    "devices": 'a list such as ["0", "1"] or ["CUDA0"]',
+    "drop": "a list of names of request fields",
+    "env": 'a table of variables: NAME = "text"',
+    "models": "a list of names of models, and not an empty one",
+    "options": "a table of load options: NAME = a number or a text",
+    "set": "a table of request fields: NAME = a value",
+    "system_prompt": "a text of at most 65536 characters",
+}
+"""Setting → what it may be, where its type does not say it in words."""
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
+
+
+class Sections(NamedTuple):
+    """The sections of a file, and where each of their settings is written."""
+
+    values: dict[str, dict[str, Any]]
+    """``models``, ``defaults`` and ``groups``, those that are there."""
+    lines: dict[str, int]
+    """Dotted name of a setting → its line."""
+
+
+def dotted_name(path: KeyPath) -> str:
+    """Return a path as it would be written in TOML."""
+    return ".".join(part if _BARE.match(part) else _quoted(part) for part in path)
+
+
+def _quoted(part: str) -> str:
+    text = msgspec.json.encode(part.encode("utf-8", "backslashreplace").decode()).decode()
+    return text if len(text) <= 300 else text[:296] + '..."'
+
+
+def read_sections(file: str, table: Mapping[str, Any], lines: Mapping[KeyPath, int]) -> Sections:
+    """Return the sections of a file; raises ``invalid_request`` for the first wrong one.
+
+    ``file``: its name in messages; ``table``: its values; ``lines``: see :func:`protocol.config.toml_lines.key_lines`.
+    """
+    reader = _Reader(file, lines)
+    values = {kind: reader.read(kind, table[kind]) for kind in SECTIONS if kind in table}
+    twice = section_checks.claimed_twice(values.get("models", {}), values.get("groups", {}))
+    for path, problem in itertools.islice(twice, 1):
+        reader.fail(path, problem)
+    return Sections(values, reader.lines)
+
+
+class _Reader:
+    """Reads the sections of one file."""
+
+    def __init__(self, file: str, lines: Mapping[KeyPath, int]) -> None:
+        self._file, self._lines_of_keys = file, lines
+        self.lines: dict[str, int] = {}
+        """See :attr:`Sections.lines`."""
+
+    def fail(self, path: KeyPath, problem: str) -> NoReturn:
+        """Refuse what is written at a path."""
+        raise invalid(f"{self._file}:{self._line(path)}: {dotted_name(path)}: {problem}", dotted_name(path))
+
+    def _line(self, path: KeyPath) -> int:
+        written = (path[:end] for end in range(len(path), 0, -1))
+        return next((self._lines_of_keys[each] for each in written if each in self._lines_of_keys), 1)
+
+    def read(self, kind: str, given: object) -> dict[str, Any]:
+        """Return all sections of a kind."""
+        if not isinstance(given, dict):
+            self.fail((kind,), f"expected sections {_HEADERS[kind]}, got {shown_value(given)}")
+        if len(given) > MAX_SECTIONS:
+            self.fail((kind,), f"expected at most {MAX_SECTIONS} sections, got {len(given)}")
+        return {name: self._section(kind, name, section) for name, section in given.items()}
+
+    def _section(self, kind: str, name: str, given: object) -> msgspec.Struct:
+        path = (kind, name)
+        self._refuse(path, section_checks.name_problem(name))
+        if not isinstance(given, dict):
+            self.fail(path, f"expected a section {_HEADERS[kind]}, got {shown_value(given)}")
+        fields = _fields(kind)
+        for key, value in given.items():
+            field = fields.get(key)
+            if field is None:
+                self.fail((*path, key), f"unknown setting{_suggestion(key, fields)}")
+            self._setting(field, (*path, key), value)
+        if kind == "groups" and "models" not in given:
+            self.fail(path, f"expected models, {_EXPECTED['models']}")
+        section = msgspec.convert(given, _TYPES[kind])
+        for where, problem in itertools.islice(section_checks.contradictions(path, section), 1):
+            self.fail(where, problem)
+        return section
+
+    def _setting(self, field: SettingField, path: KeyPath, value: object) -> None:
+        """Check one setting, and note its line."""
+        entry_problem = section_checks.ENTRY_CHECKS.get(field.name)
+        if entry_problem is not None and isinstance(value, dict):
+            for name, entry in value.items():
+                self._refuse((*path, name), entry_problem(name, entry))
+                self._note((*path, name))
+            return
+        self._note(path)
+        try:
+            msgspec.convert(value, field.annotation)
+        except ValueError:
+            self.fail(path, f"expected {_EXPECTED.get(field.name, field.expected)}, got {shown_value(value)}")
+        self._refuse(path, section_checks.text_problem(field.name, value))
+
+    def _refuse(self, path: KeyPath, problem: str) -> None:
+        if problem:
+            self.fail(path, problem)
+
+    def _note(self, path: KeyPath) -> None:
+        self.lines[dotted_name(path)] = self._line(path)
+
+
+@cache
+def _fields(kind: str) -> dict[str, SettingField]:
+    return declared_fields(_TYPES[kind])
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), list(known), 1, 0.7)
+    return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"

@@ -1,0 +1,134 @@
+"""What is wrong with the settings of a section, as far as it can be told without knowing recipes and models. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from protocol.config import engine_environment
+from protocol.config.fields import shown_value
+from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+from protocol.config.toml_lines import KeyPath
+from protocol.models.request_rules import PROTECTED_FIELDS
+
+VISIBLE_DEVICES: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
+"""Variables that ``devices`` sets."""
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+"""All but the ends of lines and tabs."""
+_GPU: Final = re.compile(r"\d{1,3}|(GPU|MIG)-[A-Za-z0-9/-]+")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+Problem = tuple[KeyPath, str]
+"""What is wrong, and where."""
+
+
+def is_gpu_number(device: str) -> bool:
+    """Return whether a device is named by its number or UUID, not by llama.cpp's name for it."""
+    return bool(_GPU.fullmatch(device))
+
+
+def name_problem(name: str) -> str:
+    """Return what is wrong with the name of a section; empty: nothing."""
+    good = 1 <= len(name) <= 256 and not _CONTROL.search(name)
+    return "" if good else "expected a name of 1 to 256 characters"
+
+
+def text_problem(key: str, value: object) -> str:
+    """Return what is wrong with the texts of a setting that has the right type; empty: nothing."""
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and _CONTROL.search(text):
+            return "expected a text without control characters"
+        if key == "drop" and text in PROTECTED_FIELDS:
+            return _protected(str(text))
+    return ""
+
+
+def _option_problem(name: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return f"expected a number or a text, got {shown_value(value)}"
+    if isinstance(value, str) and _CONTROL.search(value):
+        return "expected a text without control characters"
+    return "" if name else "expected the name of a load option"
+
+
+def _variable_problem(name: str, value: object) -> str:
+    if not _VARIABLE.fullmatch(name):
+        return "expected the name of a variable: letters, digits and _"
+    if not isinstance(value, str) or len(value) > 4096 or _CONTROL.search(value) or "\n" in value:
+        return f"expected a text of one line and at most 4096 characters, got {shown_value(value)}"
+    return engine_environment.refusal(name)
+
+
+def _field_problem(name: str, value: object) -> str:
+    if not _FIELD.fullmatch(name):
+        return "expected the name of a request field: letters, digits and _"
+    if name in PROTECTED_FIELDS:
+        return _protected(name)
+    return "" if _is_json(value) else f"expected a value that JSON has, too, got {shown_value(value)}"
+
+
+ENTRY_CHECKS: Final[dict[str, Callable[[str, object], str]]] = {
+    "options": _option_problem,
+    "env": _variable_problem,
+    "set": _field_problem,
+}
+"""Settings that are tables → what is wrong with one of their entries; empty: nothing."""
+
+
+def _protected(name: str) -> str:
+    return f"{name} is the client's alone: it cannot be set or dropped"
+
+
+def _is_json(value: object) -> bool:
+    match value:
+        case dict():
+            return all(map(_is_json, value.values()))
+        case list():
+            return all(map(_is_json, value))
+        case float():
+            return math.isfinite(value)
+        case int():
+            return -(2**63) <= value < 2**63
+        case _:
+            return isinstance(value, str) and not _CONTROL.search(value)
+
+
+def contradictions(path: KeyPath, section: Any) -> Iterator[Problem]:
+    """Return settings of one section that contradict each other."""
+    if isinstance(section, GroupSettings):
+        if section.swap and section.max_loaded > 1:
+            yield (*path, "max_loaded"), "expected 0 or 1, because swap allows one loaded model"
+        if not (section.swap or section.exclusive or section.max_loaded):
+            yield path, "expected exclusive, swap or max_loaded: without them the group changes nothing"
+        return
+    assert isinstance(section, RecipeDefaults)  # noqa: S101 - tells the type checker
+    twice = next((name for name in section.options if name.endswith("_args")), None)
+    if twice and section.args is not None:
+        yield (*path, "options", twice), "expected no such option, because args is the same"
+    both = next((name for name in section.drop if name in section.set), None)
+    if both:
+        yield (*path, "drop"), f"{both} is set, too: what is set needs no drop"
+    if len({is_gpu_number(device) for device in section.devices or []}) > 1:
+        yield (*path, "devices"), "expected either numbers and UUIDs or names such as CUDA0, not both"
+    for name in VISIBLE_DEVICES if section.devices else ():
+        if name in section.env:
+            yield (*path, "env", name), "expected no such variable, because devices sets it"
+
+
+def claimed_twice(models: Mapping[str, ModelSettings], groups: Mapping[str, GroupSettings]) -> Iterator[Problem]:
+    """Return aliases that two models have, and models that are in two groups."""
+    owners = {name: name for name in models}
+    for name, section in models.items():
+        for alias in section.aliases:
+            owner = owners.setdefault(alias, name)
+            if owner != name:
+                yield ("models", name, "aliases"), f"{shown_value(alias)} means the model {shown_value(owner)} already"
+    members: dict[str, str] = {}
+    for group, members_of in groups.items():
+        for model in members_of.models:
+            owner = members.setdefault(model, group)
+            if owner != group:
+                yield ("groups", group, "models"), f"{shown_value(model)} is in the group {shown_value(owner)} already"

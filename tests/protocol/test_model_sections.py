@@ -1,0 +1,225 @@
+"""The sections of the configuration file: what they mean, and that each wrong key and value is named with its line."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from protocol.config.model_sections import MAX_SECTIONS
+from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, merge_model_settings
+from protocol.config.settings import Settings
+from tests.protocol.resolved_settings import PATH, complaint, resolved
+
+TEXT = """
+port = 1
+[models."Qwen3-0.6B-GGUF"]
+aliases = ["small", "gpt-4o-mini"]
+options.ctx_size = 8192
+args = "--no-mmap"
+env = { CUDA_LAUNCH_BLOCKING = "1" }
+devices = ["0", "GPU-1234"]
+ttl = 300
+pin = false
+preload = true
+concurrency = 2
+queue = 8
+drop = ["top_k"]
+system_prompt = '''
+Be brief.
+'''
+[models."Qwen3-0.6B-GGUF".set]
+temperature = 0.2
+chat_template_kwargs = { enable_thinking = false }
+
+[defaults.llamacpp]
+ttl = 0.5
+
+[groups.large]
+models = ["A", "B"]
+exclusive = true
+max_loaded = 2
+"""
+QWEN = 'models."Qwen3-0.6B-GGUF"'
+
+
+def test_each_setting_is_read_with_its_line() -> None:
+    found = resolved(text=TEXT)
+    assert found.settings.models == {
+        "Qwen3-0.6B-GGUF": ModelSettings(
+            aliases=["small", "gpt-4o-mini"],
+            options={"ctx_size": 8192},
+            args="--no-mmap",
+            env={"CUDA_LAUNCH_BLOCKING": "1"},
+            devices=["0", "GPU-1234"],
+            ttl=300.0,
+            pin=False,
+            preload=True,
+            concurrency=2,
+            queue=8,
+            drop=["top_k"],
+            system_prompt="Be brief.\n",
+            set={"temperature": 0.2, "chat_template_kwargs": {"enable_thinking": False}},
+        )
+    }
+    assert found.settings.defaults == {"llamacpp": RecipeDefaults(ttl=0.5)}
+    assert found.settings.groups == {"large": GroupSettings(models=["A", "B"], exclusive=True, max_loaded=2)}
+    lines = {name: origin.name for name, origin in found.origins.items() if origin.kind == "file"}
+    assert lines[f"{QWEN}.aliases"] == f"{PATH}:4"
+    assert lines[f"{QWEN}.options.ctx_size"] == f"{PATH}:5"
+    assert lines[f"{QWEN}.env.CUDA_LAUNCH_BLOCKING"] == f"{PATH}:7"
+    assert lines[f"{QWEN}.system_prompt"] == f"{PATH}:15"
+    assert lines[f"{QWEN}.set.chat_template_kwargs"] == f"{PATH}:20"
+    assert lines["defaults.llamacpp.ttl"] == f"{PATH}:23"
+    assert lines["groups.large.max_loaded"] == f"{PATH}:28"
+
+
+def test_what_is_read_reaches_child_processes_and_can_be_compared() -> None:
+    settings = resolved(text=TEXT).settings
+    assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings
+    assert settings == resolved(text=TEXT.replace("port = 1", "port=1 # the same")).settings
+    assert settings != resolved(text=TEXT.replace("ttl = 0.5", "ttl = 0.6")).settings
+
+
+M = "[models.x]\n"
+TEXTS = "expected a text without control characters"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("models = 3", '1: models: expected sections [models."NAME"], got 3'),
+        ("defaults = []", "1: defaults: expected sections [defaults.RECIPE], got []"),
+        ("groups = 'x'", "1: groups: expected sections [groups.NAME], got 'x'"),
+        ("[models]\nx = 1", '2: models.x: expected a section [models."NAME"], got 1'),
+        ('[models.""]', '1: models."": expected a name of 1 to 256 characters'),
+        (f"[models.{'x' * 257}]", f"1: models.{'x' * 257}: expected a name of 1 to 256 characters"),
+        (f"{M}ttll = 3", "2: models.x.ttll: unknown setting; did you mean ttl?"),
+        (f"{M}system-prompt = ''", "2: models.x.system-prompt: unknown setting; did you mean system_prompt?"),
+        (f"{M}zzz = 3", "2: models.x.zzz: unknown setting; there are: options, args, env, devices, ttl"),
+        ("[defaults.llamacpp]\naliases = ['a']", "2: defaults.llamacpp.aliases: unknown setting"),
+        ("[defaults.llamacpp]\npreload = true", "2: defaults.llamacpp.preload: unknown setting"),
+        ("[groups.g]\nmodel = 'a'", "2: groups.g.model: unknown setting; did you mean models?"),
+        ("[model.x]\nttl = 1", "1: unknown setting 'model'; did you mean models?"),
+        (f"{M}ttl = '5m'", "2: models.x.ttl: expected a number from 0 up to 31536000, got '5m'"),
+        (f"{M}ttl = -1", "2: models.x.ttl: expected a number from 0 up to 31536000, got -1"),
+        (f"{M}ttl = nan", "2: models.x.ttl: expected a number from 0"),
+        (f"{M}pin = 1", "2: models.x.pin: expected true or false, got 1"),
+        (f"{M}preload = 'yes'", "2: models.x.preload: expected true or false, got 'yes'"),
+        (f"{M}concurrency = 0", "2: models.x.concurrency: expected a whole number from 1 up to 256, got 0"),
+        (f"{M}concurrency = 1.5", "2: models.x.concurrency: expected a whole number from 1"),
+        (f"{M}queue = true", "2: models.x.queue: expected a whole number from 1 up to 10000, got true"),
+        (f"{M}aliases = 'a'", "2: models.x.aliases: expected a list of names of at most 256 characters, got 'a'"),
+        (f"{M}aliases = ['']", "2: models.x.aliases: expected a list of names"),
+        (f'{M}aliases = ["\\u0001"]', f"2: models.x.aliases: {TEXTS}"),
+        (f"{M}args = ['--mlock']", "2: models.x.args: expected a command line, as one text, got ['--mlock']"),
+        (f'{M}args = "\\u0000"', f"2: models.x.args: {TEXTS}"),
+        (f"{M}system_prompt = 3", "2: models.x.system_prompt: expected a text of at most 65536 characters, got 3"),
+        (f"{M}system_prompt = '{'x' * 65537}'", "2: models.x.system_prompt: expected a text of at most 65536"),
+        (f"{M}options = 3", "2: models.x.options: expected a table of load options: NAME = a number or a text, got 3"),
+        (f"{M}options.slots = true", "2: models.x.options.slots: expected a number or a text, got true"),
+        (f"{M}\noptions.slots = [1]", "3: models.x.options.slots: expected a number or a text, got [1]"),
+        (f"{M}options.a.b = 1", "2: models.x.options.a: expected a number or a text, got {'b': 1}"),
+        (f"{M}env = 'A=1'", "2: models.x.env: expected a table of variables: NAME = \"text\", got 'A=1'"),
+        (f"{M}env.A = 1", "2: models.x.env.A: expected a text of one line and at most 4096 characters, got 1"),
+        (f'{M}env.A = "a\\nb"', "2: models.x.env.A: expected a text of one line"),
+        (f"{M}env.\"A=B\" = 'x'", '2: models.x.env."A=B": expected the name of a variable: letters, digits and _'),
+        (f"{M}devices = '0'", "2: models.x.devices: expected a list such as"),
+        (f"{M}devices = [0]", "2: models.x.devices: expected a list such as"),
+        (f"{M}devices = ['0,1']", "2: models.x.devices: expected a list such as"),
+        (f"{M}devices = ['0', 'CUDA0']", "2: models.x.devices: expected either numbers and UUIDs or names"),
+        (
+            f"{M}devices = ['0']\nenv.CUDA_VISIBLE_DEVICES = '1'",
+            "3: models.x.env.CUDA_VISIBLE_DEVICES: expected no such variable, because devices sets it",
+        ),
+        (f"{M}set = []", "2: models.x.set: expected a table of request fields: NAME = a value, got []"),
+        (f"{M}set.model = 'y'", "2: models.x.set.model: model is the client's alone: it cannot be set or dropped"),
+        (f"{M}set.stream = true", "2: models.x.set.stream: stream is the client's alone"),
+        (f'{M}set."a b" = 1', '2: models.x.set."a b": expected the name of a request field'),
+        (f"{M}set.a = inf", "2: models.x.set.a: expected a value that JSON has, too, got inf"),
+        (f"{M}set.a = [2024-01-01]", "2: models.x.set.a: expected a value that JSON has, too, got [datetime.date"),
+        (f"{M}drop = 'top_k'", "2: models.x.drop: expected a list of names of request fields, got 'top_k'"),
+        (f"{M}drop = ['messages']", "2: models.x.drop: messages is the client's alone"),
+        (f"{M}drop = ['a']\n[models.x.set]\na = 1", "2: models.x.drop: a is set, too"),
+        (
+            f"{M}args = ''\noptions.llamacpp_args = ''",
+            "3: models.x.options.llamacpp_args: expected no such option, because args is the same",
+        ),
+        (f"{M}aliases = ['a']\n[models.y]\naliases = ['a']", "4: models.y.aliases: 'a' means the model 'x' already"),
+        (f"{M}aliases = ['y']\n[models.y]", "2: models.x.aliases: 'y' means the model 'y' already"),
+        ("[groups.g]\nswap = true", "1: groups.g: expected models, a list of names of models"),
+        ("[groups.g]\nmodels = []\nswap = true", "2: groups.g.models: expected a list of names of models, and not an"),
+        ("[groups.g]\nmodels = ['a']", "1: groups.g: expected exclusive, swap or max_loaded"),
+        (
+            "[groups.g]\nmodels = ['a']\nswap = true\nmax_loaded = 2",
+            "4: groups.g.max_loaded: expected 0 or 1, because swap allows one loaded model",
+        ),
+        (
+            "[groups.g]\nmodels = ['a']\nswap = true\n[groups.h]\nmodels = ['b', 'a']\nswap = true",
+            "5: groups.h.models: 'a' is in the group 'g' already",
+        ),
+        (
+            "\n".join(f"[models.m{number}]" for number in range(MAX_SECTIONS + 1)),
+            f"1: models: expected at most {MAX_SECTIONS} sections, got {MAX_SECTIONS + 1}",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(text: str, expected: str) -> None:
+    assert complaint(text=text).startswith(f"{PATH}:{expected}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LD_PRELOAD", "ld_preload", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONPATH", "PYTHONSTARTUP", "PATH", "BASH_ENV"),
+        *("NODE_OPTIONS", "GLIBC_TUNABLES", "GCONV_PATH", "LEMONBUS_API_KEY", "LEMONADE_API_KEY", "HF_TOKEN"),
+    ],
+)
+def test_variables_that_load_code_or_are_secret_are_refused(name: str) -> None:
+    refusal = complaint(text=f"[defaults.llamacpp]\nenv.{name} = 'x'")
+    assert refusal.startswith(f"{PATH}:2: defaults.llamacpp.env.{name}: {name} is not given to an engine")
+
+
+def test_other_variables_are_taken() -> None:
+    text = (
+        "[models.x.env]\nCUDA_VISIBLE_DEVICES = '1'\nGGML_VK_DISABLE_F16 = '1'\nOMP_NUM_THREADS = ''\nhttps_proxy = 'x'"
+    )
+    assert len(resolved(text=text).settings.models["x"].env) == 4
+
+
+DEFAULTS = RecipeDefaults(
+    options={"ctx_size": 1, "slots": 1},
+    args="--a",
+    env={"A": "1", "B": "1"},
+    devices=["0"],
+    ttl=5.0,
+    pin=True,
+    concurrency=1,
+    queue=1,
+    set={"temperature": 1, "top_p": 1},
+    drop=["top_k"],
+    system_prompt="default",
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "merged"),
+    [
+        ({}, {}),
+        ({"options": {"slots": 2}}, {"options": {"ctx_size": 1, "slots": 2}}),
+        ({"args": ""}, {"args": ""}),
+        ({"env": {"B": "2"}}, {"env": {"A": "1", "B": "2"}}),
+        ({"devices": []}, {"devices": []}),
+        ({"ttl": 0.0}, {"ttl": 0.0}),
+        ({"pin": False}, {"pin": False}),
+        ({"concurrency": 3, "queue": 4}, {"concurrency": 3, "queue": 4}),
+        ({"set": {"top_p": 2, "seed": 3}}, {"set": {"temperature": 1, "top_p": 2, "seed": 3}}),
+        ({"drop": ["seed", "top_k"]}, {"drop": ["top_k", "seed"]}),
+        ({"system_prompt": ""}, {"system_prompt": ""}),
+        ({"aliases": ["a"], "preload": True}, {"aliases": ["a"], "preload": True}),
+    ],
+)
+def test_a_model_wins_over_its_recipe(model: dict[str, object], merged: dict[str, object]) -> None:
+    own = msgspec.convert(model, ModelSettings)
+    expected = msgspec.convert({**msgspec.to_builtins(DEFAULTS), **merged}, ModelSettings)
+    assert merge_model_settings(DEFAULTS, own) == expected
+    assert merge_model_settings(RecipeDefaults(), own) == own
