@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import falcon
-from falcon.routing import CompiledRouter
 
 from gateway.access.cors import CorsPolicy
 from gateway.api.anthropic.dialect import AnthropicDialect
@@ -31,6 +30,7 @@ from gateway.api.responses.dialect import ResponsesDialect
 from gateway.bus.session import SupervisorSession
 from gateway.http import error_responses, middleware
 from gateway.http.error_formats import ErrorFormats
+from gateway.http.router import Router
 from gateway.logs.request_counts import RouteLabels
 from gateway.openapi.routes import DOCUMENT_PATH, PAGE_PATH, DocumentResource, PageResource, RouteTable
 
@@ -46,17 +46,6 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
 """Every dialect that is served."""
 SERVER: Final = "server"
 """The ``dialect`` in metrics of the routes that belong to none."""
-
-
-class Router(CompiledRouter):
-    """GET routes answer HEAD."""
-
-    def map_http_methods(self, resource: object, **kwargs: Any) -> Any:
-        """Route HEAD to the GET method, unless the resource has a method for HEAD."""
-        methods: Any = super().map_http_methods(resource, **kwargs)
-        if "GET" in methods:
-            methods.setdefault("HEAD", methods["GET"])
-        return methods
 
 
 class GatewayApp(falcon.App[Any, Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -144,6 +145,12 @@ def pytest_sessionfinish() -> None:
     for process in left:
         processes.kill(process.pid)
     assert not left, f"left running: {left}"
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave alone what lives to the end: thousands of tests and all that they import."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure() -> None:
