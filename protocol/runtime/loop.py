@@ -84,6 +84,7 @@ class Loop:
         if callback is None:
             if self._sockets.pop(fd, None):
                 self._epoll.unregister(fd)
+                self._removed.add(fd)
             return fd
         if fd not in self._sockets:
             self._epoll.register(fd, select.EPOLLIN)

@@ -50,6 +50,8 @@ class SupervisorBus:
         self._context = zmq.Context(io_threads=1)
         self._router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        # A peer that opens a new connection is known by it at once, also while the end of its former one was not noticed.
+        self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._router.setsockopt(zmq.LINGER, 200)
         self._router.setsockopt(zmq.SNDHWM, 2000)
         self._router.setsockopt(zmq.RCVHWM, 0)

@@ -159,6 +159,37 @@ def test_a_descriptor_that_is_closed_and_reused_in_one_iteration_is_not_mistaken
         os.close(fd)
 
 
+def test_a_socket_that_is_replaced_by_a_descriptor_of_the_same_number_is_not_mistaken(loop: Loop) -> None:
+    context = zmq.Context()
+    one, other = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+    one.bind("inproc://pair")
+    other.connect("inproc://pair")
+    number = loop.on_socket(one, lambda: pytest.fail("a removed socket was read"))
+    loop.run_once(0.0)
+    woken, wake = os.pipe()
+    unrelated, feed = os.pipe()
+
+    def replace() -> None:
+        os.read(woken, 1)
+        loop.on_socket(one, None)
+        one.close(0)
+        other.close(0)
+        context.term()
+        os.dup2(unrelated, number)
+        loop.on_readable(number, lambda: pytest.fail("nothing was written"))
+
+    loop.on_readable(woken, replace)
+    os.write(wake, b"x")
+    other.send(b"x")
+    loop.run_once(DEADLINE)
+    assert context.closed
+    loop.run_once(0.0)
+    for fd in (number, woken):
+        loop.on_readable(fd, None)
+    for fd in (number, woken, wake, unrelated, feed):
+        os.close(fd)
+
+
 def test_an_ended_process_is_reported_once_and_at_once_if_it_ended_before(loop: Loop) -> None:
     reported: list[str] = []
     child = subprocess.Popen(["sleep", "60"])
