@@ -7,6 +7,7 @@ Anthropic  the same prefixes: messages, messages/count_tokens
 llama.cpp  the same prefixes: reranking, slots
 Mullama    /api: generate, chat, embeddings, models, defaults, system/status; its error form for all of /api
 Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
+Operator   /internal/reload
 To no dialect belong /live and /health, for process monitors, and /openapi.json and /docs, which describe all routes.
 """
 
@@ -26,6 +27,7 @@ from gateway.api.llamacpp.dialect import LlamaCppDialect
 from gateway.api.mullama.dialect import MullamaDialect
 from gateway.api.ollama.dialect import OllamaDialect
 from gateway.api.openai.dialect import OpenAIDialect
+from gateway.api.operator.dialect import OperatorDialect
 from gateway.api.responses.dialect import ResponsesDialect
 from gateway.bus.session import SupervisorSession
 from gateway.http import error_responses, middleware
@@ -42,6 +44,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     AnthropicDialect(),
     MullamaDialect(),
     OllamaDialect(),
+    OperatorDialect(),
 )
 """Every dialect that is served."""
 SERVER: Final = "server"

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "params": "Show or set the sampling defaults.",
     "logs": "Show the logs of all processes.",
     "system-info": "Show the machine, its devices and what can be run on them.",
+    "reload": "Read the configuration again, without a restart.",
     "config": "Show every setting and where its value comes from.",
     "version": "Show the version.",
     "completion": "Print the completion script of a shell.",

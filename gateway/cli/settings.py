@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -68,15 +69,19 @@ def _completer(choices: list[str]) -> Callable[[click.Context, click.Parameter, 
     return lambda _context, _parameter, incomplete: [word for word in choices if word.startswith(incomplete)]
 
 
-def resolved(flags: dict[str, Any] | None = None, config: str = "") -> ResolvedSettings:
-    """Return the settings from these flags, the environment and the files; raises ``CommandError`` for wrong ones."""
-    given = {
+def given_flags(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the flags that were used, each as its text or texts."""
+    return {
         name: ("true" if value else "false") if isinstance(value, bool) else list(value) if _many(value) else value
-        for name, value in (flags or {}).items()
+        for name, value in flags.items()
         if value is not None and value != ()
     }
+
+
+def resolved(flags: dict[str, Any] | None = None, config: str = "") -> ResolvedSettings:
+    """Return the settings from these flags, the environment and the files; raises ``CommandError`` for wrong ones."""
     try:
-        return resolver.load_settings(given, config)
+        return resolver.load_settings(given_flags(flags or {}), config)
     except LemonbusError as problem:
         raise CommandError(str(problem), USAGE) from problem
 
@@ -92,6 +97,12 @@ def supervisor_environment(found: ResolvedSettings) -> dict[str, str]:
         "LEMONBUS_ORIGINS": msgspec.json.encode(origins).decode(),
         "LEMONBUS_WARNINGS": msgspec.json.encode(found.warnings).decode(),
     }
+
+
+def command_line_environment(flags: dict[str, Any], config: str) -> dict[str, str]:
+    """Return the variable that says how the server was started, so that it can read its configuration again."""
+    line = {"flags": given_flags(flags), "config": config, "folder": str(Path.cwd())}
+    return {"LEMONBUS_COMMAND_LINE": msgspec.json.encode(line).decode()}
 
 
 def _many(value: object) -> bool:

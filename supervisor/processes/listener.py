@@ -16,13 +16,16 @@ _NO_SUCH_ADDRESS: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _PERMISSION_ERRORS: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
-def bind_listener(settings: Settings) -> socket.socket:
-    """Bind the gateway's listener; raises the failure of :func:`bind_failure`."""
+def bind_listener(settings: Settings, patience: float = BIND_TIMEOUT_S) -> socket.socket:
+    """Bind the gateway's listener; raises the failure of :func:`bind_failure`.
+
+    ``patience``: seconds for which an address that is in use is tried again.
+    """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bind(listener, settings)
+        _bind(listener, settings, patience)
         listener.listen(4096)
     except OSError as problem:
         raise bind_failure(problem, settings).raised() from problem
@@ -50,9 +53,9 @@ def bind_failure(problem: OSError, settings: Settings) -> Failure:
     return Failure(Code.CONFLICT, failed)
 
 
-def _bind(listener: socket.socket, settings: Settings) -> None:
-    """Bind, and try again for two seconds: gateways of a server that was just killed still hold the address."""
-    end = time.monotonic() + BIND_TIMEOUT_S
+def _bind(listener: socket.socket, settings: Settings, patience: float) -> None:
+    """Bind, and try again for a while: gateways of a server that was just killed still hold the address."""
+    end = time.monotonic() + patience
     while True:
         try:
             listener.bind((settings.host, settings.port))

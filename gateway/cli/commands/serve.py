@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 from gateway.cli.exit_codes import USAGE, CommandError
-from gateway.cli.settings import config_option, resolved, setting_options, supervisor_environment
+from gateway.cli.settings import (
+    command_line_environment,
+    config_option,
+    resolved,
+    setting_options,
+    supervisor_environment,
+)
 from protocol.config.resolver import require_key_beyond_loopback
 from protocol.failures import LemonbusError
 
@@ -29,7 +35,7 @@ def command(config: str, **flags: Any) -> None:
         require_key_beyond_loopback(found.settings)
     except LemonbusError as problem:
         raise CommandError(str(problem), USAGE) from problem
-    os.environ.update(supervisor_environment(found))
+    os.environ.update(supervisor_environment(found) | command_line_environment(flags, config))
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "supervisor"])  # noqa: S606 - our own module, no shell
 

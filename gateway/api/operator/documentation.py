@@ -1,0 +1,34 @@
+"""What the operator's routes take and answer, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from gateway.api.common.operations import BODY, UNSUPPORTED, Documentation, Operation
+from gateway.api.operator import reload
+
+
+class ReloadRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether to apply what has changed."""
+
+    dry_run: bool = False
+
+
+DOCUMENTATION: Final = Documentation(
+    "lemonbus",
+    "Routes for the operator of this server.",
+    {
+        reload.ReloadResource: {
+            "POST": Operation(
+                "Reads the configuration again, and applies what has changed.",
+                body=ReloadRequest,
+                body_required=False,
+                answer=reload.ReloadAnswer,
+                failures=BODY | UNSUPPORTED,
+                examples={"only show": {"dry_run": True}},
+            )
+        }
+    },
+)

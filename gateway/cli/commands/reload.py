@@ -1,0 +1,47 @@
+"""``lemonbus reload``: has the server read its configuration again, and shows what changes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.options import json_option, server_option
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@json_option("the server's answer")
+@server_option
+def command(dry_run: bool, as_json: bool, server: ApiClient) -> None:
+    """Read the configuration file again, and apply what has changed.
+
+    What did not change goes on untouched: models stay loaded, and answers that are being written are not interrupted. A
+    configuration that is wrong is refused whole. Flags and variables of `lemonbus serve` stay as they were at the start.
+    """
+    answer = server.call("POST", "/internal/reload", {"dry_run": dry_run}, seconds=None)
+    if as_json:
+        output.print_json(answer)
+        return
+    for warning in answer["warnings"]:
+        click.echo(f"lemonbus: {output.plain(warning)}", err=True)
+    if not answer["changes"]:
+        click.echo("Nothing has changed.")
+        return
+    output.table(("SETTING", "OLD", "NEW", "TAKES EFFECT"), [_row(change) for change in answer["changes"]])
+    if dry_run:
+        click.echo("\nNothing was applied.")
+
+
+def _row(change: dict[str, Any]) -> tuple[str, str, str, str]:
+    effects = ", ".join(change["effects"])
+    models = f": {', '.join(map(output.plain, change['models']))}" if change.get("models") else ""
+    return (
+        output.plain(change["setting"]),
+        json.dumps(change.get("old"), ensure_ascii=False),
+        json.dumps(change.get("new"), ensure_ascii=False),
+        effects + models,
+    )

@@ -1,0 +1,60 @@
+"""The call that reads the configuration again, and its report."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from protocol.wire.envelope import control_message
+
+
+class SettingEffect(enum.StrEnum):
+    """When a changed setting takes effect."""
+
+    NOW = "now"
+    """At once, for what runs already, too."""
+    GATEWAYS = "gateways restart gracefully"
+    """When the processes that serve HTTP have been replaced; requests end at those that took them."""
+    LISTENER = "a new listener is opened"
+    """At another address; what is connected at the old one ends there."""
+    NEW_LOADS = "new loads only"
+    """For models that are loaded from now on."""
+    MODEL_RELOAD = "the model is reloaded when idle"
+    NEXT_START = "at the next start of the server"
+
+
+@control_message
+class ReloadSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Gateway → supervisor: read the configuration again → :class:`ReloadReport`. ``dry_run``: only say what would change.
+
+    A configuration that is wrong is refused whole, with ``invalid_request``, and changes nothing.
+    """
+
+    number: int
+    dry_run: bool = False
+
+
+class SettingChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One setting that has another value than before. Secrets are masked."""
+
+    setting: str
+    """``max_loaded_models``, or with its section ``models.NAME.ttl``."""
+    old: Any
+    """The value that is used now; None for an entry of a section that there was not."""
+    new: Any
+    """The value in the configuration; None for one that is no longer there."""
+    effects: list[SettingEffect]
+    origin: str = ""
+    """Where the new value comes from: ``FILE:LINE``, a variable or a flag; empty for a default."""
+    models: list[str] = []
+    """The loaded models that are reloaded for it."""
+
+
+class ReloadReport(msgspec.Struct, frozen=True):
+    """What a reload changes, or would change."""
+
+    applied: bool
+    changes: list[SettingChange]
+    warnings: list[str] = []

@@ -1,0 +1,93 @@
+"""What a reload changes: setting by setting, with the moment at which each change takes effect. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+from protocol.config.resolver import masked
+from protocol.config.settings import Settings
+from protocol.messages.reload import SettingChange, SettingEffect
+from supervisor.reload.effects import EFFECTS, ENGINE_KEYS
+
+Section = Mapping[str, ModelSettings] | Mapping[str, RecipeDefaults] | Mapping[str, GroupSettings]
+
+
+class RunningModel(NamedTuple):
+    """A model that has an engine: its registered name, its recipe, and what sections say of it now and in the new file."""
+
+    name: str
+    recipe: str
+    names: frozenset[str]
+    """All of its names: a section may use any of them."""
+    old: ModelSettings
+    new: ModelSettings
+
+
+def plan_reload(
+    old: Settings, new: Settings, origins: Mapping[str, str], loaded: Sequence[RunningModel]
+) -> list[SettingChange]:
+    """Return the changes in the order in which the settings are declared; ``origins``: where new values come from."""
+    changes = [
+        SettingChange(
+            name,
+            masked(name, getattr(old, name)),
+            masked(name, getattr(new, name)),
+            list(effects),
+            origins.get(name, ""),
+        )
+        for name, effects in EFFECTS.items()
+        if getattr(old, name) != getattr(new, name)
+    ]
+    sections: list[tuple[str, Section, Section, Callable[[str], list[RunningModel]]]] = [
+        ("models", old.models, new.models, lambda name: [model for model in loaded if name in model.names]),
+        ("defaults", old.defaults, new.defaults, lambda name: [model for model in loaded if model.recipe == name]),
+        ("groups", old.groups, new.groups, lambda _name: []),
+    ]
+    for section, before, after, concerned in sections:
+        for name in dict.fromkeys([*before, *after]):
+            prefix = f"{section}.{name}"
+            for key, was, is_now in _differences(before.get(name), after.get(name)):
+                setting = f"{prefix}.{key}"
+                reloaded = [model.name for model in concerned(name) if key in ENGINE_KEYS and needs_reload(model)]
+                effects = [_effect(section, key, reloaded=bool(reloaded))]
+                origin = origins.get(setting, origins.get(prefix, ""))
+                changes.append(SettingChange(setting, was, is_now, effects, origin, reloaded))
+    return changes
+
+
+def needs_reload(model: RunningModel) -> bool:
+    """Return whether the engine of a model was started with other values than the new configuration has for it."""
+    return any(getattr(model.old, key) != getattr(model.new, key) for key in ENGINE_KEYS)
+
+
+def _effect(section: str, key: str, *, reloaded: bool) -> SettingEffect:
+    if section != "groups" and key in ENGINE_KEYS:
+        return SettingEffect.MODEL_RELOAD if reloaded else SettingEffect.NEW_LOADS
+    return SettingEffect.NEXT_START if key == "preload" else SettingEffect.NOW
+
+
+def _differences(old: msgspec.Struct | None, new: msgspec.Struct | None) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the keys in which two entries of a section differ, with both values; None where there is no entry."""
+    declared = old if old is not None else new
+    if declared is None:
+        return
+    unset = {
+        field.name: field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        for field in msgspec.structs.fields(declared)
+    }
+    for key, default in unset.items():
+        was = default if old is None else getattr(old, key)
+        is_now = default if new is None else getattr(new, key)
+        if was != is_now:
+            yield key, _shown(key, was), _shown(key, is_now)
+
+
+def _shown(key: str, value: Any) -> Any:
+    """Return a value as it may be shown: variables of the environment often hold secrets."""
+    if value is msgspec.NODEFAULT:
+        return None
+    return dict.fromkeys(value, "********") if key == "env" else value

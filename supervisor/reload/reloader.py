@@ -1,0 +1,199 @@
+"""Reads the configuration again when a call or SIGHUP asks for it, says what changes, and lets a new supervisor take over.
+
+Invariants:
+
+* A configuration that is wrong changes nothing, and neither does an address that cannot be listened at.
+* What takes effect at the next start only keeps its present value until then.
+* At most one process reads the configuration at a time; each later call gets a reading that began after it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from protocol.config.settings import Settings, write_settings
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.reload import ReloadReport, ReloadSettings, SettingChange, SettingEffect
+from protocol.runtime import logs
+from supervisor.processes.child_processes import ChildProcess
+from supervisor.processes.listener import bind_listener
+from supervisor.reload.effects import EFFECTS
+from supervisor.reload.plan import RunningModel, plan_reload
+from supervisor.reload.resolution import RESULT_VARIABLE, Resolution
+from supervisor.runtime.supervisor import Handler, Supervisor
+
+MODULE: Final = "supervisor.reload.resolution"
+READING_TIMEOUT_S: Final = 10.0
+_READ_SIZE: Final = 65_536
+
+log = logs.get_logger()
+
+
+class Successor(Protocol):
+    """How this supervisor is replaced."""
+
+    def hold_listener(self, listener: socket.socket) -> None:
+        """Have the keeper hold this listener in place of the present one."""
+
+    def take_over(self) -> None:
+        """Let a new supervisor take over; this one ends, and nothing else does."""
+
+
+class _Caller(NamedTuple):
+    """Who waits for the result: a gateway's call, or SIGHUP with an empty ``peer``."""
+
+    peer: str
+    number: int
+    dry_run: bool
+
+
+class Reloader:
+    """The reloads of one supervisor."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        successor: Successor,
+        secrets: Mapping[str, str],
+        loaded: Callable[[Settings, Settings], Sequence[RunningModel]],
+    ) -> None:
+        """``secrets``: variables with keys, which were taken out of the environment at the start.
+
+        ``loaded(old, new)`` returns the loaded models with what the sections of both settings say of them.
+        """
+        self._supervisor, self._successor, self._secrets, self._loaded = supervisor, successor, secrets, loaded
+        self._callers: list[_Caller] = []
+        """Those that the present reading is for."""
+        self._next: list[_Caller] = []
+        """Those that came during it."""
+        self._output = bytearray()
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return what the call does."""
+        return {ReloadSettings: self._requested}
+
+    def hangup(self) -> None:
+        """Reload because of SIGHUP; the result is in the log."""
+        self._ask(_Caller("", 0, dry_run=False))
+
+    def _requested(self, _supervisor: Supervisor, peer: str, call: ReloadSettings, _payload: bytes) -> None:
+        self._ask(_Caller(peer, call.number, call.dry_run))
+
+    def _ask(self, caller: _Caller) -> None:
+        if self._callers:
+            self._next.append(caller)
+            return
+        self._callers = [caller]
+        self._read()
+
+    # Reading
+
+    def _read(self) -> None:
+        self._output.clear()
+        read_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        environment = {**self._secrets, RESULT_VARIABLE: str(write_fd)}
+        loop = self._supervisor.loop
+        try:
+            os.set_blocking(write_fd, True)
+            child = self._supervisor.processes.start(
+                "configuration", MODULE, partial(self._ended, read_fd), environment, [write_fd]
+            )
+        finally:
+            os.close(write_fd)
+        loop.on_readable(read_fd, partial(self._receive, read_fd))
+        loop.call_later(READING_TIMEOUT_S, partial(self._give_up, child))
+
+    def _receive(self, read_fd: int) -> None:
+        piece = os.read(read_fd, _READ_SIZE)
+        self._output += piece
+        if not piece:
+            self._supervisor.loop.on_readable(read_fd, None)
+
+    def _give_up(self, child: ChildProcess) -> None:
+        self._supervisor.processes.kill(child)  # does nothing if it has ended
+
+    def _ended(self, read_fd: int, why: str) -> None:
+        loop = self._supervisor.loop
+        loop.on_readable(read_fd, None)
+        try:
+            while piece := os.read(read_fd, _READ_SIZE):
+                self._output += piece
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(read_fd)
+        try:
+            self._finish(self._resolution(why))
+        except LemonbusError as problem:
+            self._refuse(problem.failure)
+        finally:
+            self._callers, self._next = self._next, []
+            if self._callers:
+                self._read()
+
+    def _resolution(self, why: str) -> Resolution:
+        try:
+            return msgspec.json.decode(bytes(self._output), type=Resolution)
+        except msgspec.DecodeError:
+            reason = f"the configuration could not be read within {READING_TIMEOUT_S:g} s"
+            if why != "SIGKILL":
+                reason = f"the process that reads the configuration ended: {why}"
+            raise Failure(Code.INTERNAL, reason, retry_after=1).raised() from None
+
+    # The result
+
+    def _finish(self, found: Resolution) -> None:
+        if found.settings is None:
+            raise (found.failure or Failure(Code.INTERNAL, "the configuration was not read")).raised()
+        old = self._supervisor.settings
+        changes = plan_reload(old, found.settings, found.origins, self._loaded(old, found.settings))
+        if any(not caller.dry_run for caller in self._callers) and changes:
+            self._apply(old, found.settings, changes)
+        for warning in found.warnings:
+            log.warning("configuration", problem=warning)
+        for caller in self._callers:
+            report = ReloadReport(not caller.dry_run, changes, found.warnings)
+            if caller.peer and self._supervisor.peers.get(caller.peer) is not None:
+                self._supervisor.answer(caller.peer, caller.number, report)
+
+    def _apply(self, old: Settings, new: Settings, changes: Sequence[SettingChange]) -> None:
+        effective = settings_until_next_start(old, new)
+        moved = (old.host, old.port) != (effective.host, effective.port)
+        listener = bind_listener(effective, patience=0.0) if moved else None
+        write_settings(effective, self._supervisor.process_context.runtime)
+        if listener is not None:
+            self._successor.hold_listener(listener)
+        for change in changes:
+            log.info("setting changed", **_log_fields(change))
+        if effective != old:
+            self._supervisor.loop.call_last(self._successor.take_over)
+
+    def _refuse(self, failure: Failure) -> None:
+        log.error("configuration not reloaded: it stays as it was", reason=failure.message)
+        for caller in self._callers:
+            if caller.peer and self._supervisor.peers.get(caller.peer) is not None:
+                self._supervisor.refuse(caller.peer, caller.number, failure)
+
+
+def settings_until_next_start(old: Settings, new: Settings) -> Settings:
+    """Return the new settings with the present values of those that take effect at the next start only."""
+    kept = {name: getattr(old, name) for name, effects in EFFECTS.items() if SettingEffect.NEXT_START in effects}
+    return msgspec.structs.replace(new, **kept)
+
+
+def _log_fields(change: SettingChange) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "setting": change.setting,
+        "old": change.old,
+        "new": change.new,
+        "effect": ", ".join(change.effects),
+    }
+    if change.origin:
+        fields["origin"] = change.origin
+    return fields | ({"models": change.models} if change.models else {})

@@ -1,0 +1,66 @@
+"""``python -m supervisor.reload.resolution``: reads the configuration again, with the flags and the environment of the start.
+
+A process of its own: a file on a dead disk must not stop the supervisor.  It writes one :class:`Resolution` as JSON to the
+descriptor in ``LEMONBUS_RESULT_FD``.  ``lemonbus serve`` hands over how it was called in ``LEMONBUS_COMMAND_LINE``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, MutableMapping
+from typing import Final
+
+import msgspec
+
+from protocol.config.resolver import read_config_file, require_key_beyond_loopback, resolve
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, LemonbusError
+from supervisor.models import options
+from supervisor.runtime import startup
+
+COMMAND_LINE_VARIABLE: Final = "LEMONBUS_COMMAND_LINE"
+RESULT_VARIABLE: Final = "LEMONBUS_RESULT_FD"
+
+
+class CommandLine(msgspec.Struct, frozen=True):
+    """How ``lemonbus serve`` was called: its flags as text, the file that was asked for, and where relative paths begin."""
+
+    flags: dict[str, str | list[str]] = {}
+    config: str = ""
+    folder: str = "/"
+
+
+class Resolution(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The settings of the new configuration, or why there are none."""
+
+    settings: Settings | None = None
+    origins: dict[str, str] = {}
+    warnings: list[str] = []
+    failure: Failure | None = None
+
+
+def resolve_again(environment: Mapping[str, str]) -> Resolution:
+    """Return what the configuration says now. Raises nothing that the operator can cause."""
+    command_line = msgspec.json.decode(environment.get(COMMAND_LINE_VARIABLE, "{}"), type=CommandLine)
+    try:
+        file = read_config_file(environment, command_line.config)
+        found = resolve(command_line.flags, environment, file, command_line.folder)
+        require_key_beyond_loopback(found.settings)
+        options.check_settings(found.settings)
+        startup.check_keys(found.settings)
+    except LemonbusError as problem:
+        return Resolution(failure=msgspec.structs.replace(problem.failure, code=Code.INVALID_REQUEST))
+    origins = {name: str(origin) for name, origin in found.origins.items() if origin.kind != "default"}
+    return Resolution(found.settings, origins, found.warnings)
+
+
+def main(environment: MutableMapping[str, str]) -> int:
+    """Write the resolution."""
+    result = int(environment[RESULT_VARIABLE])
+    with os.fdopen(result, "wb") as pipe:
+        pipe.write(msgspec.json.encode(resolve_again(environment)))
+    return 0
+
+
+if __name__ == "__main__":
+    main(os.environ)

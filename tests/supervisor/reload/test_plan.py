@@ -1,0 +1,106 @@
+"""What a reload says: each setting has its moment, sections are compared key by key, and secrets are masked."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
+from protocol.config.settings import SECTIONS, Settings
+from protocol.messages.reload import SettingChange, SettingEffect
+from supervisor.reload.effects import EFFECTS, ENGINE_KEYS, gateway_fingerprint, worker_fingerprint
+from supervisor.reload.plan import RunningModel, plan_reload
+
+BASE = Settings(state_dir="/s", cache_dir="/c", runtime_dir="/r")
+CHAT = ModelSettings(options={"ctx_size": 2048}, ttl=60)
+
+
+def changed(new: Settings, *loaded: RunningModel, old: Settings = BASE) -> list[SettingChange]:
+    return plan_reload(old, new, {"port": "/etc/lemonbus.toml:3", "models.chat": "/etc/lemonbus.toml:9"}, loaded)
+
+
+def test_every_setting_has_its_moment() -> None:
+    assert set(EFFECTS) == {field.name for field in msgspec.structs.fields(Settings)} - set(SECTIONS)
+    engine_keys = {field.name for field in msgspec.structs.fields(RecipeDefaults)}
+    assert engine_keys >= ENGINE_KEYS
+
+
+def test_nothing_changes_with_the_same_settings() -> None:
+    assert changed(BASE) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "effects"),
+    [
+        ("max_loaded_models", 7, [SettingEffect.NOW]),
+        ("body_limit", 77, [SettingEffect.GATEWAYS]),
+        ("port", 77, [SettingEffect.LISTENER, SettingEffect.GATEWAYS]),
+        ("ctx_size", 77, [SettingEffect.NEW_LOADS]),
+        ("grace", 7.0, [SettingEffect.NOW, SettingEffect.GATEWAYS, SettingEffect.NEW_LOADS]),
+        ("runtime_dir", "/other", [SettingEffect.NEXT_START]),
+    ],
+)
+def test_a_changed_setting(name: str, value: object, effects: list[SettingEffect]) -> None:
+    origin = "/etc/lemonbus.toml:3" if name == "port" else ""
+    expected = SettingChange(name, getattr(BASE, name), value, effects, origin)
+    assert changed(msgspec.structs.replace(BASE, **{name: value})) == [expected]
+
+
+def test_keys_are_masked() -> None:
+    (change,) = changed(msgspec.structs.replace(BASE, api_key="secret"))
+    assert (change.old, change.new) == ("", "********")
+
+
+def test_variables_of_an_engine_are_masked() -> None:
+    (change,) = changed(msgspec.structs.replace(BASE, models={"chat": ModelSettings(env={"HF_TOKEN": "secret"})}))
+    assert (change.setting, change.old, change.new) == ("models.chat.env", {}, {"HF_TOKEN": "********"})
+
+
+def test_a_new_section_is_compared_with_what_is_unset() -> None:
+    changes = changed(msgspec.structs.replace(BASE, models={"chat": CHAT}))
+    assert [(each.setting, each.old, each.new, each.effects, each.origin) for each in changes] == [
+        ("models.chat.options", {}, {"ctx_size": 2048}, [SettingEffect.NEW_LOADS], "/etc/lemonbus.toml:9"),
+        ("models.chat.ttl", None, 60, [SettingEffect.NOW], "/etc/lemonbus.toml:9"),
+    ]
+
+
+def test_a_section_that_is_gone() -> None:
+    old = msgspec.structs.replace(BASE, groups={"big": GroupSettings(models=["a"], exclusive=True)})
+    assert [(each.setting, each.old, each.new) for each in changed(BASE, old=old)] == [
+        ("groups.big.models", ["a"], None),
+        ("groups.big.exclusive", True, False),
+    ]
+
+
+@pytest.mark.parametrize("section", ["models", "defaults"])
+def test_a_loaded_model_is_reloaded_for_what_its_engine_gets(section: str) -> None:
+    new: dict[str, dict[str, ModelSettings] | dict[str, RecipeDefaults]] = {
+        "models": {"alias": ModelSettings(args="--jinja", ttl=9)},
+        "defaults": {"llamacpp": RecipeDefaults(args="--jinja", ttl=9)},
+    }
+    merged = ModelSettings(args="--jinja", ttl=9)
+    chat = RunningModel("chat", "llamacpp", frozenset({"chat", "alias"}), ModelSettings(), merged)
+    other = RunningModel("other", "whispercpp", frozenset({"other"}), ModelSettings(), ModelSettings())
+    effects = {
+        each.setting.rpartition(".")[2]: (each.effects, each.models)
+        for each in changed(msgspec.structs.replace(BASE, **{section: new[section]}), chat, other)
+    }
+    assert effects == {
+        "args": ([SettingEffect.MODEL_RELOAD], ["chat"]),
+        "ttl": ([SettingEffect.NOW], []),
+    }
+
+
+def test_a_default_that_the_model_overrides_reloads_nothing() -> None:
+    own = ModelSettings(args="--own")
+    chat = RunningModel("chat", "llamacpp", frozenset({"chat"}), own, own)
+    new = msgspec.structs.replace(BASE, defaults={"llamacpp": RecipeDefaults(args="--jinja")})
+    assert [(each.effects, each.models) for each in changed(new, chat)] == [([SettingEffect.NEW_LOADS], [])]
+
+
+def test_fingerprints_differ_with_what_the_process_reads_and_with_nothing_else() -> None:
+    for name, effects in EFFECTS.items():
+        other = msgspec.structs.replace(BASE, **{name: "another value"})
+        for_gateways = bool({SettingEffect.GATEWAYS, SettingEffect.LISTENER} & {*effects})
+        assert (gateway_fingerprint(other) != gateway_fingerprint(BASE)) is for_gateways, name
+        assert (worker_fingerprint(other) != worker_fingerprint(BASE)) is (SettingEffect.NEW_LOADS in effects), name
