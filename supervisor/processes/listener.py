@@ -24,10 +24,14 @@ def bind_listener(settings: Settings, patience: float = BIND_TIMEOUT_S) -> socke
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as problem:
+        raise bind_failure(problem, settings).raised() from problem
+    try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _bind(listener, settings, patience)
         listener.listen(4096)
     except OSError as problem:
+        listener.close()
         raise bind_failure(problem, settings).raised() from problem
     listener.set_inheritable(True)
     return listener

@@ -16,7 +16,7 @@ from supervisor.reload.effects import EFFECTS, ENGINE_KEYS
 Section = Mapping[str, ModelSettings] | Mapping[str, RecipeDefaults] | Mapping[str, GroupSettings]
 
 
-class RunningModel(NamedTuple):
+class ReloadableModel(NamedTuple):
     """A model that has an engine: its registered name, its recipe, and what sections say of it now and in the new file."""
 
     name: str
@@ -28,7 +28,7 @@ class RunningModel(NamedTuple):
 
 
 def plan_reload(
-    old: Settings, new: Settings, origins: Mapping[str, str], loaded: Sequence[RunningModel]
+    old: Settings, new: Settings, origins: Mapping[str, str], loaded: Sequence[ReloadableModel]
 ) -> list[SettingChange]:
     """Return the changes in the order in which the settings are declared; ``origins``: where new values come from."""
     changes = [
@@ -42,7 +42,7 @@ def plan_reload(
         for name, effects in EFFECTS.items()
         if getattr(old, name) != getattr(new, name)
     ]
-    sections: list[tuple[str, Section, Section, Callable[[str], list[RunningModel]]]] = [
+    sections: list[tuple[str, Section, Section, Callable[[str], list[ReloadableModel]]]] = [
         ("models", old.models, new.models, lambda name: [model for model in loaded if name in model.names]),
         ("defaults", old.defaults, new.defaults, lambda name: [model for model in loaded if model.recipe == name]),
         ("groups", old.groups, new.groups, lambda _name: []),
@@ -59,7 +59,7 @@ def plan_reload(
     return changes
 
 
-def needs_reload(model: RunningModel) -> bool:
+def needs_reload(model: ReloadableModel) -> bool:
     """Return whether the engine of a model was started with other values than the new configuration has for it."""
     return any(getattr(model.old, key) != getattr(model.new, key) for key in ENGINE_KEYS)
 

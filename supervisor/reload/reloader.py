@@ -24,7 +24,7 @@ from protocol.runtime import logs
 from supervisor.processes.child_processes import ChildProcess
 from supervisor.processes.listener import bind_listener
 from supervisor.reload.effects import EFFECTS
-from supervisor.reload.plan import RunningModel, plan_reload
+from supervisor.reload.plan import ReloadableModel, plan_reload
 from supervisor.reload.resolution import RESULT_VARIABLE, Resolution
 from supervisor.runtime.supervisor import Handler, Supervisor
 
@@ -61,7 +61,7 @@ class Reloader:
         supervisor: Supervisor,
         successor: Successor,
         secrets: Mapping[str, str],
-        loaded: Callable[[Settings, Settings], Sequence[RunningModel]],
+        loaded: Callable[[Settings, Settings], Sequence[ReloadableModel]],
     ) -> None:
         """``secrets``: variables with keys, which were taken out of the environment at the start.
 

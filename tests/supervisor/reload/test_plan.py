@@ -9,13 +9,13 @@ from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeD
 from protocol.config.settings import SECTIONS, Settings
 from protocol.messages.reload import SettingChange, SettingEffect
 from supervisor.reload.effects import EFFECTS, ENGINE_KEYS, gateway_fingerprint, worker_fingerprint
-from supervisor.reload.plan import RunningModel, plan_reload
+from supervisor.reload.plan import ReloadableModel, plan_reload
 
 BASE = Settings(state_dir="/s", cache_dir="/c", runtime_dir="/r")
 CHAT = ModelSettings(options={"ctx_size": 2048}, ttl=60)
 
 
-def changed(new: Settings, *loaded: RunningModel, old: Settings = BASE) -> list[SettingChange]:
+def changed(new: Settings, *loaded: ReloadableModel, old: Settings = BASE) -> list[SettingChange]:
     return plan_reload(old, new, {"port": "/etc/lemonbus.toml:3", "models.chat": "/etc/lemonbus.toml:9"}, loaded)
 
 
@@ -79,8 +79,8 @@ def test_a_loaded_model_is_reloaded_for_what_its_engine_gets(section: str) -> No
         "defaults": {"llamacpp": RecipeDefaults(args="--jinja", ttl=9)},
     }
     merged = ModelSettings(args="--jinja", ttl=9)
-    chat = RunningModel("chat", "llamacpp", frozenset({"chat", "alias"}), ModelSettings(), merged)
-    other = RunningModel("other", "whispercpp", frozenset({"other"}), ModelSettings(), ModelSettings())
+    chat = ReloadableModel("chat", "llamacpp", frozenset({"chat", "alias"}), ModelSettings(), merged)
+    other = ReloadableModel("other", "whispercpp", frozenset({"other"}), ModelSettings(), ModelSettings())
     effects = {
         each.setting.rpartition(".")[2]: (each.effects, each.models)
         for each in changed(msgspec.structs.replace(BASE, **{section: new[section]}), chat, other)
@@ -93,7 +93,7 @@ def test_a_loaded_model_is_reloaded_for_what_its_engine_gets(section: str) -> No
 
 def test_a_default_that_the_model_overrides_reloads_nothing() -> None:
     own = ModelSettings(args="--own")
-    chat = RunningModel("chat", "llamacpp", frozenset({"chat"}), own, own)
+    chat = ReloadableModel("chat", "llamacpp", frozenset({"chat"}), own, own)
     new = msgspec.structs.replace(BASE, defaults={"llamacpp": RecipeDefaults(args="--jinja")})
     assert [(each.effects, each.models) for each in changed(new, chat)] == [([SettingEffect.NEW_LOADS], [])]
 

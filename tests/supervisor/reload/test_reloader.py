@@ -1,0 +1,208 @@
+"""A reload, with the process that really reads the file: what changes is written and handed over, a wrong file changes nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol import ids
+from protocol.config.settings import Settings, read_settings, write_settings
+from protocol.messages.admin import CallResult, Peer
+from protocol.messages.reload import ReloadReport, ReloadSettings, SettingEffect
+from protocol.messages.work import Refused
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire import envelope
+from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.reload.reloader import Reloader, settings_until_next_start
+from supervisor.runtime.supervisor import Supervisor
+
+GATEWAY = "g1"
+
+
+class Takeovers:
+    """The successor as the reloader sees it."""
+
+    def __init__(self) -> None:
+        self.listeners: list[tuple[str, int]] = []
+        self.count = 0
+
+    def hold_listener(self, listener: socket.socket) -> None:
+        self.listeners.append(listener.getsockname())
+        listener.close()
+
+    def take_over(self) -> None:
+        self.count += 1
+
+
+class Reloading:
+    """A supervisor with its reloader, and what it answered."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.file = folder / "lemonbus.toml"
+        self.file.write_text("")
+        for variable in [name for name in os.environ if name.startswith(("LEMONBUS_", "LEMONADE_"))]:
+            monkeypatch.delenv(variable)
+        command_line = {"flags": {"port": "4711"}, "config": str(self.file), "folder": str(folder)}
+        monkeypatch.setenv("LEMONBUS_COMMAND_LINE", msgspec.json.encode(command_line).decode())
+        for name in ("STATE", "CACHE", "RUNTIME"):
+            monkeypatch.setenv(f"LEMONBUS_{name}_DIR", str(folder / "r" if name == "RUNTIME" else folder))
+        self.runtime = RuntimeDirectory(folder / "r")
+        self.settings = Settings(
+            state_dir=str(folder), cache_dir=str(folder), runtime_dir=str(self.runtime.path), port=4711
+        )
+        write_settings(self.settings, self.runtime.path)
+        loop = Loop()
+        context = ProcessContext(self.runtime.path, ids.boot_id(), os.getpid(), os.getpid())
+        self.supervisor = Supervisor(self.settings, context, loop, -1)
+        self.supervisor.peers.add(Peer("gateway", GATEWAY, os.getpid()), 0.0)
+        self.takeovers = Takeovers()
+        self.reloader = Reloader(self.supervisor, self.takeovers, {}, lambda _old, _new: [])
+        self.answers: dict[int, Any] = {}
+        monkeypatch.setattr(self.supervisor.bus, "send", self._sent)
+
+    def _sent(self, _peer: str, message: Any, payload: bytes = b"") -> None:
+        if isinstance(message, CallResult):
+            self.answers[message.number] = envelope.unpack_payload(payload, ReloadReport)
+        elif isinstance(message, Refused):
+            self.answers[message.number] = message.failure
+
+    def ask(self, number: int, *, dry_run: bool = False) -> None:
+        (handler,) = self.reloader.handlers().values()
+        handler(self.supervisor, GATEWAY, ReloadSettings(number, dry_run), b"")
+
+    def answer(self, number: int) -> Any:
+        self.run_until(lambda: number in self.answers)
+        return self.answers[number]
+
+    def run_until(self, done: Callable[[], bool]) -> None:
+        end = time.monotonic() + 20
+        while not done():
+            assert time.monotonic() < end
+            self.supervisor.loop.run_once(0.1)
+
+    @property
+    def written(self) -> Settings:
+        return read_settings(self.runtime.path)
+
+    def close(self) -> None:
+        self.supervisor.processes.kill_all()
+        self.run_until(lambda: len(self.supervisor.processes) == 0)
+        self.supervisor.state_writer.close()
+        self.supervisor.bus.close()
+        self.supervisor.loop.close()
+        self.runtime.release()
+
+
+@pytest.fixture
+def reloading(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reloading]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="lb-") as folder:
+        made = Reloading(Path(folder), monkeypatch)
+        yield made
+        made.close()
+
+
+def test_what_changed_is_applied_by_a_new_supervisor(reloading: Reloading) -> None:
+    reloading.file.write_text("max_loaded_models = 7\n")
+    reloading.ask(1)
+    report = reloading.answer(1)
+    assert report.applied
+    (change,) = report.changes
+    assert (change.setting, change.old, change.new, change.effects) == ("max_loaded_models", 4, 7, [SettingEffect.NOW])
+    assert change.origin == f"{reloading.file}:1"
+    assert reloading.written == msgspec.structs.replace(reloading.settings, max_loaded_models=7)
+    reloading.run_until(lambda: reloading.takeovers.count == 1)
+
+
+def test_without_a_change_nothing_happens(reloading: Reloading) -> None:
+    reloading.ask(1)
+    assert reloading.answer(1) == ReloadReport(applied=True, changes=[])
+    assert reloading.takeovers.count == 0
+
+
+def test_a_dry_run_only_tells(reloading: Reloading) -> None:
+    reloading.file.write_text("body_limit = 9\nport = 1")
+    reloading.ask(1, dry_run=True)
+    report = reloading.answer(1)
+    assert [change.setting for change in report.changes] == ["body_limit"], "a flag of the start wins over the file"
+    assert not report.applied
+    assert reloading.written == reloading.settings
+    assert reloading.takeovers.count == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("max_loaded_models = 7\nports = 1\n", ":2: unknown setting 'ports'"),
+        ("max_loaded_models = -1\n", ":1: max_loaded_models"),
+        ("max_loaded_models = \n", "expected TOML"),
+        ('llamacpp_args = "--port 1"\n', "llamacpp_args"),
+    ],
+)
+def test_a_wrong_file_is_refused_whole(reloading: Reloading, text: str, told: str) -> None:
+    reloading.file.write_text(text)
+    reloading.ask(1)
+    failure = reloading.answer(1)
+    assert failure.http_status == 400
+    assert told in failure.message
+    assert reloading.written == reloading.settings
+    assert reloading.takeovers.count == 0
+
+
+def test_a_file_that_is_gone_is_refused(reloading: Reloading) -> None:
+    reloading.file.unlink()
+    reloading.ask(1)
+    assert "no such configuration file" in reloading.answer(1).message
+    assert reloading.takeovers.count == 0
+
+
+def test_a_new_address_is_listened_at_before_anything_else_changes(
+    reloading: Reloading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEMONBUS_COMMAND_LINE", msgspec.json.encode({"config": str(reloading.file)}).decode())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        reloading.file.write_text(f"port = {port}\n")
+        reloading.ask(1)
+        failure = reloading.answer(1)
+    assert f"cannot listen on 127.0.0.1:{port}" in failure.message
+    assert reloading.written == reloading.settings
+    reloading.ask(2)
+    assert reloading.answer(2).applied
+    assert reloading.takeovers.listeners == [("127.0.0.1", port)]
+    assert reloading.written.port == port
+
+
+def test_calls_that_come_while_the_file_is_read_get_a_later_reading(reloading: Reloading) -> None:
+    reloading.ask(1, dry_run=True)
+    reloading.file.write_text("max_loaded_models = 7\n")
+    reloading.ask(2, dry_run=True)
+    reloading.ask(3, dry_run=True)
+    reloading.answer(1)
+    assert [len(reloading.answer(number).changes) for number in (2, 3)] == [1, 1]
+
+
+def test_a_reading_that_hangs_is_ended(reloading: Reloading, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.reload.reloader.READING_TIMEOUT_S", 0.5)
+    reloading.file.unlink()
+    os.mkfifo(reloading.file)  # to be read, it would have to be written to
+    reloading.ask(1)
+    failure = reloading.answer(1)
+    assert failure.http_status == 500
+    assert "could not be read within 0.5 s" in failure.message
+    assert reloading.takeovers.count == 0
+
+
+def test_what_takes_effect_at_the_next_start_keeps_its_value(reloading: Reloading) -> None:
+    new = msgspec.structs.replace(reloading.settings, state_dir="/elsewhere", load=["m"], max_loaded_models=7)
+    assert settings_until_next_start(reloading.settings, new) == msgspec.structs.replace(
+        reloading.settings, max_loaded_models=7
+    )
