@@ -15,7 +15,7 @@ from workers.worker.control import WorkerController
 
 
 def main() -> int:
-    """Run until `Shutdown`, a signal, or the end of the grace after the supervisor's death; return the exit code."""
+    """Run until `Shutdown`, a signal, or the end of the grace after the keeper's death; return the exit code."""
     context = ProcessContext.from_environment()
     settings = context.settings()
     name = os.environ["LEMONBUS_PEER"]
@@ -27,11 +27,11 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, lambda: controller.leave(0.0, "the worker was told to end"))
     raise_oom_score(os.getpid())
-    controller.start(os.getpid())
+    controller.start()
     memory.tune_gc()
     loop.run()
     logs.set_sink(None)
-    bus.close(controller.supervisor_lives)
+    bus.close(controller.server_lives)
     loop.close()
     return controller.exit_code
 

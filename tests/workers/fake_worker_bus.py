@@ -16,6 +16,7 @@ class FakeWorkerBus:
         self._delayed: list[Any] = []
         self.on_subscription: Any = None
         self.on_message: Any = None
+        self.pings = 0
 
     @property
     def sent(self) -> list[Any]:

@@ -49,7 +49,7 @@ class FakeSupervisor:
         return envelope.decode(self.router.recv_multipart()[1])[0]
 
     def close(self) -> None:
-        self.bus.close(supervisor_lives=False)
+        self.bus.close(server_lives=False)
         self.loop.close()
         self._context.destroy(0)
         self._runtime.release()

@@ -9,7 +9,6 @@ from collections import deque
 from functools import partial
 
 from protocol.messages.model_details import Described, FileFacts, StartDescription
-from protocol.messages.peers import Shutdown
 from workers.files.description import describe
 from workers.jobs.job import JobProcess
 
@@ -29,12 +28,10 @@ class DescriptionJob:
         """Wait for the order."""
         self._job = job
         self._paths: deque[str] = deque()
-        job.bus.on_message = self._on_message
+        job.on_message = self._on_message
 
-    def _on_message(self, message: object, _payload: bytes) -> None:
-        if isinstance(message, Shutdown):
-            self._job.loop.stop()
-        elif isinstance(message, StartDescription):
+    def _on_message(self, message: object) -> None:
+        if isinstance(message, StartDescription):
             self._paths.extend(message.paths)
             self._read_next()
 

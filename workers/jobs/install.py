@@ -50,7 +50,7 @@ class InstallJob:
         reading = self._progress.reading
         if reading != self._reported:
             self._reported = reading
-            self._job.bus.send(InstallProgress(*reading))
+            self._job.report(InstallProgress(*reading))
 
     def _finish(self, result: Installed | InstallFailed) -> None:
         self._report()

@@ -1,4 +1,4 @@
-"""What every job process is: a loop that talks to the supervisor and watches it, and a thread for what blocks.
+"""What every job process is: a loop that talks to the supervisor and its successors, and a thread for what blocks.
 
 The thread touches no socket: what it returns and logs is handled in the loop, which it wakes when it is through.
 """
@@ -16,17 +16,21 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from protocol.messages.peers import Hello, Shutdown
+from protocol.messages.peers import Shutdown, Welcome
+from protocol.messages.recovery import JobSnapshot
 from protocol.runtime import logs
-from protocol.runtime.loop import Loop
+from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
+from protocol.wire import envelope
 from workers.worker.bus import WorkerBus
+from workers.worker.supervisor_link import SupervisorLink, hello
 
 T = TypeVar("T")
 
 _FLUSH_EVERY: Final = 0.25
 _LONGEST_END: Final = 5.0
 """Seconds in which the supervisor should have taken the result."""
+OnMessage = Callable[[object], None]
 
 
 class JobProcess:
@@ -35,19 +39,46 @@ class JobProcess:
     def __init__(self) -> None:
         """Connect to the server that the environment describes."""
         self._context = ProcessContext.from_environment()
-        self._name = os.environ["LEMONBUS_PEER"]
+        name = os.environ["LEMONBUS_PEER"]
         self._records: deque[bytes] = deque()
         self.settings = self._context.settings()
         logs.configure("job", self.settings.log_level, self.settings.log_format)
         self.loop = Loop()
         self.loop.on_error = self._give_up
-        # At once: the result is of no use any more, and child processes die with this one.
-        self.loop.on_death(self._context.keeper, lambda: os._exit(1))
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.on_signal(number, self.loop.stop)
-        self.bus = WorkerBus(self.loop, self._context, self._name, for_gateways=False)
+        self.bus = WorkerBus(self.loop, self._context, name, for_gateways=False)
+        self.bus.on_message = self._received
+        self.on_message: OnMessage = lambda _message: None
+        """Called with each message that is for this kind of job: its order, and `Welcome`."""
+        self._order = b""
+        self._progress: msgspec.Struct | None = None
+        self._result: msgspec.Struct | None = None
+        self._end_timer: Timer | None = None
+        self._link = SupervisorLink(
+            self.loop,
+            self.bus,
+            self._context,
+            hello("job", name, self._context),
+            lambda: JobSnapshot(self._order),
+            self._report_again,
+            # At once: the result is of no use any more, and child processes die with this one.
+            lambda: os._exit(1),
+        )
         logs.set_sink(self._records.append)
         self.loop.every(_FLUSH_EVERY, self._flush)
+
+    def _received(self, message: Any, payload: bytes) -> None:
+        match message:
+            case Shutdown():
+                self.loop.stop()
+                return
+            case Welcome():
+                self._link.take_welcome(message)
+                self._limit_end()
+            case _:
+                self._order = self._order or envelope.encode(message, payload)
+        self.on_message(message)
 
     def work(self, function: Callable[[], T], done: Callable[[T], None]) -> None:
         """Do what blocks in a thread, and ``done`` with what came of it in the loop. It must not raise."""
@@ -84,19 +115,37 @@ class JobProcess:
         """
         begun: list[object] = []
 
-        def on_message(message: object, _payload: bytes) -> None:
-            if isinstance(message, Shutdown):
-                self.loop.stop()
-            elif isinstance(message, orders) and not begun:
+        def on_message(message: object) -> None:
+            if isinstance(message, orders) and not begun:
                 begun.append(message)
                 self.work(partial(work, message), done or cast("Callable[[T], None]", self.end))
 
-        self.bus.on_message = on_message
+        self.on_message = on_message
+
+    def report(self, progress: msgspec.Struct) -> None:
+        """Send how far the work is."""
+        self._progress = progress
+        self.bus.send(progress)
 
     def end(self, result: msgspec.Struct) -> None:
         """Send the result, and go when the supervisor says so: it may notice an end before it reads what came last."""
+        self._result = result
         self.bus.send(result)
-        self.loop.call_later(_LONGEST_END, self.loop.stop)
+        self._limit_end()
+
+    def _limit_end(self) -> None:
+        """Let a supervisor that is there take the result within ``_LONGEST_END``."""
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+        if self._result is not None and self._link.welcomed:
+            self._end_timer = self.loop.call_later(_LONGEST_END, self.loop.stop)
+
+    def _report_again(self) -> None:
+        """Tell the next supervisor how far the work is, and its result."""
+        self._limit_end()
+        for message in (self._progress, self._result):
+            if message is not None:
+                self.bus.send(message)
 
     def _flush(self) -> None:
         while self._records:
@@ -109,11 +158,11 @@ class JobProcess:
 
     def run(self) -> None:
         """Say Hello, run the loop until :meth:`Loop.stop`, and end the process."""
-        self.bus.send(Hello("job", self._name, os.getpid(), self._context.boot))
+        self._link.start()
         self.loop.run()
         logs.set_sink(None)
         self._flush()
-        self.bus.close(supervisor_lives=True)
+        self.bus.close(server_lives=True)
         self.loop.close()
         # Not through the interpreter's end: a thread that was left alone is still inside its library.
         os._exit(0)

@@ -45,7 +45,7 @@ class PullJob:
         reading = self._progress.reading
         if reading != self._reported:
             self._reported = reading
-            self._job.bus.send(Progress(0, self._name, *reading))
+            self._job.report(Progress(0, self._name, *reading))
 
     def _finish(self, outcome: DownloadOutcome) -> None:
         result, errors = outcome

@@ -88,6 +88,8 @@ class Attempt:
         self.phase = AttemptPhase.WAITING
         self.stop_code = ""
         """Why it is stopping."""
+        self.abandoned = False
+        """Whether the supervisor was told that the engine still works on it although no client waits."""
         self.tokens = 0
         self.request = EngineRequest("", "")
         self.exchange: EngineExchange | None = None
@@ -101,6 +103,8 @@ class Attempt:
         self._timing = TokenTiming(0.0)
         self._summaries: list[ChoiceSummary] = []
         self._clock = clock
+        self.arrived_at = clock()
+        """When its `Run` came."""
 
     def enter(self, phase: AttemptPhase) -> None:
         """Change the phase; raises ValueError for a change that ``_NEXT_PHASES`` does not have."""

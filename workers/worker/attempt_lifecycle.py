@@ -4,7 +4,7 @@ Output goes to the gateway through the outbox; the end of each attempt goes to t
 
 Invariants:
 
-* For each attempt exactly one `AttemptEnded` is sent.  Attempts that run when the engine dies have none: `EngineDied`,
+* For each attempt exactly one `AttemptEnded` is sent, while the supervisor lives.  Attempts that run when the engine dies have none: `EngineDied`,
   or the end of this process, ends them all together.
 * Nothing of an attempt is published after its end, or after it was cancelled.
 * An exception of our own code fails the one attempt that it concerns, with ``internal_error``.
@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -21,6 +22,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
 from protocol.messages.peers import AttemptTokens
+from protocol.messages.recovery import MAX_ENDED
 from protocol.messages.work import AttemptEnded, Run
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
@@ -69,6 +71,10 @@ class AttemptLifecycle:
         self._cancellations: Cancellations | None = None
         self.accepts = False
         """Whether attempts may start: the engine is ready, and the worker is not about to end it."""
+        self.ended: Final[deque[RequestKey]] = deque(maxlen=MAX_ENDED)
+        """The attempts that ended last, without those whose gateway learns their end from the supervisor (``returned``)."""
+        self.last_use = 0.0
+        """When an attempt began or ended last, 0 if none has; reads do not count."""
 
     # The engine.
 
@@ -94,7 +100,7 @@ class AttemptLifecycle:
             tokens = attempt.tokens if phase is AttemptPhase.STOPPING else attempt.tokens_sent
             if tokens:
                 unfinished.append(AttemptTokens(*attempt.key, tokens))
-            self._remove(attempt)
+            self._remove(attempt, told=phase is not AttemptPhase.WAITING)
             if phase is AttemptPhase.WAITING:
                 self._bus.send(AttemptEnded(*attempt.key, code=Code.RETURNED))
             elif phase is AttemptPhase.RUNNING:
@@ -111,6 +117,11 @@ class AttemptLifecycle:
         """Take an attempt into the table; it waits for :meth:`start`."""
         self._attribute_lines(attempt, self._line_attribution.before_start)
         self._attempts[attempt.key] = attempt
+        self._used(attempt, attempt.arrived_at)
+
+    def _used(self, attempt: Attempt, at: float) -> None:
+        if attempt.run.weight:
+            self.last_use = at
 
     def return_to_supervisor(self, run: Run) -> None:
         """Return a request that crossed the engine's death, and whose gateway cannot be told by this worker.
@@ -162,17 +173,25 @@ class AttemptLifecycle:
 
     def end(self, attempt: Attempt, code: str) -> None:
         """End an attempt without an outcome."""
-        self._remove(attempt)
-        self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens, at=self._loop.now()))
+        ended_at = self._remove(attempt, told=code != Code.RETURNED)
+        self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens, at=ended_at))
         if not self._attempts:
             self._on_empty()
 
-    def _remove(self, attempt: Attempt) -> None:
-        """Take an attempt out of the table; the caller reports its end."""
+    def _remove(self, attempt: Attempt, *, told: bool = True) -> float:
+        """Take an attempt out of the table, and return when that was; the caller reports its end.
+
+        ``told``: the gateway needs no word of the supervisor to know that it has ended.
+        """
+        now = self._loop.now()
+        self._used(attempt, now)
+        if told:
+            self.ended.append(attempt.key)
         attempt.enter(AttemptPhase.ENDED)
         self._attribute_lines(attempt, lambda: self._line_attribution.before_end(attempt.run.label))
         del self._attempts[attempt.key]
         attempt.exchange = None  # it refers to the attempt, and would keep it and its request in memory
+        return now
 
     def _attribute_lines(self, attempt: Attempt, before_change: Callable[[], None]) -> None:
         """Read the engine's output before the attempts change; an exception there costs no attempt its slot."""
@@ -208,10 +227,10 @@ class AttemptLifecycle:
         self._outbox.done(attempt.key, outcome)
         if self._logs_outcomes:
             self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
-        self._remove(attempt)
+        ended_at = self._remove(attempt)
         delay = end_delay(running=len(self._attempts), slots=self._session.backend.slots if self._session else 0)
         # `stats` is about generations, embeddings and the like, not about reads.
-        end = AttemptEnded(*attempt.key, outcome=outcome if attempt.request.weight else None, at=self._loop.now())
+        end = AttemptEnded(*attempt.key, outcome=outcome if attempt.request.weight else None, at=ended_at)
         if delay:
             self._bus.send_soon(end, delay)
         else:

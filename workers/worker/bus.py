@@ -7,6 +7,7 @@ Invariants:
 * No call blocks.
 * Control messages leave in the order in which they were sent: ends that wait to be sent together leave before any
   other message.
+* What was sent to a supervisor that has ended does not reach the next one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ EVENTS_HIGH_WATER: Final = 10_000
 LOGS_HIGH_WATER: Final = 10_000
 LINGER_MS: Final = 500
 """How long the last messages of an ending worker may take."""
+RECONNECT_INTERVAL_MS: Final = 10
+"""Between two tries to connect while there is no supervisor: each costs some 30 µs, and every request waits for the next one."""
 
 OnMessage = Callable[[object, bytes], None]
 OnSubscription = Callable[[bool, bytes], None]
@@ -42,6 +45,7 @@ class WorkerBus:
         self._loop = loop
         self._name = name.encode()
         self._context = zmq.Context()
+        self._bus_endpoint = endpoints.bus(context.runtime)
         self._ends: list[AttemptEnded] = []
         """Ends that wait to be sent together."""
         self._ends_due = 0.0
@@ -51,11 +55,9 @@ class WorkerBus:
         self.on_subscription: OnSubscription = lambda _joined, _topic: None
         self.log: Final = DropCounter(self._log)
         """Sends log records, and counts those that were dropped."""
-        self._control = self._open(zmq.DEALER)
-        # A worker has as many messages under way as it has requests: no bound is needed, and nothing is lost.
-        self._control.set_hwm(0)
-        self._control.setsockopt(zmq.ROUTING_ID, self._name)
-        self._control.connect(endpoints.bus(context.runtime))
+        self.pings = 0
+        """How many `Ping`s have come so far."""
+        self._control = self._connect()
         self._events = self._open(zmq.XPUB)
         self._events.setsockopt(zmq.XPUB_NODROP, 1)
         self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
@@ -72,6 +74,23 @@ class WorkerBus:
         opened: zmq.Socket[bytes] = self._context.socket(kind)
         opened.setsockopt(zmq.LINGER, 0)
         return opened
+
+    def _connect(self) -> zmq.Socket[bytes]:
+        control = self._open(zmq.DEALER)
+        # A worker has as many messages under way as it has requests: no bound is needed, and nothing is lost.
+        control.set_hwm(0)
+        control.setsockopt(zmq.ROUTING_ID, self._name)
+        control.setsockopt(zmq.RECONNECT_IVL, RECONNECT_INTERVAL_MS)
+        control.connect(self._bus_endpoint)
+        return control
+
+    def reconnect(self) -> None:
+        """Connect to the next supervisor; what waits on the former connection, in either direction, is dropped."""
+        self._ends.clear()
+        self._loop.on_socket(self._control, None)
+        self._control.close(0)
+        self._control = self._connect()
+        self._control_number = self._loop.on_socket(self._control, self._read_control)
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send a control message to the supervisor."""
@@ -102,26 +121,30 @@ class WorkerBus:
         return frames.send(self._logs, line)
 
     def _read_control(self) -> None:
-        for message, payload in _messages(self._control):
+        control = self._control
+        for message, payload in _messages(control):
             if isinstance(message, Ping):
+                self.pings += 1
                 errors = self._loop.errors
                 self.send(Pong(message.number, errors - self._errors_reported))
                 self._errors_reported = errors
             else:
                 self.on_message(message, payload)
+            if self._control is not control:
+                return
 
     def _read_subscriptions(self) -> None:
         for frame in frames.receive_each(self._events):
             self.on_subscription(frame[:1] == b"\x01", frame[1:])
 
-    def close(self, supervisor_lives: bool) -> None:
+    def close(self, server_lives: bool) -> None:
         """Close the sockets; the last messages get a moment to leave."""
         self._send_ends()
         for source in (self._control, self._events):
             self._loop.on_socket(source, None)
-        self._control.close(LINGER_MS if supervisor_lives else 0)
+        self._control.close(LINGER_MS if server_lives else 0)
         self._events.close(LINGER_MS)
-        self._logs.close(200 if supervisor_lives else 0)
+        self._logs.close(200 if server_lives else 0)
         self._context.term()
 
 

@@ -100,6 +100,7 @@ class Cancellations:
 
     def _report_if_busy(self, attempt: Attempt) -> None:
         if self._attempts.get(attempt.key) is attempt:
+            attempt.abandoned = True
             self._bus.send(AttemptAbandoned(*attempt.key))
 
     def _stops_on_close(self, attempt: Attempt) -> bool:

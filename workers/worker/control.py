@@ -6,8 +6,9 @@ Invariants:
 * There is a session exactly while an engine's process exists.
 * Each `CheckModel` is answered with `ModelChecked` or `LoadFailed`, each `StartEngine` with `EngineReady` or
   `LoadFailed`, also when code of ours raises.
-* A worker that the supervisor does not welcome within ``peer_silence`` ends: one of the two runs other code, or their
+* A worker that no supervisor has ever welcomed ends after ``peer_silence``: one of the two runs other code, or their
   sockets are gone, and no message would ever arrive.
+* The supervisor's end changes nothing: ``supervisor_link.py`` connects with the next one.  The keeper's end is the server's.
 * The process ends only when no request is left or the grace is over, and not before its engine.
 """
 
@@ -26,13 +27,13 @@ from protocol.messages.peers import (
     CheckModel,
     EngineDied,
     EngineReady,
-    Hello,
     LoadFailed,
     SamplingDefaults,
     Shutdown,
     StartEngine,
     Welcome,
 )
+from protocol.messages.recovery import RememberState, WorkerSnapshot
 from protocol.messages.work import Cancel, Run
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
@@ -47,6 +48,8 @@ from workers.worker.engine_session import EngineSession
 from workers.worker.load_check import check_model
 from workers.worker.process_state import WorkerProcessEvent, WorkerProcessState, next_state
 from workers.worker.requests import WorkerRequests
+from workers.worker.snapshot import EngineReport, ModelRecord, SentReport, unread
+from workers.worker.supervisor_link import SupervisorLink, hello
 
 
 class WorkerController:
@@ -54,7 +57,7 @@ class WorkerController:
 
     def __init__(self, loop: Loop, bus: WorkerBus, context: ProcessContext, settings: Settings, name: str) -> None:
         """Connect the parts; nothing is sent yet."""
-        self._loop, self._bus, self._context, self._settings = loop, bus, context, settings
+        self._loop, self._bus, self._settings = loop, bus, settings
         self._name = name
         self._log = logs.get_logger(worker=name)
         self._state = WorkerProcessState.SPARE
@@ -64,21 +67,43 @@ class WorkerController:
         """Of the engine that is ready."""
         self._checked: tuple[ModelSpec, ModelFacts] | None = None
         """The model that was checked last, and what the headers of its files contain."""
+        self._model = ModelRecord()
         self._grace_timer: Timer | None = None
         self._welcome_timer: Timer | None = None
         self.exit_code = 0
-        self.supervisor_lives = True
+        self._link = SupervisorLink(
+            loop, bus, context, hello("worker", name, context), self._snapshot, self._report_again, self._keeper_died
+        )
         bus.on_message = self._handle
 
-    def start(self, pid: int) -> None:
-        """Say hello, and watch the supervisor."""
-        self._bus.send(Hello("worker", self._name, pid, self._context.boot))
-        self._loop.on_death(self._context.keeper, self._supervisor_died)
+    @property
+    def server_lives(self) -> bool:
+        """Whether the keeper has not ended."""
+        return self._link.server_lives
+
+    def start(self) -> None:
+        """Say hello, and watch supervisor and keeper."""
+        self._link.start()
         self._welcome_timer = self._loop.call_later(self._settings.peer_silence, self._not_welcomed)
 
-    def _welcomed(self) -> None:
+    def _welcomed(self, message: Welcome) -> None:
+        self._link.take_welcome(message)
         if self._welcome_timer is not None:
             self._welcome_timer.cancel()
+
+    def _snapshot(self) -> WorkerSnapshot:
+        return self._requests.snapshot(self._state, self._model, self._bus.pings)
+
+    def _report(self, message: EngineReport) -> None:
+        """Report how the engine ended."""
+        self._bus.send(message)
+        self._model.report = SentReport(message, self._bus.pings)
+
+    def _report_again(self) -> None:
+        """Send to a new supervisor what the former one may not have read; the snapshot before it is of the time before."""
+        report = unread(self._model.report, self._bus.pings)
+        if report is not None and self._state is not WorkerProcessState.LEAVING:
+            self._report(report)
 
     def _not_welcomed(self) -> None:
         self._log.error("the supervisor does not answer this worker, which ends", seconds=self._settings.peer_silence)
@@ -88,7 +113,7 @@ class WorkerController:
     def _handle(self, message: Any, payload: bytes) -> None:
         match message:
             case Welcome():
-                self._welcomed()
+                self._welcomed(message)
             case Run():
                 self._requests.run(message, payload)
             case Cancel():
@@ -101,6 +126,8 @@ class WorkerController:
                 self._collect_metrics(message.number)
             case SamplingDefaults():
                 self._requests.set_sampling(message.values)
+            case RememberState():
+                self._model.remembered = message.state
             case Shutdown():
                 self.leave(message.grace, message.reason, draining=message.draining)
             case _:
@@ -157,6 +184,7 @@ class WorkerController:
             message = f"{spec.name} cannot be loaded: its engine cannot be started"
             raise Failure(Code.LOAD_FAILED, message, model=spec.name, detail=str(problem)).raised() from problem
         self._enter(WorkerProcessEvent.ENGINE_STARTED)
+        self._model.started(spec)
         engine = self._session.engine
         self._log.info("engine started", engine_pid=engine.pid, command=" ".join(engine.command))
 
@@ -166,19 +194,18 @@ class WorkerController:
             return
         self._requests.open(session, self._log)
         self._metrics = EngineMetricsReader(self._loop, session.backend, session.pool, self._bus.send)
-        self._bus.send(
-            EngineReady(
-                slots=facts.slots,
-                context=facts.context,
-                engine_pid=session.engine.pid,
-                backend_url=session.engine.url,
-                seconds=session.seconds,
-                version=facts.version,
-                rss=session.engine.resident(),
-                parameters=self._checked[1].parameters if self._checked else 0,
-                gpu_layers=session.backend.gpu_layers,
-            )
+        self._model.facts = EngineReady(
+            slots=facts.slots,
+            context=facts.context,
+            engine_pid=session.engine.pid,
+            backend_url=session.engine.url,
+            seconds=session.seconds,
+            version=facts.version,
+            rss=session.engine.resident(),
+            parameters=self._checked[1].parameters if self._checked else 0,
+            gpu_layers=session.backend.gpu_layers,
         )
+        self._bus.send(self._model.facts)
 
     def _collect_metrics(self, number: int) -> None:
         if self._metrics is not None:
@@ -203,9 +230,9 @@ class WorkerController:
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
         if state is WorkerProcessState.READY:
             failure = replace(failure, detail=exit_.output)
-            self._bus.send(EngineDied(failure, self._requests.fail_all(failure)))
+            self._report(EngineDied(failure, self._requests.fail_all(failure)))
         else:
-            self._bus.send(LoadFailed(_load_failure(session, how, exit_.output), started=True))
+            self._report(LoadFailed(_load_failure(session, how, exit_.output), started=True))
 
     # The worker's end.
 
@@ -216,10 +243,9 @@ class WorkerController:
         unloaded = Failure(Code.UNLOADED, f"{name} was unloaded{why}")
         self._leave(grace, Failure(Code.DRAINING, f"the server stopped{why}") if draining else unloaded)
 
-    def _supervisor_died(self) -> None:
-        self.supervisor_lives = False
-        self._log.warning("supervisor died", running=len(self._requests))
-        message = "the supervisor has died, and the grace period is over"
+    def _keeper_died(self) -> None:
+        self._log.warning("the server's main process has died", running=len(self._requests))
+        message = "the server has died, and the grace period is over"
         self._leave(self._settings.grace, Failure(Code.SUPERVISOR_LOST, message))
 
     def _leave(self, grace: float, failure: Failure) -> None:

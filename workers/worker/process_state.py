@@ -31,7 +31,7 @@ class WorkerProcessEvent(enum.Enum):
     ENGINE_READY = enum.auto()
     ENGINE_EXITED = enum.auto()
     SHUTDOWN = enum.auto()
-    """The supervisor or an administrator ends the worker, or the supervisor has died."""
+    """The supervisor or an administrator ends the worker, or the server has died."""
 
 
 _State, _Event = WorkerProcessState, WorkerProcessEvent

@@ -17,6 +17,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import AttemptTokens
+from protocol.messages.recovery import WorkerSnapshot
 from protocol.messages.work import Run
 from protocol.models.sampling import SamplingValue
 from protocol.runtime import logs
@@ -28,7 +29,9 @@ from workers.worker.attempt import Attempt, AttemptPhase
 from workers.worker.attempt_lifecycle import AttemptLifecycle
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_session import EngineSession
+from workers.worker.process_state import WorkerProcessState
 from workers.worker.progress_reports import ProgressReports
+from workers.worker.snapshot import ModelRecord, worker_snapshot
 from workers.worker.subscriptions import Subscriptions
 
 
@@ -54,6 +57,11 @@ class WorkerRequests:
     def __len__(self) -> int:
         """Return how many have not ended."""
         return len(self._attempts)
+
+    def snapshot(self, state: WorkerProcessState, model: ModelRecord, pings: int) -> WorkerSnapshot:
+        """Return what a new supervisor must know."""
+        lifecycle = self._lifecycle
+        return worker_snapshot(state, model, self._attempts.values(), lifecycle.ended, lifecycle.last_use, pings)
 
     def busy(self) -> bool:
         """Return whether the engine has work."""

@@ -1,0 +1,112 @@
+"""Connects a worker or a job with its supervisor, and with the next one when that has ended.
+
+Invariants:
+
+* Each connection begins with `Hello` and the snapshot of that moment; nothing that was sent on an older one leaves later.
+* While no supervisor has answered, `Hello` is repeated every ``HELLO_INTERVAL_S`` on a new connection.
+* The keeper's end is the end of the server: from then on no supervisor is looked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from protocol.messages.peers import Hello, Welcome
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop, Timer
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire.envelope import pack_payload
+from workers.worker.bus import WorkerBus
+
+HELLO_INTERVAL_S: Final = 1.0
+
+
+class SupervisorLink:
+    """Says Hello, and watches the supervisor and the keeper."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        bus: WorkerBus,
+        context: ProcessContext,
+        hello: Hello,
+        snapshot: Callable[[], msgspec.Struct],
+        send_again: Callable[[], None],
+        keeper_died: Callable[[], None],
+    ) -> None:
+        """Do nothing before :meth:`start`.
+
+        ``snapshot`` says what this process does; ``send_again`` sends, directly after `Hello`, what the former supervisor may
+        not have read.
+        """
+        self._loop, self._bus, self._context, self._hello = loop, bus, context, hello
+        self._snapshot, self._send_again, self._on_keeper_death = snapshot, send_again, keeper_died
+        self._supervisor = 0
+        """The pid of the supervisor that is watched, 0 while there is none."""
+        self._timer: Timer | None = None
+        self.welcomed = False
+        """Whether the supervisor that is watched has answered."""
+        self.server_lives = True
+
+    def start(self) -> None:
+        """Say Hello for the first time."""
+        self._say_hello()
+        self._loop.on_death(self._context.keeper, self._keeper_died)
+        self._watch(self._context.supervisor)
+
+    def take_welcome(self, welcome: Welcome) -> None:
+        """Take the supervisor's answer: it is the one to be watched."""
+        if not self.server_lives:
+            return
+        self._cancel_timer()
+        self.welcomed = True
+        self._watch(welcome.pid)
+
+    def _watch(self, pid: int) -> None:
+        if pid in (self._supervisor, self._context.keeper):
+            return
+        self._forget_supervisor()
+        self._supervisor = pid
+        self._loop.on_death(pid, lambda: self._supervisor_died(pid))
+
+    def _forget_supervisor(self) -> None:
+        if self._supervisor:
+            self._loop.forget_death(self._supervisor)
+            self._supervisor = 0
+
+    def _supervisor_died(self, pid: int) -> None:
+        if pid != self._supervisor or not self.server_lives:
+            return
+        self._supervisor = 0
+        self.welcomed = False
+        logs.get_logger().info("the supervisor has ended; this process waits for the next one", supervisor_pid=pid)
+        self._connect_again()
+
+    def _connect_again(self) -> None:
+        self._bus.reconnect()
+        self._say_hello()
+        self._send_again()
+        self._timer = self._loop.call_later(HELLO_INTERVAL_S, self._connect_again)
+
+    def _say_hello(self) -> None:
+        self._bus.send(self._hello, pack_payload(self._snapshot()))
+
+    def _keeper_died(self) -> None:
+        self.server_lives = self.welcomed = False
+        self._cancel_timer()
+        self._forget_supervisor()
+        self._on_keeper_death()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def hello(role: str, name: str, context: ProcessContext) -> Hello:
+    """Return the `Hello` of this process."""
+    return Hello(role, name, os.getpid(), context.boot)
