@@ -139,7 +139,7 @@ def test_a_dry_run_only_tells(reloading: Reloading) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("max_loaded_models = 7\nports = 1\n", ":2: unknown setting 'ports'"),
         ("max_loaded_models = -1\n", ":1: max_loaded_models"),
@@ -147,12 +147,12 @@ def test_a_dry_run_only_tells(reloading: Reloading) -> None:
         ('llamacpp_args = "--port 1"\n', "llamacpp_args"),
     ],
 )
-def test_a_wrong_file_is_refused_whole(reloading: Reloading, text: str, told: str) -> None:
+def test_a_wrong_file_is_refused_whole(reloading: Reloading, text: str, message: str) -> None:
     reloading.file.write_text(text)
     reloading.ask(1)
     failure = reloading.answer(1)
     assert failure.http_status == 400
-    assert told in failure.message
+    assert message in failure.message
     assert reloading.written == reloading.settings
     assert reloading.takeovers.count == 0
 
