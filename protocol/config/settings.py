@@ -67,7 +67,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     load: list[str] = []
     """Models loaded at the start; one that cannot be is an error in the log, and the server goes on without it."""
     pin: list[str] = []
-    """Models that are never evicted."""
+    """Models that are never evicted, nor unloaded because they are idle."""
+    idle_ttl: Annotated[float, Meta(ge=0, le=31_536_000)] = 0.0
+    """A model that was idle for so many seconds is unloaded, unless ``ttl`` of its section says otherwise; 0: never."""
     gateway_workers: Annotated[int, Meta(ge=0, le=64)] = 0
     """Processes that serve HTTP; 0: one for every two processors, at most four."""
     log_level: Literal["critical", "error", "warning", "info", "debug", "trace"] = "info"

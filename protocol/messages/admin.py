@@ -78,6 +78,10 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     aliases: list[str] = []
     unsupported_reason: str = ""
     """Why this machine cannot run it, empty if it can."""
+    context_length: int = 0
+    """Tokens each request may use: of the loaded engine, else of the next one; 0 if that is not known."""
+    max_context_window: int = 0
+    """Tokens that the model was trained for, as its files say; 0 if that is not known."""
 
 
 @control_message
@@ -89,6 +93,9 @@ class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, OptionValue] = {}
     save_options: bool = False
     pinned: bool | None = None
+    """Never evict it, or evict it again, until it is unloaded; None: as it is."""
+    ttl: float | None = None
+    """Unload it after so many idle seconds, until it is unloaded; 0: never; None: as it is."""
     recipe: str = ""
     """Recipe of a checkpoint that is not registered; if empty it is derived from the checkpoint's name and ``device``."""
     device: str = ""
@@ -100,6 +107,15 @@ class LoadModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Refuse the call with ``conflict`` if the model is loaded already."""
     set_default: bool = False
     """When it is loaded, make it the model of requests that name none."""
+
+
+@control_message
+class PinModel(msgspec.Struct, frozen=True):
+    """Never evict a loaded model, or evict it again, until it is unloaded → its registered name."""
+
+    number: int
+    model: str
+    pinned: bool
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -168,6 +184,15 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """By key, in the order in which their next requests will be granted."""
     progress: list[AttemptProgress] = []
     """Of requests whose engine tells how far it is."""
+    command: list[str] = []
+    """The engine's command line, for administrators."""
+    is_busy: bool = False
+    """Whether requests run or wait, reads among them, or the model is about to be stopped."""
+    pinned: bool = False
+    ttl: float = 0.0
+    """Idle seconds after which it is unloaded; 0: never."""
+    expires_at: float = 0.0
+    """Unix seconds at which it is unloaded if nothing uses it until then; 0: no idle time unloads it, or it is busy."""
 
 
 class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -104,6 +104,8 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     """Parameters of the model, 0 if unknown."""
     gpu_layers: int = 0
     """Layers of the model that a device computes."""
+    command: list[str] = []
+    """The engine's command line, for administrators; it has no keys."""
 
 
 @control_message

@@ -63,6 +63,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """When the request arrived, by ``CLOCK_MONOTONIC``, if it is asked of a supervisor that took over; 0: now."""
     download_refusal: str = ""
     """Why no download may begin for it (a page of a foreign origin, for example); empty: one may."""
+    ttl: float | None = None
+    """Unload its model after so many idle seconds, 0: as soon as it is idle, infinite: never; None: as it is."""
 
 
 class GrantedAttempt(msgspec.Struct, frozen=True, array_like=True):

@@ -212,7 +212,6 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: list[str] = []
     size: int = 0
     """Bytes of the model's files, 0 if unknown."""
-    pinned: bool = False
     device: str = "cpu"
     """What it computes on, as health names it."""
     npu: str = ""

@@ -17,6 +17,8 @@ from protocol.wire import endpoints
 from supervisor.models import compatibility
 from supervisor.responses.response_store import Owner
 from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.policy import NO_TTL
 from supervisor.scheduler.queue.work_items import key_of
 from supervisor.scheduler.scheduled_model import ScheduledModel
 
@@ -94,9 +96,11 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
     if process is None or model.spec is None:
         raise TypeError("not running")
     facts = process.facts
-    unused_s = 0.0 if model.grants else supervisor.loop.now() - max(model.last_use, supervisor.started_at)
+    now = supervisor.loop.now()
+    unused_s = 0.0 if model.grants else now - max(model.last_use, supervisor.started_at)
+    expires_at = model.expires_at
     return admin.RunningModel(
-        spec=structs.replace(model.spec, pinned=model.pinned),
+        spec=model.spec,
         worker=process.worker,
         state=model.state.value,
         worker_pid=supervisor.workers.pid(process.worker),
@@ -112,6 +116,11 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
         parameters=facts.parameters if facts else 0,
         gpu_layers=facts.gpu_layers if facts else 0,
         progress=[grant.progress for grant in model.grants.values() if grant.progress is not None],
+        command=facts.command if facts else [],
+        is_busy=bool(model.grants or model.queue) or model.state is not ModelState.READY,
+        pinned=model.pinned,
+        ttl=0.0 if model.ttl == NO_TTL else model.ttl,
+        expires_at=0.0 if expires_at is None else round(time.time() + expires_at - now, 3),
     )
 
 

@@ -6,15 +6,20 @@ from functools import partial
 from typing import Final
 
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import Loaded, LoadModel, UnloadModel
+from protocol.messages.admin import Loaded, LoadModel, PinModel, UnloadModel
 from protocol.models.checkpoints import printable
 from protocol.models.devices import HYBRID, Device, devices_for_name
 from protocol.models.recipes import DEFAULT_RECIPE, OptionValue, RecipeDescriptor
+from protocol.runtime import logs
 from supervisor.handlers.requests import resolve_target
 from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.model_policies import ttl_or_never
 from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.state import ModelTarget
 from workers.backends.registry import DESCRIPTORS, backend_class
+
+log = logs.get_logger()
 
 
 def load_model(supervisor: Supervisor, peer: str, call: LoadModel, _payload: bytes) -> None:
@@ -61,7 +66,8 @@ def _load_target(
     if target.spec is not None:
         supervisor.models.precheck(target.spec)
     whatever = not options and not call.save_options
-    return target._replace(pinned=call.pinned, any=whatever, options={} if target.spec else options), options
+    asked = PolicyOverrides(call.pinned, None if call.ttl is None else ttl_or_never(call.ttl))
+    return target._replace(asked=asked, any=whatever, options={} if target.spec else options), options
 
 
 def _requested_entry(supervisor: Supervisor, call: LoadModel) -> CatalogueEntry:
@@ -135,9 +141,7 @@ def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload:
         known = supervisor.models.find(call.model)
         name = known.name if known else call.model  # a model whose files were removed may still be loaded
         if not supervisor.scheduler.unload_requested(peer, call.number, name):
-            if known is None:
-                raise Failure(Code.MODEL_NOT_FOUND, f"Model not found: {call.model}", model=call.model).raised()
-            raise Failure(Code.NOT_LOADED, f"Model not loaded: {name}", model=name).raised()
+            raise _not_loaded(call.model, known)
         return
     names = [model.name for model in supervisor.scheduler.models.values() if model.unloadable]
     waiting = set(names)
@@ -153,4 +157,20 @@ def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload:
         supervisor.scheduler.unload_requested("", supervisor.internal_calls.begin(partial(gone, name)), name)
 
 
-HANDLERS: Final[dict[type, Handler]] = {LoadModel: load_model, UnloadModel: unload_model}
+def pin_model(supervisor: Supervisor, peer: str, call: PinModel, _payload: bytes) -> None:
+    """Pin a loaded model, or unpin it."""
+    known = supervisor.models.find(call.model)
+    name = known.name if known else call.model
+    if not supervisor.scheduler.pin_requested(name, pinned=call.pinned):
+        raise _not_loaded(call.model, known)
+    log.info("model pinned" if call.pinned else "model unpinned", model=name)
+    supervisor.answer(peer, call.number, name)
+
+
+def _not_loaded(name: str, known: CatalogueEntry | None) -> LemonbusError:
+    if known is None:
+        return Failure(Code.MODEL_NOT_FOUND, f"Model not found: {name}", model=name).raised()
+    return Failure(Code.NOT_LOADED, f"Model not loaded: {known.name}", model=known.name).raised()
+
+
+HANDLERS: Final[dict[type, Handler]] = {LoadModel: load_model, UnloadModel: unload_model, PinModel: pin_model}

@@ -68,8 +68,6 @@ def model_spec(
     chosen: Options,
     found: ModelFiles,
     devices: Collection[str],
-    *,
-    pinned: bool,
 ) -> ModelSpec:
     """Return the spec of a model with these options and files; raises like :func:`choose_backend`.
 
@@ -87,7 +85,6 @@ def model_spec(
         options=chosen,
         labels=entry.labels,
         size=found.size,
-        pinned=pinned,
         device=backend.device,
         npu=backend.npu,
         restartable=descriptor.restartable,

@@ -244,7 +244,7 @@ class ModelRegistry:
         found = found or files.locate(entry, self._settings.cache_dir)
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
-        return model_spec(entry, descriptor, chosen, found, self.machine.devices, pinned=self._is_pinned(entry))
+        return model_spec(entry, descriptor, chosen, found, self.machine.devices)
 
     def precheck(self, spec: ModelSpec) -> None:
         """Raise what is wrong with the options or the backend, before a running model is stopped or files are fetched."""
@@ -256,10 +256,6 @@ class ModelRegistry:
     def explained(self, spec: ModelSpec, failure: Failure) -> Failure:
         """Return the failure of a load, with what helps on this machine if its backend is not installed."""
         return explain_missing_backend(failure, spec, self._backends, self.machine.devices)
-
-    def _is_pinned(self, entry: CatalogueEntry) -> bool:
-        pinned = (self._names.find(name) for name in self._settings.pin)
-        return any(found is not None and found.name == entry.name for found in pinned)
 
     def _descriptor_by_name(self, name: str) -> RecipeDescriptor:
         """Return the recipe of a model by its registered name; looks at the disk only if the name is unknown."""

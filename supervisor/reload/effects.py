@@ -36,6 +36,7 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
     "max_loaded_models": _NOW,
     "load": _NEXT_START,
     "pin": _NOW,
+    "idle_ttl": _NOW,
     "gateway_workers": _GATEWAYS,
     "log_level": _EVERYWHERE,
     "log_format": _EVERYWHERE,

@@ -38,6 +38,7 @@ from protocol.wire import envelope
 from supervisor.limits.admission import KeyAdmission
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
+from supervisor.models.model_policies import ConfiguredPolicies
 from supervisor.models.registry import ModelRegistry
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.download_registry import DownloadRegistry
@@ -110,7 +111,8 @@ class Supervisor:
             verbose=settings.log_level in ("debug", "trace"),
         )
         self.metrics = ServerMetrics()
-        self.scheduler = Scheduler(limits, lambda: ids.peer_id("worker"), self.metrics)
+        policies = ConfiguredPolicies(settings, self.models.known)
+        self.scheduler = Scheduler(limits, lambda: ids.peer_id("worker"), self.metrics, policies)
         self.admission = KeyAdmission(
             loop, self.worker_barrier, self.scheduler, self.errors, self._report_usage, self._reconcile_after_request
         )

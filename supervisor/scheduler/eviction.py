@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from protocol.models.recipes import NpuSharing
+from supervisor.scheduler.policy import GroupPolicy
 
 
 class EvictionReason(enum.StrEnum):
@@ -15,6 +16,8 @@ class EvictionReason(enum.StrEnum):
     NPU = "npu"
     LIMIT = "max_loaded_models"
     MEMORY = "memory"
+    GROUP = "group"
+    """A group that does not let both be loaded."""
 
 
 class LoadedModel(NamedTuple):
@@ -34,6 +37,7 @@ class LoadedModel(NamedTuple):
     memory: int = 0
     npu: str = ""
     """How it holds the NPU: a value of :class:`~protocol.models.recipes.NpuSharing`, empty if it does not."""
+    groups: frozenset[str] = frozenset()
 
 
 class LoadRequest(NamedTuple):
@@ -44,13 +48,15 @@ class LoadRequest(NamedTuple):
     memory: int = 0
     npu: str = ""
     """As in :class:`LoadedModel`."""
+    groups: frozenset[str] = frozenset()
 
 
 class Capacity(NamedTuple):
-    """How many models of a type may be loaded, and bytes of memory free right now (0: unknown)."""
+    """How many models of a type may be loaded, bytes of memory free right now (0: unknown), and what groups allow."""
 
     max_loaded: int
     memory: int = 0
+    groups: Mapping[str, GroupPolicy] = {}
 
 
 class Fits(NamedTuple):
@@ -70,9 +76,10 @@ class Evict(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """No model may be evicted: these are pinned."""
+    """Only models that are pinned stand in the way: these. ``reason``: why one of them would have to leave."""
 
     pins: list[str]
+    reason: EvictionReason
 
 
 Verdict = Fits | Wait | Evict | Blocked
@@ -81,45 +88,117 @@ Verdict = Fits | Wait | Evict | Blocked
 def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity) -> Verdict:
     """Return how the model of ``request`` can be loaded.
 
-    The NPU first: a model that cannot be on it beside this one is evicted, busy or not.  Then the number of models: the
-    least recently used idle one of the same type is evicted, else the least recently used busy one, never a pinned one.
-    Then memory: what is free, plus what evicted models give back; idle models of any type are evicted, the least
-    recently used first, until it suffices.  If it never does, the load is tried all the same: the estimate is coarse, and
-    a model file is mapped, not copied.
+    First the models that cannot be loaded beside it, because of the NPU or of an exclusive group: they are evicted, busy or
+    not.  Then the numbers of models of its groups and of its type: the least recently used idle one is evicted, else the
+    least recently used busy one, never a pinned one.  Then memory: what is free, plus what evicted models give back; idle
+    models of any type are evicted, the least recently used first, until it suffices.  If it never does, the load is tried
+    all the same: the estimate is coarse, and a model file is mapped, not copied.
     """
-    conflicts = [loaded for loaded in loaded_models if _npu_conflict(request, loaded)]
-    evicted = [loaded for loaded in conflicts if not loaded.leaving]
-    reasons = [EvictionReason.NPU] * len(evicted)
-    if pins := sorted(loaded.model for loaded in evicted if loaded.pinned):
-        return Blocked(pins)
+    conflicts = _conflicts(request, loaded_models, capacity)
+    evicted = [loaded for loaded, _ in conflicts if not loaded.leaving]
+    reasons = [reason for loaded, reason in conflicts if not loaded.leaving]
+    if any(loaded.pinned for loaded in evicted):
+        return _blocked(evicted, next(reason for loaded, reason in conflicts if loaded in evicted and loaded.pinned))
     if not all(loaded.movable for loaded in evicted):
         return Wait()
-    same_type = [loaded for loaded in loaded_models if loaded.type == request.type]
-    staying = [loaded for loaded in same_type if not loaded.leaving and loaded not in evicted]
-    if len(staying) >= capacity.max_loaded:
-        movable = sorted(
-            (loaded for loaded in staying if loaded.movable and not loaded.pinned),
-            key=lambda loaded: (loaded.busy, not loaded.draining, loaded.last_use),
-        )
-        surplus = len(staying) - capacity.max_loaded + 1
-        if len(movable) < surplus:
-            if all(loaded.pinned for loaded in staying):
-                return Blocked(sorted(loaded.model for loaded in staying))
+    full = False
+    for rivals, most, reason in _limits(request, loaded_models, capacity):
+        staying = [loaded for loaded in rivals if not loaded.leaving and loaded not in evicted]
+        surplus = len(staying) - most + 1
+        if surplus > sum(not loaded.pinned for loaded in staying):
+            return _blocked(staying, reason)
+        movable = _in_eviction_order(staying)
+        if surplus > len(movable):
             return Wait()
-        evicted += movable[:surplus]
-        reasons += [EvictionReason.LIMIT] * surplus
+        evicted += movable[: max(0, surplus)]
+        reasons += [reason] * max(0, surplus)
+        full = full or len(rivals) >= most
     for_memory = _evicted_for_memory(request, loaded_models, evicted, capacity)
     evicted += for_memory
     reasons += [EvictionReason.MEMORY] * len(for_memory)
     if evicted:
         return Evict([loaded.model for loaded in evicted], reasons)
-    if (
-        conflicts
-        or len(same_type) >= capacity.max_loaded
-        or (_missing_memory(request, capacity, ()) and any(loaded.leaving for loaded in loaded_models))
-    ):
-        return Wait()
-    return Fits()
+    for_leaving = _missing_memory(request, capacity, ()) and any(loaded.leaving for loaded in loaded_models)
+    return Wait() if conflicts or full or for_leaving else Fits()
+
+
+def models_over_limits(loaded_models: Sequence[LoadedModel], capacity: Capacity) -> dict[str, EvictionReason]:
+    """Return the models that must leave because they may not be loaded beside others any more: the settings have changed.
+
+    Of two sides that exclude each other the one that is busy stays, else the one used last; a pinned model stays whatever
+    its groups say.
+    """
+    staying = [loaded for loaded in loaded_models if not loaded.leaving]
+    leaving: dict[str, EvictionReason] = {}
+
+    def leave(over: Sequence[LoadedModel], reason: EvictionReason) -> None:
+        leaving.update((loaded.model, reason) for loaded in over)
+        staying[:] = [loaded for loaded in staying if loaded not in over]
+
+    for name, group in sorted(capacity.groups.items()):
+        inside = [loaded for loaded in staying if name in loaded.groups]
+        outside = [loaded for loaded in staying if name not in loaded.groups]
+        if group.exclusive and inside and outside:
+            leave(_side_to_leave(inside, outside), EvictionReason.GROUP)
+        if group.limit:
+            leave(_surplus([loaded for loaded in inside if loaded in staying], group.limit), EvictionReason.GROUP)
+    for model_type in sorted({loaded.type for loaded in staying}):
+        same_type = [loaded for loaded in staying if loaded.type == model_type]
+        leave(_surplus(same_type, capacity.max_loaded), EvictionReason.LIMIT)
+    return leaving
+
+
+def _surplus(loaded_models: list[LoadedModel], most: int) -> list[LoadedModel]:
+    return _in_eviction_order(loaded_models)[: max(0, len(loaded_models) - most)]
+
+
+def _side_to_leave(inside: list[LoadedModel], outside: list[LoadedModel]) -> list[LoadedModel]:
+    sides = [side for side in (inside, outside) if not any(loaded.pinned for loaded in side)]
+    if not sides:
+        return []
+
+    def staying_value(side: list[LoadedModel]) -> tuple[bool, bool, float]:
+        draining, busy = any(loaded.draining for loaded in side), any(loaded.busy for loaded in side)
+        return not draining, busy, max(loaded.last_use for loaded in side)
+
+    return [loaded for loaded in min(sides, key=staying_value) if loaded.movable]
+
+
+def _blocked(loaded_models: Sequence[LoadedModel], reason: EvictionReason) -> Blocked:
+    return Blocked(sorted(loaded.model for loaded in loaded_models if loaded.pinned), reason)
+
+
+def _in_eviction_order(loaded_models: Sequence[LoadedModel]) -> list[LoadedModel]:
+    """Return those that may be evicted, the first to leave first."""
+    return sorted(
+        (loaded for loaded in loaded_models if loaded.movable and not loaded.pinned),
+        key=lambda loaded: (loaded.busy, not loaded.draining, loaded.last_use),
+    )
+
+
+def _conflicts(
+    request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity
+) -> list[tuple[LoadedModel, EvictionReason]]:
+    """Return the models that cannot be loaded beside the one that is wanted, and why."""
+    exclusive = {name for name, group in capacity.groups.items() if group.exclusive}
+    found = []
+    for loaded in loaded_models:
+        if _npu_conflict(request, loaded):
+            found.append((loaded, EvictionReason.NPU))
+        elif exclusive & (request.groups ^ loaded.groups):
+            found.append((loaded, EvictionReason.GROUP))
+    return found
+
+
+def _limits(
+    request: LoadRequest, loaded_models: Sequence[LoadedModel], capacity: Capacity
+) -> Iterator[tuple[list[LoadedModel], int, EvictionReason]]:
+    """Yield the models that are counted together with the one that is wanted, and how many of them there may be."""
+    for name in sorted(request.groups & capacity.groups.keys()):
+        if most := capacity.groups[name].limit:
+            yield [loaded for loaded in loaded_models if name in loaded.groups], most, EvictionReason.GROUP
+    same_type = [loaded for loaded in loaded_models if loaded.type == request.type]
+    yield same_type, capacity.max_loaded, EvictionReason.LIMIT
 
 
 def _npu_conflict(request: LoadRequest, loaded: LoadedModel) -> bool:

@@ -13,8 +13,9 @@ from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
 from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.policy import PolicyOverrides, PolicySource
 from supervisor.scheduler.queue import answers
-from supervisor.scheduler.queue.grants import grant, may_read, send_run
+from supervisor.scheduler.queue.grants import free_weight, grant, may_read, send_run
 from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest
 from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine, with_model
 from supervisor.scheduler.state import ModelTarget, SchedulerState
@@ -35,6 +36,8 @@ def request_submitted(
     if failure:
         state.refuse(key, failure)
         return
+    if request.ttl is not None:
+        model_changes.override_policy(model, PolicyOverrides(ttl=request.ttl))
     if state.settled and _granted_at_once(state, model, waiting, now):
         return
     state.settled = False
@@ -52,12 +55,11 @@ def _read_granted_at_once(state: SchedulerState, model: ScheduledModel, waiting:
 
 def _granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
     """Grant, if the model is ready and has free slots; only for a settled state, in which no request waits."""
-    process, request = model.process, waiting.request
-    if model.state is not ModelState.READY or process is None or process.facts is None:
+    process = model.process
+    if model.state is not ModelState.READY or process is None or waiting.request.suspect or waiting.is_read:
         return False
-    slots = process.facts.slots
-    weight = min(request.weight, slots)
-    if request.suspect or waiting.is_read or model.busy + weight > slots:
+    weight = free_weight(model, waiting)
+    if weight is None:
         return False
     grant(state, model, process, waiting, weight, now)
     return True
@@ -74,7 +76,8 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
         return model.backoff.refusal(model.name, now)
     if request.attempt > 1:
         return None
-    if (queued := model.queue.count_of(request.caller.key if request.caller else "")) >= state.limits.queue_requests:
+    most = model.policy.queue or state.limits.queue_requests
+    if (queued := model.queue.count_of(request.caller.key if request.caller else "")) >= most:
         what = f"{queued} requests"
     elif model.queue and model.queue.bytes + request.size > state.limits.queue_bytes:
         what = f"{model.queue.bytes} bytes"
@@ -152,6 +155,7 @@ def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -
         return False
     model_changes.stop_keeping(model)
     model_changes.allow_refused_options(model)
+    model_changes.drop_overrides(model)
     failure = Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading")
     if model.process is not None and model.process.serves:
         answers.refuse_loads(state, model, failure)
@@ -165,6 +169,27 @@ def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -
     if model.state in (ModelState.LOADING, ModelState.RESTARTING):
         model_changes.unload(state, model, model.process)
     return True
+
+
+def pin_requested(state: SchedulerState, name: str, *, pinned: bool) -> bool:
+    """A caller wants a model never to be evicted, or to be evicted again; return False if it is neither loaded nor about to be."""
+    model = state.models.get(name)
+    if model is None or not model.unloadable:
+        return False
+    model_changes.override_policy(model, PolicyOverrides(pinned=pinned))
+    state.settled = False
+    return True
+
+
+def policies_changed(state: SchedulerState, policies: PolicySource) -> None:
+    """The configuration was read again. What calls have asked for a model still counts before its policy.
+
+    Models that may not be loaded together any more leave when their requests have ended; see :func:`reconcile`.
+    """
+    state.policies = policies
+    for model in state.models.values():
+        model.policy = policies.of(model.name)
+    state.settled = False
 
 
 def model_deleted(state: SchedulerState, name: str) -> None:

@@ -11,6 +11,7 @@ from protocol.messages.peers import CheckModel, EngineReady, StartEngine
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.model_states import ModelEvent, ModelState
+from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduled_model import (
     NEVER,
     RefusedReload,
@@ -32,28 +33,39 @@ def find_or_add(state: SchedulerState, target: ModelTarget, *, load: bool = Fals
     """
     model = state.models.get(target.name)
     if model is None:
-        model = ScheduledModel(target.name, target.type, state.limits.restarts, provisional=target.provisional)
+        policy = state.policies.of(target.name)
+        model = ScheduledModel(target.name, target.type, state.limits.restarts, policy, provisional=target.provisional)
         model.last_use = state.past_use.pop(target.name, NEVER)
         state.models[target.name] = model
-    if model.process is None and target.spec is not None:
-        if not model.demanded:
-            model.pinned = False
-        if load or model.spec is None or not model.demanded:
-            model.spec = target.spec
-            model.pinned = model.pinned or target.spec.pinned
+    if model.process is None and not model.demanded:
+        model.overrides = PolicyOverrides()
+    if model.process is None and target.spec is not None and (load or model.spec is None or not model.demanded):
+        model.spec = target.spec
     return model
 
 
 def request_options(model: ScheduledModel, target: ModelTarget) -> None:
-    """Take note of the options and the pin that a load asks for; a model that has a worker is loaded again with them."""
+    """Take note of all that a load asks for; a model that has a worker is loaded again with other options."""
     if model.pending_spec is None and model.rollback_spec is None:
-        model.rollback_pinned = model.pinned
-    if target.pinned is not None:
-        model.pinned = target.pinned
+        model.rollback_overrides = model.overrides
+    override_policy(model, target.asked)
     if target.spec is None or model.spec is None or model.process is None:
         return
     if needs_new_engine(target.spec, model.spec):
         model.pending_spec = target.spec
+
+
+def override_policy(model: ScheduledModel, asked: PolicyOverrides) -> None:
+    """Let what a call asks for count before the model's policy, until it is unloaded."""
+    pinned, ttl = asked
+    model.overrides = PolicyOverrides(
+        model.overrides.pinned if pinned is None else pinned, model.overrides.ttl if ttl is None else ttl
+    )
+
+
+def drop_overrides(model: ScheduledModel) -> None:
+    """Let the model's policy count alone: an unload was asked for."""
+    model.overrides = model.rollback_overrides = PolicyOverrides()
 
 
 def drop_requested_options(model: ScheduledModel) -> None:
@@ -184,7 +196,7 @@ def roll_back(model: ScheduledModel, failure: Failure, now: float, pause: float)
     if model.pending_spec is not None:
         model.spec, model.pending_spec = model.pending_spec, None
     else:
-        model.spec, model.rollback_spec, model.pinned = model.rollback_spec, None, model.rollback_pinned
+        model.spec, model.rollback_spec, model.overrides = model.rollback_spec, None, model.rollback_overrides
     model.keep_loaded = True
     if pause and failed is not None:
         # A client that asks again by itself would end a good engine each time.

@@ -14,6 +14,7 @@ from protocol.models.recipes import ModelSpec
 from supervisor.scheduler import model_states, worker_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.model_states import ModelEvent, ModelState
+from supervisor.scheduler.policy import NO_TTL, ModelPolicy, PolicyOverrides
 from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest, SlotGrant
@@ -69,10 +70,19 @@ class RefusedReload(NamedTuple):
 class ScheduledModel:
     """A model that is used or asked for: its state, its worker, its grants, its queue."""
 
-    def __init__(self, name: str, model_type: str, policy: BackoffPolicy, *, provisional: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        model_type: str,
+        restarts: BackoffPolicy,
+        policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - a frozen value
+        *,
+        provisional: bool = False,
+    ) -> None:
         """Nothing is loaded, nothing waits."""
         self.name = name
         self.type = model_type
+        self.policy = policy
         self.state = ModelState.ABSENT
         self.process: ScheduledWorker | None = None
         self.keep_loaded = False
@@ -85,8 +95,9 @@ class ScheduledModel:
         """Load it again with these options as soon as the running requests are done."""
         self.rollback_spec: ModelSpec | None = None
         """What it was loaded with before the present options: used again if it cannot be loaded with those."""
-        self.pinned = False
-        self.rollback_pinned = False
+        self.overrides = PolicyOverrides()
+        """What calls have asked for, until it is unloaded."""
+        self.rollback_overrides = PolicyOverrides()
         self.refused_reload: RefusedReload | None = None
         self.grants: dict[RequestKey, SlotGrant] = {}
         self.abandoned: set[RequestKey] = set()
@@ -101,7 +112,7 @@ class ScheduledModel:
         """Requests before this order waited for the load, and are served before the model is evicted."""
         self.returning: dict[tuple[str, int], int] = {}
         """(gateway, number) → order of requests that are about to be retried: a retry keeps its position."""
-        self.backoff = Backoff(policy)
+        self.backoff = Backoff(restarts)
         self.fair_share = FairShare()
         self.service_s = 0.0
         self.memory = 0
@@ -132,9 +143,37 @@ class ScheduledModel:
         return bool(self.grants) and not self.has_clients and self.spec is not None and self.spec.restartable
 
     @property
-    def slots(self) -> int:
+    def engine_slots(self) -> int:
         """Slots of its engine, 0 while there is none."""
         return self.process.facts.slots if self.process and self.process.facts and self.process.serves else 0
+
+    @property
+    def slots(self) -> int:
+        """Slots that requests may hold at once, 0 while there is no engine."""
+        return min(self.engine_slots, self.policy.concurrency or self.engine_slots)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether it is never evicted for another model."""
+        return self.policy.pin if self.overrides.pinned is None else self.overrides.pinned
+
+    @property
+    def ttl(self) -> float:
+        """Idle seconds after which it is unloaded; infinite if it never is, as long as it is pinned."""
+        if self.pinned:
+            return NO_TTL
+        return self.policy.ttl if self.overrides.ttl is None else self.overrides.ttl
+
+    @property
+    def expires_at(self) -> float | None:
+        """When it is unloaded if nothing uses it until then; None if no idle time unloads it, or something uses it now."""
+        idle = self.state is ModelState.READY and not (self.grants or self.queue or self.loaders)
+        return self.last_use + self.ttl if idle and self.ttl != NO_TTL else None
+
+    def expired(self, now: float) -> bool:
+        """Return whether it has been idle for too long."""
+        at = self.expires_at
+        return at is not None and now >= at and self.pending_spec is None
 
     @property
     def loaded(self) -> bool:
@@ -211,4 +250,4 @@ def satisfies(wanted: ModelSpec | None, spec: ModelSpec | None) -> bool:
 
 
 def _engine_spec(spec: ModelSpec) -> Struct:
-    return structs.replace(spec, pinned=False, size=0, labels=[])
+    return structs.replace(spec, size=0, labels=[])

@@ -14,6 +14,7 @@ from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
+from supervisor.scheduler.policy import FixedPolicies, PolicyOverrides, PolicySource
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
 from supervisor.scheduler.worker_states import WorkerEvent
 
@@ -40,14 +41,14 @@ class SchedulerLimits(NamedTuple):
 class ModelTarget(NamedTuple):
     """The model that a request or load names: ``spec`` is None while the model is not on this machine.
 
-    ``pinned`` is what a load asks for, None if it says nothing about that; ``any``: however it is loaded.
+    ``asked`` is what a load asks for besides options; ``any``: however it is loaded.
     ``options``: what a load asks for while there is no spec.  ``provisional``: nothing knew the model before this load.
     """
 
     name: str
     type: str
     spec: ModelSpec | None
-    pinned: bool | None = None
+    asked: PolicyOverrides = PolicyOverrides()
     any: bool = False
     options: Mapping[str, OptionValue] = {}
     provisional: bool = False
@@ -57,10 +58,15 @@ class SchedulerState:
     """What the scheduler knows, and the effects that are still to be carried out."""
 
     def __init__(
-        self, limits: SchedulerLimits, new_worker: Callable[[], str], metrics: ServerMetrics | None = None
+        self,
+        limits: SchedulerLimits,
+        new_worker: Callable[[], str],
+        metrics: ServerMetrics | None = None,
+        policies: PolicySource | None = None,
     ) -> None:
         """``new_worker`` names the next worker process; ``metrics`` count what the scheduler does."""
         self.limits = limits
+        self.policies: PolicySource = policies or FixedPolicies()
         self.new_worker = new_worker
         self.metrics = metrics or ServerMetrics()
         self.models: dict[str, ScheduledModel] = {}

@@ -140,9 +140,9 @@ def attempt_ended(
         model.fair_share.settle(grant.caller.key if grant.caller else "", grant.charged, tokens)
         if not code and output_tokens:
             model.fair_share.learn(output_tokens)
-        state.settled = state.settled and not model.stuck
         if grant.weight:
             model.used_until(now if ended_at is None else min(now, ended_at))
+        state.settled = state.settled and not model.stuck and not model.expired(now)
         if not code and grant.weight:
             model.measure_service(now - grant.began)
         elif code == Code.RETURNED:

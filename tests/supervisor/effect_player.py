@@ -22,6 +22,7 @@ from supervisor.scheduler.effects import (
     SendMessage,
     SpawnWorker,
 )
+from supervisor.scheduler.policy import FixedPolicies
 from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import SchedulerLimits
 from supervisor.scheduler.worker_states import WorkerState
@@ -29,6 +30,7 @@ from tests.supervisor import invariants
 from tests.supervisor.simulated_worker import SimulatedWorker
 
 SLOTS = 2
+NO_POLICIES = FixedPolicies()
 
 
 def spec(name: str, **more: object) -> ModelSpec:
@@ -38,11 +40,16 @@ def spec(name: str, **more: object) -> ModelSpec:
 
 
 class EffectPlayer:
-    def __init__(self, models: int = 1, slots: int = SLOTS, **limits: object) -> None:
+    def __init__(
+        self, models: int = 1, slots: int = SLOTS, policies: FixedPolicies = NO_POLICIES, **limits: object
+    ) -> None:
         self.now = 0.0
         self.slots = slots
         names = itertools.count(1)
-        self.scheduler = Scheduler(SchedulerLimits(models=models, **limits), lambda: f"w{next(names)}")
+        limits_ = SchedulerLimits(models=models, **limits)
+        self.scheduler = Scheduler(limits_, lambda: f"w{next(names)}", policies=policies)
+        self.before_change = invariants.BeforeChange()
+        """What was loaded and busy when the policies were changed last: it may go on."""
         self.workers: dict[str, SimulatedWorker] = {}
         self.ended: Counter[RequestKey] = Counter()
         self.refusals: dict[RequestKey, Failure] = {}
@@ -137,4 +144,5 @@ class EffectPlayer:
     def check(self) -> None:
         """Compare what the scheduler believes with what the workers are really doing."""
         invariants.check_models(self.scheduler, self.workers, self.slots)
+        invariants.check_policies(self.scheduler, self.before_change)
         invariants.check_requests(self.scheduler, self.workers, self.ended, self.live)

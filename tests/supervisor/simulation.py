@@ -9,8 +9,10 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import Caller, SubmitRequest
+from supervisor.scheduler.policy import FixedPolicies, PolicyOverrides
 from supervisor.scheduler.state import ModelTarget
 from supervisor.scheduler.worker_states import WorkerState
+from tests.supervisor import invariants
 from tests.supervisor.effect_player import EffectPlayer, spec
 
 
@@ -25,11 +27,14 @@ class Simulation(EffectPlayer):
         size: int = 10,
         endpoint: str = "chat/completions",
         caller: str = "",
+        ttl: float | None = None,
     ) -> RequestKey:
         key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
         self.live[key] = name
         of = Caller(caller) if caller else None
-        ask = SubmitRequest(key.number, key.attempt, name, endpoint, "label", weight, size, suspect=suspect, caller=of)
+        ask = SubmitRequest(
+            key.number, key.attempt, name, endpoint, "label", weight, size, suspect=suspect, caller=of, ttl=ttl
+        )
         self.scheduler.request_submitted(key, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
         self.settle(light=True)
         return key
@@ -68,11 +73,30 @@ class Simulation(EffectPlayer):
         self.settle(light=True)
 
     def load(
-        self, name: str, number: int = 900, *, plain: bool = False, pin: bool | None = None, **more: object
+        self,
+        name: str,
+        number: int = 900,
+        *,
+        plain: bool = False,
+        pin: bool | None = None,
+        ttl: float | None = None,
+        **more: object,
     ) -> None:
-        """``plain``: with whatever options; ``pin``: what the call says of that."""
+        """``plain``: with whatever options; ``pin`` and ``ttl``: what the call says of that."""
         self.calls.add(("g1", number))
-        self.scheduler.load_requested("g1", number, ModelTarget(name, "llm", spec(name, **more), pin, plain), self.now)
+        target = ModelTarget(name, "llm", spec(name, **more), PolicyOverrides(pin, ttl), plain)
+        self.scheduler.load_requested("g1", number, target, self.now)
+        self.settle()
+
+    def pin(self, name: str, pinned: bool = True) -> bool:
+        done = self.scheduler.pin_requested(name, pinned=pinned)
+        self.settle()
+        return done
+
+    def change_policies(self, policies: FixedPolicies) -> None:
+        """The configuration is read again: what is loaded against the new groups may stay until its requests have ended."""
+        self.scheduler.policies_changed(policies)
+        self.before_change = invariants.loaded_now(self.scheduler)
         self.settle()
 
     def load_missing(self, name: str, number: int, *, provisional: bool = False) -> None:
@@ -186,8 +210,8 @@ class Simulation(EffectPlayer):
         raise AssertionError("the simulation does not come to rest")
 
 
-def loaded(*names: str, models: int = 1, **limits: object) -> Simulation:
-    sim = Simulation(models, **limits)
+def loaded(*names: str, models: int = 1, **more: object) -> Simulation:
+    sim = Simulation(models, **more)
     for index, name in enumerate(names):
         sim.load(name, 500 + index)
         sim.run_until_idle()

@@ -16,7 +16,9 @@ from supervisor.scheduler.eviction import (
     Verdict,
     Wait,
     decide_eviction,
+    models_over_limits,
 )
+from supervisor.scheduler.policy import GroupPolicy
 from workers.backends.registry import DESCRIPTORS
 
 
@@ -45,7 +47,12 @@ def without_reasons(verdict: Verdict) -> Verdict:
             Evict(["a"], []),
         ),
         ([loaded_model("a", pinned=True), loaded_model("b", 1.0)], Capacity(2), 0, Evict(["b"], [])),
-        ([loaded_model("b", pinned=True), loaded_model("a", pinned=True)], Capacity(2), 0, Blocked(["a", "b"])),
+        (
+            [loaded_model("b", pinned=True), loaded_model("a", pinned=True)],
+            Capacity(2),
+            0,
+            Blocked(["a", "b"], EvictionReason.LIMIT),
+        ),
         ([loaded_model("a", movable=False)], Capacity(1), 0, Wait()),
         ([loaded_model("a", leaving=True)], Capacity(1), 0, Wait()),
         ([loaded_model("a", pinned=True), loaded_model("b", movable=False)], Capacity(2), 0, Wait()),
@@ -94,7 +101,7 @@ EXCLUSIVE, SHARED = NpuSharing.EXCLUSIVE, NpuSharing.PER_TYPE
             EXCLUSIVE,
             [loaded_model("a", npu=EXCLUSIVE, pinned=True), loaded_model("b", type="image", npu=SHARED)],
             Capacity(4),
-            Blocked(["a"]),
+            Blocked(["a"], EvictionReason.NPU),
         ),
         (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, movable=False)], Capacity(4), Wait()),
         (EXCLUSIVE, [loaded_model("a", npu=EXCLUSIVE, leaving=True)], Capacity(4), Wait()),
@@ -113,6 +120,92 @@ def test_eviction_order_on_the_npu(
     npu: str, loaded_models: list[LoadedModel], capacity: Capacity, verdict: Verdict
 ) -> None:
     assert without_reasons(decide_eviction(LoadRequest("x", "llm", 0, npu), loaded_models, capacity)) == verdict
+
+
+G, H, BOTH = frozenset("g"), frozenset("h"), frozenset("gh")
+SWAP, TWO, EXCLUSIVE_GROUP = GroupPolicy(swap=True), GroupPolicy(max_loaded=2), GroupPolicy(exclusive=True)
+
+
+@pytest.mark.parametrize(
+    ("groups", "rules", "loaded_models", "verdict"),
+    [
+        # one of the group
+        (G, {"g": SWAP}, [loaded_model("a", groups=G)], Evict(["a"], [])),
+        (G, {"g": SWAP}, [loaded_model("a", groups=G, busy=True)], Evict(["a"], [])),
+        (G, {"g": SWAP}, [loaded_model("a", groups=G, type="image")], Evict(["a"], [])),
+        (G, {"g": SWAP}, [loaded_model("a", groups=G, leaving=True)], Wait()),
+        (G, {"g": SWAP}, [loaded_model("a", groups=G, movable=False)], Wait()),
+        (G, {"g": SWAP}, [loaded_model("a", groups=G, pinned=True)], Blocked(["a"], EvictionReason.GROUP)),
+        (G, {"g": SWAP}, [loaded_model("a", groups=H), loaded_model("b")], Fits()),
+        (frozenset(), {"g": SWAP}, [loaded_model("a", groups=G)], Fits()),
+        (G, {"g": SWAP._replace(max_loaded=3)}, [loaded_model("a", groups=G)], Evict(["a"], [])),
+        # so many of the group
+        (G, {"g": TWO}, [loaded_model("a", groups=G)], Fits()),
+        (G, {"g": TWO}, [loaded_model("a", 2.0, groups=G), loaded_model("b", 1.0, groups=G)], Evict(["b"], [])),
+        (
+            G,
+            {"g": TWO},
+            [loaded_model("a", groups=G, pinned=True), loaded_model("b", groups=G, pinned=True)],
+            Blocked(["a", "b"], EvictionReason.GROUP),
+        ),
+        (G, {"g": TWO}, [loaded_model(name, groups=G) for name in "abc"], Evict(["a", "b"], [])),
+        (
+            G,
+            {"g": TWO},
+            [*(loaded_model(name, groups=G, pinned=True) for name in "ab"), loaded_model("c", groups=G)],
+            Blocked(["a", "b"], EvictionReason.GROUP),
+        ),
+        # alone as a group, both ways
+        (G, {"g": EXCLUSIVE_GROUP}, [loaded_model("a", groups=G)], Fits()),
+        (G, {"g": EXCLUSIVE_GROUP}, [loaded_model("a"), loaded_model("b", groups=H)], Evict(["a", "b"], [])),
+        (frozenset(), {"g": EXCLUSIVE_GROUP}, [loaded_model("a", groups=G, busy=True)], Evict(["a"], [])),
+        (H, {"g": EXCLUSIVE_GROUP}, [loaded_model("a", groups=G), loaded_model("b", groups=H)], Evict(["a"], [])),
+        (BOTH, {"g": EXCLUSIVE_GROUP, "h": TWO}, [loaded_model("a", groups=G)], Fits()),
+        (G, {"g": EXCLUSIVE_GROUP}, [loaded_model("a", pinned=True)], Blocked(["a"], EvictionReason.GROUP)),
+        (G, {"g": EXCLUSIVE_GROUP}, [loaded_model("a", leaving=True, pinned=True)], Wait()),
+        (G, {"g": EXCLUSIVE_GROUP}, [loaded_model("a", movable=False), loaded_model("b")], Wait()),
+    ],
+)
+def test_eviction_order_in_groups(
+    groups: frozenset[str], rules: dict[str, GroupPolicy], loaded_models: list[LoadedModel], verdict: Verdict
+) -> None:
+    request = LoadRequest("x", "llm", groups=groups)
+    assert without_reasons(decide_eviction(request, loaded_models, Capacity(4, 0, rules))) == verdict
+
+
+@pytest.mark.parametrize(
+    ("rules", "loaded_models", "leaving"),
+    [
+        ({}, [loaded_model("a", groups=G), loaded_model("b", groups=G)], []),
+        ({"g": SWAP}, [loaded_model("a", 2.0, groups=G), loaded_model("b", 1.0, groups=G)], ["b"]),
+        ({"g": SWAP}, [loaded_model("a", 2.0, groups=G), loaded_model("b", 1.0, groups=G, busy=True)], ["a"]),
+        ({"g": SWAP}, [loaded_model("a", groups=G, leaving=True), loaded_model("b", groups=G)], []),
+        ({"g": SWAP}, [loaded_model("a", 1.0, groups=G, pinned=True), loaded_model("b", 2.0, groups=G)], ["b"]),
+        ({"g": SWAP}, [loaded_model(name, groups=G, pinned=True) for name in "ab"], []),
+        ({"g": TWO}, [loaded_model(name, float(index), groups=G) for index, name in enumerate("abcd")], ["a", "b"]),
+        ({"g": EXCLUSIVE_GROUP}, [loaded_model("a", 1.0, groups=G), loaded_model("b", 2.0)], ["a"]),
+        ({"g": EXCLUSIVE_GROUP}, [loaded_model("a", 2.0, groups=G), loaded_model("b", 1.0)], ["b"]),
+        ({"g": EXCLUSIVE_GROUP}, [loaded_model("a", 1.0, groups=G, busy=True), loaded_model("b", 2.0)], ["b"]),
+        (
+            {"g": EXCLUSIVE_GROUP},
+            [loaded_model("a", 2.0, groups=G, busy=True, draining=True), loaded_model("b", 1.0)],
+            ["a"],
+        ),
+        ({"g": EXCLUSIVE_GROUP}, [loaded_model("a", 1.0, groups=G, pinned=True), loaded_model("b", 2.0)], ["b"]),
+        ({"g": EXCLUSIVE_GROUP}, [loaded_model("a", groups=G, pinned=True), loaded_model("b", pinned=True)], []),
+    ],
+)
+def test_which_models_leave_when_groups_have_changed(
+    rules: dict[str, GroupPolicy], loaded_models: list[LoadedModel], leaving: list[str]
+) -> None:
+    assert models_over_limits(loaded_models, Capacity(4, 0, rules)) == dict.fromkeys(leaving, EvictionReason.GROUP)
+
+
+def test_models_over_a_lower_number_of_models_leave() -> None:
+    loaded_models = [loaded_model(name, float(index)) for index, name in enumerate("abc")]
+    loaded_models += [loaded_model("pinned", pinned=True), loaded_model("other", type="image")]
+    leaving = models_over_limits(loaded_models, Capacity(2))
+    assert leaving == dict.fromkeys("ab", EvictionReason.LIMIT)
 
 
 def test_each_evicted_model_has_a_reason() -> None:

@@ -14,7 +14,16 @@ from supervisor.scheduler.model_states import TRANSITIONS, WORKER_STATES, ModelE
 from supervisor.scheduler.worker_states import IllegalTransitionError, WorkerState
 from tests.supervisor.simulation import Simulation, loaded
 
-OWNED = {"keep_loaded", "spec", "pending_spec", "rollback_spec", "rollback_pinned", "refused_reload", "process"}
+OWNED = {
+    "keep_loaded",
+    "spec",
+    "pending_spec",
+    "rollback_spec",
+    "overrides",
+    "rollback_overrides",
+    "refused_reload",
+    "process",
+}
 """Attributes of a model that only its owner writes, beside the class that has them."""
 OWNER = Path(model_changes.__file__).name
 

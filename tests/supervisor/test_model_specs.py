@@ -29,12 +29,12 @@ def test_a_request_comes_before_saved_options_the_catalogue_and_the_settings(giv
 
 def test_a_spec_has_the_first_backend_that_the_machine_can_run() -> None:
     entry = CatalogueEntry("m", "o/m:Q4_0", "llamacpp", labels=["vision"])
-    spec = model_spec(entry, LLAMACPP, {}, ModelFiles("/m.gguf", "", 7, 0), frozenset({"cpu"}), pinned=True)
+    spec = model_spec(entry, LLAMACPP, {}, ModelFiles("/m.gguf", "", 7, 0), frozenset({"cpu"}))
     backend = choose_backend(LLAMACPP, {}, {"cpu"})
     assert (spec.backend, spec.device) == (backend.name, backend.device)
     assert "cpu" in backend.devices
     assert (spec.name, spec.checkpoint, spec.path, spec.size) == ("m", "o/m:Q4_0", "/m.gguf", 7)
-    assert (spec.labels, spec.pinned) == (["vision"], True)
+    assert spec.labels == ["vision"]
 
 
 def test_a_backend_that_the_recipe_does_not_have_is_the_callers_error() -> None:

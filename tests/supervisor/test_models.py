@@ -88,13 +88,12 @@ def test_request_beats_file_beats_settings(make: MakeModels, extra: Path) -> Non
     assert models.spec("extra.m", {}).options["ctx_size"] == 200
 
 
-def test_a_spec_has_its_backend_and_its_pin(make: MakeModels, extra: Path) -> None:
+def test_a_spec_has_its_backend(make: MakeModels, extra: Path) -> None:
     write_files(extra, "m.gguf", "n.gguf")
-    models = make(pin=["extra.m:latest"])
+    models = make()
     spec = models.spec("extra.m", {"llamacpp_backend": "system"})
-    assert (spec.backend, spec.pinned, spec.type) == ("system", True, "llm")
+    assert (spec.backend, spec.type) == ("system", "llm")
     assert models.spec("extra.n", {"llamacpp_backend": "default"}).backend == "cpu"
-    assert not models.spec("extra.n", {}).pinned
 
 
 def test_a_model_made_for_an_npu_runs_on_the_processor_where_there_is_none(

@@ -60,7 +60,7 @@ def test_a_load_serves_all_waiting_requests() -> None:
 
 def test_pinned_models_stay_and_are_named() -> None:
     sim = Simulation()
-    sim.load("a", 500, pinned=True)
+    sim.load("a", 500, pin=True)
     sim.run_until_idle()
     key = sim.submit("b")
     assert sim.refusals[key].code is Code.ALL_PINNED

@@ -7,15 +7,33 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from protocol.failures import Code
+from supervisor.scheduler.policy import NO_TTL, FixedPolicies, GroupPolicy, ModelPolicy
 from supervisor.scheduler.worker_states import WorkerState
+from tests.supervisor import invariants
 from tests.supervisor.simulation import Simulation
 
 MODELS = st.sampled_from("abc")
+MODEL_POLICIES = st.builds(
+    ModelPolicy,
+    ttl=st.sampled_from([NO_TTL, NO_TTL, 20.0]),
+    pin=st.sampled_from([False, False, True]),
+    concurrency=st.integers(0, 3),
+    queue=st.sampled_from([0, 0, 2]),
+    groups=st.frozensets(st.sampled_from(["g", "h"])),
+)
+GROUP_POLICIES = st.builds(
+    GroupPolicy, exclusive=st.booleans(), swap=st.sampled_from([False, False, True]), max_loaded=st.integers(0, 2)
+)
+POLICIES = st.builds(
+    FixedPolicies,
+    models=st.dictionaries(MODELS, MODEL_POLICIES),
+    groups=st.fixed_dictionaries({"g": GROUP_POLICIES}, optional={"h": GROUP_POLICIES}),
+)
 GATEWAYS = st.sampled_from(["g1", "g2"])
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    @initialize(models=st.integers(1, 2), slots=st.sampled_from([2, 4]))
+    @initialize(models=st.integers(1, 3), slots=st.sampled_from([2, 4]))
     def open(self, models: int, slots: int) -> None:
         self.sim = Simulation(models, slots, queue_requests=5)
         self.calls = 1000
@@ -29,9 +47,15 @@ class SchedulerMachine(RuleBasedStateMachine):
     def workers(self, *states: WorkerState) -> list[str]:
         return self.sim.of_state(*states)
 
-    @rule(model=MODELS, gateway=GATEWAYS, weight=st.integers(0, 3), suspect=st.booleans())
-    def submit(self, model: str, gateway: str, weight: int, suspect: bool) -> None:
-        self.sim.submit(model, gateway, weight=weight, suspect=suspect)
+    @rule(
+        model=MODELS,
+        gateway=GATEWAYS,
+        weight=st.integers(0, 3),
+        suspect=st.booleans(),
+        ttl=st.sampled_from([None, None, None, 0.0, 30.0]),
+    )
+    def submit(self, model: str, gateway: str, weight: int, suspect: bool, ttl: float | None) -> None:
+        self.sim.submit(model, gateway, weight=weight, suspect=suspect, ttl=ttl)
 
     @precondition(lambda self: self.sim.live)
     @rule(data=st.data())
@@ -74,10 +98,23 @@ class SchedulerMachine(RuleBasedStateMachine):
     def gateway_dies(self, gateway: str) -> None:
         self.sim.gateway_dies(gateway)
 
-    @rule(model=MODELS, ctx=st.sampled_from([1024, 2048]), pinned=st.just(False))
-    def load(self, model: str, ctx: int, pinned: bool) -> None:
+    @rule(
+        model=MODELS,
+        ctx=st.sampled_from([1024, 2048]),
+        pin=st.sampled_from([None, None, False, True]),
+        ttl=st.sampled_from([None, None, 20.0, NO_TTL]),
+    )
+    def load(self, model: str, ctx: int, pin: bool | None, ttl: float | None) -> None:
         self.calls += 1
-        self.sim.load(model, self.calls, options={"ctx_size": ctx}, pinned=pinned)
+        self.sim.load(model, self.calls, options={"ctx_size": ctx}, pin=pin, ttl=ttl)
+
+    @rule(model=MODELS, pinned=st.booleans())
+    def pin(self, model: str, pinned: bool) -> None:
+        self.sim.pin(model, pinned)
+
+    @rule(policies=POLICIES)
+    def change_policies(self, policies: FixedPolicies) -> None:
+        self.sim.change_policies(policies)
 
     @rule(model=MODELS, provisional=st.booleans())
     def load_missing(self, model: str, provisional: bool) -> None:
@@ -127,6 +164,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert not self.sim.live, "a request waits for ever"
         assert not self.sim.calls, "a load or unload is never answered"
         assert self.sim.scheduler.busy == 0
+        self.sim.run_until_idle()
+        invariants.check_policies_at_rest(self.sim.scheduler)
 
 
 class SettledMachine(SchedulerMachine):

@@ -53,7 +53,7 @@ def test_unloading_while_loading_refuses_what_waits(models: int) -> None:
 
 
 def test_specs_that_differ_only_in_bookkeeping_are_the_same_engine() -> None:
-    assert not needs_new_engine(spec("a"), spec("a", pinned=True, size=3))
+    assert not needs_new_engine(spec("a"), spec("a", labels=["x"], size=3))
     assert needs_new_engine(spec("a"), spec("a", options={"ctx_size": 1}))
 
 

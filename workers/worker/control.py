@@ -41,6 +41,7 @@ from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
 from workers.backends import registry
 from workers.backends.base import EngineFacts, ModelFacts
+from workers.engine.command_line import without_secrets
 from workers.engine.process import EngineExit
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_metrics import EngineMetricsReader
@@ -186,7 +187,7 @@ class WorkerController:
         self._enter(WorkerProcessEvent.ENGINE_STARTED)
         self._model.started(spec)
         engine = self._session.engine
-        self._log.info("engine started", engine_pid=engine.pid, command=" ".join(engine.command))
+        self._log.info("engine started", engine_pid=engine.pid, command=" ".join(without_secrets(engine.command)))
 
     def engine_ready(self, session: EngineSession, facts: EngineFacts) -> None:
         """See :class:`~workers.worker.engine_session.SessionOwner`."""
@@ -204,6 +205,7 @@ class WorkerController:
             rss=session.engine.resident(),
             parameters=self._checked[1].parameters if self._checked else 0,
             gpu_layers=session.backend.gpu_layers,
+            command=without_secrets(session.engine.command),
         )
         self._bus.send(self._model.facts)
 

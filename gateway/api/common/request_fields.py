@@ -18,6 +18,8 @@ from protocol.models.devices import REQUEST_DEVICE_WORDS
 from protocol.models.recipes import OptionValue
 
 MAX_NAME_LENGTH: Final = 1024
+MAX_TTL_S: Final = 31_536_000
+"""The longest idle time after which a model may be unloaded: a year."""
 DTYPES: Final = ("int4", "int8", "float16", "bfloat16", "float32")
 JsonObject = dict[str, Any]
 
@@ -108,6 +110,19 @@ def flag_of(body: JsonObject, key: str) -> bool:
     if value is not None and not isinstance(value, bool):
         raise invalid(f"`{key}` must be true or false", key)
     return bool(value)
+
+
+def ttl_of(body: JsonObject, key: str = "ttl") -> float | None:
+    """Return the idle seconds after which a model is to be unloaded, 0 for never, None if it is absent or null.
+
+    Raises ``invalid_request`` naming the field.
+    """
+    value = body.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TTL_S:
+        raise invalid(f"`{key}` must be a number of seconds from 0 (never) to {MAX_TTL_S}", key)
+    return float(value)
 
 
 def flag_in_query(req: falcon.Request, key: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.api.common.dialect import Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
-from gateway.api.lemonade import delete, health, install, load, params, pull, pull_variants, system_info
+from gateway.api.lemonade import delete, health, install, load, params, pin, pull, pull_variants, system_info
 from gateway.bus.session import SupervisorSession
 from gateway.logs.stream import LogStreamResource
 
@@ -13,10 +13,11 @@ class LemonadeDialect(Dialect):
     """Lemonade's API; its errors have the default form."""
 
     def routes(self, session: SupervisorSession) -> Routes:
-        """Return the routes: the log stream, and the others under every version prefix."""
+        """Return the routes: the log stream, the name that Lemonade gives ``pin``, and the others under every version prefix."""
         routes: Routes = {
             "load": load.LoadResource(session),
             "unload": load.UnloadResource(session),
+            "pin": pin.PinResource(session),
             "delete": delete.DeleteResource(session),
             "params": params.ParamsResource(session),
             "pull": pull.PullResource(session),
@@ -28,7 +29,8 @@ class LemonadeDialect(Dialect):
             "system-info": system_info.SystemInfoResource(session),
         }
         preview = {"load": load.PreviewLoadResource(session), "unload": load.PreviewUnloadResource(session)}
-        return {"/logs/stream": LogStreamResource(session), **versioned(routes, preview)}
+        unversioned: Routes = {"/logs/stream": LogStreamResource(session), "/internal/pin": pin.PinResource(session)}
+        return {**unversioned, **versioned(routes, preview)}
 
     def documentation(self) -> Documentation:
         """Return what the routes take and answer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.api.common.operations import BODY, CHANGE, EVENT_STREAM, MODEL, Documentation, Operation, Stream
-from gateway.api.lemonade import delete, health, install, load, params, pull, pull_variants, system_info
+from gateway.api.lemonade import delete, health, install, load, params, pin, pull, pull_variants, system_info
 from gateway.api.lemonade import documented_types as types
 from gateway.logs.stream import LogStreamResource
 from protocol.failures import Code, Failure
@@ -46,6 +46,16 @@ DOCUMENTATION: Final = Documentation(
         load.PreviewLoadResource: {"POST": _LOAD, "GET": _LOAD._replace(**_BY_GET)},
         load.UnloadResource: {"POST": _UNLOAD},
         load.PreviewUnloadResource: {"POST": _UNLOAD, "GET": _UNLOAD._replace(**_BY_GET)},
+        pin.PinResource: {
+            "POST": Operation(
+                "Keeps a loaded model from being evicted for another one, or lets it be evicted again.",
+                body=types.PinRequest,
+                needs=_NAME,
+                answer=types.PinAnswer,
+                failures=CHANGE,
+                examples={"one": {"model_name": _MODEL, "pinned": True}},
+            )
+        },
         delete.DeleteResource: {
             "POST": Operation(
                 "Removes a model and the files that no other model uses.",

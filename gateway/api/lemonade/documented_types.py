@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.request_fields import DTYPES, MAX_NAME_LENGTH
+from gateway.api.common.request_fields import DTYPES, MAX_NAME_LENGTH, MAX_TTL_S
 from protocol.models.devices import REQUEST_DEVICE_WORDS
 from protocol.models.recipes import OptionValue
 
@@ -31,11 +31,28 @@ class LemonadeLoadRequest(NamedModel, kw_only=True):
 
     save_options: bool | None = None
     pinned: bool | None = None
+    """Never evict it for another model, until it is unloaded."""
+    ttl: Annotated[float, Meta(ge=0, le=MAX_TTL_S)] | None = None
+    """Unload it after so many idle seconds; 0: never."""
     device: Literal[tuple(REQUEST_DEVICE_WORDS)] | None = None  # type: ignore[valid-type]
     dtype: Literal[DTYPES] | None = None  # type: ignore[valid-type]
     cache_dir: Name | None = None
     recipe: Name | None = None
     checkpoint: Name | None = None
+
+
+class PinRequest(NamedModel, kw_only=True, forbid_unknown_fields=True):
+    """A loaded model, and whether it is never evicted for another one."""
+
+    pinned: bool
+
+
+class PinAnswer(msgspec.Struct):
+    """What counts now, until the model is unloaded."""
+
+    status: Literal["success"]
+    model_name: str
+    pinned: bool
 
 
 class LoadAnswer(msgspec.Struct):

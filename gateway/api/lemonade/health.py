@@ -31,7 +31,8 @@ def health_body(health: admin.HealthReport, port: int, *, detail: bool, addresse
         "websocket_port": port,
         "model_loaded": latest.spec.name if latest else None,
         "checkpoint_loaded": latest.spec.checkpoint if latest else None,
-        "all_models_loaded": [_loaded_model(model, addresses=addresses) for model in loaded],
+        "all_models_loaded": [_loaded_model(model, addresses=addresses, detail=detail) for model in loaded],
+        "pinned_models": {kind: sum(model.pinned and model.spec.type == kind for model in loaded) for kind in _TYPES},
         "max_models": {**most, "transcription": most["audio"]},
         "lemonbus": {
             "state": health.status,
@@ -50,7 +51,8 @@ def health_body(health: admin.HealthReport, port: int, *, detail: bool, addresse
     }
 
 
-def _loaded_model(model: RunningModel, *, addresses: bool) -> dict[str, Any]:
+def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> dict[str, Any]:
+    """Return a loaded model; ``detail``: with its engine's command line, which has paths of this machine."""
     spec = model.spec
     url = model.backend_url.rstrip("/") if addresses else ""
     return {
@@ -61,6 +63,12 @@ def _loaded_model(model: RunningModel, *, addresses: bool) -> dict[str, Any]:
         "device": spec.device,
         "recipe": spec.recipe,
         "recipe_options": spec.options,
+        "pid": model.engine_pid,
+        **({"launch_command": model.command} if detail else {}),
+        "is_busy": model.is_busy,
+        "pinned": model.pinned,
+        "ttl": model.ttl,
+        "expires_at": model.expires_at or None,
         "backend_url": url if not url or url.endswith("/v1") else f"{url}/v1",
     }
 
@@ -69,7 +77,7 @@ def _running_model(model: RunningModel, *, detail: bool) -> dict[str, Any]:
     return {
         "model_name": model.spec.name,
         "state": model.state,
-        "pinned": model.spec.pinned,
+        "pinned": model.pinned,
         "slots": model.slots,
         "context": model.context,
         "granted": model.granted,

@@ -17,6 +17,7 @@ from gateway.api.common.request_fields import (
     options_of,
     params_as_sent,
     text_of,
+    ttl_of,
 )
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
@@ -24,7 +25,7 @@ from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import Loaded, LoadModel, UnloadModel
 
 _REQUEST_FIELDS: Final = frozenset(
-    {"model_name", "model", "save_options", "pinned", "cache_dir", "device", "dtype", "checkpoint", "recipe"}
+    {"model_name", "model", "save_options", "pinned", "ttl", "cache_dir", "device", "dtype", "checkpoint", "recipe"}
 )
 """Everything else in a load request is an option of the model's recipe."""
 _UNLOAD_MESSAGES: Final = {Code.MODEL_NOT_FOUND: "Model not found", Code.NOT_LOADED: "Model not loaded"}
@@ -39,7 +40,8 @@ def load_call(number: int, body: JsonObject) -> LoadModel:
     options = options_of({key: value for key, value in body.items() if key not in _REQUEST_FIELDS})
     pinned = flag_of(body, "pinned") if body.get("pinned") is not None else None
     recipe, device = text_of(body, "recipe"), text_of(body, "device").lower()
-    return LoadModel(number, model, options, flag_of(body, "save_options"), pinned, recipe, device)
+    save_options = flag_of(body, "save_options")
+    return LoadModel(number, model, options, save_options, pinned, ttl_of(body), recipe, device)
 
 
 def unload_name(body: JsonObject) -> str:

@@ -24,6 +24,14 @@ def may_read(model: ScheduledModel, waiting: QueuedRequest) -> bool:
     return waiting.is_read and model.reads < MAX_READS
 
 
+def free_weight(model: ScheduledModel, waiting: QueuedRequest) -> int | None:
+    """Return the slots for a request that needs some, None if they are not free now. A suspect one gets the whole engine."""
+    if waiting.request.suspect:
+        return None if model.busy else model.engine_slots
+    weight = min(waiting.request.weight, model.slots)
+    return weight if model.busy + weight <= model.slots else None
+
+
 def grant(
     state: SchedulerState,
     model: ScheduledModel,
@@ -93,10 +101,12 @@ def grant_queued(
         if waiting.order < before and may_read(model, waiting):
             model.queue.remove(waiting.key)
             grant(state, model, process, waiting, 0, now)
-    slots = process.facts.slots if process.facts else 0
-    while model.busy < slots and (following := model.fair_share.next(heads := model.queue.heads(before))) is not None:
-        weight = slots if following.request.suspect else min(following.request.weight, slots)
-        if model.busy + weight > slots:
+    while (
+        model.busy < model.slots
+        and (following := model.fair_share.next(heads := model.queue.heads(before))) is not None
+    ):
+        weight = free_weight(model, following)
+        if weight is None:
             return
         charged = model.fair_share.take(heads)
         model.queue.remove(following.key)

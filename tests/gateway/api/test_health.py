@@ -43,13 +43,41 @@ def test_health_has_the_fields_of_all_documents(ask: AppClient, prefix: str) -> 
             "recipe": "llamacpp",
             "recipe_options": {"ctx_size": 4096},
             "backend_url": url,
+            **more,
         }
-        for name, last_use, url in [
-            ("old", 100.5, "http://127.0.0.1:8001/v1"),
-            ("new", 200.5, "http://127.0.0.1:8002/v1"),
+        for name, last_use, url, more in [
+            (
+                *("old", 100.5, "http://127.0.0.1:8001/v1"),
+                {
+                    "pid": 21,
+                    "launch_command": ["/opt/llama-server", "-m", "/models/old.gguf"],
+                    "is_busy": True,
+                    "pinned": True,
+                    "ttl": 0,
+                    "expires_at": None,
+                },
+            ),
+            (
+                *("new", 200.5, "http://127.0.0.1:8002/v1"),
+                {
+                    "pid": 0,
+                    "launch_command": [],
+                    "is_busy": False,
+                    "pinned": False,
+                    "ttl": 60,
+                    "expires_at": 260.5,
+                },
+            ),
         ]
     ]
+    assert body["pinned_models"] == {**dict.fromkeys(body["pinned_models"], 0), "llm": 1}
     assert "secret" not in json.dumps(body)
+
+
+def test_only_administrators_see_command_lines() -> None:
+    models = msgspec.to_builtins(health_body(HEALTH, 1, detail=False)["all_models_loaded"])
+    assert all("launch_command" not in model for model in models)
+    assert "/models/old.gguf" not in json.dumps(models)
 
 
 def test_health_has_operator_fields() -> None:

@@ -37,6 +37,9 @@ OLD = ("/v0", "/api/v0")
             {"model_name": "m", "cfg_scale": 1.5, "steps": None, "save_options": True, "pinned": False},
             admin.LoadModel(0, "m", {"cfg_scale": 1.5}, save_options=True, pinned=False),
         ),
+        ({"model_name": "m", "ttl": 600, "pinned": True}, admin.LoadModel(0, "m", pinned=True, ttl=600.0)),
+        ({"model_name": "m", "ttl": 0}, admin.LoadModel(0, "m", ttl=0.0)),
+        ({"model_name": "m", "ttl": None}, admin.LoadModel(0, "m")),
     ],
 )
 def test_load_takes_the_names_and_options_of_all_documents(
@@ -71,6 +74,10 @@ def test_load_takes_the_names_and_options_of_all_documents(
         ({"model": "m", "save_options": "yes"}, "save_options"),
         ({"model": "m", "pinned": 1}, "pinned"),
         ({"model": "m", "ctx_size": {}}, "ctx_size"),
+        ({"model": "m", "ttl": -1}, "ttl"),
+        ({"model": "m", "ttl": "5m"}, "ttl"),
+        ({"model": "m", "ttl": True}, "ttl"),
+        ({"model": "m", "ttl": 1e9}, "ttl"),
         ({"model": "m", "ctx_size": [1]}, "ctx_size"),
         ({"model": "m", "ctx_size": 2**63}, "ctx_size"),
         ({"model": "m", "llamacpp_args": {"-m": 1}}, "llamacpp_args"),

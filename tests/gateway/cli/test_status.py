@@ -25,8 +25,8 @@ def test_status_of_an_idle_server_with_the_documented_fields_only(server: FakeSe
 
 def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     """The report comes from the server's own code."""
-    spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf", pinned=True)
-    ready = RunningModel(spec, "w1", "ready", 10, time.time() - 70, 4, 4096, granted=2, queued=1)
+    spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf")
+    ready = RunningModel(spec, "w1", "ready", 10, time.time() - 70, 4, 4096, granted=2, queued=1, pinned=True)
     loading = RunningModel(ModelSpec("B", "o/b:Q4", "llamacpp", "cpu", "llm", "/b"), "w2", "loading", 11, 0.0)
     health = HealthReport(
         *("draining", "0.1.0", "b1", 1, 3700.0, [ready, loading], {"llm": 4}),

@@ -1,0 +1,157 @@
+"""Which models get a worker and are loaded now, which are evicted for them, and which are refused. Pure.
+
+A part of :mod:`supervisor.scheduler.reconcile`; who must leave is decided by :mod:`supervisor.scheduler.eviction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from protocol.failures import Code, Failure
+from supervisor.scheduler import model_changes
+from supervisor.scheduler.eviction import (
+    Blocked,
+    Capacity,
+    Evict,
+    EvictionReason,
+    Fits,
+    LoadedModel,
+    LoadRequest,
+    decide_eviction,
+    models_over_limits,
+)
+from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
+from supervisor.scheduler.queue import answers
+from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
+from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.worker_states import WorkerState
+
+LAST_ORDER: Final = 1 << 62
+"""After every request."""
+_OBSTACLES: Final = {
+    EvictionReason.NPU: "beside another model on the NPU",
+    EvictionReason.GROUP: "beside others because of its group or theirs",
+    EvictionReason.LIMIT: "beyond max_loaded_models",
+}
+"""What a pinned model would have to be evicted for, in words."""
+
+
+class EvictionClaim(NamedTuple):
+    """A model is to be evicted for a request of this order; ``sure``: the model that comes has been checked."""
+
+    order: int
+    sure: bool
+    reason: EvictionReason
+
+
+def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
+    """Return the models that are to be loaded and have no engine, in the order in which they were asked for."""
+    candidates = [model for model in models if model.state in TO_BE_LOADED and model.demanded]
+    return sorted(candidates, key=lambda model: model.order if model.order is not None else LAST_ORDER)
+
+
+def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> dict[str, EvictionClaim]:
+    """Give workers to the models that are to be loaded, load those that fit, and return which models are to be evicted."""
+    spares = [process for process in state.workers.values() if process.state is WorkerState.SPARE] if candidates else []
+    capacity = Capacity(state.limits.models, state.memory, state.policies.groups)
+    claims = {} if state.closing else _claims_of_settings(state, capacity)
+    ahead: list[LoadedModel] = []
+    for model in candidates:
+        process, spec = model.process, model.spec
+        if spec is None:
+            continue
+        memory = process.memory if process else model.memory
+        loaded_models = [*(_loaded_model(other, at, claims) for at, other in _loaded_workers(state)), *ahead]
+        request = LoadRequest(model.name, model.type, memory, spec.npu, model.policy.groups)
+        verdict = decide_eviction(request, loaded_models, capacity)
+        if isinstance(verdict, Blocked):
+            _refuse_all_pinned(state, model, verdict)
+            continue
+        if not isinstance(verdict, Fits) and not _may_displace(model, now):
+            _refuse_failing(state, model, now)
+            continue
+        ahead.append(_model_ahead(request, now))
+        if isinstance(verdict, Evict):
+            sure = model.state is ModelState.CHECKED
+            for evicted, reason in zip(verdict.models, verdict.reasons, strict=True):
+                claims[evicted] = EvictionClaim(model.order or 0, sure, reason)
+        if process is None and spares:
+            model_changes.begin_check(state, model, spec, spares.pop())
+        elif process is not None and model.state is ModelState.CHECKED and isinstance(verdict, Fits):
+            model_changes.start_engine(state, model, spec, process)
+    return claims
+
+
+def _claims_of_settings(state: SchedulerState, capacity: Capacity) -> dict[str, EvictionClaim]:
+    """Return claims on models that a change of the settings does not let stay beside others."""
+    loaded_models = [_loaded_model(model, process, {}) for process, model in _loaded_workers(state)]
+    over = models_over_limits(loaded_models, capacity)
+    return {name: EvictionClaim(0, sure=True, reason=reason) for name, reason in over.items()}
+
+
+def _model_ahead(request: LoadRequest, now: float) -> LoadedModel:
+    """Return a model that is about to be loaded as those that were asked for later see it: loaded already."""
+    name, model_type, memory, npu, groups = request
+    return LoadedModel(name, model_type, now, busy=True, movable=False, memory=memory, npu=npu, groups=groups)
+
+
+def _loaded_workers(state: SchedulerState) -> Iterable[tuple[ScheduledWorker, ScheduledModel]]:
+    for process in state.workers.values():
+        if process.model is not None and process.counts_as_loaded:
+            yield process, process.model
+
+
+def _loaded_model(model: ScheduledModel, process: ScheduledWorker, claims: dict[str, EvictionClaim]) -> LoadedModel:
+    return LoadedModel(
+        model.name,
+        model.type,
+        model.last_use,
+        busy=bool(model.grants),
+        pinned=model.pinned,
+        movable=process.serves,
+        leaving=process.state is WorkerState.STOPPING or model.name in claims,
+        draining=process.state is WorkerState.DRAINING,
+        memory=process.memory,
+        npu=model.spec.npu if model.spec else "",
+        groups=model.policy.groups,
+    )
+
+
+def _may_displace(model: ScheduledModel, now: float) -> bool:
+    """Return whether others may be evicted for it: something waits for it, and it is not known to fail."""
+    return model.order is not None and (bool(model.loaders) or not model.backoff.suspect(now))
+
+
+def _refuse_all_pinned(state: SchedulerState, model: ScheduledModel, verdict: Blocked) -> None:
+    release_if_checked(state, model)
+    model_changes.stop_keeping(model)
+    cure = "; unpin or unload one of them" if len(verdict.pins) > 1 else "; unpin or unload it"
+    reason = (
+        f"Model {model.name} cannot be loaded {_OBSTACLES[verdict.reason]}, and only pinned models could make way: "
+        f"{', '.join(verdict.pins)}{cure}"
+    )
+    answers.refuse_waiting(state, model, Failure(Code.ALL_PINNED, reason, model=model.name))
+
+
+def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) -> None:
+    """It died or failed while others are well: it displaces no other model."""
+    release_if_checked(state, model)
+    model_changes.stop_keeping(model)
+    model_changes.drop_requested_options(model)
+    known = model.backoff.failure
+    if known is None:
+        return
+    reason = (
+        f"Model {model.name} could not be loaded last time, so it displaces no other model "
+        f"until it is loaded explicitly: {known.message}"
+    )
+    pause = max(state.limits.restarts.first, model.backoff.suspect_for(now))
+    failure = Failure(Code.BACKING_OFF, reason, model=model.name, retry_after=pause, detail=known.detail)
+    answers.refuse_waiting(state, model, failure)
+
+
+def release_if_checked(state: SchedulerState, model: ScheduledModel) -> None:
+    """Make the worker a spare again that has checked a model; a check that is under way goes on."""
+    if model.state is ModelState.CHECKED:
+        model_changes.release_worker(state, model)

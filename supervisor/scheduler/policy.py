@@ -1,0 +1,75 @@
+"""What an operator wants of a model and of a group of models, as values that may be replaced while the server runs. Pure.
+
+What a load or pin call asks for (:class:`PolicyOverrides`) counts before the policy, until the model is unloaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+NO_TTL: Final = math.inf
+"""The ``ttl`` of a model that no idle time unloads."""
+
+
+class ModelPolicy(NamedTuple):
+    """How one model is treated. Times in seconds."""
+
+    ttl: float = NO_TTL
+    """It is unloaded after so much idle time; a pinned model never is."""
+    pin: bool = False
+    """Whether it is never evicted for another model."""
+    concurrency: int = 0
+    """Slots of its engine that requests may hold at once; 0: all."""
+    queue: int = 0
+    """Requests of each API key that may wait for it; 0: as many as for any model."""
+    groups: frozenset[str] = frozenset()
+    """The names of the groups that it belongs to."""
+
+
+class PolicyOverrides(NamedTuple):
+    """What calls have asked for a model; None: its policy counts."""
+
+    pinned: bool | None = None
+    ttl: float | None = None
+
+
+class GroupPolicy(NamedTuple):
+    """Which models of a group, and which beside them, may be loaded at once."""
+
+    exclusive: bool = False
+    """While a model of the group is loaded, no model outside it is: neither may be loaded beside the other."""
+    swap: bool = False
+    """Only one model of the group is loaded at once."""
+    max_loaded: int = 0
+    """Models of the group, of whatever types, that may be loaded at once; 0: no limit of the group's own."""
+
+    @property
+    def limit(self) -> int:
+        """Models of the group that may be loaded at once; 0: no limit."""
+        return 1 if self.swap else self.max_loaded
+
+
+class PolicySource(Protocol):
+    """Where the scheduler asks for policies: a frozen view of the configuration."""
+
+    @property
+    def groups(self) -> Mapping[str, GroupPolicy]:
+        """The groups by their names."""
+        ...
+
+    def of(self, model: str) -> ModelPolicy:
+        """Return the policy of a model by its registered name, quickly and without a look at the disk."""
+        ...
+
+
+class FixedPolicies(NamedTuple):
+    """Policies by registered names; a model that is not among them has the default policy."""
+
+    models: Mapping[str, ModelPolicy] = {}
+    groups: Mapping[str, GroupPolicy] = {}
+
+    def of(self, model: str) -> ModelPolicy:
+        """Return the policy of a model."""
+        return self.models.get(model, ModelPolicy())

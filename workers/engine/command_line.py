@@ -1,0 +1,29 @@
+"""An engine's command line as administrators may see it: without secrets, also those that an operator put there. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+HIDDEN: Final = "***"
+_SECRET_FLAG: Final = re.compile(r"--?[\w-]*(?:key|token|secret|password|passwd)\b(?!-)", re.IGNORECASE)
+"""``--api-key``, ``--api-key-file``'s value is a path and no secret; ``-hft`` and the like are in :data:`_SHORT_FLAGS`."""
+_SHORT_FLAGS: Final = frozenset({"-hft"})
+
+
+def without_secrets(command: Sequence[str]) -> list[str]:
+    """Return the command with the values of flags that are named after a secret replaced by ``***``."""
+    shown: list[str] = []
+    hide = False
+    for word in command:
+        name, equals, _ = word.partition("=")
+        is_secret = name in _SHORT_FLAGS or _SECRET_FLAG.fullmatch(name) is not None
+        if hide:
+            shown.append(HIDDEN)
+        elif is_secret and equals:
+            shown.append(f"{name}={HIDDEN}")
+        else:
+            shown.append(word)
+        hide = not hide and is_secret and not equals
+    return shown
