@@ -147,10 +147,14 @@ def pytest_sessionfinish() -> None:
     assert not left, f"left running: {left}"
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Let the garbage collector leave alone what lives to the end: thousands of tests and all that they import."""
-    gc.collect()
+    gc.disable()
+    result = yield
     gc.freeze()
+    gc.enable()
+    return result
 
 
 def pytest_configure() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import openai
 import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
+from tests.support.deferred_packages import openai
 from tests.support.server import LemonbusServer
 
 

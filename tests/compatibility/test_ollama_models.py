@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import ollama
 import pytest
 
 from tests.compatibility.hub_server import HubServer, cached
+from tests.support.deferred_packages import ollama
 from tests.support.fakes.hub import Hub
 from tests.support.server import LemonbusServer
 

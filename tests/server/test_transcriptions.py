@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import openai
 import pytest
-from openai.types.audio import TranscriptionTextDeltaEvent, TranscriptionTextDoneEvent
 
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from tests.conftest import StartServer
 from tests.support import processes
 from tests.support.audio import wav
+from tests.support.deferred_packages import openai
 from tests.support.http_exchange import HttpExchange
 from tests.support.models.tiny_models import CHAT_TEXT, tiny_models
 from tests.support.server import LemonbusServer
@@ -96,8 +95,8 @@ def test_a_stream_by_the_openai_package(shared_server: LemonbusServer) -> None:
             openai_client.audio.transcriptions.create(model=MODEL, file=(LONG.filename, LONG.data), stream=True)
         )
     *deltas, done = events
-    assert all(isinstance(event, TranscriptionTextDeltaEvent) for event in deltas)
-    assert isinstance(done, TranscriptionTextDoneEvent)
+    assert all(isinstance(event, openai.types.audio.TranscriptionTextDeltaEvent) for event in deltas)
+    assert isinstance(done, openai.types.audio.TranscriptionTextDoneEvent)
     assert "".join(event.delta for event in deltas) == done.text
     assert [event.delta.strip() for event in deltas] == [TRANSCRIPT] * 3
     stats = shared_server.client.get(f"/v1/stats?model={MODEL}").json()

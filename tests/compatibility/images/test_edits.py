@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import openai
 import pytest
 
 from protocol.wire.form_data import FormPart
 from tests.compatibility.images.image_requests import ALIAS, MODEL, send_form
+from tests.support.deferred_packages import openai
 from tests.support.images import Seen, pictures, png, seen
 from tests.support.server import LemonbusServer
 

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
@@ -23,6 +22,7 @@ from tests.compatibility.images.image_requests import (
     kill_engine,
     start,
 )
+from tests.support.deferred_packages import openai
 from tests.support.images import pictures, seen
 from tests.support.server import LemonbusServer
 from tests.support.waiting import stays, wait_for

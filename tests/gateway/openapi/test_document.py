@@ -13,7 +13,6 @@ import falcon
 import jsonschema_rs
 import msgspec
 import pytest
-import schemathesis
 
 from gateway.api.common.inference_resource import InferenceResource
 from gateway.api.common.operations import Documentation, Operation
@@ -25,6 +24,7 @@ from gateway.openapi.document import ALIAS_OF
 from protocol.failures import Code, Failure
 from tests.gateway.api.toy_dialect import SayResource, ToyDialect
 from tests.gateway.app_client import AppClient
+from tests.support.deferred_packages import schemathesis
 
 ROOT = Path(__file__).resolve().parents[3]
 WITHOUT_BODY = {"post_api_copy", "delete_api_delete", "get_logs_stream"}
