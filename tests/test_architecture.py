@@ -73,7 +73,13 @@ ONLY_IN = {
     "av": ("workers/engines/",),
     "PIL": ("workers/",),
     "multipart": ("protocol/wire/form_data.py",),
-    "threading": ("supervisor/runtime/state_writer.py", "gateway/cli/", "workers/jobs/", "workers/engines/"),
+    "threading": (
+        "supervisor/runtime/state_writer.py",
+        "workers/prompt_cache/disk_thread.py",
+        "gateway/cli/",
+        "workers/jobs/",
+        "workers/engines/",
+    ),
 }
 """Each library has its place; nowhere else."""
 

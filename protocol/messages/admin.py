@@ -180,6 +180,8 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: int = 0
     """0 if unknown."""
     gpu_layers: int = 0
+    restored_tokens: int = 0
+    """Tokens of prompts that its engine has read from kept prompt caches."""
     queue: list[QueueShare] = []
     """By key, in the order in which their next requests will be granted."""
     progress: list[AttemptProgress] = []

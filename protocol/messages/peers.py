@@ -106,6 +106,10 @@ class EngineReady(msgspec.Struct, frozen=True, omit_defaults=True):
     """Layers of the model that a device computes."""
     command: list[str] = []
     """The engine's command line, for administrators; it has no keys."""
+    restored_tokens: int = 0
+    """Tokens of prompts that the engine has read from kept prompt caches."""
+    leave_seconds: float = 0.0
+    """How long the worker may keep its engine after :class:`Shutdown`, to save prompt caches."""
 
 
 @control_message

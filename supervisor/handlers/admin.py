@@ -115,6 +115,7 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
         load_seconds=facts.seconds if facts else 0.0,
         parameters=facts.parameters if facts else 0,
         gpu_layers=facts.gpu_layers if facts else 0,
+        restored_tokens=facts.restored_tokens if facts else 0,
         progress=[grant.progress for grant in model.grants.values() if grant.progress is not None],
         command=facts.command if facts else [],
         is_busy=bool(model.grants or model.queue) or model.state is not ModelState.READY,

@@ -1,4 +1,4 @@
-"""Delete: end the download, unload the model, forget it, and remove the files that no other model uses.
+"""Delete: end the download, unload the model, forget it, and remove its kept prompt caches and the files that no other model uses.
 
 A job process removes the files, because a disk may be slow.  From the first step to the last no request can use the
 model (``ModelRegistry.deleting``).  Whatever a step raises, the deletion ends, is answered, and the rest of the model
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.model_files import Deleted, DeleteModel, Removed, RemoveFailed, StartRemoval
+from protocol.models import prompt_caches
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, hub_cache, parse
 from protocol.runtime import logs
 from supervisor.handlers import downloads
@@ -172,7 +173,7 @@ class Deletions:
         supervisor.scheduler.forget_use(entry.name)
         supervisor.stats_by_model.pop(entry.name, None)
         deletion.kept_for = plan.kept_for
-        if plan.empty:
+        if plan.empty and not prompt_caches.entries_of(supervisor.settings.cache_dir, entry.name):
             self._end(supervisor, deletion, None)
             return
         job, _ = jobs.start(supervisor, MODULE, self._ended, plan.order)

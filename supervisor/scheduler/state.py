@@ -162,7 +162,8 @@ class SchedulerState:
     def stop_worker(self, process: ScheduledWorker, *, reason: str = "") -> None:
         """Tell a worker to leave; it is killed if it does not."""
         process.transition(WorkerEvent.STOP)
-        self.emit(SendMessage(process.worker, Shutdown(0.0, reason)), KillAfter(process.worker, _STOP_GRACE_S))
+        seconds = _STOP_GRACE_S + (process.facts.leave_seconds if process.facts else 0.0)
+        self.emit(SendMessage(process.worker, Shutdown(0.0, reason)), KillAfter(process.worker, seconds))
 
     def kill_worker(self, process: ScheduledWorker) -> None:
         """End a worker that reads no messages yet."""

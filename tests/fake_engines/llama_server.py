@@ -17,6 +17,9 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[2]
 WORDS: Final = [" one", " two", " three", " four", " five"]
 ANSWER: Final = "".join(WORDS)
+BUILD: Final = "b1-fake"
+SLOT_TOKENS: Final = 1000
+"""Tokens, and bytes, of the one slot that has a prompt cache."""
 
 Body = dict[str, Any]
 
@@ -88,19 +91,33 @@ class FakeLlamaServer:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
 
+    async def slot_file(self, writer: StreamWriter, slot: int, query: str, body: Body) -> None:
+        """Write the prompt cache of a slot into a file, or read it again: only slot 0 has one."""
+        path = Path(self.argument("--slot-save-path", "")) / body["filename"]
+        if query == "action=save":
+            written = path.write_bytes(b"x" * (SLOT_TOKENS if slot == 0 else 8))
+            answer(writer, 200, {"n_saved": SLOT_TOKENS if slot == 0 else 0, "n_written": written})
+        else:
+            found = len(path.read_bytes())
+            answer(writer, 200, {"n_restored": found, "n_read": found})
+
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Answer the requests of one connection."""
         try:
             more = True
-            while more and (request := await read(reader)) is not None:
-                method, path, body, more = request
+            while more and (request := await read_target(reader)) is not None:
+                method, target, body, more = request
+                path, _, query = target.partition("?")
                 if path == "/health":
                     answer(writer, *self.health())
                 elif path == "/props":
                     settings = {"n_ctx": self.context // self.slots}
-                    answer(writer, 200, {"total_slots": self.slots, "default_generation_settings": settings})
+                    props = {"total_slots": self.slots, "default_generation_settings": settings, "build_info": BUILD}
+                    answer(writer, 200, props)
                 elif path == "/slots":
                     answer(writer, 200, [{"id": i, "is_processing": i < self.busy} for i in range(self.slots)])
+                elif path.startswith("/slots/"):
+                    await self.slot_file(writer, int(path[len("/slots/") :]), query, json.loads(body))
                 elif method == "POST":
                     await self.generate(writer, path, json.loads(body or b"{}"))
                 else:
@@ -154,7 +171,13 @@ def answer(writer: StreamWriter, status: int, body: Any) -> None:
 
 
 async def read(reader: StreamReader) -> tuple[str, str, bytes, bool] | None:
-    """Read one request, and whether another may follow; None at the connection's end."""
+    """Read one request, without its query, and whether another may follow; None at the connection's end."""
+    request = await read_target(reader)
+    return request and (request[0], request[1].partition("?")[0], *request[2:])
+
+
+async def read_target(reader: StreamReader) -> tuple[str, str, bytes, bool] | None:
+    """Read one request with its query; else like :func:`read`."""
     first = (await reader.readline()).decode().split()
     if len(first) < 2:
         return None
@@ -165,4 +188,4 @@ async def read(reader: StreamReader) -> tuple[str, str, bytes, bool] | None:
             length = int(value)
         elif name.lower() == b"connection":
             more = value.strip().lower() != b"close"
-    return first[0], first[1].partition("?")[0], await reader.readexactly(length), more
+    return first[0], first[1], await reader.readexactly(length), more

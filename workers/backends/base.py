@@ -9,7 +9,7 @@ import abc
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
@@ -78,6 +78,37 @@ class ModelFacts(NamedTuple):
     """Tokens the model was trained for, 0 if unknown."""
     parameters: int = 0
     """0 if unknown."""
+
+
+class SlotReport(NamedTuple):
+    """What an engine says about the file of a slot that it has written or read. ``size`` in bytes."""
+
+    tokens: int
+    size: int
+
+
+class SlotFiles(Protocol):
+    """How one engine writes the prompt caches of its slots into files, and reads them again."""
+
+    folder: Path
+    """The folder in which the engine writes and reads."""
+    slots: int
+
+    @property
+    def changed(self) -> bool:
+        """Whether the engine may have read prompts since its start."""
+
+    def key(self, facts: EngineFacts) -> str:
+        """Return the key of its files: engines with the same key may read them. Raises OSError for a missing file."""
+
+    def save(self, slot: int, name: str) -> EngineRequest:
+        """Return the request to write a slot into a file of :attr:`folder`."""
+
+    def restore(self, slot: int, name: str) -> EngineRequest:
+        """Return the request to read a slot from a file of :attr:`folder`."""
+
+    def report(self, status: int, answer: bytes) -> SlotReport:
+        """Read the answer to either request; raises ValueError if it is a refusal, malformed, or did not arrive (status 0)."""
 
 
 class Backend(abc.ABC):
@@ -211,6 +242,10 @@ class Backend(abc.ABC):
 
     def metrics(self) -> EngineRequest | None:
         """Return the request that the engine answers with its own metrics in Prometheus's format; None if it has none."""
+        return None
+
+    def slot_files(self) -> SlotFiles | None:
+        """Return how prompt caches outlive the engine; None if they do not, or need not."""
         return None
 
     @abc.abstractmethod

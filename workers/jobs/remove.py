@@ -1,4 +1,4 @@
-"""The job process that removes a model's files: ``python -m workers.jobs.remove``.
+"""The job process that removes a model's files and its kept prompt caches: ``python -m workers.jobs.remove``.
 
 In a repository of the hub's cache it removes the given names, the blobs that no other name there uses, partial
 downloads, and the whole repository when no file is left.
@@ -17,6 +17,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.model_files import Removed, RemoveFailed, StartRemoval
 from workers.jobs.job import JobProcess
 from workers.jobs.model_programs import PROGRAMS
+from workers.prompt_cache.store import PromptCacheStore
 
 PARTIAL: Final = ".incomplete"
 
@@ -97,7 +98,13 @@ def _in_use(lock: Path) -> bool:
 def main() -> None:
     """Run one job to its end."""
     job = JobProcess()
-    job.carry_out(StartRemoval, remove)
+    caches = PromptCacheStore(job.settings.cache_dir, job.settings.prompt_cache_bytes)
+
+    def remove_all(order: StartRemoval) -> Removed | RemoveFailed:
+        caches.remove_model(order.name)
+        return remove(order)
+
+    job.carry_out(StartRemoval, remove_all)
     job.run()
 
 

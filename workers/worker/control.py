@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -43,6 +44,7 @@ from workers.backends import registry
 from workers.backends.base import EngineFacts, ModelFacts
 from workers.engine.command_line import without_secrets
 from workers.engine.process import EngineExit
+from workers.prompt_cache.engine_caches import tidy_in_background
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_metrics import EngineMetricsReader
 from workers.worker.engine_session import EngineSession
@@ -70,6 +72,8 @@ class WorkerController:
         """The model that was checked last, and what the headers of its files contain."""
         self._model = ModelRecord()
         self._grace_timer: Timer | None = None
+        self._save_caches = False
+        """Whether the engine's prompt caches are kept when it is ended."""
         self._welcome_timer: Timer | None = None
         self.exit_code = 0
         self._link = SupervisorLink(
@@ -91,6 +95,7 @@ class WorkerController:
         self._link.take_welcome(message)
         if self._welcome_timer is not None:
             self._welcome_timer.cancel()
+        tidy_in_background(self._loop, self._settings, self._log)
 
     def _snapshot(self) -> WorkerSnapshot:
         return self._requests.snapshot(self._state, self._model, self._bus.pings)
@@ -130,7 +135,7 @@ class WorkerController:
             case RememberState():
                 self._model.remembered = message.state
             case Shutdown():
-                self.leave(message.grace, message.reason, draining=message.draining)
+                self.leave(message.grace, message.reason, draining=message.draining, save=not message.draining)
             case _:
                 pass
 
@@ -160,7 +165,7 @@ class WorkerController:
         self._checked = (spec, facts)
         self._bus.send(report)
 
-    def _start_engine(self, spec: ModelSpec) -> None:
+    def _start_engine(self, spec: ModelSpec, *, restore_caches: bool = True) -> None:
         if next_state(self._state, WorkerProcessEvent.ENGINE_STARTED) is None:
             self._log.warning("StartEngine ignored: it does not fit", model=spec.name, state=self._state.name)
             return
@@ -180,6 +185,8 @@ class WorkerController:
                 self._requests.busy,
                 self._requests.line_attribution,
                 self._requests.report_progress,
+                # What an engine had read when it died may be why it died.
+                restore_caches=restore_caches and self._state is not WorkerProcessState.ENGINE_LOST,
             )
         except OSError as problem:
             message = f"{spec.name} cannot be loaded: its engine cannot be started"
@@ -206,6 +213,8 @@ class WorkerController:
             parameters=self._checked[1].parameters if self._checked else 0,
             gpu_layers=session.backend.gpu_layers,
             command=without_secrets(session.engine.command),
+            restored_tokens=session.restored_tokens,
+            leave_seconds=session.leave_seconds,
         )
         self._bus.send(self._model.facts)
 
@@ -229,6 +238,10 @@ class WorkerController:
             self._requests.fail_all(replace(failure, detail=exit_.output))
             self._loop.stop()
             return
+        if session.caches_unusable and state is WorkerProcessState.LOADING:
+            self._log.warning("engine starts again, without kept prompt caches", how=how, last=exit_.output)
+            self._answer_load(session.spec, partial(self._start_engine, restore_caches=False))
+            return
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
         if state is WorkerProcessState.READY:
             failure = replace(failure, detail=exit_.output)
@@ -238,27 +251,34 @@ class WorkerController:
 
     # The worker's end.
 
-    def leave(self, grace: float, reason: str, *, draining: bool = False) -> None:
-        """Let running requests end within ``grace`` seconds, then end this process; ``draining``: the whole server ends."""
+    def leave(self, grace: float, reason: str, *, draining: bool = False, save: bool = False) -> None:
+        """Let running requests end within ``grace`` seconds, then end this process.
+
+        ``draining``: the whole server ends; ``save``: an idle engine's prompt caches may be kept before, if it keeps any.
+        """
         name = self._session.spec.name if self._session else "the model"
         why = f": {reason}" if reason else ""
         unloaded = Failure(Code.UNLOADED, f"{name} was unloaded{why}")
-        self._leave(grace, Failure(Code.DRAINING, f"the server stopped{why}") if draining else unloaded)
+        self._leave(grace, Failure(Code.DRAINING, f"the server stopped{why}") if draining else unloaded, save=save)
 
     def _keeper_died(self) -> None:
         self._log.warning("the server's main process has died", running=len(self._requests))
         message = "the server has died, and the grace period is over"
         self._leave(self._settings.grace, Failure(Code.SUPERVISOR_LOST, message))
 
-    def _leave(self, grace: float, failure: Failure) -> None:
+    def _leave(self, grace: float, failure: Failure, *, save: bool = False) -> None:
+        # An engine that is being ended already stays what it is; a second order without ``save`` ends a save.
+        self._save_caches = save and (self._save_caches or self._state is WorkerProcessState.READY)
         self._enter(WorkerProcessEvent.SHUTDOWN)
         self._requests.close()
         if self._grace_timer is not None:
             self._grace_timer.cancel()
-        self._grace_timer = self._loop.call_later(grace, lambda: self._grace_over(failure))
+        if len(self._requests):
+            self._grace_timer = self._loop.call_later(grace, lambda: self._grace_over(failure))
         self._leave_if_idle()
 
     def _grace_over(self, failure: Failure) -> None:
+        self._save_caches = False  # an engine whose requests are cut off may hang
         if self._session is not None:
             # An engine does not end while it has a stream to write.
             self._session.pool.close()
@@ -270,6 +290,8 @@ class WorkerController:
             return
         if self._session is None:
             self._loop.stop()
+        elif self._save_caches:
+            self._session.save_and_stop()
         else:
             self._session.stop()
 

@@ -21,6 +21,7 @@ from workers.backends.base import Backend, EngineFacts, EngineProgress
 from workers.engine.connection_pool import EngineConnectionPool
 from workers.engine.process import EngineExit, EngineProcess
 from workers.engine.readiness import ReadinessProbe
+from workers.prompt_cache.engine_caches import EngineCaches
 from workers.worker.engine_monitor import EngineMonitor, MemoryMonitor
 
 _GIB: Final = 1024**3
@@ -49,11 +50,13 @@ class EngineSession:
         busy: Callable[[], bool],
         label: Callable[[], str],
         report_progress: Callable[[EngineProgress], None],
+        *,
+        restore_caches: bool = True,
     ) -> None:
         """Start the engine; raises OSError if it cannot be started.
 
         ``busy``: whether the engine has requests; ``label``: which request its output belongs to; ``report_progress`` is
-        called when the output says how far the engine is.
+        called when the output says how far the engine is.  ``restore_caches``: whether it gets kept prompt caches.
         """
         self.spec, self.backend, self._owner, self._log = backend.spec, backend, owner, log
         self._started_at = time.monotonic()
@@ -63,12 +66,17 @@ class EngineSession:
         by_usage = backend.descriptor.silence_by_cpu
         self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung)
         self._memory_monitor = MemoryMonitor(loop, self.engine, settings.memory_limit, self._memory_exceeded)
+        files = backend.slot_files()
+        self._caches = EngineCaches(loop, self.pool, settings, self.spec.name, files, log) if files else None
+        self._restore_caches = restore_caches
+        self.caches_unusable = False
+        """Whether the engine ends, or has ended, because of prompt caches that it read: it may start again without them."""
         self._loading = True
         self._load_monitor = EngineMonitor(
             loop, self.engine, backend.silence, by_usage=True, busy=lambda: self._loading, on_hung=self._load_hung
         )
         self._load_monitor.wake()
-        self._readiness = ReadinessProbe(loop, self.pool, backend, self._ready, self._load_failed)
+        self._readiness = ReadinessProbe(loop, self.pool, backend, self._answers, self._load_failed)
         late = f"it was not ready within {settings.load_timeout:g} s"
         self._load_timer: Timer = loop.call_later(settings.load_timeout, lambda: self._load_failed(late))
 
@@ -77,14 +85,33 @@ class EngineSession:
         """How long ago the engine was started."""
         return time.monotonic() - self._started_at
 
+    @property
+    def restored_tokens(self) -> int:
+        """Tokens of prompts that the engine had from the beginning."""
+        return self._caches.restored_tokens if self._caches else 0
+
+    @property
+    def leave_seconds(self) -> float:
+        """How long :meth:`save_and_stop` may take before it ends the engine."""
+        return self._caches.leave_seconds if self._caches else 0.0
+
     def end_unusable(self, reason: str) -> None:
         """End an engine whose slots cannot be freed any more."""
         message = f"{self.backend.program} does not tell whether it is idle, and was ended"
         self._end(Failure(Code.BACKEND_DIED, message, model=self.spec.name, detail=reason))
 
+    def save_and_stop(self) -> None:
+        """End the engine, which is idle, when its prompt caches are saved, or cannot be."""
+        if self._caches is None or self.failure is not None:
+            self.stop()
+        else:
+            self._caches.save(self.stop)
+
     def stop(self) -> None:
         """End the engine because it is not needed any more."""
         self._stop_loading()
+        if self._caches is not None:
+            self._caches.abort("the server ends")
         self.pool.close()
         self.engine.stop()
 
@@ -109,6 +136,20 @@ class EngineSession:
     def _note(self, failure: Failure) -> None:
         self.failure = self.failure or failure
 
+    def _answers(self, facts: EngineFacts) -> None:
+        """Restore prompt caches, which is a part of the load: an engine that hangs or dies of it is ended as at any time of it."""
+        if self._caches is None:
+            self._ready(facts)
+        else:
+            self._caches.restore(facts, lambda usable: self._restored(facts, usable=usable), use=self._restore_caches)
+
+    def _restored(self, facts: EngineFacts, *, usable: bool) -> None:
+        if usable:
+            self._ready(facts)
+        else:
+            self.caches_unusable = True
+            self._load_failed("it could not read its kept prompt caches")
+
     def _ready(self, facts: EngineFacts) -> None:
         self._stop_loading()
         self._log.debug("engine ready", engine_pid=self.engine.pid, seconds=round(self.seconds, 3))
@@ -120,6 +161,8 @@ class EngineSession:
         self._end(Failure(Code.LOAD_FAILED, message, model=self.spec.name, detail=reason))
 
     def _exited(self, exit_: EngineExit) -> None:
+        if self._caches is not None and self._caches.engine_ended():
+            self.caches_unusable = True
         self.close()
         self._owner.engine_exited(self, exit_)
 

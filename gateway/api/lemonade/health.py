@@ -84,6 +84,7 @@ def _running_model(model: RunningModel, *, detail: bool) -> dict[str, Any]:
         "queued": model.queued,
         "queue": model.queue if detail else [],
         "load_seconds": round(model.load_seconds, 3),
+        "restored_tokens": model.restored_tokens,
         "progress": [
             {"request_id": each.label, "done": each.done, "total": each.total, "unit": each.unit}
             for each in model.progress

@@ -13,7 +13,7 @@ from protocol.models.recipes import ModelSpec, ModelType, RecipeDescriptor
 from protocol.runtime import logs
 from workers.backends import arguments, llama_server_api
 from workers.backends.arguments import check_llamacpp_args
-from workers.backends.base import EngineFacts, EngineRequest, ModelFacts
+from workers.backends.base import EngineFacts, EngineRequest, ModelFacts, SlotFiles
 from workers.backends.generation_request import generation_request
 from workers.backends.llama_server_api import SAMPLING_FLAGS
 from workers.backends.llamacpp import log_lines, model_files
@@ -21,11 +21,13 @@ from workers.backends.llamacpp.chosen_logprobs import request_for_one_alternativ
 from workers.backends.llamacpp.descriptor import DESCRIPTOR
 from workers.backends.llamacpp.native_request import native_request
 from workers.backends.llamacpp.prompt_batch import prompt_batch_tokens
+from workers.backends.llamacpp.slot_files import LlamaSlotFiles, cache_facts
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
 from workers.engines.flags import FlagError
 from workers.engines.llama_server import flags, server
 from workers.files import gguf
+from workers.prompt_cache.cache_key import CacheFacts
 
 _TYPE_FLAGS: Final[dict[str, str]] = {ModelType.EMBEDDING: "--embeddings", ModelType.RERANKING: "--reranking"}
 
@@ -166,6 +168,20 @@ class LlamaCppBackend(ProgramBackend):
         """Make the directory for saved prompt caches, private to this user."""
         self.saved.parent.mkdir(parents=True, exist_ok=True)
         self.saved.mkdir(mode=0o700, exist_ok=True)
+
+    def slot_files(self) -> SlotFiles | None:
+        """See :meth:`Backend.slot_files`: only models that read conversations have what is worth keeping."""
+        asked = self._option("keep_prompt_cache") and self.settings.prompt_cache_bytes
+        if not asked or self.spec.type != ModelType.LLM:
+            return None
+        folder = arguments.value_of(self._words, arguments.SLOT_SAVE_PATH)
+        return LlamaSlotFiles(Path(folder or self.saved), self.slots, self._cache_facts, lambda: self._had_request)
+
+    def _cache_facts(self, facts: EngineFacts) -> CacheFacts:
+        model = [*map(str, gguf.parts_of(Path(self.spec.path))), *filter(None, [self.spec.mmproj])]
+        if not facts.version and not self._is_own_server:
+            model += self._start_command()  # a program that does not tell its build: its file does
+        return cache_facts(model, self._words, self._program.name, facts, self.gpu_layers)
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
         """See :meth:`Backend.environment`."""

@@ -1,0 +1,1 @@
+"""Tests of prompt caches on the disk."""

@@ -1,0 +1,123 @@
+"""How llama-server writes the prompt cache of a slot into a file and reads it again, and what must be the same for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from protocol.wire.decoding import DECODE_ERRORS
+from workers.backends import arguments
+from workers.backends.base import EngineFacts, EngineRequest, SlotReport
+from workers.prompt_cache.cache_key import CacheFacts, cache_key, identify_files
+
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        *("-t", "--threads", "-tb", "--threads-batch", "--threads-http", "--prio", "--prio-batch", "--poll"),
+        *("--poll-batch", "-to", "--timeout", "--sleep-idle-seconds", "--sse-ping-interval"),
+        *(*arguments.CACHE_RAM, *arguments.SLOT_SAVE_PATH, "-sps", "--slot-prompt-similarity", "--cache-reuse"),
+        *("-n", "--predict", "--n-predict", "-s", "--seed", "--temp", "--temperature", "--top-k", "--top-p", "--min-p"),
+        *("--repeat-penalty", "--presence-penalty", "--frequency-penalty", "--reasoning-format", "--reasoning-budget"),
+        *("--chat-template", "--chat-template-file", "--chat-template-kwargs", "-lv", "--verbosity"),
+    }
+)
+"""Flags, each with a value, that change neither what the model computes of a prompt nor how it is kept."""
+
+
+class _Answer(msgspec.Struct):
+    n_saved: int = -1
+    n_written: int = -1
+    n_restored: int = -1
+    n_read: int = -1
+
+
+_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
+class LlamaSlotFiles:
+    """The slots of one llama-server."""
+
+    def __init__(
+        self,
+        folder: Path,
+        slots: int,
+        facts: Callable[[EngineFacts], CacheFacts],
+        changed: Callable[[], bool],
+    ) -> None:
+        """``facts``: what the content of a slot depends on; ``changed``: whether the engine has read a prompt."""
+        self.folder, self.slots = folder, slots
+        self._facts, self._changed = facts, changed
+
+    @property
+    def changed(self) -> bool:
+        """See :class:`~workers.backends.base.SlotFiles`."""
+        return self._changed()
+
+    def key(self, facts: EngineFacts) -> str:
+        """See :class:`~workers.backends.base.SlotFiles`."""
+        return cache_key(self._facts(facts))
+
+    def save(self, slot: int, name: str) -> EngineRequest:
+        """See :class:`~workers.backends.base.SlotFiles`."""
+        return _request("save", slot, name)
+
+    def restore(self, slot: int, name: str) -> EngineRequest:
+        """See :class:`~workers.backends.base.SlotFiles`."""
+        return _request("restore", slot, name)
+
+    def report(self, status: int, answer: bytes) -> SlotReport:
+        """See :class:`~workers.backends.base.SlotFiles`."""
+        if status != 200:
+            raise ValueError(f"the engine answered with {status}: {answer[:200].decode('utf-8', 'replace')}")
+        try:
+            found = _answer(answer)
+        except DECODE_ERRORS as problem:
+            raise ValueError(str(problem)) from problem
+        report = SlotReport(max(found.n_saved, found.n_restored), max(found.n_written, found.n_read))
+        if min(report) < 0:
+            raise ValueError(f"its answer does not say how much was written or read: {answer[:200]!r}")
+        return report
+
+
+def _request(action: str, slot: int, name: str) -> EngineRequest:
+    return EngineRequest("POST", f"/slots/{slot}?action={action}", msgspec.json.encode({"filename": name}), prompts=0)
+
+
+def relevant_arguments(words: Sequence[str]) -> list[str]:
+    """Return the arguments without those that make no difference to a prompt cache. Pure."""
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        flag = arguments.flag_of(word)
+        if flag not in _WITHOUT_EFFECT:
+            kept.append(word)
+        elif "=" not in word:
+            next(rest, None)
+    return kept
+
+
+def files_in_arguments(words: Sequence[str]) -> list[str]:
+    """Return the files that arguments name, such as adapters: alone, with commas between, or with a scale behind a colon."""
+    parts = [part for word in words for part in word.split("=", 1)[-1].split(",")]
+    paths = [path for part in parts for path in (part, part.rpartition(":")[0])]
+    return [path for path in paths if "/" in path and Path(path).is_file()]
+
+
+def cache_facts(
+    model: Sequence[str], words: Sequence[str], backend: str, facts: EngineFacts, gpu_layers: int
+) -> CacheFacts:
+    """Return what a slot's content depends on; raises OSError for a file of the model that is missing.
+
+    ``model``: its files; ``words``: the arguments of the administrator and the client.
+    """
+    kept = relevant_arguments(words)
+    return CacheFacts(
+        files=identify_files([*model, *files_in_arguments(kept)]),
+        engine=f"{backend} {facts.version}",
+        context=facts.context,
+        slots=facts.slots,
+        gpu_layers=gpu_layers,
+        arguments=kept,
+    )

@@ -1,0 +1,49 @@
+"""Links under which an engine finds the files of kept prompt caches: it takes bare names in its own folder alone.
+
+The names begin with a dot, which names that clients may send do not.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from workers.prompt_cache.store import slot_file
+
+_PREFIX: Final = ".prompt-cache-"
+
+
+class CacheLinks:
+    """The links of one save or restore."""
+
+    def __init__(self, engine_folder: Path, files: Path, slots: Iterable[int]) -> None:
+        """Link the files of these slots, which need not exist yet, from the engine's folder; raises OSError."""
+        self._folder = engine_folder
+        self._names = {slot: f"{_PREFIX}{secrets.token_hex(8)}-{slot}" for slot in slots}
+        try:
+            for slot, name in self._names.items():
+                (engine_folder / name).symlink_to(files / slot_file(slot))
+        except OSError:
+            self.remove()
+            raise
+
+    def name(self, slot: int) -> str:
+        """Return the name under which the engine finds a slot's file."""
+        return self._names[slot]
+
+    def remove(self) -> None:
+        """Remove the links."""
+        for name in self._names.values():
+            with suppress(OSError):
+                (self._folder / name).unlink(missing_ok=True)
+
+
+def remove_leftovers(engine_folder: Path) -> None:
+    """Remove the links of processes that were killed: they lead nowhere any more."""
+    with suppress(OSError):
+        for link in engine_folder.glob(f"{_PREFIX}*"):
+            if link.is_symlink() and not link.exists():
+                link.unlink(missing_ok=True)
