@@ -144,6 +144,7 @@ class SupervisorSession:
                 query=request.query,
                 caller=exchange.caller,
                 download_refusal=exchange.download_refusal,
+                ttl=request.ttl,
             ),
             b"" if exchange.spool else request.body,
         )

@@ -31,7 +31,7 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     """An inference request as an API family makes it.
 
     ``body`` is an OpenAI request of ``endpoint`` (``protocol.messages.work.SubmitRequest`` names them), with ``model`` in it as
-    the client wrote it.  ``weight``: slots it uses; 0 for reads.  ``label``: the request id.
+    the client wrote it.  ``weight``: slots it uses; 0 for reads.  ``label``: the request id.  ``ttl``: see there.
     """
 
     endpoint: str
@@ -41,6 +41,7 @@ class InferenceRequest(msgspec.Struct, frozen=True):
     stream: bool = False
     weight: int = 1
     query: str = ""
+    ttl: float | None = None
 
 
 class ExchangeDispatcher(Protocol):

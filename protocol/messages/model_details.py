@@ -75,6 +75,8 @@ class ModelDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """A state of the model's lifecycle; empty if it is neither loaded nor asked for."""
     granted: int = 0
     """Requests that its engine works on."""
+    expires_at: float = 0.0
+    """Unix seconds at which a loaded model is unloaded if nothing uses it from now on; 0: no idle time unloads it."""
     context: int = 0
     """Tokens each request may use: of the loaded engine, else of the next one; 0 if the engine decides."""
     gpu_layers: int = 0

@@ -5,6 +5,7 @@ A header may be megabytes on a slow disk, so a job process reads it. What it fou
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Final, NamedTuple
@@ -34,6 +35,8 @@ from supervisor.models.names import LATEST, NameIndex
 from supervisor.processes import jobs
 from supervisor.processes.child_processes import ChildProcess
 from supervisor.runtime.supervisor import Handler, Supervisor
+from supervisor.scheduler.policy import NO_TTL
+from supervisor.scheduler.scheduled_model import ScheduledModel
 from workers.backends.registry import DESCRIPTORS
 
 MODULE: Final = "workers.jobs.describe"
@@ -187,12 +190,21 @@ class ModelDescriptions:
             is_default=entry.name == default,
             state=model.state.value if model is not None else "",
             granted=len(model.grants) if model is not None else 0,
+            expires_at=_expires_at(supervisor, model) if model is not None else 0.0,
             context=engine.context if engine else int(options.get("ctx_size", 0)) or facts.context_length,
             gpu_layers=gpu_layers(options, engine.gpu_layers if engine else 0, facts.layers),
             memory=model.memory if model is not None else 0,
             forced_json=descriptor is not None and descriptor.forced_json,
             options=options,
         )
+
+
+def _expires_at(supervisor: Supervisor, model: ScheduledModel) -> float:
+    """Return when a model is unloaded if nothing uses it from now on, in Unix seconds; 0 if no idle time unloads it."""
+    if model.ttl == NO_TTL:
+        return 0.0
+    now = supervisor.loop.now()
+    return time.time() + (now + model.ttl if model.expires_at is None else model.expires_at) - now
 
 
 def _downloaded(supervisor: Supervisor, name: str) -> list[tuple[CatalogueEntry, ModelEntry, ModelFiles]]:

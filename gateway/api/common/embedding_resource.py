@@ -1,4 +1,4 @@
-"""A route for embeddings below ``/api``: reads the request, asks the engine, and unloads the model afterwards if asked to."""
+"""A route for embeddings below ``/api``: reads the request, asks the engine, and lets ``keep_alive`` count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import falcon
 import msgspec
 
-from gateway.api.common import keep_alive, model_lifetime
+from gateway.api.common import model_lifetime
 from gateway.api.common.embedding_vectors import EmbeddingFields, Vectors, read_vectors
 from gateway.api.common.inference_resource import InferenceResource, TranslatedRequest
 from gateway.http import body_decoding
@@ -32,9 +32,7 @@ class EmbeddingResource(InferenceResource):
         request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), EmbeddingFields)
         body, texts = request.bus_body(), request.texts()
         context = request_context(req.env)
-        unloads = keep_alive.unloads(request.keep_alive)
-        if unloads:
-            context.check_change("unload a model")
+        ttl = model_lifetime.ttl_after_request(context, request.keep_alive)
 
         def write(answer: WholeAnswer) -> bytes:
             vectors = read_vectors(answer, request.dimensions)
@@ -46,5 +44,5 @@ class EmbeddingResource(InferenceResource):
             body,
             weight=1 if isinstance(texts, str) else len(texts),
             answer=AnswerFormat(falcon.MEDIA_JSON, write),
-            after=model_lifetime.unload_after_answer(self._session, req.env) if unloads else None,
+            ttl=ttl,
         )

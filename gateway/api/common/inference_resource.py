@@ -39,9 +39,9 @@ class TranslatedRequest(NamedTuple):
     before_end: Callable[[], None] | None = None
     """Called when the generation of a streamed answer has ended, and waited for before its end is written."""
     takes_long: bool = False
-    """The answer may take minutes: its headers are sent ahead of it; then ``after`` has no effect."""
-    after: Callable[[str], None] | None = None
-    """Called after an answer that did not fail, with the registered name of its model."""
+    """The answer may take minutes: its headers are sent ahead of it."""
+    ttl: float | None = None
+    """Idle seconds after which the model is unloaded from now on; see :class:`~protocol.messages.work.SubmitRequest`."""
 
 
 def stream_to(resp: falcon.Response, stream: Iterable[bytes], writer: StreamWriter) -> None:
@@ -66,10 +66,11 @@ def answer_inference(
         stream=translated.stream is not None,
         weight=translated.weight,
         query=translated.query,
+        ttl=translated.ttl,
     )
     if translated.stream is not None:
         answer = inference.stream(session, req.env, request)
-        stream = ResponseStream(answer, context, translated.stream, translated.before_end, translated.after)
+        stream = ResponseStream(answer, context, translated.stream, translated.before_end)
         stream_to(resp, stream, translated.stream)
         return
     if translated.takes_long:
@@ -79,8 +80,6 @@ def answer_inference(
     context.model = whole.model
     resp.data = translated.answer.write(whole)
     resp.content_type = translated.answer.content_type
-    if translated.after is not None:
-        translated.after(whole.model)
 
 
 class InferenceResource(abc.ABC):

@@ -1,10 +1,8 @@
-"""Ollama's ``keep_alive``: how long a model stays loaded after a request. Pure.
-
-A model stays until another one needs its memory, so only zero has an effect: it unloads the model after the answer.
-"""
+"""Ollama's ``keep_alive``: how long a model stays loaded after its last request. Pure."""
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -12,19 +10,32 @@ from protocol.failures import invalid
 
 KeepAlive = int | float | str
 """Seconds, or a duration such as ``5m`` or ``1h30m``; negative: for ever."""
+NEVER: Final = math.inf
+"""The idle seconds after which a model is unloaded that stays for ever."""
 
-_DURATION: Final = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
+_LONGEST_S: Final = 1e12
+_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_DURATION: Final = re.compile(rf"[+-]?(?:{_PART.pattern})+", re.ASCII)
 _SECONDS: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
-_NONZERO_DIGIT: Final = re.compile(r"[1-9]")
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def unloads(keep_alive: KeepAlive | None) -> bool:
-    """Return whether the model is to be unloaded after the answer; raises ``invalid_request`` for what is no duration."""
+def idle_seconds(keep_alive: KeepAlive | None) -> float | None:
+    """Return the idle seconds after which the model is unloaded, 0: as soon as it is idle; None if nothing is said.
+
+    Raises ``invalid_request`` for what is no duration.
+    """
     if keep_alive is None:
-        return False
-    if not isinstance(keep_alive, str):
-        return keep_alive == 0
-    if len(keep_alive) > 64 or not (_DURATION.fullmatch(keep_alive) or _SECONDS.fullmatch(keep_alive)):
+        return None
+    seconds = _parse(keep_alive) if isinstance(keep_alive, str) else keep_alive
+    return NEVER if seconds < 0 or seconds > _LONGEST_S else float(seconds)
+
+
+def _parse(text: str) -> float:
+    if len(text) <= 64 and _SECONDS.fullmatch(text):
+        return float(text)
+    if len(text) > 64 or not _DURATION.fullmatch(text):
         message = "`keep_alive` must be a number of seconds or a duration such as 5m; 0 unloads, -1 keeps"
         raise invalid(message, "keep_alive")
-    return not _NONZERO_DIGIT.search(keep_alive)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return -seconds if text.startswith("-") else seconds

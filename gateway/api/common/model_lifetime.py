@@ -1,20 +1,32 @@
-"""Loads and unloads a model for ``keep_alive``: by itself, or after an answer."""
+"""What ``keep_alive`` does: it loads or unloads a model, or says how long one stays after a request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from gateway.api.common.keep_alive import KeepAlive, idle_seconds
 from gateway.bus.session import SupervisorSession
+from gateway.http.request_context import RequestContext
 from protocol.failures import Code, LemonbusError
 from protocol.messages.admin import Loaded, LoadModel, UnloadModel
-from protocol.runtime import logs
 
 
-def load(session: SupervisorSession, env: dict[str, Any], model: str) -> None:
-    """Wait until the model is ready; one that is loaded stays as it is."""
-    session.call(env, partial(LoadModel, model=model), Loaded)
+def ttl_after_request(context: RequestContext, keep_alive: KeepAlive | None) -> float | None:
+    """Return the idle seconds after which the model of a request is unloaded from now on; None: as it is.
+
+    Only a caller that may change the server decides that.  Another one may not have a model unloaded (``forbidden``); any
+    other value of it changes nothing, because many clients send one with each request.
+    """
+    seconds = idle_seconds(keep_alive)
+    if seconds == 0:
+        context.check_change("unload a model")
+    return seconds if seconds is not None and context.is_admin else None
+
+
+def load(session: SupervisorSession, env: dict[str, Any], model: str, ttl: float) -> None:
+    """Wait until the model is ready, to be unloaded after ``ttl`` idle seconds; one that is loaded stays as it is otherwise."""
+    session.call(env, partial(LoadModel, model=model, ttl=ttl), Loaded)
 
 
 def unload(session: SupervisorSession, env: dict[str, Any], model: str) -> None:
@@ -24,16 +36,3 @@ def unload(session: SupervisorSession, env: dict[str, Any], model: str) -> None:
     except LemonbusError as problem:
         if problem.failure.code is not Code.NOT_LOADED:
             raise
-
-
-def unload_after_answer(session: SupervisorSession, env: dict[str, Any]) -> Callable[[str], None]:
-    """Return a function that has a model unloaded when its requests have ended, and does not wait for that."""
-
-    def begin_unload(model: str) -> None:
-        try:
-            session.start_call(env, partial(UnloadModel, model=model)).close()
-        except LemonbusError as problem:
-            # The client has its answer already.
-            logs.get_logger().warning("not unloaded", model=model, code=problem.failure.code.value)
-
-    return begin_unload

@@ -67,7 +67,7 @@ class ChunkWriter(StreamWriter):
 class ResponseStream:
     """``resp.stream``: ends with the writer's end if and only if the generation really ended."""
 
-    __slots__ = ("_after", "_answer", "_before_end", "_context", "_ended", "_writer")
+    __slots__ = ("_answer", "_before_end", "_context", "_ended", "_writer")
 
     def __init__(
         self,
@@ -75,15 +75,12 @@ class ResponseStream:
         context: RequestContext,
         writer: StreamWriter,
         before_end: Callable[[], None] | None = None,
-        after: Callable[[str], None] | None = None,
     ) -> None:
         """Write out ``answer``.
 
-        ``before_end`` is called before the end of an answer that is whole, and may wait; ``after`` is called once it has ended
-        well, with the registered name of its model.
+        ``before_end`` is called before the end of an answer that is whole, and may wait.
         """
         self._before_end = before_end
-        self._after = after
         self._answer = answer
         self._context = context
         self._writer = writer
@@ -143,6 +140,3 @@ class ResponseStream:
         """Stop the generation if it still runs. gunicorn calls it however the response ended."""
         self._context.model = self._answer.model
         self._answer.close()
-        after, self._after = self._after, None
-        if after is not None and self._ended and self._context.failure is None:
-            after(self._answer.model)

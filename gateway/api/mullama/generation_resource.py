@@ -86,10 +86,8 @@ class GenerationResource(abc.ABC):
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Generate; without a prompt or messages ``keep_alive`` alone loads or unloads the model."""
         request = self.read(body_decoding.read_json(req, self._session.settings.body_limit))
-        unloads = keep_alive.unloads(request.fields.keep_alive)
         context = request_context(req.env)
-        if unloads:
-            context.check_change("unload a model")
+        ttl = model_lifetime.ttl_after_request(context, request.fields.keep_alive)
         clock = AnswerClock(context.elapsed)
         if not request.endpoint:
             self._change_model_state(req, resp, request.fields, clock)
@@ -100,25 +98,26 @@ class GenerationResource(abc.ABC):
             request.bus_body(),
             stream=AnswerWriter(self.shape, clock) if request.fields.stream else None,
             answer=AnswerFormat(falcon.MEDIA_JSON, lambda answer: write_whole(answer, self.shape, clock)),
-            after=model_lifetime.unload_after_answer(self._session, req.env) if unloads else None,
+            ttl=ttl,
         )
         answer_inference(self._session, req, resp, translated)
 
     def _change_model_state(
         self, req: falcon.Request, resp: falcon.Response, fields: GenerationFields, clock: AnswerClock
     ) -> None:
-        if fields.keep_alive is None:
+        ttl = keep_alive.idle_seconds(fields.keep_alive)
+        if ttl is None:
             raise invalid(f"`{self.input_field}` is required, unless `keep_alive` loads or unloads", self.input_field)
         if not fields.model:
             raise invalid("`model` is required to load or unload one", "model")
         context = request_context(req.env)
         context.model = fields.model
-        if keep_alive.unloads(fields.keep_alive):
+        if ttl == 0:
             model_lifetime.unload(self._session, req.env, fields.model)
             reason = "unload"
         else:
             context.check_change("load a model")
-            model_lifetime.load(self._session, req.env, fields.model)
+            model_lifetime.load(self._session, req.env, fields.model, ttl)
             reason = "load"
         resp.content_type = ndjson.MEDIA_TYPE if fields.stream else falcon.MEDIA_JSON
         resp.data = model_state_line(fields.model, reason, self.shape, clock)

@@ -11,7 +11,7 @@ from protocol.models.recipes import ModelType
 
 LATEST: Final = ":latest"
 NEVER: Final = "9999-12-31T23:59:59Z"
-"""When a loaded model is unloaded: it stays until another one needs its memory."""
+"""When a loaded model is unloaded that no idle time unloads: it stays until another one needs its memory."""
 _UNITS: Final = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 2))
 
 
@@ -71,7 +71,7 @@ def running_item(details: ModelDetails) -> dict[str, Any]:
         "size": size,
         "digest": details.facts.digest,
         "details": details_object(details),
-        "expires_at": NEVER,
+        "expires_at": timestamp(int(details.expires_at)) if details.expires_at else NEVER,
         "size_vram": size if "gpu" in details.entry.device else 0,
         "context_length": details.context,
     }

@@ -83,16 +83,15 @@ def test_a_key_of_a_monitor_reads_health(make_app: MakeApp, tmp_path: Path, path
 
 
 @pytest.mark.parametrize(("scopes", "status"), [(["inference"], 403), (["inference", "admin"], 200)])
-def test_an_inference_key_does_not_unload_by_keep_alive(
+def test_an_inference_key_does_not_say_how_long_a_model_stays(
     make_app: MakeApp, tmp_path: Path, scopes: list[str], status: int
 ) -> None:
     store(tmp_path, key("ci", scopes=scopes))
     app = make_app()
     app.answers["chat/completions"] = ANSWER
-    app.reports[admin.UnloadModel] = ["m"]
     assert app("POST", "/api/chat", {**CHAT, "keep_alive": 0}, headers=bearer("ci")).status_code == status
-    assert len(app.asked(admin.UnloadModel)) == (status == 200)
     assert app("POST", "/api/chat", {**CHAT, "keep_alive": "5m"}, headers=bearer("ci")).status_code == 200
+    assert [request.ttl for request in app.asked(work.SubmitRequest)] == ([0.0, 300.0] if status == 200 else [None])
 
 
 def test_a_key_without_the_scope_runs_nothing(make_app: MakeApp, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which values of ``keep_alive`` unload a model, and which are no duration."""
+"""What ``keep_alive`` means: seconds, durations, for ever, and what is no duration."""
 
 from __future__ import annotations
 
@@ -6,24 +6,39 @@ from typing import Any
 
 import pytest
 
-from gateway.api.common.keep_alive import unloads
+from gateway.api.common.keep_alive import NEVER, idle_seconds
 from protocol.failures import Code, LemonbusError
 
 
 @pytest.mark.parametrize("value", [0, 0.0, -0.0, "0", "0s", "0h0m0.0s", "-0"])
-def test_zero_unloads(value: Any) -> None:
-    assert unloads(value)
+def test_zero_is_at_once(value: Any) -> None:
+    assert idle_seconds(value) == 0
 
 
 @pytest.mark.parametrize(
-    "value", [None, 1, -1, 0.5, 300, "5m", "1h30m", "-1", "-1s", "300", "1.5h", ".5s", "10ms", "0h1m"]
+    ("value", "seconds"),
+    [
+        (None, None),
+        (1, 1),
+        (0.5, 0.5),
+        (300, 300),
+        ("300", 300),
+        ("+5m", 300),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        (".5s", 0.5),
+        ("10ms", 0.01),
+        ("2us3ns", 2.003e-6),
+        ("0h1m", 60),
+        *((value, NEVER) for value in (-1, -0.5, "-1", "-1s", "-1h30m", 10**400, "9" * 60)),
+    ],
 )
-def test_any_other_duration_keeps(value: Any) -> None:
-    assert not unloads(value)
+def test_durations(value: Any, seconds: float | None) -> None:
+    assert idle_seconds(value) == (None if seconds is None else pytest.approx(seconds))
 
 
 @pytest.mark.parametrize("value", ["", "5 m", "soon", "m", "5d", "1h-5m", "٣s", "0" * 65, "0s\n"])
 def test_other_words_are_no_duration(value: str) -> None:
     with pytest.raises(LemonbusError) as raised:
-        unloads(value)
+        idle_seconds(value)
     assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, "keep_alive")

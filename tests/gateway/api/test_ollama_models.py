@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.api.ollama.model_answers import in_words, timestamp
 from protocol import RELEASE
@@ -82,6 +83,12 @@ def test_ps_lists_loaded_models(ask: AppClient) -> None:
         "size_vram": 4_000_000_000,
         "context_length": 8192,
     }
+
+
+def test_ps_says_when_an_idle_model_is_unloaded(ask: AppClient) -> None:
+    ask.reports[DescribeModels] = [structs.replace(THINKER, expires_at=1_700_000_000.9)]
+    (model,) = ask("GET", "/api/ps").json["models"]
+    assert model["expires_at"] == "2023-11-14T22:13:20Z"
 
 
 @pytest.mark.parametrize("field", ["model", "name"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -32,37 +33,28 @@ def answering(ask: AppClient) -> AppClient:
     return ask
 
 
-@pytest.mark.parametrize("keep_alive", [0, "0s"])
+@pytest.mark.parametrize(
+    ("keep_alive", "ttl"), [(0, 0.0), ("0s", 0.0), (-1, math.inf), ("-1", math.inf), (300, 300.0), ("5m", 300.0)]
+)
 @pytest.mark.parametrize("path", VALID)
-def test_zero_unloads_after_the_answer(answering: AppClient, path: str, keep_alive: Any) -> None:
+def test_the_request_says_how_long_its_model_stays(
+    answering: AppClient, path: str, keep_alive: Any, ttl: float
+) -> None:
     assert answering("POST", path, {**VALID[path], "keep_alive": keep_alive}).status_code == 200
-    request, unload = answering.asked(work.SubmitRequest | UnloadModel)  # type: ignore[arg-type]
-    assert isinstance(request, work.SubmitRequest)
-    assert unload.model == "m"
+    assert [request.ttl for request in answering.asked(work.SubmitRequest)] == [ttl]
+    assert len(answering.bus.sent) == 1
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_an_answer_without_a_model_unloads_the_one_that_answered(answering: AppClient, stream: bool) -> None:
-    if stream:
-        answering.answers["chat/completions"] = StreamedAnswer([{"choices": [{"delta": {"content": "A"}}]}])
-    assert answering("POST", GENERATE, {"prompt": "Hi", "keep_alive": 0, "stream": stream}).status_code == 200
-    assert [unload.model for unload in answering.asked(UnloadModel)] == ["latest"]
-
-
-@pytest.mark.parametrize("keep_alive", [-1, "-1", 300, "5m", None])
 @pytest.mark.parametrize("path", VALID)
-def test_any_other_value_changes_nothing(answering: AppClient, path: str, keep_alive: Any) -> None:
-    assert answering("POST", path, {**VALID[path], "keep_alive": keep_alive}).status_code == 200
-    assert [type(message) for message in answering.bus.sent] == [work.SubmitRequest]
+def test_a_request_without_it_changes_nothing(answering: AppClient, path: str) -> None:
+    assert answering("POST", path, VALID[path]).status_code == 200
+    assert [request.ttl for request in answering.asked(work.SubmitRequest)] == [None]
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_an_answer_that_failed_unloads_nothing(answering: AppClient, stream: bool) -> None:
-    failure = Failure(Code.BACKEND_ERROR, "the engine failed")
-    chunks = [{"choices": [{"delta": {"content": "A"}}]}]
-    answering.answers["chat/completions"] = StreamedAnswer(chunks, failure) if stream else failure
-    answering("POST", GENERATE, {**VALID[GENERATE], "keep_alive": 0, "stream": stream})
-    assert not answering.asked(UnloadModel)
+def test_a_streamed_answer_says_it_too(answering: AppClient) -> None:
+    answering.answers["chat/completions"] = StreamedAnswer([{"choices": [{"delta": {"content": "A"}}]}])
+    assert answering("POST", GENERATE, {"prompt": "Hi", "keep_alive": 0, "stream": True}).status_code == 200
+    assert [request.ttl for request in answering.asked(work.SubmitRequest)] == [0.0]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -75,7 +67,7 @@ def test_without_a_prompt_the_model_is_loaded(answering: AppClient, path: str, s
     assert (answer["model"], answer["done"], answer["done_reason"]) == ("m", True, "load")
     assert answer.get("response", "") == answer.get("message", {}).get("content", "") == ""
     (load,) = answering.asked(LoadModel)
-    assert (load.model, load.options, load.pinned) == ("m", {}, None)
+    assert (load.model, load.options, load.pinned, load.ttl) == ("m", {}, None, 300.0)
 
 
 @pytest.mark.parametrize("report", [["m"], Failure(Code.NOT_LOADED, "it is not loaded")])
@@ -118,10 +110,6 @@ def test_a_foreign_page_neither_loads_nor_unloads(answering: AppClient, path: st
     assert not answering.bus.sent
 
 
-def test_a_foreign_page_may_have_inference(answering: AppClient) -> None:
+def test_a_foreign_page_has_inference_and_does_not_say_how_long(answering: AppClient) -> None:
     assert answering("POST", GENERATE, {**VALID[GENERATE], "keep_alive": -1}, headers=FOREIGN).status_code == 200
-
-
-def test_a_server_that_stops_after_the_answer_has_given_it(answering: AppClient) -> None:
-    answering.reports[UnloadModel] = Failure(Code.DRAINING, "the server is stopping")
-    assert answering("POST", GENERATE, {**VALID[GENERATE], "keep_alive": 0}).json["response"] == "A"
+    assert [request.ttl for request in answering.asked(work.SubmitRequest)] == [None]
