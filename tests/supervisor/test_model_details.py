@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -202,13 +203,20 @@ def test_a_loaded_model_has_its_engines_figures(harness: DescriptionHarness) -> 
     process = SimpleNamespace(facts=facts, serves=True)
     spec = harness.supervisor.models.spec("extra.tiny-chat", {"ctx_size": 1024})
     harness.scheduler.models["extra.tiny-chat"] = SimpleNamespace(
-        process=process, spec=spec, state=SimpleNamespace(value="ready"), grants={1: 1, 2: 2}, memory=77
+        process=process,
+        spec=spec,
+        state=SimpleNamespace(value="ready"),
+        grants={1: 1, 2: 2},
+        memory=77,
+        ttl=60.0,
+        expires_at=None,
     )
     harness.ask(1, "extra.tiny-chat")
     harness.described(LLAMA)
     (details,) = harness.report(1)
     assert (details.context, details.gpu_layers, details.granted, details.memory) == (1024, 17, 2, 77)
     assert (details.state, details.entry.loaded, details.options["ctx_size"]) == ("ready", True, 1024)
+    assert details.expires_at == pytest.approx(time.time() + 60, abs=30)
 
 
 @pytest.mark.parametrize(
