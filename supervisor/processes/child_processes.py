@@ -1,7 +1,8 @@
 """Child processes: started from the main thread, in sessions of their own, ended as whole groups.
 
-A child is started by module name with the server's process context in its environment.  When it ends, the rest of its
-process group is killed before its pid is released, so that no engine outlives its worker.
+A child is started by module name with the server's process context and its role in its environment.  When it ends, the
+rest of its process group is killed before its pid is released, so that no engine outlives its worker.  A process that an
+earlier supervisor started can be adopted: it is a child of the keeper by now, which does the same and reports its end.
 """
 
 from __future__ import annotations
@@ -12,25 +13,51 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from supervisor.processes.surviving_processes import SurvivingProcess
+
+REPORT_TIMEOUT_S: Final = 1.0
+"""How long the keeper may take to report how an adopted process has ended."""
 
 OnEnded = Callable[[str], None]
 
 
 class ChildProcess:
-    """One child process."""
+    """One child process: started by this supervisor, or adopted."""
 
-    def __init__(self, process: subprocess.Popen[bytes] | None, role: str) -> None:
-        """``role``: gateway, worker or job. ``process`` is None for one that could not be started."""
-        self.process = process
+    def __init__(
+        self, role: str, process: subprocess.Popen[bytes] | None = None, adopted: SurvivingProcess | None = None
+    ) -> None:
+        """``role``: gateway, worker or job. Without ``process`` and ``adopted``: one that could not be started."""
         self.role = role
+        self._process, self._adopted = process, adopted
 
     @property
     def pid(self) -> int:
         """Its pid, which is also its group's and its session's; 0 if there is none."""
-        return self.process.pid if self.process else 0
+        return self._process.pid if self._process else self._adopted.pid if self._adopted else 0
+
+    def is_reaped(self) -> bool:
+        """Return whether its pid may belong to another process by now."""
+        if self._adopted is not None:
+            return not self._adopted.is_running()
+        return self._process is None or self._process.returncode is not None
+
+    def release(self, loop: Loop) -> None:
+        """Close the descriptor of an adopted process that has ended."""
+        if self._adopted is not None:
+            loop.on_readable(self._adopted.pidfd, None)
+            self._adopted.close()
+            self._adopted = None
+
+    def signal(self, number: signal.Signals, *, group: bool = False) -> None:
+        """Send a signal to it, or to its whole group, if it is not reaped."""
+        if not self.is_reaped():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                (os.killpg if group else os.kill)(self.pid, number)
 
 
 class ChildProcesses:
@@ -42,6 +69,8 @@ class ChildProcesses:
         self._process_context = process_context
         self._children: dict[int, ChildProcess] = {}
         self._given_up: set[int] = set()
+        self._ends: dict[int, OnEnded] = {}
+        """Pid of an adopted process → what its end calls."""
 
     def __len__(self) -> int:
         """Return the number of children that run, without those that were given up."""
@@ -59,7 +88,12 @@ class ChildProcesses:
 
         One that cannot be started (too many processes, no memory) has ended at once.
         """
-        environment = {**os.environ, **self._process_context.environment(), **(extra or {})}
+        environment = {
+            **os.environ,
+            **self._process_context.environment(),
+            "LEMONBUS_ROLE": role,
+            **(extra or {}),
+        }
         try:
             with _sighup_blocked():
                 process = subprocess.Popen(
@@ -74,27 +108,58 @@ class ChildProcesses:
         except OSError as problem:
             why = f"it could not be started: {problem.strerror}"
             self._loop.call_later(0.0, lambda: on_ended(why))
-            return ChildProcess(None, role)
-        child = self._children[process.pid] = ChildProcess(process, role)
-        self._loop.on_death(process.pid, lambda: self._ended(process, on_ended))
+            return ChildProcess(role)
+        child = self._children[process.pid] = ChildProcess(role, process)
+        self._loop.on_death(process.pid, lambda: self._ended(child, process, on_ended))
         return child
 
-    def _ended(self, process: subprocess.Popen[bytes], on_ended: OnEnded) -> None:
-        _signal_group(process.pid, signal.SIGKILL)
-        code = process.wait()
-        del self._children[process.pid]
-        self._given_up.discard(process.pid)
-        on_ended(f"exit {code}" if code >= 0 else signal.Signals(-code).name)
+    def adopt(self, survivor: SurvivingProcess, on_ended: OnEnded) -> ChildProcess:
+        """Take over a process that an earlier supervisor started, and its descriptor; ``on_ended`` as with :meth:`start`."""
+        child = self._children[survivor.pid] = ChildProcess(survivor.role, adopted=survivor)
+        self._ends[survivor.pid] = on_ended
+
+        def died() -> None:
+            self._loop.on_readable(survivor.pidfd, None)
+            # The keeper reports it in a moment, with its status.
+            self._loop.call_later(REPORT_TIMEOUT_S, lambda: self._adopted_ended(child, "how is not known"))
+
+        self._loop.on_readable(survivor.pidfd, died)
+        return child
+
+    def keeper_reaped(self, pid: int, status: int) -> None:
+        """Handle the keeper's report of a process that has ended; it has killed the rest of its group."""
+        child = self._children.get(pid)
+        if child is not None and pid in self._ends:
+            self._adopted_ended(child, _reason(status))
+
+    def _adopted_ended(self, child: ChildProcess, why: str) -> None:
+        on_ended = self._ends.get(child.pid)
+        if on_ended is not None and self._children.get(child.pid) is child:
+            pid = child.pid
+            del self._ends[pid]
+            child.release(self._loop)
+            self._forget(pid)
+            on_ended(why)
+
+    def _ended(self, child: ChildProcess, process: subprocess.Popen[bytes], on_ended: OnEnded) -> None:
+        child.signal(signal.SIGKILL, group=True)
+        status = process.wait()
+        self._forget(process.pid)
+        on_ended(_reason(status))
+
+    def _forget(self, pid: int) -> None:
+        del self._children[pid]
+        self._given_up.discard(pid)
 
     def terminate(self, child: ChildProcess) -> None:
         """Ask a child (not its group) to end."""
-        if child.process and child.pid in self._children:
-            child.process.send_signal(signal.SIGTERM)
+        if child.pid in self._children:
+            child.signal(signal.SIGTERM)
 
     def kill(self, child: ChildProcess) -> None:
         """End a child and all that is in its group, now."""
         if child.pid in self._children:
-            _signal_group(child.pid, signal.SIGKILL)
+            child.signal(signal.SIGKILL, group=True)
 
     def give_up(self, child: ChildProcess) -> None:
         """Kill a child, and do not count it as running any more: one that waits for a dead disk may never end."""
@@ -104,8 +169,13 @@ class ChildProcesses:
 
     def kill_all(self) -> None:
         """End every child and its group, now."""
-        for pid in self._children:
-            _signal_group(pid, signal.SIGKILL)
+        for child in list(self._children.values()):
+            self.kill(child)
+
+
+def _reason(status: int) -> str:
+    """Return how a process ended, from its status as in ``subprocess``."""
+    return f"exit {status}" if status >= 0 else signal.Signals(-status).name
 
 
 @contextlib.contextmanager
@@ -117,7 +187,3 @@ def _sighup_blocked() -> Iterator[None]:
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)

@@ -19,6 +19,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 
 ROLE: Final = "gateway_master"
@@ -43,6 +44,8 @@ class GatewayProcess:
         self.closing: Callable[[], bool] = lambda: False
         """Whether the server is shutting down, so that an ended master is not started again."""
         self.on_ended: Callable[[], None] = lambda: None
+        self.on_heartbeat_pipe: Callable[[int], None] = lambda _: None
+        """Called with the end of each new heartbeat pipe that is read here: the keeper keeps it for a later supervisor."""
 
     def start(self) -> None:
         """Start gunicorn, unless the server is shutting down."""
@@ -56,8 +59,18 @@ class GatewayProcess:
             )
         finally:
             os.close(write_fd)
+        self.on_heartbeat_pipe(self._heartbeat_fd)
+        self._watch()
+
+    def adopt(self, survivor: SurvivingProcess, heartbeat_fd: int) -> None:
+        """Take over the master that an earlier supervisor started, and the end of its heartbeat pipe."""
+        self._heartbeat_fd = heartbeat_fd
+        self.child = self._processes.adopt(survivor, self._ended)
+        self._watch()
+
+    def _watch(self) -> None:
         self._loop.on_readable(self._heartbeat_fd, self._heartbeat)
-        if self.child.pid:
+        if self.child is not None and self.child.pid:
             self._id = ids.peer_id("master")
             self._peers.add(Peer(ROLE, self._id, self.child.pid), self._loop.now() + STARTUP_ALLOWANCE_S)
 

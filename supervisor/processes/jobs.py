@@ -16,6 +16,7 @@ from protocol.failures import Failure
 from protocol.messages.peers import Shutdown
 from protocol.runtime import logs
 from supervisor.processes.child_processes import ChildProcess
+from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.runtime.supervisor import Supervisor
 
 HELLO_TIMEOUT_S: Final = 20.0
@@ -37,6 +38,13 @@ def start(
     supervisor.job_processes[job] = child
     supervisor.loop.call_later(HELLO_TIMEOUT_S, partial(_kill_if_silent, supervisor, job))
     return job, child
+
+
+def adopt(supervisor: Supervisor, survivor: SurvivingProcess, on_ended: OnEnded) -> ChildProcess:
+    """Take over a job that an earlier supervisor started; ``on_ended`` as with :func:`start`."""
+    ended = partial(_job_ended, supervisor, survivor.peer, on_ended)
+    child = supervisor.job_processes[survivor.peer] = supervisor.processes.adopt(survivor, ended)
+    return child
 
 
 def _kill_if_silent(supervisor: Supervisor, job: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
+from supervisor.processes.surviving_processes import SurvivingProcess
 
 
 class WorkerProcesses:
@@ -25,6 +26,11 @@ class WorkerProcesses:
         """Start a worker's process under this name."""
         ended = partial(self._ended, worker)
         self._children[worker] = self._processes.start("worker", "workers", ended, {"LEMONBUS_PEER": worker})
+
+    def adopt(self, survivor: SurvivingProcess) -> None:
+        """Take over a worker that an earlier supervisor started."""
+        ended = partial(self._ended, survivor.peer)
+        self._children[survivor.peer] = self._processes.adopt(survivor, ended)
 
     def kill(self, worker: str) -> None:
         """Kill a worker, if it still runs; everything else follows from its end."""

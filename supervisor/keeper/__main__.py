@@ -1,0 +1,27 @@
+"""``python -S -m supervisor.keeper``: one server, from its lock to the end of its last process.
+
+``lemonbus serve`` becomes this process, with the settings in its environment.  Exits 0 after an orderly shutdown, 1 when
+the server cannot start or cannot go on, 2 for bad settings.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from supervisor.keeper.keeper import Keeper, print_line
+from supervisor.keeper.restart_policy import EXIT_FAILED
+
+
+def main() -> int:
+    """Run the server; return the exit code."""
+    try:
+        keeper = Keeper(os.environ)
+    except (OSError, ImportError) as problem:
+        print_line(f"orphans cannot be adopted on this system: {problem}")
+        return EXIT_FAILED
+    return keeper.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

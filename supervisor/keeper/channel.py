@@ -1,0 +1,145 @@
+"""The channel between keeper and supervisor, and between keeper and fork server: words, and descriptors with them.
+
+A socket pair of type SOCK_SEQPACKET: messages keep their borders, and the end of one process is the end of the channel.
+A message is a word and its arguments, as text; at most one descriptor travels with it.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import socket
+
+VARIABLE = "LEMONBUS_KEEPER_FD"
+"""The environment variable with the number of the fork server's descriptor of its channel."""
+MAX_BYTES = 4096
+"""Of one message; what is longer is cut off."""
+
+# Fork server → keeper
+PREPARED = "prepared"
+"""All modules are imported."""
+
+# Keeper → fork server
+START = "start"
+"""Start a supervisor; the descriptor is its end of a channel of its own."""
+
+# Supervisor → keeper
+STARTED = "started"
+"""``started PID``: the first word."""
+HOLD = "hold"
+"""``hold NAME``: keep this descriptor for the next supervisor, instead of an earlier one of this name."""
+READY = "ready"
+"""``ready TEXT``: the server answers clients; the text is for the service manager's status."""
+ALIVE = "alive"
+"""The loop turns; once a second."""
+LEAVING = "leaving"
+"""``leaving CODE``: this supervisor ends in an orderly way, and with it the server, with this exit code."""
+HANDED_OVER = "handed over"
+"""This supervisor ends for its successor."""
+LAST_WORDS = "last words"
+"""``last words TEXT``: an exception ends this supervisor."""
+RELOADED = "reloaded"
+"""A reload has ended, whether it changed something or not."""
+UPGRADE = "upgrade"
+"""A client asks for an upgrade."""
+
+# Keeper → supervisor
+HELD = "held"
+"""``held NAME``: a descriptor that an earlier supervisor gave."""
+BEGIN = "begin"
+"""``begin N WHY``: all descriptors were sent; N supervisors were started before this one, and why the last one ended."""
+END = "end"
+"""Begin the orderly shutdown; a second one ends at once."""
+RELOAD = "reload"
+"""Read the configuration again."""
+HAND_OVER = "hand over"
+"""End without ending anything else: a successor is ready."""
+EXITED = "exited"
+"""``exited PID STATUS``: a process that an earlier supervisor started has ended; STATUS as in ``subprocess``."""
+UPGRADE_FAILED = "upgrade failed"
+"""``upgrade failed TEXT``: the new version could not start; everything goes on."""
+
+# The descriptors that the keeper holds
+LOCK = "lock"
+LISTENER = "listener"
+HEARTBEAT = "heartbeat"
+
+
+class ClosedError(Exception):
+    """The other process has ended."""
+
+
+class Channel:
+    """One end of a channel. It does not block, unless it is told to wait."""
+
+    def __init__(self, end: socket.socket) -> None:
+        """Take the end over."""
+        end.setblocking(False)
+        self._end = end
+
+    @classmethod
+    def of_descriptor(cls, descriptor: int) -> Channel:
+        """Return the channel that was inherited as this descriptor; processes that are started do not get it."""
+        os.set_inheritable(descriptor, False)
+        return cls(socket.socket(fileno=descriptor))
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait on."""
+        return self._end.fileno()
+
+    def close(self) -> None:
+        """Close it; idempotent."""
+        self._end.close()
+
+    def send(self, word: str, arguments: str = "", descriptor: int = -1, timeout: float = 0.0) -> bool:
+        """Send; return False if the other end has not read for so long that there is no room, or is gone.
+
+        ``timeout``: seconds to wait for room.
+        """
+        message = f"{word}\n{arguments}".encode()[:MAX_BYTES]
+        attached = [] if descriptor < 0 else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
+        self._end.settimeout(timeout)
+        try:
+            self._end.sendmsg([message], attached, socket.MSG_NOSIGNAL)
+        except OSError:
+            return False
+        finally:
+            self._end.setblocking(False)
+        return True
+
+    def receive(self, timeout: float = 0.0) -> tuple[str, str, int] | None:
+        """Return the next word, its arguments and its descriptor (-1: none); None if there is none within ``timeout``.
+
+        Raises :class:`ClosedError` when the other process has ended and all was read.
+        """
+        self._end.settimeout(timeout)
+        try:
+            message, attached, _, _ = self._end.recvmsg(MAX_BYTES, socket.CMSG_SPACE(4))
+        except (BlockingIOError, TimeoutError):
+            return None
+        except ConnectionError:
+            message, attached = b"", []
+        finally:
+            self._end.setblocking(False)
+        if not message:
+            raise ClosedError
+        word, _, arguments = message.decode("utf-8", "replace").partition("\n")
+        return word, arguments, _descriptor(attached)
+
+
+def pair() -> tuple[Channel, socket.socket]:
+    """Return our end of a new channel, and the other end, to be given to another process."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return Channel(ours), theirs
+
+
+def _descriptor(attached: list[tuple[int, int, bytes]]) -> int:
+    descriptors = array.array("i")
+    for _, kind, content in attached:
+        if kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.set_inheritable(descriptor, False)
+    return descriptors[0] if descriptors else -1

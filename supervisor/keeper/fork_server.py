@@ -1,0 +1,77 @@
+"""The fork server, as the keeper sees it: a process that has imported the supervisor's modules and forks supervisors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+
+from supervisor.keeper import channel
+from supervisor.keeper.channel import Channel, ClosedError
+from supervisor.keeper.heartbeat import STARTUP_SILENCE_S
+
+
+class ForkServer:
+    """One fork server."""
+
+    def __init__(self, boot: str, now: float) -> None:
+        """Start it; raises OSError if that fails. ``boot``: the id of this run of the server."""
+        self._began = now
+        self._channel, theirs = channel.pair()
+        self.prepared = False
+        """Whether it has imported everything, and can fork."""
+        self.closed = False
+        """Whether it has closed its channel: it has ended, or is about to."""
+        theirs.set_inheritable(True)
+        environment = {
+            **os.environ,
+            channel.VARIABLE: str(theirs.fileno()),
+            "LEMONBUS_KEEPER": str(os.getpid()),
+            "LEMONBUS_BOOT": boot,
+        }
+        try:
+            # In a session of its own: a terminal's Ctrl-C goes to the keeper, which forwards it once.
+            self.pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-m", "supervisor"],
+                environment,
+                setsid=True,
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+            )
+        except OSError:
+            self._channel.close()
+            raise
+        finally:
+            theirs.close()
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait on."""
+        return self._channel.fileno()
+
+    def start(self, end: socket.socket) -> bool:
+        """Have a supervisor forked that gets this end of a channel; return whether the order could be given."""
+        return self._channel.send(channel.START, descriptor=end.fileno())
+
+    def read(self) -> None:
+        """Read what it says."""
+        try:
+            while received := self._channel.receive():
+                self.prepared = self.prepared or received[0] == channel.PREPARED
+        except ClosedError:
+            self.closed = True
+
+    def is_stuck(self, now: float) -> bool:
+        """Return whether it imports for so long that another one should try."""
+        return not self.prepared and now - self._began > STARTUP_SILENCE_S
+
+    def dismiss(self) -> None:
+        """Let it end; its supervisor lives on."""
+        self._channel.close()
+        self.closed = True
+
+    def kill(self) -> None:
+        """Kill it. It must not be reaped yet."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)

@@ -1,0 +1,42 @@
+"""How long a supervisor has been silent. Pure: the times are handed in."""
+
+from __future__ import annotations
+
+SILENCE_S = 10.0
+"""A supervisor that was silent for so long is stopped or stuck."""
+STARTUP_SILENCE_S = 120.0
+"""Before its first heartbeat it imports its modules and reads its files, which takes long on a busy machine."""
+FRESH_S = 3.0
+"""A heartbeat of this age says that all is well."""
+MAX_STEP_S = 2.0
+"""A longer time between two looks says that the keeper itself was stopped; then the rest proves nothing."""
+
+
+class Heartbeat:
+    """The heartbeat of one supervisor. Only time in which the keeper itself ran counts as silence."""
+
+    def __init__(self, now: float) -> None:
+        """``now``: when the supervisor was started."""
+        self._looked = now
+        self._silence = 0.0
+        self._limit = STARTUP_SILENCE_S
+
+    def beat(self) -> None:
+        """Note a sign of life."""
+        self._silence = 0.0
+        self._limit = SILENCE_S
+
+    def look(self, now: float) -> None:
+        """Let time pass. To be called about once a second, after all that was sent is read."""
+        self._silence += min(now - self._looked, MAX_STEP_S)
+        self._looked = now
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the supervisor's loop turns."""
+        return self._limit == SILENCE_S and self._silence <= FRESH_S
+
+    @property
+    def lost(self) -> bool:
+        """Whether the supervisor has to be replaced."""
+        return self._silence >= self._limit

@@ -1,0 +1,27 @@
+"""The children of a process, as /proc lists them."""
+
+from __future__ import annotations
+
+import os
+
+
+def children(pid: int) -> list[int]:
+    """Return the pids of a process's children, those that have ended and wait to be reaped included."""
+    try:
+        found: list[int] = []
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                found += map(int, file.read().split())
+    except FileNotFoundError:  # the process has ended, or the kernel has no such file
+        return [each for each in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(each) == pid]
+    return found
+
+
+def parent(pid: int) -> int:
+    """Return the pid of a process's parent, 0 if the process is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # The name of the program, in parentheses, may contain anything.
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0

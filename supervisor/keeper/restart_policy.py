@@ -1,0 +1,77 @@
+"""Decides what follows the end of a supervisor: another one, now or later, or the end of the server. Pure."""
+
+from __future__ import annotations
+
+EARLY_S = 1.0
+"""A supervisor that dies so soon may die of what its successor finds, too."""
+MAX_EARLY_DEATHS = 10
+"""So many early deaths in a row end the server."""
+STABLE_S = 60.0
+"""After so long the next death is the first one again."""
+FIRST_PAUSE_S = 0.1
+MAX_PAUSE_S = 5.0
+EXIT_FAILED = 1
+
+
+class SupervisorEnd:
+    """How a supervisor ended."""
+
+    def __init__(
+        self,
+        status: int | None,
+        lived: float,
+        *,
+        leaving: int | None = None,
+        handed_over: bool = False,
+        ready: bool = False,
+        first: bool = False,
+    ) -> None:
+        """Note how.
+
+        ``status``: as in ``subprocess``, None if it is not known; ``lived``: seconds; ``leaving``: the exit code that it
+        announced; ``ready``: it had served; ``first``: it was the first of this server.
+        """
+        self.status, self.lived, self.leaving = status, lived, leaving
+        self.handed_over, self.ready, self.first = handed_over, ready, first
+
+
+class Restart:
+    """Start another supervisor in ``pause`` seconds."""
+
+    def __init__(self, pause: float) -> None:
+        """``pause``: 0 for at once."""
+        self.pause = pause
+
+
+class Exit:
+    """End the server."""
+
+    def __init__(self, code: int, *, gave_up: bool = False) -> None:
+        """``code``: the exit code; ``gave_up``: supervisors died too early, too often."""
+        self.code, self.gave_up = code, gave_up
+
+
+class RestartPolicy:
+    """Counts the deaths of supervisors."""
+
+    def __init__(self) -> None:
+        """None has died yet."""
+        self._early = 0
+        self._deaths = 0
+
+    def after(self, end: SupervisorEnd, *, closing: bool = False) -> Restart | Exit:
+        """Return what to do now. ``closing``: the server was told to end."""
+        if end.leaving is not None and (end.ready or end.first or closing):
+            return Exit(end.leaving)
+        if closing:
+            return Exit(EXIT_FAILED)
+        if end.handed_over:
+            return Restart(0.0)
+        if end.first and not end.ready and end.status is not None and end.status > 0:
+            return Exit(end.status)  # it has said why, and there is nothing to protect yet
+        self._early = self._early + 1 if end.lived < EARLY_S else 0
+        if self._early >= MAX_EARLY_DEATHS:
+            return Exit(EXIT_FAILED, gave_up=True)
+        self._deaths = 1 if end.lived >= STABLE_S else self._deaths + 1
+        # The exponent is bounded: deaths are not.
+        return Restart(min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** min(self._deaths - 2, 16)) if self._deaths > 1 else 0.0)

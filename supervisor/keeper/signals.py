@@ -1,0 +1,44 @@
+"""The signals of the keeper, as bytes in a pipe that its loop reads; the first process of a container has no other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
+
+
+class Signals:
+    """The pipe. To be made once, in the main thread."""
+
+    def __init__(self) -> None:
+        """Catch the signals from now on; a SIGHUP that is ignored (``nohup``) stays so."""
+        self._had_terminal = _has_terminal()
+        self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        for number in HANDLED:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait on."""
+        return self._read_fd
+
+    def arrived(self) -> list[int]:
+        """Return the signals that have arrived since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            return list(os.read(self._read_fd, 512))
+        return []
+
+    def terminal_was_closed(self) -> bool:
+        """Return whether a SIGHUP says that there is no terminal any more, and not that somebody asks for a reload."""
+        return self._had_terminal and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,113 @@
+"""The present supervisor, as the keeper sees it: its channel, what it has said, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+
+from supervisor.keeper import channel
+from supervisor.keeper.channel import Channel, ClosedError
+from supervisor.keeper.heartbeat import Heartbeat
+from supervisor.keeper.restart_policy import SupervisorEnd
+
+_TIMEOUT_S = 5.0
+"""How long a message that must not be lost may wait for room."""
+
+
+class SupervisorProcess:
+    """One supervisor, from the order to fork it to its end."""
+
+    def __init__(self, now: float, held: Mapping[str, int], begin: str) -> None:
+        """Make its channel, with the descriptors that it gets; ``begin``: the arguments of that message."""
+        self._channel, self.end_of_channel = channel.pair()
+        for name, descriptor in held.items():
+            self._channel.send(channel.HELD, name, descriptor)
+        self._channel.send(channel.BEGIN, begin)
+        self.heartbeat = Heartbeat(now)
+        self.first = begin.startswith("0\n")
+        self.pid = 0
+        """0 until it has said that it runs."""
+        self.ready = False
+        self.closed = False
+        """Whether it has closed its channel: it has ended, or is about to."""
+        self.last_words = ""
+        self.status: int | None = None
+        self.reaped = False
+        self._began = now
+        self._leaving: int | None = None
+        self._handed_over = False
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait on."""
+        return self._channel.fileno()
+
+    def send(self, word: str, arguments: str = "") -> None:
+        """Send, unless it has not read for long: then it is about to be replaced."""
+        self._channel.send(word, arguments)
+
+    def receive(self, now: float) -> tuple[str, str, int] | None:
+        """Return the next message that is not about the supervisor itself; None if there is none."""
+        try:
+            while received := self._channel.receive():
+                if not self._note(received[0], received[1], now):
+                    return received
+        except ClosedError:
+            self.closed = True
+        return None
+
+    def _note(self, word: str, arguments: str, now: float) -> bool:
+        """Note what it says about itself; return whether that is all."""
+        if word == channel.STARTED:
+            self.pid, self._began = int(arguments), now
+        elif word == channel.ALIVE:
+            self.heartbeat.beat()
+        elif word == channel.LEAVING:
+            self._leaving = int(arguments)
+        elif word == channel.HANDED_OVER:
+            self._handed_over = True
+        elif word == channel.LAST_WORDS:
+            self.last_words = arguments
+        else:
+            return False
+        return True
+
+    def give(self, end_given: bool) -> None:
+        """Close the end of the channel that was given to it, or could not be given."""
+        self.end_of_channel.close()
+        if not end_given:
+            self.closed = True
+
+    def kill(self) -> None:
+        """Kill it. It must not be reaped yet."""
+        if self.pid and not self.reaped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended; one that never said its pid has ended with its channel."""
+        return self.closed and (self.reaped or not self.pid)
+
+    def ended(self, now: float) -> SupervisorEnd:
+        """Return how it ended."""
+        self._channel.close()
+        return SupervisorEnd(
+            self.status,
+            now - self._began if self.pid else 0.0,
+            leaving=self._leaving,
+            handed_over=self._handed_over,
+            ready=self.ready,
+            first=self.first,
+        )
+
+    def describe_end(self) -> str:
+        """Return in a few words how it ended."""
+        if self.status is None:
+            how = "it ended before it ran"
+        elif self.status < 0:
+            how = signal.Signals(-self.status).name
+        else:
+            how = f"exit {self.status}"
+        return f"{how}: {self.last_words}" if self.last_words else how

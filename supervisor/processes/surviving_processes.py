@@ -1,0 +1,73 @@
+"""The processes that an earlier supervisor of this server started and that outlived it: children of the keeper by now.
+
+Their environment says what they are, so there is no file to write, and none that could be out of date.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol.runtime.process_context import ProcessContext
+from supervisor.keeper import process_tree
+
+
+class SurvivingProcess(NamedTuple):
+    """A process that a new supervisor can adopt, or kill."""
+
+    pid: int
+    """Its pid, which is also its group's and its session's."""
+    role: str
+    """``gateway`` (gunicorn's master), ``worker`` or ``job``."""
+    peer: str
+    """Its id on the bus; empty for gunicorn's master, which is not on the bus."""
+    pidfd: int
+    """Opened before anything was read of it: it cannot mean a later process with the same pid. The caller closes it."""
+
+    def is_running(self) -> bool:
+        """Return whether the process has not been reaped."""
+        return _exists(self.pidfd)
+
+    def close(self) -> None:
+        """Close the descriptor of a process that is not adopted."""
+        os.close(self.pidfd)
+
+
+def find(context: ProcessContext) -> list[SurvivingProcess]:
+    """Return the processes of this boot whose supervisor is gone."""
+    found = [_survivor(pid, context) for pid in process_tree.children(context.keeper)]
+    return [each for each in found if each is not None]
+
+
+def _survivor(pid: int, context: ProcessContext) -> SurvivingProcess | None:
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    try:
+        environment = _environment(pid)
+        role = environment.get("LEMONBUS_ROLE", "")
+        leads = os.getsid(pid) == pid  # an engine inherits the environment of its worker, but not its session
+        ours = role and leads and environment.get("LEMONBUS_BOOT") == context.boot
+        if ours and process_tree.parent(pid) == context.keeper and _exists(pidfd):
+            return SurvivingProcess(pid, role, environment.get("LEMONBUS_PEER", ""), pidfd)
+    except OSError:
+        pass  # it has ended
+    os.close(pidfd)
+    return None
+
+
+def _environment(pid: int) -> dict[str, str]:
+    """Return the environment that a process was started with; nothing of one that has ended."""
+    entries = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
+    return {name: value for name, separator, value in (entry.partition("=") for entry in entries) if separator}
+
+
+def _exists(pidfd: int) -> bool:
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,121 @@
+"""The supervisor's side of its channel to the keeper: what the keeper holds for it, heartbeats, orders and reports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from supervisor.keeper import channel
+from supervisor.keeper.channel import Channel, ClosedError
+
+HEARTBEAT_INTERVAL_S: Final = 1.0
+_TIMEOUT_S: Final = 5.0
+"""How long a word that must not be lost may wait until the keeper has read others."""
+
+log = logs.get_logger()
+
+
+class KeeperClient:
+    """One supervisor's connection to the keeper. The keeper's end is the end of the server."""
+
+    def __init__(self, end: Channel) -> None:
+        """Say that this supervisor runs, and wait for what the keeper holds; raises ``ClosedError`` if it is gone."""
+        self._channel = end
+        end.send(channel.STARTED, str(os.getpid()), timeout=_TIMEOUT_S)
+        self._held: dict[str, int] = {}
+        self.predecessors = 0
+        """How many supervisors this server had before this one; if any, it may have processes to adopt."""
+        self.why = ""
+        """Why the last one ended."""
+        self._receive_held()
+        self.on_end: Callable[[], None] = lambda: None
+        """Called for each order to end the server: the first is for the orderly shutdown, the second ends at once."""
+        self.on_reload: Callable[[], None] = self.reloaded
+        """Called when the configuration is to be read again; what handles it calls :meth:`reloaded` afterwards."""
+        self.on_hand_over: Callable[[], None] = lambda: None
+        """Called when a successor is ready: end, and leave everything as it is."""
+        self.on_upgrade_failed: Callable[[str], None] = lambda _: None
+        self.on_exited: Callable[[int, int], None] = lambda _pid, _status: None
+        """Called with the pid and the status of each process that the keeper has reaped."""
+        self.on_keeper_gone: Callable[[], None] = lambda: None
+        """Called when the keeper has ended."""
+
+    def _receive_held(self) -> None:
+        while True:
+            received = self._channel.receive(timeout=_TIMEOUT_S)
+            if received is None:
+                continue
+            word, arguments, descriptor = received
+            if word == channel.HELD:
+                self._held[arguments] = descriptor
+            elif word == channel.BEGIN:
+                number, _, self.why = arguments.partition("\n")
+                self.predecessors = int(number)
+                return
+
+    def take(self, name: str) -> int:
+        """Return a descriptor that the keeper holds, which the caller owns from now on; -1 if it holds none."""
+        return self._held.pop(name, -1)
+
+    def hold(self, name: str, descriptor: int) -> None:
+        """Have the keeper hold a descriptor for the next supervisor, besides this process."""
+        if not self._channel.send(channel.HOLD, name, descriptor, timeout=_TIMEOUT_S):
+            log.error("the keeper does not read", descriptor=name)
+
+    def listen(self, loop: Loop) -> None:
+        """Take the keeper's words from now on, and tell it once a second that the loop turns."""
+        self._loop = loop
+        loop.on_readable(self._channel.fileno(), self._read)
+        loop.every(HEARTBEAT_INTERVAL_S, self._beat)
+        self._beat()
+
+    def ready(self, status: str) -> None:
+        """Say that the server answers clients; ``status`` is for the service manager."""
+        self._channel.send(channel.READY, status, timeout=_TIMEOUT_S)
+
+    def reloaded(self) -> None:
+        """Say that a reload has ended."""
+        self._channel.send(channel.RELOADED, timeout=_TIMEOUT_S)
+
+    def upgrade(self) -> None:
+        """Ask for an upgrade."""
+        self._channel.send(channel.UPGRADE, timeout=_TIMEOUT_S)
+
+    def leaving(self, exit_code: int) -> None:
+        """Say that this supervisor ends in an orderly way, and the server with it."""
+        self._channel.send(channel.LEAVING, str(exit_code), timeout=_TIMEOUT_S)
+
+    def handed_over(self) -> None:
+        """Say that this supervisor ends for its successor."""
+        self._channel.send(channel.HANDED_OVER, timeout=_TIMEOUT_S)
+
+    def last_words(self, text: str) -> None:
+        """Say what ends this supervisor."""
+        self._channel.send(channel.LAST_WORDS, text)
+
+    def _beat(self) -> None:
+        self._channel.send(channel.ALIVE)
+
+    def _read(self) -> None:
+        try:
+            while received := self._channel.receive():
+                self._handle(*received)
+        except ClosedError:
+            self._loop.on_readable(self._channel.fileno(), None)
+            self.on_keeper_gone()
+
+    def _handle(self, word: str, arguments: str, _descriptor: int) -> None:
+        if word == channel.EXITED:
+            pid, _, status = arguments.partition(" ")
+            self.on_exited(int(pid), int(status))
+        elif word == channel.END:
+            self.on_end()
+        elif word == channel.RELOAD:
+            self.on_reload()
+        elif word == channel.HAND_OVER:
+            self.on_hand_over()
+        elif word == channel.UPGRADE_FAILED:
+            self.on_upgrade_failed(arguments)
