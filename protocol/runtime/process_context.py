@@ -29,6 +29,11 @@ class ProcessContext(NamedTuple):
             int(os.environ["LEMONBUS_SUPERVISOR"]),
         )
 
+    @classmethod
+    def of_supervisor(cls, runtime: Path) -> ProcessContext:
+        """Return what this process, a supervisor, tells those that it starts; raises KeyError if no keeper started it."""
+        return cls(runtime, os.environ["LEMONBUS_BOOT"], int(os.environ["LEMONBUS_KEEPER"]), os.getpid())
+
     def environment(self) -> dict[str, str]:
         """Return the variables that tell a child the same."""
         return {

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from protocol.failures import Code, Failure
 
@@ -43,7 +43,7 @@ def socket_file(endpoint: str) -> Path:
 
 
 def lock_file(runtime: Path) -> Path:
-    """Return the file whose lock says that a supervisor uses the directory; its content is that supervisor's pid."""
+    """Return the file whose lock says that a server uses the directory; its content is the pid of the server's keeper."""
     return runtime / _LOCK
 
 
@@ -58,10 +58,12 @@ def keys_seen_file(runtime: Path) -> Path:
 
 
 class RuntimeDirectory:
-    """The locked runtime directory. The supervisor holds it as long as it runs."""
+    """The locked runtime directory. The keeper holds it for one supervisor after the other."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, pid: int = 0) -> None:
         """Create (0700), check and lock ``path``; remove what an earlier run left there.
+
+        ``pid``: the one that the lock file names, the present process by default.
 
         Raises a ``conflict`` failure naming the holder's pid if another supervisor uses it, and
         ``invalid_request`` if the path is too long for a socket, belongs to another user, or is no runtime directory.
@@ -103,9 +105,21 @@ class RuntimeDirectory:
                 f"another lemonbus (pid {holder}) already serves from {path}; stop it, or choose another --runtime-dir",
             ).raised() from None
         os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(self._lock, f"{pid or os.getpid()}\n".encode(), 0)
         self._sweep()
         spool(path).mkdir(mode=0o700, exist_ok=True)
+
+    @classmethod
+    def taken_over(cls, path: Path, lock_fd: int) -> Self:
+        """Return a directory that an earlier supervisor of the same server locked; nothing in it is changed."""
+        directory = cls.__new__(cls)
+        directory.path, directory._lock = path, lock_fd  # noqa: SLF001 - ours
+        return directory
+
+    @property
+    def lock_fd(self) -> int:
+        """The descriptor of the lock, which is held as long as a process has it open."""
+        return self._lock
 
     def _owned(self) -> bool:
         """Return whether the lock that lies in the directory is still ours."""

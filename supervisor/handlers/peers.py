@@ -46,7 +46,7 @@ def hello(supervisor: Supervisor, peer: str, message: Hello, _payload: bytes) ->
         for gateway in supervisor.peers.of("gateway"):
             supervisor.bus.send(gateway, WorkerUp(peer, supervisor.workers.endpoint(peer)))
     elif message.role == "gateway":
-        supervisor.gateway.reset_backoff()
+        supervisor.gateway.worker_up()
         supervisor.loop.on_death(message.pid, partial(_gateway_gone, supervisor, peer))
         for worker in supervisor.peers.of("worker"):
             supervisor.bus.send(peer, WorkerUp(worker, supervisor.workers.endpoint(worker)))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import sys
 
+from supervisor.keeper import process_tree
 from supervisor.keeper.keeper import Keeper, print_line
 from supervisor.keeper.restart_policy import EXIT_FAILED
 
 
 def main() -> int:
     """Run the server; return the exit code."""
+    process_tree.set_name("lemonbus-keeper")
     try:
         keeper = Keeper(os.environ)
     except (OSError, ImportError) as problem:

@@ -108,8 +108,10 @@ class Channel:
             self._end.setblocking(False)
         return True
 
-    def receive(self, timeout: float = 0.0) -> tuple[str, str, int] | None:
+    def receive(self, timeout: float | None = 0.0) -> tuple[str, str, int] | None:
         """Return the next word, its arguments and its descriptor (-1: none); None if there is none within ``timeout``.
+
+        Without a timeout it waits for the next word.
 
         Raises :class:`ClosedError` when the other process has ended and all was read.
         """

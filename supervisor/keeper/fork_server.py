@@ -9,7 +9,7 @@ import socket
 import sys
 
 from supervisor.keeper import channel
-from supervisor.keeper.channel import Channel, ClosedError
+from supervisor.keeper.channel import ClosedError
 from supervisor.keeper.heartbeat import STARTUP_SILENCE_S
 
 

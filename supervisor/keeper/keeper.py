@@ -66,14 +66,19 @@ class Keeper:
     # What is started
 
     def _start_what_is_due(self, now: float) -> None:
-        if self._fork_server is None and now >= self._fork_server_due:
+        if self._fork_server is None and now >= self._fork_server_due and not self._closing:
             self._fork_server_due = now + FORK_SERVER_PAUSE_S
             try:
                 self._fork_server = ForkServer(self._boot, now)
             except OSError as problem:  # too many processes, no memory
                 print_line(f"the supervisor cannot be started: {problem.strerror}")
         fork_server = self._fork_server
-        if self._supervisor is None and fork_server is not None and fork_server.prepared and now >= self._supervisor_due:
+        if (
+            self._supervisor is None
+            and fork_server is not None
+            and fork_server.prepared
+            and now >= self._supervisor_due
+        ):
             self._start_supervisor(fork_server, now)
 
     def _start_supervisor(self, fork_server: ForkServer, now: float) -> None:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping
 
 from supervisor.keeper import channel
-from supervisor.keeper.channel import Channel, ClosedError
+from supervisor.keeper.channel import ClosedError
 from supervisor.keeper.heartbeat import Heartbeat
 from supervisor.keeper.restart_policy import SupervisorEnd
 

@@ -186,4 +186,3 @@ def _sighup_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-

@@ -44,12 +44,14 @@ class GatewayProcess:
         self.closing: Callable[[], bool] = lambda: False
         """Whether the server is shutting down, so that an ended master is not started again."""
         self.on_ended: Callable[[], None] = lambda: None
+        self.on_worker_up: Callable[[], None] = lambda: None
+        """Called when a gateway worker has said Hello."""
         self.on_heartbeat_pipe: Callable[[int], None] = lambda _: None
         """Called with the end of each new heartbeat pipe that is read here: the keeper keeps it for a later supervisor."""
 
     def start(self) -> None:
-        """Start gunicorn, unless the server is shutting down."""
-        if self.closing():
+        """Start gunicorn, unless it runs or the server is shutting down."""
+        if self.child is not None or self.closing():
             return
         self._heartbeat_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         environment = {"LEMONBUS_LISTEN_FD": str(self._listen_fd), "LEMONBUS_HEARTBEAT_FD": str(write_fd)}
@@ -74,9 +76,10 @@ class GatewayProcess:
             self._id = ids.peer_id("master")
             self._peers.add(Peer(ROLE, self._id, self.child.pid), self._loop.now() + STARTUP_ALLOWANCE_S)
 
-    def reset_backoff(self) -> None:
+    def worker_up(self) -> None:
         """Forget earlier failures: a gateway worker is up."""
         self._backoff.ready()
+        self.on_worker_up()
 
     def _heartbeat(self) -> None:
         with contextlib.suppress(BlockingIOError):

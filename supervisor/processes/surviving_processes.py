@@ -5,6 +5,7 @@ Their environment says what they are, so there is no file to write, and none tha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -29,6 +30,12 @@ class SurvivingProcess(NamedTuple):
     def is_running(self) -> bool:
         """Return whether the process has not been reaped."""
         return _exists(self.pidfd)
+
+    def kill(self) -> None:
+        """Kill a process that is not adopted, and its group."""
+        if self.is_running():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Close the descriptor of a process that is not adopted."""

@@ -44,10 +44,7 @@ class KeeperClient:
         """Called when the keeper has ended."""
 
     def _receive_held(self) -> None:
-        while True:
-            received = self._channel.receive(timeout=_TIMEOUT_S)
-            if received is None:
-                continue
+        while received := self._channel.receive(timeout=None):
             word, arguments, descriptor = received
             if word == channel.HELD:
                 self._held[arguments] = descriptor

@@ -20,11 +20,12 @@ log = logs.get_logger()
 
 
 class GracefulShutdown:
-    """The shutdown, begun by a signal; a second signal ends everything at once."""
+    """The shutdown, begun by an order of the keeper; a second one ends everything at once."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         """Shut nothing down yet."""
         self._supervisor = supervisor
+        self._ordered = False
         self._gateway_stopped = False
         self._deadline: Timer | None = None
         self.exit_code = 0
@@ -36,12 +37,18 @@ class GracefulShutdown:
         self.exit_code = EXIT_FAILED
         self.begin()
 
+    def ordered(self) -> None:
+        """Handle the keeper's order to end."""
+        if self._ordered:
+            log.warning("second signal, ending at once")
+            self._supervisor.processes.kill_all()
+        self._ordered = True
+        self.begin()
+
     def begin(self) -> None:
         """Stop taking requests; end when what runs has ended, at the latest after the grace."""
         supervisor = self._supervisor
         if supervisor.scheduler.closing:
-            log.warning("second signal, ending at once")
-            supervisor.processes.kill_all()
             return
         grace = supervisor.settings.grace
         log.info("stopping", running=supervisor.scheduler.running, queued=supervisor.scheduler.queued, grace=grace)

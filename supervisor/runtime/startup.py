@@ -122,11 +122,14 @@ def check_keys(settings: Settings) -> None:
         raise invalid(f"{path.parent}: {problem}", "state_dir") from problem
 
 
-def runtime_directory(settings: Settings) -> RuntimeDirectory:
-    """Return the runtime directory, locked; raises ``conflict`` if another server uses it, or like :func:`prepare_directories`."""
+def runtime_directory(settings: Settings, pid: int = 0) -> RuntimeDirectory:
+    """Return the runtime directory, locked in the name of process ``pid`` (0: this one).
+
+    Raises ``conflict`` if another server uses it, or like :func:`prepare_directories`.
+    """
     path = Path(settings.runtime_dir)
     try:
-        return RuntimeDirectory(path)
+        return RuntimeDirectory(path, pid)
     except OSError as problem:
         raise _unusable("runtime_dir", path, problem) from problem
 
@@ -137,6 +140,14 @@ def earlier_grace(runtime: Path) -> float:
         return read_settings(runtime).grace
     except (OSError, msgspec.MsgspecError):
         return 0.0
+
+
+def accepted_settings(first: Settings, runtime: Path) -> Settings:
+    """Return the settings that the server accepted last; ``first`` if their file is gone."""
+    try:
+        return read_settings(runtime)
+    except (OSError, msgspec.MsgspecError):
+        return first
 
 
 def _unusable(name: str, path: Path, problem: OSError) -> LemonbusError:

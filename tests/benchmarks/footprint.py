@@ -39,7 +39,7 @@ def measure() -> Footprint:
         workers = [_megabytes(pid) for pid in loaded]
         spare = [_megabytes(worker.pid) for worker in server.workers() if worker.pid not in loaded]
         return Footprint(
-            supervisor=_megabytes(server.pid),
+            supervisor=_megabytes(server.supervisor_pid),
             gateway=sum(_megabytes(pid) for pid in [server.gateway_master(), *server.gateway_pids()]),
             worker=median(workers),
             workers=sorted(workers),

@@ -100,7 +100,7 @@ def _pids(server: LemonbusServer) -> dict[str, list[int]]:
     engine = server.engine(MODEL)
     return {
         "gateway": server.gateway_pids(),
-        "supervisor": [server.pid],
+        "supervisor": [server.supervisor_pid],
         "worker": [engine.parent],
         "engine": [engine.pid],
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from typing import Any
 
@@ -14,6 +13,7 @@ from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol import RELEASE
 from tests.compatibility.field_paths import missing
 from tests.conftest import StartServer
+from tests.support import processes
 from tests.support.http_client import RawHttpClient
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
@@ -124,8 +124,5 @@ def test_live_is_only_at_the_root(server: LemonbusServer) -> None:
 
 
 def test_live_answers_while_the_supervisor_does_not(server: LemonbusServer) -> None:
-    server.signal(signal.SIGSTOP)
-    try:
+    with processes.stopped(server.supervisor_pid):
         assert server.client.get("/live", patience=2.0).body == b'{"status":"ok"}'
-    finally:
-        server.signal(signal.SIGCONT)

@@ -22,7 +22,7 @@ def test_a_slow_client_is_cut_off(start_server: StartServer, tmp_path: Path) -> 
     loaded = server.client.post("/v1/load", {"model_name": FLOOD, "llamacpp_backend": "system"})
     assert loaded.status == 200, loaded
     assert server.client.chat(CHAT).text == CHAT_TEXT
-    ours = [server.pid, *server.gateway_pids(), *(worker.pid for worker in server.workers())]
+    ours = [server.supervisor_pid, *server.gateway_pids(), *(worker.pid for worker in server.workers())]
     before = sum(processes.memory(pid) for pid in ours)
 
     slow = server.client.start_chat(FLOOD, stream=True, receive_buffer=4096)

@@ -18,7 +18,7 @@ JOB = "workers.jobs.describe"
 
 def running_job(server: LemonbusServer) -> ProcessInfo | None:
     # Not its whole process tree: the job must be stopped while Python still starts.
-    return next((each for each in processes.children(server.pid) if each.mentions(JOB)), None)
+    return next((each for each in processes.children(server.supervisor_pid) if each.mentions(JOB)), None)
 
 
 def families(answer: HttpExchange) -> dict[str, Any]:

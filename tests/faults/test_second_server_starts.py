@@ -30,7 +30,7 @@ def exits_with_one_line(second: LemonbusServer) -> str:
 
 def test_a_second_server_on_the_runtime_directory(first: LemonbusServer) -> None:
     line = exits_with_one_line(LemonbusServer("tiny-chat", wait=False, runtime=first.runtime))
-    assert f"pid {first.pid}" in line
+    assert f"pid {first.keeper_pid}" in line
     assert str(first.runtime) in line
     assert first.client.chat(CHAT).text == CHAT_TEXT, "the first is unharmed"
 
@@ -44,7 +44,7 @@ def test_a_second_server_on_the_port(first: LemonbusServer) -> None:
 def test_a_stale_runtime_directory(start_server: StartServer) -> None:
     first = start_server("tiny-chat", load=[CHAT])
     first.wait_loaded(CHAT)
-    first.kill_supervisor()
+    first.kill_keeper()
     wait_for(lambda: not first.process_tree(), "all have left")
     assert any(first.runtime.iterdir()), "it left something behind"
     second = start_server("tiny-chat", runtime=first.runtime)
@@ -55,7 +55,7 @@ def test_a_server_started_within_the_grace_of_a_dead_one(start_server: StartServ
     first = start_server("tiny-loop", load=[LOOP])
     stream = first.client.start_chat(LOOP, stream=True, max_tokens=1500)
     stream.until(lambda it: len(it.events) > 2)
-    first.kill_supervisor()
+    first.kill_keeper()
     second = start_server("tiny-chat", runtime=first.runtime, port=first.port)
     assert second.client.chat(CHAT).text == CHAT_TEXT
     assert stream.finish().done, "the old stream ends whole beside it"
@@ -66,7 +66,7 @@ def test_what_a_dead_server_left_stopped_is_killed_after_the_grace(start_server:
     first.wait_loaded(CHAT)
     worker = first.worker_pid(CHAT)
     with processes.stopped(worker):
-        first.kill_supervisor()
+        first.kill_keeper()
         second = start_server("tiny-chat", runtime=first.runtime, grace=0.1)
         killed = {"event": "process of an earlier server killed", "process_pid": worker}
         wait_for(lambda: any(line.items() >= killed.items() for line in second.lines), "the worker is killed", 30)

@@ -117,7 +117,7 @@ def test_sigterm_while_a_model_is_loaded(start_server: StartServer) -> None:
 def test_sigkill_of_an_idle_supervisor_ends_all(start_server: StartServer) -> None:
     server = start_server("tiny-loop", load=[LOOP])
     server.wait_loaded(LOOP)
-    server.kill_supervisor()
+    server.kill_keeper()
     wait_for(lambda: not server.process_tree(), "idle workers, spare and gateway leave at once")
 
 
@@ -127,7 +127,7 @@ def test_sigkill_of_the_supervisor_answers_every_client(start_server: StartServe
     stream.until(lambda it: len(it.events) > 2)
     waiting = [server.client.start_chat(LOOP, stream=stream_it) for stream_it in (True, False)]
     wait_for(lambda: server.state()["queued"] == 2, "two wait")
-    server.kill_supervisor()
+    server.kill_keeper()
     for request in waiting:
         request.finish()
         assert request.status == 503, request
@@ -143,7 +143,7 @@ def test_the_grace_after_the_supervisors_death_has_an_end(start_server: StartSer
     server = start_server("tiny-loop", load=[LOOP], grace=0.5)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
     stream.until(lambda it: len(it.events) > 2)
-    server.kill_supervisor()
+    server.kill_keeper()
     stream.finish()
     assert not stream.done
     assert stream.error["code"] == "supervisor_lost"

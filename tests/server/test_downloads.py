@@ -179,7 +179,7 @@ def test_a_download_goes_on_after_the_server_was_killed(
     hub.hold_after = HELD
     server = start_own_server()
     start(server, stream=True).until(begun).hang_up()
-    server.kill_supervisor()
+    server.kill_keeper()
     server.assert_nothing_left()
     continues(hub, start_own_server())
 

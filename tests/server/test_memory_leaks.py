@@ -19,7 +19,9 @@ def test_a_large_request_is_forgotten_when_it_is_answered(start_server: StartSer
     server.wait_loaded(CHAT)
     body = {"model": CHAT, "messages": [{"role": "user", "content": "hi"}], "temperature": 0}
     large = json.dumps({**body, "metadata": {"x": "y" * LARGE}}).encode()
-    processes = [psutil.Process(pid) for pid in (*server.gateway_pids(), server.worker_pid(CHAT), server.pid)]
+    processes = [
+        psutil.Process(pid) for pid in (*server.gateway_pids(), server.worker_pid(CHAT), server.supervisor_pid)
+    ]
 
     def ask(stream: bool) -> None:
         data = large if not stream else large[:-1] + b',"stream":true}'

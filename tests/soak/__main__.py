@@ -75,7 +75,7 @@ def _check_afterwards(server: LemonbusServer, tally: Tally) -> None:
         wait_for(lambda: _spare_workers(server) <= 1, "at most one spare worker is left", SETTLE_S)
     except AssertionError as error:
         tally.violate(str(error)[:2000])
-    supervisor = processes.memory(server.pid)
+    supervisor = processes.memory(server.supervisor_pid)
     print(f"soak: PSS of the supervisor {supervisor / 2**20:.1f} MiB")
     if supervisor > MAX_SUPERVISOR_BYTES:
         tally.violate(f"the supervisor has {supervisor} bytes")

@@ -48,6 +48,14 @@ def look(pid: int) -> ProcessInfo | None:
     return None if state in "ZX" else ProcessInfo(pid, int(parent), state, tuple(word.decode() for word in words))
 
 
+def name(pid: int) -> str:
+    """Return the name that a process has given itself, of at most 15 characters; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+    except OSError:
+        return ""
+
+
 def alive(pid: int) -> bool:
     return look(pid) is not None
 

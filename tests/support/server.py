@@ -1,4 +1,4 @@
-"""The real thing under test: ``python -m supervisor`` with everything it starts, in folders of its own."""
+"""The real thing under test: ``python -m supervisor.keeper`` with everything it starts, in folders of its own."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class LemonbusServer(ServerInspector):
         environment["SERVER_UNDER_TEST"] = str(self.runtime)  # engines keep it: how leftovers are found
         environment |= self._environment
         return subprocess.Popen(
-            [sys.executable, "-m", "supervisor"],
+            [sys.executable, "-S", "-m", "supervisor.keeper"],
             cwd=self._root,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -133,19 +133,20 @@ class LemonbusServer(ServerInspector):
         return False
 
     @property
-    def pid(self) -> int:
+    def keeper_pid(self) -> int:
+        """The process of ``lemonbus serve``."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the supervisor runs."""
+        """Whether the keeper runs."""
         return self._process.poll() is None
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
     def wait_exit(self, deadline: float = END) -> int:
-        """Wait for the supervisor's end; return its exit status."""
+        """Wait for the keeper's end; return its exit status."""
         return self._process.wait(deadline)
 
     def stop(self, deadline: float = END) -> None:
@@ -160,8 +161,14 @@ class LemonbusServer(ServerInspector):
         """Say what :meth:`stop` is to find: a test has made the server end in another way than by SIGTERM."""
         self._exit_code = code
 
-    def kill_supervisor(self) -> None:
-        """SIGKILL the supervisor alone."""
+    def kill_supervisor(self) -> int:
+        """SIGKILL the supervisor alone; the keeper starts another one. Return the pid of the one that died."""
+        pid = self.supervisor_pid
+        processes.kill(pid)
+        return pid
+
+    def kill_keeper(self) -> None:
+        """SIGKILL the keeper alone: the server ends."""
         self.expect_exit_code(-signal.SIGKILL)
         self._process.kill()
         self._process.wait()

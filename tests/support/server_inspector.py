@@ -17,7 +17,7 @@ from tests.support.waiting import wait_for
 
 
 class ServerInspector:
-    """A server, by its port and its runtime directory."""
+    """A server, by its keeper, its port and its runtime directory."""
 
     runtime: Path
     client: RawHttpClient
@@ -112,6 +112,16 @@ class ServerInspector:
     def worker_pid(self, model: str) -> int:
         """The worker that owns a model's engine."""
         return self.engine(model).parent
+
+    @property
+    def supervisor_pid(self) -> int:
+        """The present supervisor, waited for."""
+
+        def present() -> int:
+            named = [each.pid for each in self.process_tree() if processes.name(each.pid) == "lemonbus-superv"]
+            return named[-1] if named else 0
+
+        return wait_for(present, "a supervisor runs")
 
     def gateway_master(self) -> int:
         """gunicorn's master; 0 while there is none."""

@@ -1,4 +1,4 @@
-"""``lemonbus serve``: resolves the settings and executes the supervisor in its own process."""
+"""``lemonbus serve``: resolves the settings and becomes the keeper, which starts the supervisor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def command(config: str, **flags: Any) -> None:
         raise CommandError(str(problem), USAGE) from problem
     os.environ.update(supervisor_environment(found) | command_line_environment(flags, config))
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "supervisor"])  # noqa: S606 - our own module, no shell
+    # Without `site`: the keeper imports nothing that is installed, and stays small.
+    os.execv(sys.executable, [sys.executable, "-S", "-m", "supervisor.keeper"])  # noqa: S606 - our own module, no shell
 
 
 command.params.extend(setting_options())

@@ -1,0 +1,177 @@
+"""The supervisor process, from its start to its exit: the first of its server, or one that takes over from another."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from protocol import RELEASE
+from protocol.config.settings import write_settings
+from protocol.failures import LemonbusError
+from protocol.runtime import logs, memory
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.backends import inventory
+from supervisor.handlers import admin, downloads, loading, metrics, peers, pull, requests, responses, sampling_defaults
+from supervisor.handlers.backends import BackendJobs
+from supervisor.handlers.deletion import Deletions
+from supervisor.handlers.model_details import ModelDescriptions
+from supervisor.handlers.system_info import SystemInspection
+from supervisor.handlers.variants import VariantQueries
+from supervisor.keeper import channel
+from supervisor.machine import hardware
+from supervisor.models import compatibility, options
+from supervisor.processes import abandoned_processes, surviving_processes
+from supervisor.processes.listener import bind_listener
+from supervisor.processes.surviving_processes import SurvivingProcess
+from supervisor.runtime import startup
+from supervisor.runtime.handler_table import merge_handlers
+from supervisor.runtime.keeper_client import KeeperClient
+from supervisor.runtime.preload import ModelPreload
+from supervisor.runtime.runtime_check import RuntimeDirectoryCheck
+from supervisor.runtime.shutdown import GracefulShutdown
+from supervisor.runtime.startup import StartupSettings
+from supervisor.runtime.succession import Succession
+from supervisor.runtime.supervisor import Handler, Supervisor
+
+log = logs.get_logger()
+
+
+def run(keeper: KeeperClient) -> int:
+    """Start the server or take it over, run it until its end, and release what it holds; return the exit code."""
+    try:
+        given = startup.take_settings(os.environ)
+    except msgspec.ValidationError as problem:
+        return _refused(keeper, startup.print_line(f"bad settings: {problem}", startup.EXIT_USAGE))
+    startup.raise_descriptor_limit()
+    lock_fd, listener_fd = keeper.take(channel.LOCK), keeper.take(channel.LISTENER)
+    if lock_fd >= 0 and listener_fd >= 0:
+        runtime = RuntimeDirectory.taken_over(Path(given.settings.runtime_dir), lock_fd)
+        given = given._replace(settings=startup.accepted_settings(given.settings, runtime.path))
+        return _serve(keeper, given, runtime, listener_fd, startup.earlier_grace(runtime.path))
+    settings = given.settings
+    logs.configure("supervisor", settings.log_level, settings.log_format)
+    try:
+        options.check_settings(settings)
+        startup.prepare_state(settings)
+        runtime = startup.runtime_directory(settings, int(os.environ["LEMONBUS_KEEPER"]))
+        try:
+            listener_fd = bind_listener(settings).detach()
+        except LemonbusError:
+            runtime.release()
+            raise
+    except LemonbusError as problem:
+        return _refused(keeper, startup.report_failure(given, problem.failure))
+    earlier_grace = startup.earlier_grace(runtime.path)
+    write_settings(settings, runtime.path)
+    keeper.hold(channel.LISTENER, listener_fd)
+    keeper.hold(channel.LOCK, runtime.lock_fd)
+    return _serve(keeper, given, runtime, listener_fd, earlier_grace)
+
+
+def _refused(keeper: KeeperClient, exit_code: int) -> int:
+    keeper.leaving(exit_code)
+    return exit_code
+
+
+def _serve(
+    keeper: KeeperClient, given: StartupSettings, runtime: RuntimeDirectory, listener_fd: int, earlier_grace: float
+) -> int:
+    settings = given.settings
+    logs.configure("supervisor", settings.log_level, settings.log_format)
+    loop = Loop()
+    process_context = ProcessContext.of_supervisor(runtime.path)
+    supervisor = Supervisor(settings, process_context, loop, listener_fd)
+    supervisor.effect_executor.fetch = partial(downloads.fetch_for_scheduler, supervisor)
+    closing = GracefulShutdown(supervisor)
+    succession = Succession(supervisor, keeper)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.on_signal(number, closing.begin)
+    loop.on_signal(signal.SIGHUP, lambda: None)  # one that was sent to a whole control group is the keeper's to answer
+    keeper.on_end = closing.ordered
+    keeper.on_exited = supervisor.processes.keeper_reaped
+    _log_start(given, process_context, keeper)
+    survivors = surviving_processes.find(process_context) if keeper.predecessors else []
+    _adopt(supervisor, keeper, survivors)
+    supervisor.open(_handlers(supervisor))
+    keeper.listen(loop)
+    abandoned_processes.kill_later(loop, process_context, max(settings.grace, earlier_grace))
+    RuntimeDirectoryCheck(supervisor, closing.begin_failed)
+    preload = ModelPreload(supervisor)
+    preload.warn()
+    if not keeper.predecessors:
+        preload.load()
+    memory.tune_gc()
+    loop.run()
+    log.info("stopped" if succession.ends_server else "handed over")
+    logs.set_sink(None)
+    supervisor.state_writer.close()
+    supervisor.bus.close()
+    if not succession.ends_server:
+        keeper.handed_over()
+        return 0
+    if succession.keeper_lives:
+        runtime.release()
+    return _refused(keeper, closing.exit_code if succession.keeper_lives else startup.EXIT_FAILED)
+
+
+def _log_start(given: StartupSettings, process_context: ProcessContext, keeper: KeeperClient) -> None:
+    if keeper.predecessors:
+        log.error("the last supervisor has ended", why=keeper.why) if keeper.why else None
+        log.info("taking over", version=RELEASE, boot=process_context.boot, predecessors=keeper.predecessors)
+        return
+    url, runtime = given.settings.base_url, str(process_context.runtime)
+    log.info("starting", version=RELEASE, url=url, boot=process_context.boot, runtime=runtime)
+    for warning in given.warnings:
+        log.warning("configuration", problem=warning)
+
+
+def _adopt(supervisor: Supervisor, keeper: KeeperClient, survivors: list[SurvivingProcess]) -> None:
+    """Take over the gateway; what the scheduler does not know yet is ended."""
+    heartbeat_fd = keeper.take(channel.HEARTBEAT)
+    supervisor.gateway.on_heartbeat_pipe = partial(keeper.hold, channel.HEARTBEAT)
+    for survivor in survivors:
+        if survivor.role == "gateway" and heartbeat_fd >= 0 and supervisor.gateway.child is None:
+            supervisor.gateway.adopt(survivor, heartbeat_fd)
+        else:
+            survivor.kill()
+            survivor.close()
+
+
+def _handlers(supervisor: Supervisor) -> dict[type, Handler]:
+    settings = supervisor.settings
+    defaults = sampling_defaults.SamplingDefaultsStore(
+        Path(settings.state_dir) / sampling_defaults.FILE,
+        supervisor.models.problems.append,
+        supervisor.state_writer.finish,
+    )
+    known = inventory.BackendInventory(settings)
+    for wrong in known.releases.problems:
+        log.warning("backend releases", problem=wrong)
+    inspection = SystemInspection(hardware.read_machine(settings.machine_dir), known.recipes)
+    supervisor.models.machine = compatibility.capacity_of(inspection.machine)
+    installs = BackendJobs(known, lambda: inspection.machine.devices)
+    defaults.send_to_new_workers(supervisor)
+    return merge_handlers(
+        [
+            peers.HANDLERS,
+            requests.HANDLERS,
+            downloads.HANDLERS,
+            admin.HANDLERS,
+            metrics.HANDLERS,
+            pull.HANDLERS,
+            responses.HANDLERS,
+            Deletions().handlers(),
+            loading.HANDLERS,
+            defaults.handlers(),
+            inspection.handlers(),
+            installs.handlers(),
+            VariantQueries().handlers(),
+            ModelDescriptions().handlers(),
+        ]
+    )

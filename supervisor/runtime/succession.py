@@ -1,0 +1,48 @@
+"""How this supervisor ends without the server: it hands over to a successor, or its keeper is gone."""
+
+from __future__ import annotations
+
+import socket
+
+from protocol.runtime import logs
+from supervisor.keeper import channel
+from supervisor.runtime.keeper_client import KeeperClient
+from supervisor.runtime.supervisor import Supervisor
+
+log = logs.get_logger()
+
+
+class Succession:
+    """Ends the loop of a supervisor whose server goes on, or whose keeper is gone."""
+
+    def __init__(self, supervisor: Supervisor, keeper: KeeperClient) -> None:
+        """Obey the keeper from now on, and tell it when the first gateway is up."""
+        self._supervisor, self._keeper = supervisor, keeper
+        self.ends_server = True
+        """Whether the end of the loop is the end of the server; False when a successor takes over."""
+        self.keeper_lives = True
+        supervisor.gateway.on_worker_up = self._ready
+        keeper.on_hand_over = self.take_over
+        keeper.on_keeper_gone = self._keeper_gone
+        keeper.on_upgrade_failed = lambda why: log.error("not upgraded: this version goes on", why=why)
+
+    def hold_listener(self, listener: socket.socket) -> None:
+        """Have the keeper hold this listener in place of the present one."""
+        self._keeper.hold(channel.LISTENER, listener.fileno())
+
+    def take_over(self) -> None:
+        """Let a new supervisor take over; this one ends, and nothing else does."""
+        if not self._supervisor.scheduler.closing:
+            self.ends_server = False
+            self._supervisor.loop.stop()
+
+    def _ready(self) -> None:
+        """Say once that clients are answered."""
+        self._supervisor.gateway.on_worker_up = lambda: None
+        self._keeper.ready(f"serving at {self._supervisor.settings.base_url}")
+
+    def _keeper_gone(self) -> None:
+        """End at once, so that the lock and the listener are free; the other processes let streams end by themselves."""
+        log.critical("the keeper is gone: this server ends, its streams have the grace")
+        self.keeper_lives = False
+        self._supervisor.loop.stop()
