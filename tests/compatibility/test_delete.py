@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.models import prompt_caches
 from tests.compatibility.hub_server import (
     CPU,
     PHI,
@@ -55,6 +56,22 @@ def test_a_loaded_model_is_unloaded_first(server: LemonbusServer) -> None:
     assert server.model_state(QWEN) == ""
     assert QWEN not in ids(server)
     assert server.client.chat(QWEN, max_tokens=2).status == 200, "a request downloads it again"
+
+
+def test_kept_prompt_caches_of_the_model_are_removed_and_no_others(server: LemonbusServer) -> None:
+    cache_dir = str(server.home / "cache")
+    others = [
+        prompt_caches.root(cache_dir) / f"{prompt_caches.model_digest(name)}-{'0' * 32}-1" for name in (QWEN, "other")
+    ]
+    for folder in others:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "manifest.json").write_text("{}")
+    options = {"model_name": QWEN, "keep_prompt_cache": True}
+    assert server.client.post("/v1/load", options).status == 200
+    assert server.client.chat(QWEN, messages=[{"role": "user", "content": "long " * 50}], max_tokens=2).status == 200
+    assert delete(server, QWEN)[0] == 200
+    assert prompt_caches.entries_of(cache_dir, QWEN) == []
+    assert len(prompt_caches.entries_of(cache_dir, "other")) == 1
 
 
 def test_running_requests_end_first_and_new_ones_are_refused(server: LemonbusServer) -> None:
