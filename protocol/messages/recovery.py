@@ -32,11 +32,11 @@ class WorkerPhase(enum.StrEnum):
 
 
 class RememberedState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the supervisor decided about a loaded model, and its worker keeps for the supervisor's successor."""
+    """What calls asked for a loaded model, and its worker keeps for the supervisor's successor; None: as the settings say."""
 
-    pinned: bool = False
+    pinned: bool | None = None
     ttl: float | None = None
-    """Idle seconds until the model is unloaded; 0: never; None: as the settings say."""
+    """Idle seconds until the model is unloaded; infinite: never."""
 
 
 @control_message
@@ -77,9 +77,12 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """What ``EngineReady`` said, once it was sent for the present engine."""
     attempts: list[AttemptSnapshot] = []
     ended: list[AttemptId] = []
-    """The attempts that ended last: a supervisor that died may not have read their ends. At most :data:`MAX_ENDED`."""
+    """The attempts that ended last: a supervisor that died may not have read their ends. At most :data:`MAX_ENDED`.
+
+    Those that it returned (``AttemptEnded`` with ``returned``) are not among them: their gateways got no event.
+    """
     last_use: float = 0.0
-    """When an attempt began or ended last, by ``CLOCK_MONOTONIC``; 0: never."""
+    """When the engine became ready, or an attempt with slots began or ended last, by ``CLOCK_MONOTONIC``; 0: never."""
     remembered: RememberedState = RememberedState()
 
 

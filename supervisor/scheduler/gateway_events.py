@@ -8,10 +8,10 @@ from msgspec import structs
 
 from protocol.failures import DOWNLOAD_FAILURES, Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.work import Cancel, SubmitRequest
+from protocol.messages.work import Cancel, GrantedAttempt, SubmitRequest
 from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.scheduler import model_changes, spare_workers
-from supervisor.scheduler.effects import AnswerCall, SendMessage
+from supervisor.scheduler.effects import AnswerCall, NotifyGrant, SendMessage
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import PolicyOverrides, PolicySource
 from supervisor.scheduler.queue import answers
@@ -27,9 +27,11 @@ def request_submitted(
     state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, target: ModelTarget, now: float
 ) -> None:
     """A gateway wants a request run."""
+    if request.since and _known_already(state, key):
+        return
     model = model_changes.find_or_add(state, target)
     order = model.returning.pop((key.gateway, key.number), None) or next(state.order)
-    waiting = QueuedRequest(key, request, payload, order, now)
+    waiting = QueuedRequest(key, request, payload, order, min(request.since or now, now))
     if _read_granted_at_once(state, model, waiting, now):
         return
     failure = _refusal(state, model, request, now)
@@ -42,6 +44,21 @@ def request_submitted(
         return
     state.settled = False
     model.queue.add(waiting)
+
+
+def _known_already(state: SchedulerState, key: RequestKey) -> bool:
+    """Return whether an attempt that is submitted again waits, runs or has ended, and tell its gateway where."""
+    ended_at = state.ended_before.pop(key, "")
+    for model in state.models.values():
+        if model.queue.has(key):
+            return True
+        worker = model.process.worker if model.process else ""
+        if key in model.grants or (ended_at and ended_at == worker):
+            state.emit(NotifyGrant(key.gateway, GrantedAttempt(key.number, key.attempt, worker, model.name)))
+            return True
+    if ended_at:
+        state.refuse(key, Failure(Code.RETURNED, "The worker of the request is gone"))
+    return bool(ended_at)
 
 
 def _read_granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
@@ -74,8 +91,8 @@ def _refusal(state: SchedulerState, model: ScheduledModel, request: SubmitReques
             return with_model(model, failure)
     if model.backoff.pause(now) and not (model.process and model.process.serves):
         return model.backoff.refusal(model.name, now)
-    if request.attempt > 1:
-        return None
+    if request.attempt > 1 or request.since:
+        return None  # it was accepted before
     most = model.policy.queue or state.limits.queue_requests
     if (queued := model.queue.count_of(request.caller.key if request.caller else "")) >= most:
         what = f"{queued} requests"

@@ -85,6 +85,8 @@ class SchedulerState:
         """The order of arrival of everything that may have to wait."""
         self.settled = False
         """Whether nothing waits and nothing moves, so that requests and their ends need no :func:`reconcile`."""
+        self.ended_before: dict[RequestKey, str] = {}
+        """Attempt → its worker, of those that ended before this supervisor took over and whose gateway may not know it."""
         self._out: list[Effect] = []
 
     @property
@@ -161,9 +163,14 @@ class SchedulerState:
 
     def stop_worker(self, process: ScheduledWorker, *, reason: str = "") -> None:
         """Tell a worker to leave; it is killed if it does not."""
+        self.emit(SendMessage(process.worker, Shutdown(0.0, reason)))
+        self.expect_end(process)
+
+    def expect_end(self, process: ScheduledWorker) -> None:
+        """Kill a worker that was told to leave if it does not."""
         process.transition(WorkerEvent.STOP)
         seconds = _STOP_GRACE_S + (process.facts.leave_seconds if process.facts else 0.0)
-        self.emit(SendMessage(process.worker, Shutdown(0.0, reason)), KillAfter(process.worker, seconds))
+        self.emit(KillAfter(process.worker, seconds))
 
     def kill_worker(self, process: ScheduledWorker) -> None:
         """End a worker that reads no messages yet."""

@@ -41,6 +41,10 @@ class RequestQueue:
         self.bytes += waiting.request.size
         self.reads += waiting.is_read
 
+    def has(self, key: RequestKey) -> bool:
+        """Return whether a request waits."""
+        return key in self._requests
+
     def remove(self, key: RequestKey) -> bool:
         """Take a request out; return whether it was there."""
         waiting = self._requests.pop(key, None)

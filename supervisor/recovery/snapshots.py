@@ -1,0 +1,104 @@
+"""Joins what the peers of a dead supervisor say about themselves to what its successor must know and do. Pure.
+
+Each process tells what it does itself, at a moment of its own: a message that was on its way to the dead supervisor, or
+from it, is known to one side only.
+
+==============================  =====================================================================================
+lost with the supervisor        how it shows, and what follows
+==============================  =====================================================================================
+``SubmitRequest``               no worker has the attempt: it is submitted again and waits
+``Run``                         as before; or its gateway knows the worker, from ``Granted``: it is refused (``returned``)
+``Granted``                     a worker has the attempt, its gateway submits it again: it gets ``Granted``
+``AttemptEnded``                the worker has it among those that ended last: nothing, or ``Granted`` as before
+``Cancel``                      a worker has the attempt, its gateway does not: it is cancelled
+``Refused``                     no worker has the attempt: it is submitted again and decided anew
+==============================  =====================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from protocol.ids import RequestKey
+from protocol.messages.recovery import GatewaySnapshot, RequestSnapshot, WorkerPhase, WorkerSnapshot
+from supervisor.scheduler.recovery import AttemptAt, RunningAttempt, RunningWorker, World
+
+
+def is_consistent(snapshot: WorkerSnapshot) -> bool:
+    """Return whether a worker can be taken over: one that says it has a model says which."""
+    match snapshot.phase:
+        case WorkerPhase.SPARE:
+            return not snapshot.attempts
+        case WorkerPhase.READY:
+            return snapshot.spec is not None and snapshot.facts is not None
+        case WorkerPhase.LOADING:
+            return snapshot.spec is not None
+        case WorkerPhase.ENGINE_LOST:
+            return snapshot.spec is not None and not snapshot.attempts
+        case WorkerPhase.LEAVING:
+            return True
+
+
+def join_snapshots(
+    workers: Mapping[str, WorkerSnapshot], gateways: Mapping[str, GatewaySnapshot], starting: Sequence[str] = ()
+) -> World:
+    """Return the world of these peers. Processes that are not among them have ended, or are about to be killed.
+
+    ``starting``: workers that have not said Hello to any supervisor.
+    """
+    waiting = {
+        RequestKey(gateway, request.number, request.attempt): request
+        for gateway, snapshot in gateways.items()
+        for request in snapshot.requests
+    }
+    running = {
+        RequestKey(each.gateway, each.number, each.attempt): worker
+        for worker, snapshot in workers.items()
+        for each in snapshot.attempts
+    }
+    ended = {
+        RequestKey(each.gateway, each.number, each.attempt): worker
+        for worker, snapshot in workers.items()
+        for each in snapshot.ended
+    }
+    return World(
+        [_running_worker(worker, snapshot, waiting) for worker, snapshot in workers.items()],
+        starting,
+        unwanted=[AttemptAt(key, worker) for key, worker in running.items() if key not in waiting],
+        returned=[
+            AttemptAt(key, request.worker)
+            for key, request in sorted(waiting.items(), key=lambda item: item[1].since)
+            if request.worker in workers and request.worker not in (running.get(key), ended.get(key))
+        ],
+        ended={key: worker for key, worker in ended.items() if key in waiting and not waiting[key].worker},
+    )
+
+
+def to_be_submitted(gateways: Mapping[str, GatewaySnapshot]) -> set[RequestKey]:
+    """Return the attempts for which a ``SubmitRequest`` follows the Hello of their gateway."""
+    return {
+        RequestKey(gateway, request.number, request.attempt)
+        for gateway, snapshot in gateways.items()
+        for request in snapshot.requests
+        if not request.worker
+    }
+
+
+def _running_worker(
+    worker: str, snapshot: WorkerSnapshot, waiting: Mapping[RequestKey, RequestSnapshot]
+) -> RunningWorker:
+    attempts = []
+    for each in snapshot.attempts:
+        key = RequestKey(each.gateway, each.number, each.attempt)
+        request = waiting.get(key)
+        caller = request.caller if request is not None else None
+        attempts.append(RunningAttempt(key, each.weight, each.began, caller, each.abandoned))
+    return RunningWorker(
+        worker,
+        snapshot.phase,
+        snapshot.spec,
+        snapshot.facts,
+        attempts,
+        snapshot.last_use,
+        snapshot.remembered,
+    )

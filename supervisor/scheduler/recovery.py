@@ -1,0 +1,129 @@
+"""The one event with which a new supervisor's scheduler begins: what workers and gateways say that they do. Pure.
+
+A supervisor that dies takes only decisions with it.  What is loaded and what runs is told by the processes that do it
+(:mod:`supervisor.recovery.snapshots` joins what they say), and is put back here.  What waited is submitted again by the
+gateways, and calls are made again: nothing of that is in the :class:`World`.  Failures of the past, positions of
+requests that were about to be retried, and shares between keys are not known any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
+from protocol.messages.peers import EngineReady
+from protocol.messages.recovery import RememberedState, WorkerPhase
+from protocol.messages.work import Caller, Cancel
+from protocol.models.recipes import ModelSpec
+from supervisor.scheduler import model_changes, worker_events
+from supervisor.scheduler.effects import LogDecision, SendMessage
+from supervisor.scheduler.queue.work_items import SlotGrant
+from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
+from supervisor.scheduler.state import ModelTarget, SchedulerState
+from supervisor.scheduler.worker_states import WorkerEvent
+
+ENGINE_LOST: Final = "its engine died while no supervisor ran"
+
+
+class RunningAttempt(NamedTuple):
+    """An attempt that a worker's engine works on. ``caller``: None as well if its gateway is gone."""
+
+    key: RequestKey
+    weight: int
+    began: float
+    caller: Caller | None = None
+    abandoned: bool = False
+
+
+class RunningWorker(NamedTuple):
+    """A worker process that goes on. ``spec``: of the model that it has, if it has one; ``facts`` of an engine that is ready."""
+
+    worker: str
+    phase: WorkerPhase
+    spec: ModelSpec | None = None
+    facts: EngineReady | None = None
+    attempts: Sequence[RunningAttempt] = ()
+    last_use: float = 0.0
+    """Monotonic seconds; 0: never."""
+    remembered: RememberedState = RememberedState()
+
+
+class AttemptAt(NamedTuple):
+    """An attempt, and the worker at which it is, or was."""
+
+    key: RequestKey
+    worker: str
+
+
+class World(NamedTuple):
+    """What was there when a new supervisor took over."""
+
+    workers: Sequence[RunningWorker] = ()
+    starting: Sequence[str] = ()
+    """Worker processes that have not said Hello to any supervisor yet."""
+    unwanted: Sequence[AttemptAt] = ()
+    """Attempts that a worker has, and for which no gateway waits."""
+    returned: Sequence[AttemptAt] = ()
+    """Attempts that a gateway believes to be at a worker, which has never read of them."""
+    ended: Mapping[RequestKey, str] = {}
+    """Attempt → worker that has ended it, of those that ended last."""
+
+
+def recovered(state: SchedulerState, world: World, now: float) -> None:
+    """Take over what runs. To be called once, before all other events."""
+    for worker in world.starting:
+        state.workers[worker] = ScheduledWorker(worker, now)
+    for running in world.workers:
+        _take_over(state, running, now)
+    _restore_grants(state, world)
+    for key, worker in world.returned:
+        # Its retry is served before what was never granted.
+        model = _model_of(state, worker)
+        if model is not None:
+            model.expect_return(key, next(state.order))
+        reason = "The supervisor died before the worker had read the request"
+        state.refuse(key, Failure(Code.RETURNED, reason, model=model.name if model else ""))
+    for key, worker in world.unwanted:
+        state.emit(SendMessage(worker, Cancel(*key, "no client waits for it")))
+    state.ended_before = dict(world.ended)
+    for running in world.workers:
+        if running.phase is WorkerPhase.ENGINE_LOST and state.workers[running.worker].serves:
+            worker_events.engine_died(state, running.worker, Failure(Code.BACKEND_DIED, ENGINE_LOST), now)
+
+
+def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> None:
+    process = state.workers[running.worker] = ScheduledWorker(running.worker, now)
+    spec = running.spec
+    if spec is None or running.phase is WorkerPhase.SPARE:
+        process.transition(WorkerEvent.HELLO)
+        if running.phase is WorkerPhase.LEAVING:
+            state.expect_end(process)
+        return
+    model = model_changes.find_or_add(state, ModelTarget(spec.name, spec.type, spec))
+    if model.process is not None:
+        # Never seen: a model gets another worker when its former one has no engine any more.
+        fields = {"model": spec.name, "worker": running.worker, "other": model.process.worker}
+        state.emit(LogDecision("error", "worker killed, another one has its model", fields))
+        state.kill_worker(process)
+        return
+    model_changes.take_over(state, model, process, running.phase, running.facts)
+    model_changes.restore_remembered(model, running.remembered)
+    model.last_use = running.last_use or now
+
+
+def _restore_grants(state: SchedulerState, world: World) -> None:
+    """Give each attempt the slots that it has, in the order in which they were granted."""
+    attempts = [(each.began, each, running.worker) for running in world.workers for each in running.attempts]
+    for _, attempt, worker in sorted(attempts, key=lambda each: each[0]):
+        model = _model_of(state, worker)
+        if model is not None:
+            model.grants[attempt.key] = SlotGrant(attempt.weight, attempt.began, next(state.order), attempt.caller)
+            if attempt.abandoned:
+                model.abandoned.add(attempt.key)
+
+
+def _model_of(state: SchedulerState, worker: str) -> ScheduledModel | None:
+    process = state.workers.get(worker)
+    return process.model if process is not None else None

@@ -1,0 +1,199 @@
+"""What simulated workers and gateways know of themselves, whatever a scheduler believes: a supervisor that dies asks them.
+
+:class:`ObservedScheduler` lets them see what they said themselves: each event of a scheduler is a message of a peer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from protocol.failures import Code
+from protocol.ids import RequestKey
+from protocol.messages.peers import EngineReady, Shutdown, StartEngine
+from protocol.messages.recovery import (
+    AttemptId,
+    AttemptSnapshot,
+    GatewaySnapshot,
+    RememberedState,
+    RememberState,
+    RequestSnapshot,
+    WorkerPhase,
+    WorkerSnapshot,
+)
+from protocol.messages.work import Run, SubmitRequest
+from protocol.models.recipes import ModelSpec
+from supervisor.scheduler.scheduler import Scheduler
+from supervisor.scheduler.state import ModelTarget
+
+
+class WorkerTruth:
+    """What one worker process does."""
+
+    def __init__(self) -> None:
+        self.connected = False
+        self.phase = WorkerPhase.SPARE
+        self.spec: ModelSpec | None = None
+        self.facts: EngineReady | None = None
+        self.attempts: dict[RequestKey, AttemptSnapshot] = {}
+        self.ended: list[RequestKey] = []
+        self.last_use = 0.0
+        self.remembered = RememberedState()
+
+    def receive(self, message: object, now: float) -> None:
+        match message:
+            case StartEngine(spec):
+                assert self.phase in (WorkerPhase.SPARE, WorkerPhase.ENGINE_LOST), "an engine was started twice"
+                self.phase, self.spec = WorkerPhase.LOADING, spec
+            case Run(gateway, number, attempt):
+                assert self.phase is WorkerPhase.READY, "a request was sent to an engine that is not ready"
+                key = RequestKey(gateway, number, attempt)
+                assert key not in self.attempts, "a request was sent twice"
+                self.attempts[key] = AttemptSnapshot(*key, message.weight, now)
+                self.last_use = max(self.last_use, now if message.weight else 0.0)
+            case RememberState(remembered):
+                self.remembered = remembered
+            case Shutdown():
+                self.phase = WorkerPhase.LEAVING
+
+    def ready(self, facts: EngineReady, now: float) -> None:
+        if self.phase is WorkerPhase.LOADING:
+            self.phase, self.facts, self.last_use = WorkerPhase.READY, facts, now
+
+    def load_fails(self) -> None:
+        if self.phase is WorkerPhase.LOADING:
+            self.phase, self.spec = WorkerPhase.SPARE, None
+
+    def end(self, key: RequestKey, now: float, code: str = "") -> None:
+        del self.attempts[key]
+        self.last_use = now
+        if code != Code.RETURNED:
+            self.ended.append(key)
+
+    def lose_engine(self) -> None:
+        self.attempts.clear()
+        if self.phase is WorkerPhase.READY:
+            self.phase, self.facts = WorkerPhase.ENGINE_LOST, None
+
+    def snapshot(self) -> WorkerSnapshot:
+        return WorkerSnapshot(
+            self.phase,
+            self.spec,
+            self.facts,
+            list(self.attempts.values()),
+            [AttemptId(*key) for key in self.ended],
+            self.last_use,
+            self.remembered,
+        )
+
+
+class Waiting(NamedTuple):
+    """A request that a gateway waits for."""
+
+    request: SubmitRequest
+    target: ModelTarget
+    since: float
+
+
+class GatewayTruth:
+    """What the gateways wait for."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[RequestKey, Waiting] = {}
+        self.granted: dict[RequestKey, str] = {}
+        """Attempt → the worker that ``Granted`` named."""
+        self.calls: dict[tuple[str, int], Callable[[Scheduler, float], object]] = {}
+        """Open calls: how to make them again."""
+        self._since: dict[tuple[str, int], float] = {}
+        self._arrivals = itertools.count(1)
+
+    def submitted(self, key: RequestKey, request: SubmitRequest, target: ModelTarget, now: float) -> None:
+        since = self._since.setdefault((key.gateway, key.number), now + 1e-9 * next(self._arrivals))
+        self.waiting.setdefault(key, Waiting(request, target, since))
+
+    def end(self, key: RequestKey) -> None:
+        self.waiting.pop(key, None)
+        self.granted.pop(key, None)
+
+    def gateway_gone(self, gateway: str) -> None:
+        for key in [key for key in self.waiting if key.gateway == gateway]:
+            self.end(key)
+        self.calls = {call: again for call, again in self.calls.items() if call[0] != gateway}
+
+    def snapshots(self) -> dict[str, GatewaySnapshot]:
+        requests: dict[str, list[RequestSnapshot]] = {"g1": [], "g2": []}
+        for key, asked in self.waiting.items():
+            worker = self.granted.get(key, "")
+            requests[key.gateway].append(
+                RequestSnapshot(key.number, key.attempt, asked.since, worker, asked.request.caller)
+            )
+        return {gateway: GatewaySnapshot(of) for gateway, of in requests.items()}
+
+
+class ObservedScheduler(Scheduler):
+    """A scheduler whose events are noted by the peers that they come from."""
+
+    workers_truth: dict[str, WorkerTruth]
+    gateways: GatewayTruth
+
+    def request_submitted(
+        self, key: RequestKey, request: SubmitRequest, payload: bytes, target: ModelTarget, now: float
+    ) -> None:
+        self.gateways.submitted(key, request, target, now)
+        super().request_submitted(key, request, payload, target, now)
+
+    def request_cancelled(self, key: RequestKey, reason: str) -> None:
+        self.gateways.end(key)
+        super().request_cancelled(key, reason)
+
+    def gateway_gone(self, gateway: str) -> None:
+        self.gateways.gateway_gone(gateway)
+        super().gateway_gone(gateway)
+
+    def load_requested(self, peer: str, number: int, target: ModelTarget, now: float) -> None:
+        self.gateways.calls[peer, number] = lambda other, at: other.load_requested(peer, number, target, at)
+        super().load_requested(peer, number, target, now)
+
+    def unload_requested(self, peer: str, number: int, name: str) -> bool:
+        self.gateways.calls[peer, number] = lambda other, _at: other.unload_requested(peer, number, name)
+        done = super().unload_requested(peer, number, name)
+        if not done:
+            del self.gateways.calls[peer, number]
+        return done
+
+    def call_abandoned(self, peer: str, number: int) -> None:
+        self.gateways.calls.pop((peer, number), None)
+        super().call_abandoned(peer, number)
+
+    def worker_reported(self, worker: str) -> None:
+        self.workers_truth[worker].connected = True
+        super().worker_reported(worker)
+
+    def engine_ready(self, worker: str, facts: EngineReady, now: float) -> None:
+        self.workers_truth[worker].ready(facts, now)
+        super().engine_ready(worker, facts, now)
+
+    def load_failed(self, worker: str, *details: Any) -> None:
+        self.workers_truth[worker].load_fails()
+        super().load_failed(worker, *details)
+
+    def engine_died(self, worker: str, *details: Any) -> None:
+        self.workers_truth[worker].lose_engine()
+        super().engine_died(worker, *details)
+
+    def attempt_abandoned(self, worker: str, key: RequestKey) -> None:
+        truth = self.workers_truth[worker]
+        gateway, number, attempt, weight, began, _ = (
+            getattr(truth.attempts[key], field) for field in AttemptSnapshot.__struct_fields__
+        )
+        truth.attempts[key] = AttemptSnapshot(gateway, number, attempt, weight, began, abandoned=True)
+        super().attempt_abandoned(worker, key)
+
+    def attempt_ended(self, key: RequestKey, code: str, now: float, *more: Any, **details: Any) -> Any:
+        truth = next((each for each in self.workers_truth.values() if key in each.attempts), None)
+        if truth is not None:
+            truth.end(key, now, code)
+        if code != Code.RETURNED:
+            self.gateways.end(key)
+        return super().attempt_ended(key, code, now, *more, **details)

@@ -1,0 +1,112 @@
+"""What the peers of a dead supervisor tell: each message that was lost with it, and what its successor does."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from protocol.ids import RequestKey
+from protocol.messages.peers import EngineReady
+from protocol.messages.recovery import (
+    AttemptId,
+    AttemptSnapshot,
+    GatewaySnapshot,
+    RequestSnapshot,
+    WorkerPhase,
+    WorkerSnapshot,
+)
+from protocol.messages.work import Caller
+from supervisor.recovery.snapshots import is_consistent, join_snapshots, to_be_submitted
+from supervisor.scheduler.recovery import AttemptAt
+from tests.supervisor.effect_player import spec
+
+KEY = RequestKey("g1", 7, 1)
+FACTS = EngineReady(2, 4096, 1, "http://127.0.0.1:1", 0.1)
+
+
+def worker(*, has: bool = False, ended: bool = False, phase: WorkerPhase = WorkerPhase.READY) -> WorkerSnapshot:
+    attempts = [AttemptSnapshot(*KEY, 1, 5.0)] if has else []
+    return WorkerSnapshot(phase, spec("a"), FACTS, attempts, [AttemptId(*KEY)] if ended else [])
+
+
+def gateway(*, waits: bool = True, at: str = "") -> GatewaySnapshot:
+    return GatewaySnapshot([RequestSnapshot(7, 1, 4.0, at, Caller("ci"))] if waits else [])
+
+
+class Crossing(NamedTuple):
+    lost: str
+    workers: dict[str, WorkerSnapshot]
+    gateways: dict[str, GatewaySnapshot]
+    submitted: bool = False
+    """Whether a ``SubmitRequest`` follows, which waits unless a worker has the attempt or has ended it."""
+    held: bool = False
+    """Whether its slots are in use."""
+    unwanted: bool = False
+    returned: bool = False
+    ended: bool = False
+
+
+CROSSINGS = [
+    Crossing("SubmitRequest", {"w1": worker()}, {"g1": gateway()}, submitted=True),
+    Crossing("Run", {"w1": worker()}, {"g1": gateway()}, submitted=True),
+    Crossing("Run, and its gateway has read Granted", {"w1": worker()}, {"g1": gateway(at="w1")}, returned=True),
+    Crossing("Granted", {"w1": worker(has=True)}, {"g1": gateway()}, submitted=True, held=True),
+    Crossing("nothing", {"w1": worker(has=True)}, {"g1": gateway(at="w1")}, held=True),
+    Crossing("AttemptEnded", {"w1": worker(ended=True)}, {"g1": gateway(at="w1")}),
+    Crossing("Granted and AttemptEnded", {"w1": worker(ended=True)}, {"g1": gateway()}, submitted=True, ended=True),
+    Crossing("AttemptEnded, and its client has the answer", {"w1": worker(ended=True)}, {"g1": gateway(waits=False)}),
+    Crossing("Cancel", {"w1": worker(has=True)}, {"g1": gateway(waits=False)}, held=True, unwanted=True),
+    Crossing("Cancel of what waited", {"w1": worker()}, {"g1": gateway(waits=False)}),
+    Crossing("Refused", {"w1": worker()}, {"g1": gateway()}, submitted=True),
+    Crossing("the gateway", {"w1": worker(has=True)}, {}, held=True, unwanted=True),
+    Crossing("the gateway, another one lives", {"w1": worker(has=True)}, {"g2": gateway()}, held=True, unwanted=True),
+    Crossing("the worker", {}, {"g1": gateway(at="w1")}),
+    Crossing("the worker, and Granted", {}, {"g1": gateway()}, submitted=True),
+    Crossing("the worker, another one lives", {"w2": worker()}, {"g1": gateway(at="w1")}),
+    Crossing("both", {}, {}),
+    Crossing("EngineDied", {"w1": worker(phase=WorkerPhase.ENGINE_LOST)}, {"g1": gateway(at="w1")}, returned=True),
+    Crossing(
+        "Shutdown was read", {"w1": worker(has=True, phase=WorkerPhase.LEAVING)}, {"g1": gateway(at="w1")}, held=True
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CROSSINGS, ids=lambda case: case.lost)
+def test_what_was_lost_with_the_supervisor(case: Crossing) -> None:
+    world = join_snapshots(case.workers, case.gateways)
+    held = [attempt.key for each in world.workers for attempt in each.attempts]
+    submitted = to_be_submitted(case.gateways)
+    of_g1 = {key for key in submitted if key.gateway == "g1"}
+    assert of_g1 == ({KEY} if case.submitted else set())
+    assert held == [KEY] * case.held
+    assert world.unwanted == [AttemptAt(KEY, "w1")] * case.unwanted
+    assert world.returned == [AttemptAt(KEY, "w1")] * case.returned
+    assert world.ended == ({KEY: "w1"} if case.ended else {})
+
+
+def test_the_limits_of_a_key_count_what_runs() -> None:
+    (running,) = join_snapshots({"w1": worker(has=True)}, {"g1": gateway(at="w1")}).workers
+    assert [attempt.caller for attempt in running.attempts] == [Caller("ci")]
+    (running,) = join_snapshots({"w1": worker(has=True)}, {}).workers
+    assert [attempt.caller for attempt in running.attempts] == [None]
+
+
+@pytest.mark.parametrize(
+    ("fields", "consistent"),
+    [
+        ({}, True),
+        ({"phase": WorkerPhase.LOADING}, False),
+        ({"phase": WorkerPhase.LOADING, "spec": spec("a")}, True),
+        ({"phase": WorkerPhase.READY, "spec": spec("a")}, False),
+        ({"phase": WorkerPhase.READY, "facts": FACTS}, False),
+        ({"phase": WorkerPhase.READY, "spec": spec("a"), "facts": FACTS}, True),
+        ({"phase": WorkerPhase.ENGINE_LOST}, False),
+        ({"phase": WorkerPhase.ENGINE_LOST, "spec": spec("a")}, True),
+        ({"phase": WorkerPhase.ENGINE_LOST, "spec": spec("a"), "attempts": [AttemptSnapshot(*KEY, 1, 5.0)]}, False),
+        ({"attempts": [AttemptSnapshot(*KEY, 1, 5.0)]}, False),
+        ({"phase": WorkerPhase.LEAVING}, True),
+    ],
+)
+def test_a_worker_that_contradicts_itself_is_not_taken_over(fields: dict[str, Any], consistent: bool) -> None:
+    assert is_consistent(WorkerSnapshot(**fields)) == consistent
