@@ -36,7 +36,7 @@ class RememberedState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     pinned: bool | None = None
     ttl: float | None = None
-    """Idle seconds until the model is unloaded; infinite: never."""
+    """Idle seconds until the model is unloaded, 0: as soon as it is idle; infinite: never."""
 
 
 @control_message

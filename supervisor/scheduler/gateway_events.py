@@ -38,8 +38,9 @@ def request_submitted(
     if failure:
         state.refuse(key, failure)
         return
-    if request.ttl is not None:
+    if request.ttl is not None and request.ttl != model.overrides.ttl:
         model_changes.override_policy(model, PolicyOverrides(ttl=request.ttl))
+        state.settled = False  # the model's worker is to remember it
     if state.settled and _granted_at_once(state, model, waiting, now):
         return
     state.settled = False

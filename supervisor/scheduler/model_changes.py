@@ -290,6 +290,6 @@ def take_over(
         model.keep_loaded = True
 
 
-def restore_remembered(model: ScheduledModel, remembered: RememberedState) -> None:
+def restore_remembered(model: ScheduledModel, process: ScheduledWorker, remembered: RememberedState) -> None:
     """Let what calls had asked for a loaded model count again."""
-    model.overrides = PolicyOverrides(remembered.pinned, remembered.ttl)
+    model.overrides = process.remembered = PolicyOverrides(remembered.pinned, remembered.ttl)

@@ -75,7 +75,7 @@ def recovered(state: SchedulerState, world: World, now: float) -> None:
     """Take over what runs. To be called once, before all other events."""
     for worker in world.starting:
         state.workers[worker] = ScheduledWorker(worker, now)
-    for running in world.workers:
+    for running in sorted(world.workers, key=lambda each: each.phase is WorkerPhase.LEAVING):
         _take_over(state, running, now)
     _restore_grants(state, world)
     for key, worker in world.returned:
@@ -95,10 +95,10 @@ def recovered(state: SchedulerState, world: World, now: float) -> None:
 
 def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> None:
     process = state.workers[running.worker] = ScheduledWorker(running.worker, now)
-    spec = running.spec
-    if spec is None or running.phase is WorkerPhase.SPARE:
+    spec, leaves = running.spec, running.phase is WorkerPhase.LEAVING
+    if spec is None or running.phase is WorkerPhase.SPARE or (leaves and spec.name in state.models):
         process.transition(WorkerEvent.HELLO)
-        if running.phase is WorkerPhase.LEAVING:
+        if leaves:
             state.expect_end(process)
         return
     model = model_changes.find_or_add(state, ModelTarget(spec.name, spec.type, spec))
@@ -109,7 +109,7 @@ def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> Non
         state.kill_worker(process)
         return
     model_changes.take_over(state, model, process, running.phase, running.facts)
-    model_changes.restore_remembered(model, running.remembered)
+    model_changes.restore_remembered(model, process, running.remembered)
     model.last_use = running.last_use or now
 
 

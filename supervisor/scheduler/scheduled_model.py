@@ -30,7 +30,7 @@ _MAX_RETURNING: Final = 1024
 class ScheduledWorker:
     """One worker process."""
 
-    __slots__ = ("facts", "idle_since", "memory", "model", "spawned_at", "state", "worker")
+    __slots__ = ("facts", "idle_since", "memory", "model", "remembered", "spawned_at", "state", "worker")
 
     def __init__(self, worker: str, spawned_at: float) -> None:
         """A process that was just spawned, at that time."""
@@ -42,6 +42,8 @@ class ScheduledWorker:
         self.model: ScheduledModel | None = None
         self.facts: EngineReady | None = None
         self.memory = 0
+        self.remembered = PolicyOverrides()
+        """What it was told to remember about its model."""
 
     def transition(self, event: WorkerEvent) -> None:
         """Go on in the lifecycle; an illegal step raises."""

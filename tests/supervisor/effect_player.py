@@ -8,6 +8,7 @@ from collections import Counter
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import CheckModel, Shutdown, StartEngine
+from protocol.messages.recovery import RememberState
 from protocol.messages.work import Cancel, QueueStatus, Refused, Run
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler.effects import (
@@ -117,7 +118,7 @@ class EffectPlayer:
                 self.workers[peer].commands.append(message)
             case QueueStatus(number, attempt, position):
                 self.positions[RequestKey(peer, number, attempt)] = position
-            case CheckModel() | StartEngine() | Cancel():
+            case CheckModel() | StartEngine() | Cancel() | RememberState():
                 self.workers[peer].commands.append(message)
             case Refused(number, attempt, failure):
                 key = RequestKey(peer, number, attempt)

@@ -67,7 +67,7 @@ class RecoverySimulation(Simulation):
                 del self.truth[worker]
         self._end_unwanted()
         old = self.scheduler
-        self.scheduler = ObservedScheduler(old.limits, old.new_worker)
+        self.scheduler = ObservedScheduler(old.limits, old.new_worker, policies=old.policies)
         self.scheduler.workers_truth, self.scheduler.gateways = self.truth, self.gateways
         connected = {worker: truth.snapshot() for worker, truth in self.truth.items() if truth.connected}
         assert all(is_consistent(snapshot) for snapshot in connected.values())
@@ -104,6 +104,7 @@ class RecoverySimulation(Simulation):
                 assert process.state is WorkerState.READY
                 assert process.model.grants.keys() == truth.attempts.keys()
                 assert process.model.spec == truth.spec
+                assert process.model.overrides == (truth.remembered.pinned, truth.remembered.ttl)
 
     def _check_order(self) -> None:
         """Over all models, what waits is in the order in which it arrived at its gateways."""

@@ -7,7 +7,7 @@ from typing import Any
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngine
-from protocol.messages.recovery import RememberedState, WorkerPhase
+from protocol.messages.recovery import RememberedState, RememberState, WorkerPhase
 from protocol.messages.work import Caller, Cancel, QueueStatus, Refused, SubmitRequest
 from supervisor.scheduler.effects import KillAfter, KillWorker, NotifyGrant, SendMessage, SpawnWorker
 from supervisor.scheduler.model_states import ModelState
@@ -172,3 +172,12 @@ def test_two_workers_with_one_model_do_not_both_stay() -> None:
     process = scheduler.models["a"].process
     assert process is not None
     assert process.worker == "w1"
+
+
+def test_a_worker_remembers_what_calls_asked_for_its_model() -> None:
+    scheduler, _ = recovered(ready()._replace(remembered=RememberedState(ttl=30.0)))
+    scheduler.pin_requested("a", pinned=True)
+    scheduler.reconcile(NOW)
+    assert sent(scheduler.effects()) == [RememberState(RememberedState(pinned=True, ttl=30.0))]
+    scheduler.reconcile(NOW)
+    assert sent(scheduler.effects()) == []
