@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, rule
 
 from protocol.ids import RequestKey
 from protocol.messages.recovery import WorkerPhase
-from tests.supervisor import test_scheduler_histories as histories
 from tests.supervisor.recovery_simulation import RecoverySimulation
+from tests.supervisor.scheduler_machine import GATEWAYS, MODELS, SchedulerMachine
 
 UNHEARD = st.sampled_from(["end", "run", "granted", "ready", "engine", "worker", "gateway", "cancel", "submit"])
 
 
-class RecoveryMachine(histories.SchedulerMachine):
+class RecoveryMachine(SchedulerMachine):
     sim: RecoverySimulation
 
     @initialize(models=st.integers(1, 2), slots=st.sampled_from([2, 4]))
@@ -57,14 +57,14 @@ class RecoveryMachine(histories.SchedulerMachine):
             self.sim.worker_dies_unheard(worker)
 
     def _gateway_unheard(self, data: st.DataObject) -> None:
-        self.sim.gateway_dies_unheard(data.draw(histories.GATEWAYS))
+        self.sim.gateway_dies_unheard(data.draw(GATEWAYS))
 
     def _cancel_unheard(self, data: st.DataObject) -> None:
         for key in self._one(data, list(self.sim.live)):
             self.sim.cancel_unheard(key)
 
     def _submit_unheard(self, data: st.DataObject) -> None:
-        self.sim.submit_unheard(data.draw(histories.MODELS), data.draw(histories.GATEWAYS))
+        self.sim.submit_unheard(data.draw(MODELS), data.draw(GATEWAYS))
 
     def _one(self, data: st.DataObject, what: list[str] | list[RequestKey]) -> list[object]:
         return [self.pick(data, what)] if what else []
@@ -74,4 +74,4 @@ class RecoveryMachine(histories.SchedulerMachine):
 
 
 TestRecoveryHistories = RecoveryMachine.TestCase
-TestRecoveryHistories.settings = settings(histories.TestHistories.settings, stateful_step_count=40)
+TestRecoveryHistories.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))
