@@ -180,7 +180,8 @@ def test_libraries_are_imported_only_where_allowed(library: str) -> None:
             "workers/backends",
             {
                 *("arguments", "base", "client_arguments", "generation_request", "llama_server_api"),
-                *("program_backend", "single_slot_backend", "recipe", "sampling_defaults"),
+                *("program_backend", "single_slot_backend", "recipe", "request_rules"),
+                *("sampling_defaults", "visible_devices"),
             },
         ),
         ("gateway/cli/commands", set()),

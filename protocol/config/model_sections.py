@@ -37,7 +37,7 @@ _EXPECTED: Final = {
     "drop": "a list of names of request fields",
     "env": 'a table of variables: NAME = "text"',
     "models": "a list of names of models, and not an empty one",
-    "options": "a table of load options: NAME = a number or a text",
+    "options": "a table of load options: NAME = a value",
     "set": "a table of request fields: NAME = a value",
     "system_prompt": "a text of at most 65536 characters",
 }
@@ -51,7 +51,7 @@ class Sections(NamedTuple):
     values: dict[str, dict[str, Any]]
     """``models``, ``defaults`` and ``groups``, those that are there."""
     lines: dict[str, int]
-    """Dotted name of a setting → its line."""
+    """Dotted name of a section or of a setting → its line."""
 
 
 def dotted_name(path: KeyPath) -> str:
@@ -106,6 +106,7 @@ class _Reader:
         self._refuse(path, section_checks.name_problem(name))
         if not isinstance(given, dict):
             self.fail(path, f"expected a section {_HEADERS[kind]}, got {shown_value(given)}")
+        self._note(path)
         fields = _fields(kind)
         for key, value in given.items():
             field = fields.get(key)

@@ -47,8 +47,8 @@ def text_problem(key: str, value: object) -> str:
 
 
 def _option_problem(name: str, value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return f"expected a number or a text, got {shown_value(value)}"
+    if not isinstance(value, int | float | str):
+        return f"expected a number, a text, true or false, got {shown_value(value)}"
     if isinstance(value, str) and _CONTROL.search(value):
         return "expected a text without control characters"
     return "" if name else "expected the name of a load option"

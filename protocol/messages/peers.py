@@ -7,6 +7,7 @@ import msgspec
 from protocol import RELEASE, VERSION
 from protocol.failures import Failure
 from protocol.models.recipes import ModelSpec
+from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
 from protocol.wire.envelope import control_message, stable_message
 
@@ -150,6 +151,13 @@ class SamplingDefaults(msgspec.Struct, frozen=True):
     """
 
     values: dict[str, SamplingValue]
+
+
+@control_message
+class SetRequestRules(msgspec.Struct, frozen=True):
+    """Supervisor → worker, before each :class:`StartEngine` and when they change: how requests of the model are changed."""
+
+    rules: RequestRules
 
 
 @control_message

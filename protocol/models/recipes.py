@@ -182,6 +182,8 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether its engine keeps nothing between requests, so that it is restarted if it does not stop when a client hangs up."""
     silence_by_cpu: bool = True
     """Whether CPU time of the engine's processes counts as progress (device engines: no)."""
+    device_flag: str = ""
+    """Its engine's flag that takes names of devices, with commas between; empty: it has none."""
     forced_json: bool = False
     """Whether its engine can force an answer to be JSON (``response_format``)."""
     sampling: dict[str, str] = {}
@@ -218,3 +220,7 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """How it shares the NPU, a value of :class:`NpuSharing`; empty if it does not use it."""
     restartable: bool = False
     """See :attr:`RecipeDescriptor.restartable`."""
+    env: dict[str, str] = {}
+    """Environment variables of the engine that the configuration sets."""
+    devices: list[str] = []
+    """Devices that the engine may use: numbers or UUIDs of GPUs, or the engine's own names; empty: all."""

@@ -1,62 +1,45 @@
-"""The policies of models and groups as the settings declare them: what the scheduler asks while the server runs.
-
-A section may call a model by any of its names, also by one that it gets later, so names are looked up at each question.
-"""
+"""The policies of models and groups as the configuration declares them: what the scheduler asks while the server runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from protocol.config.model_settings import ModelSettings, RecipeDefaults, merge_model_settings
-from protocol.config.settings import Settings
 from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.model_configuration import ModelConfiguration, ModelKey
 from supervisor.scheduler.policy import NO_TTL, GroupPolicy, ModelPolicy
-
-_NO_DEFAULTS = RecipeDefaults()
-_NO_SECTION = ModelSettings()
 
 
 class ConfiguredPolicies:
-    """Answers the scheduler's questions from the settings; it satisfies :class:`supervisor.scheduler.policy.PolicySource`."""
+    """Answers the scheduler's questions from the configuration, as it is at that moment.
 
-    def __init__(self, settings: Settings, known: Callable[[str], CatalogueEntry | None]) -> None:
+    It satisfies :class:`supervisor.scheduler.policy.PolicySource`.
+    """
+
+    def __init__(self, configuration: ModelConfiguration, known: Callable[[str], CatalogueEntry | None]) -> None:
         """``known`` returns the entry that a name means, without a look at the disk."""
-        self._settings = settings
+        self._configuration = configuration
         self._known = known
-        self._groups = {
-            name: GroupPolicy(group.exclusive, group.swap, group.max_loaded) for name, group in settings.groups.items()
-        }
 
     @property
     def groups(self) -> dict[str, GroupPolicy]:
         """The groups by their names."""
-        return self._groups
+        return {
+            name: GroupPolicy(group.exclusive, group.swap, group.max_loaded)
+            for name, group in self._configuration.settings.groups.items()
+        }
 
     def of(self, model: str) -> ModelPolicy:
-        """Return the policy of a model by its registered name."""
-        settings, section = self._settings, self._section(model)
+        """Return the policy of a model by its registered name; of one that is not known, what its own section says."""
+        configuration = self._configuration
+        key = self._known(model) or ModelKey(model, "")
+        settings = configuration.of(key)
         return ModelPolicy(
-            ttl=ttl_or_never(settings.idle_ttl if section.ttl is None else section.ttl),
-            pin=self._names(model, settings.pin) if section.pin is None else section.pin,
-            concurrency=section.concurrency or 0,
-            queue=section.queue or 0,
-            groups=frozenset(name for name, group in settings.groups.items() if self._names(model, group.models)),
+            ttl=ttl_or_never(configuration.settings.idle_ttl if settings.ttl is None else settings.ttl),
+            pin=configuration.pinned(key),
+            concurrency=settings.concurrency or 0,
+            queue=settings.queue or 0,
+            groups=configuration.groups_of(key.name),
         )
-
-    def _section(self, model: str) -> ModelSettings:
-        """Return what the sections of a model and of its recipe say, without ``[defaults]`` for a model that is not known."""
-        entry = self._known(model)
-        own = next((section for name, section in self._settings.models.items() if self._names(model, [name])), None)
-        defaults = self._settings.defaults.get(entry.recipe) if entry else None
-        return merge_model_settings(defaults or _NO_DEFAULTS, own or _NO_SECTION)
-
-    def _names(self, model: str, names: Iterable[str]) -> bool:
-        """Return whether one of these names means the model."""
-        for name in names:
-            found = self._known(name)
-            if (found.name if found else name) == model:
-                return True
-        return False
 
 
 def ttl_or_never(seconds: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from protocol.config.model_settings import ModelSettings
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
 from protocol.models import checkpoints
@@ -12,6 +13,7 @@ from supervisor.backends.inventory import DEFAULT_BACKEND, missing_requirement
 from supervisor.models import options
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.files import ModelFiles
+from supervisor.models.model_configuration import ConfiguredOptions
 from supervisor.models.options import Options
 from workers.backends.registry import DESCRIPTORS
 
@@ -32,15 +34,26 @@ def merged_options(
     entry: CatalogueEntry,
     descriptor: RecipeDescriptor,
     settings: Settings,
+    configured: ConfiguredOptions,
     saved: Mapping[str, OptionValue],
     asked: Mapping[str, OptionValue],
 ) -> Options:
-    """Return the options of a load: asked for > saved for the model > its catalogue's > the settings' > the recipe's.
+    """Return the options of a load, each from the first of these that has it.
 
-    ``saved`` and ``asked`` were checked.  Of the catalogue's options, those that the recipe does not have are left out.
+    Asked for > saved for the model (``recipe_options.json``) > ``[models."NAME"]`` > its catalogue's >
+    ``[defaults.RECIPE]`` > the settings' > the recipe's own default.
+
+    All but the catalogue's were checked; of these, those that the recipe does not have are left out.
     """
     catalogued = {name: value for name, value in entry.options.items() if descriptor.option(name)}
-    return {**options.defaults(descriptor, settings), **catalogued, **saved, **asked}
+    return {
+        **options.defaults(descriptor, settings),
+        **configured.recipe,
+        **catalogued,
+        **configured.model,
+        **saved,
+        **asked,
+    }
 
 
 def choose_backend(descriptor: RecipeDescriptor, chosen: Options, devices: Collection[str] = ()) -> BackendDescriptor:
@@ -68,10 +81,11 @@ def model_spec(
     chosen: Options,
     found: ModelFiles,
     devices: Collection[str],
+    configured: ModelSettings,
 ) -> ModelSpec:
     """Return the spec of a model with these options and files; raises like :func:`choose_backend`.
 
-    ``devices``: those of this machine.
+    ``devices``: those of this machine; ``configured``: what the configuration says for the model.
     """
     backend = choose_backend(descriptor, chosen, devices)
     return ModelSpec(
@@ -88,4 +102,6 @@ def model_spec(
         device=backend.device,
         npu=backend.npu,
         restartable=descriptor.restartable,
+        env=configured.env,
+        devices=configured.devices or [],
     )

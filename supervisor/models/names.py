@@ -1,7 +1,7 @@
 """Which entry a name means, and which names are similar to an unknown one. Pure.
 
-A name is looked up in this order: the registered name itself, an alias, the checkpoint of an entry (built-in ones
-first), an alias that a user gave; then the same for the name without ``:latest``.  An alias may be written with ``-`` for
+A name is looked up in this order: the registered name itself, an alias of the configuration, an alias of an entry, the
+checkpoint of an entry (built-in ones first), an alias that a user gave; then the same for the name without ``:latest``.  An alias may be written with ``-`` for
 ``:``, a checkpoint of the hub with ``hf:`` or the hub's host before it.  An unknown name is a ``model_not_found`` failure that
 names the most similar ones.
 """
@@ -73,12 +73,19 @@ def bare_checkpoint(name: str) -> str:
 class NameIndex:
     """Entries by every name that means one. Adding or removing a single entry does not build the whole index again."""
 
-    def __init__(self, *sources: Mapping[str, CatalogueEntry], aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *sources: Mapping[str, CatalogueEntry],
+        aliases: Mapping[str, str] | None = None,
+        configured: Mapping[str, str] | None = None,
+    ) -> None:
         """Index the entries of all sources by name; of two with one name, that of the later source counts.
 
-        ``aliases``: those that users gave, with the name of the entry that each means.
+        ``aliases``: those that users gave, with the name of the entry that each means; ``configured``: those of the
+        configuration, with any name of the model that each means.
         """
         self._aliases = aliases or {}
+        self._configured = configured or {}
         self._entries: dict[str, CatalogueEntry] = {}
         for source in sources:
             self._entries.update(source)
@@ -99,12 +106,23 @@ class NameIndex:
         for wanted in (name, name.removesuffix(LATEST)):
             found = (
                 self._entries.get(wanted)
+                or self._find_without_configured(self._configured.get(wanted, ""))
                 or self._by_checkpoint.get(bare_checkpoint(wanted))
                 or self._entries.get(self._aliases.get(wanted, ""))
             )
             if found:
                 return found
         return None
+
+    def _find_without_configured(self, name: str) -> CatalogueEntry | None:
+        """Return the entry that the name of a section of the configuration means: no section is named by another's alias."""
+        if not name:
+            return None
+        return (
+            self._entries.get(name)
+            or self._by_checkpoint.get(bare_checkpoint(name))
+            or self._entries.get(self._aliases.get(name, ""))
+        )
 
     def resolve(self, name: str) -> CatalogueEntry:
         """Return the entry that a name means; raises ``model_not_found`` with the most similar names."""

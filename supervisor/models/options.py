@@ -37,6 +37,11 @@ def check(descriptor: RecipeDescriptor, given: Mapping[str, Any], directories: S
     return {name: _checked(descriptor, name, value, directories) for name, value in given.items()}
 
 
+def check_configured(descriptor: RecipeDescriptor, name: str, value: Any) -> OptionValue:
+    """Return an option of the operator's configuration as the recipe knows it; raises ``invalid_request``."""
+    return _checked(descriptor, name, value)
+
+
 def _checked(
     descriptor: RecipeDescriptor, name: str, value: Any, directories: Sequence[str] | None = None
 ) -> OptionValue:

@@ -22,6 +22,7 @@ from supervisor.models.adopted_models import AdoptedModels
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.extra_models import ExtraModels
 from supervisor.models.files import ModelFiles
+from supervisor.models.model_configuration import ModelConfiguration
 from supervisor.models.model_entries import ModelEntries
 from supervisor.models.model_specs import descriptor_of, merged_options, model_spec
 from supervisor.models.names import NameIndex
@@ -59,6 +60,8 @@ class ModelRegistry:
         )
         """The options saved for models, by registered name."""
         self._names = NameIndex()
+        self.configuration = ModelConfiguration(settings)
+        """What the configuration says for single models."""
         adopted_file = Path(settings.state_dir) / adopted_models.FILE
         self.adopted = AdoptedModels(adopted_file, self._file_directories, self.find, lambda: self._names, finish)
         """Models that no catalogue has, and that clients named."""
@@ -84,7 +87,8 @@ class ModelRegistry:
 
     def _index(self) -> None:
         sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries)
-        self._names = NameIndex(*sources, aliases=self.user_names.aliases)
+        self._names = NameIndex(*sources, aliases=self.user_names.aliases, configured=self.configuration.aliases)
+        self.configuration.index(self._names.find)
 
     def _report(self, problems: list[str]) -> None:
         fresh = [problem for problem in problems if problem not in self._reported]
@@ -94,7 +98,8 @@ class ModelRegistry:
         self.problems += fresh
 
     def _collect(self) -> None:
-        for found in (self.options.problems, self._user.problems, self.user_names.problems, self.adopted.problems):
+        sources = (self.options, self._user, self.user_names, self.adopted, self.configuration)
+        for found in (source.problems for source in sources):
             self._report(found)
             found.clear()
 
@@ -187,6 +192,12 @@ class ModelRegistry:
         self._refresh()
         return [other for other in self._names.entries() if other.name != entry.name]
 
+    def reconfigure(self, settings: Settings) -> None:
+        """Take the sections of new settings: aliases, and what they say for single models. Nothing is loaded or unloaded."""
+        self.configuration.replace(settings)
+        self._index()
+        self._collect()
+
     # Listing
 
     def entries(self, show_all: bool) -> list[ModelEntry]:
@@ -239,12 +250,13 @@ class ModelRegistry:
         descriptor = self.descriptor(entry)
         saved = {} if ignore_saved else self.options.of(entry.name)
         checked = options.check(descriptor, asked, self._file_directories)
-        chosen = merged_options(entry, descriptor, self._settings, saved, checked)
+        chosen = merged_options(entry, descriptor, self._settings, self.configuration.options(entry), saved, checked)
         self._collect()
         found = found or files.locate(entry, self._settings.cache_dir)
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
-        return model_spec(entry, descriptor, chosen, found, self.machine.devices)
+        configured = self.configuration.of(entry)
+        return model_spec(entry, descriptor, chosen, found, self.machine.devices, configured)
 
     def precheck(self, spec: ModelSpec) -> None:
         """Raise what is wrong with the options or the backend, before a running model is stopped or files are fetched."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from protocol.config.model_sections import dotted_name
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
 from protocol.config.resolver import masked
 from protocol.config.settings import Settings
@@ -49,7 +50,7 @@ def plan_reload(
     ]
     for section, before, after, concerned in sections:
         for name in dict.fromkeys([*before, *after]):
-            prefix = f"{section}.{name}"
+            prefix = dotted_name((section, name))
             for key, was, is_now in _differences(before.get(name), after.get(name)):
                 setting = f"{prefix}.{key}"
                 reloaded = [model.name for model in concerned(name) if key in ENGINE_KEYS and needs_reload(model)]

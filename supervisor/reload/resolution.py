@@ -15,7 +15,6 @@ import msgspec
 from protocol.config.resolver import read_config_file, require_key_beyond_loopback, resolve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from supervisor.models import options
 from supervisor.runtime import startup
 
 COMMAND_LINE_VARIABLE: Final = "LEMONBUS_COMMAND_LINE"
@@ -46,7 +45,7 @@ def resolve_again(environment: Mapping[str, str]) -> Resolution:
         file = read_config_file(environment, command_line.config)
         found = resolve(command_line.flags, environment, file, command_line.folder)
         require_key_beyond_loopback(found.settings)
-        options.check_settings(found.settings)
+        startup.check_settings(found.settings)
         startup.check_keys(found.settings)
     except LemonbusError as problem:
         return Resolution(failure=msgspec.structs.replace(problem.failure, code=Code.INVALID_REQUEST))

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
+from protocol.messages.peers import SetRequestRules, StartEngine
 from protocol.messages.work import Refused
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
@@ -93,6 +94,9 @@ class EffectExecutor:
 
     def _send(self, peer: str, message: Struct, payload: bytes) -> None:
         if peer:
+            if isinstance(message, StartEngine):
+                rules = self._models.configuration.request_rules(message.spec)
+                self._bus.send(peer, SetRequestRules(rules))
             self._bus.send(peer, message, payload)
         elif isinstance(message, Refused):
             self._internal_calls.end(message.number, message.failure)

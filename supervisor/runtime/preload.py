@@ -54,7 +54,7 @@ class ModelPreload:
     def load(self) -> None:
         """Load the models that the settings name, and print a command for the first that is ready."""
         supervisor = self._supervisor
-        for name in supervisor.settings.load:
+        for name in supervisor.models.configuration.preload:
             number = supervisor.internal_calls.begin(partial(self._loaded, name))
             try:
                 supervisor.scheduler.load_requested(
@@ -65,10 +65,13 @@ class ModelPreload:
         supervisor.reconcile()
 
     def warn(self) -> None:
-        """Warn of models that are to be pinned and are not known: they may be registered later."""
+        """Warn of models that the configuration names and that are not known: they may be registered later."""
+        models = self._supervisor.models
         for name in self._supervisor.settings.pin:
-            if self._supervisor.models.find(name) is None:
+            if models.find(name) is None:
                 log.warning("pinned model is not known", model=name)
+        for name in models.configuration.unknown(models.find):
+            log.warning("configured model is not known", model=name)
 
     def _loaded(self, name: str, result: object) -> None:
         if isinstance(result, Loaded):

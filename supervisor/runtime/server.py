@@ -25,7 +25,7 @@ from supervisor.handlers.system_info import SystemInspection
 from supervisor.handlers.variants import VariantQueries
 from supervisor.keeper import channel
 from supervisor.machine import hardware
-from supervisor.models import compatibility, options
+from supervisor.models import compatibility
 from supervisor.processes import abandoned_processes, surviving_processes
 from supervisor.processes.listener import bind_listener
 from supervisor.processes.surviving_processes import SurvivingProcess
@@ -57,7 +57,7 @@ def run(keeper: KeeperClient) -> int:
     settings = given.settings
     logs.configure("supervisor", settings.log_level, settings.log_format)
     try:
-        options.check_settings(settings)
+        startup.check_settings(settings)
         startup.prepare_state(settings)
         runtime = startup.runtime_directory(settings, int(os.environ["LEMONBUS_KEEPER"]))
         try:

@@ -21,7 +21,8 @@ from protocol.config.api_keys import KEY_VARIABLES, key_file, read_keys
 from protocol.config.settings import Settings, read_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire.endpoints import RuntimeDirectory
-from supervisor.models import options
+from supervisor.models import catalogue, configured_options, options
+from supervisor.models.names import NameIndex
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -62,6 +63,18 @@ def take_settings(environment: MutableMapping[str, str]) -> StartupSettings:
         msgspec.json.decode(origins, type=dict[str, str]),
         msgspec.json.decode(warnings, type=tuple[str, ...]),
     )
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise ``invalid_request`` for the first setting that a recipe does not accept, with its name as ``param``."""
+    options.check_settings(settings)
+    built_in = NameIndex(catalogue.built_in() if settings.models else {})
+
+    def recipe_of(name: str) -> str:
+        found = built_in.find(name)
+        return found.recipe if found else ""
+
+    configured_options.check_sections(settings, recipe_of)
 
 
 def report_failure(given: StartupSettings, failure: Failure) -> int:
@@ -162,7 +175,7 @@ def main() -> int:
     """Check the settings that were handed over."""
     given = take_settings(os.environ)
     try:
-        options.check_settings(given.settings)
+        check_settings(given.settings)
     except LemonbusError as problem:
         return report_failure(given, problem.failure)
     return 0

@@ -111,7 +111,7 @@ class Supervisor:
             verbose=settings.log_level in ("debug", "trace"),
         )
         self.metrics = ServerMetrics()
-        policies = ConfiguredPolicies(settings, self.models.known)
+        policies = ConfiguredPolicies(self.models.configuration, self.models.known)
         self.scheduler = Scheduler(limits, lambda: ids.peer_id("worker"), self.metrics, policies)
         self.admission = KeyAdmission(
             loop, self.worker_barrier, self.scheduler, self.errors, self._report_usage, self._reconcile_after_request

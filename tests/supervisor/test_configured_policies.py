@@ -9,6 +9,7 @@ import pytest
 
 from protocol.config.settings import Settings
 from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.model_configuration import ModelConfiguration
 from supervisor.models.model_policies import ConfiguredPolicies
 from supervisor.models.names import NameIndex
 from supervisor.scheduler.policy import NO_TTL, GroupPolicy, ModelPolicy
@@ -20,7 +21,10 @@ ENTRIES = {
 
 
 def policies(**settings: Any) -> ConfiguredPolicies:
-    return ConfiguredPolicies(msgspec.convert(settings, Settings), NameIndex(ENTRIES).find)
+    configuration = ModelConfiguration(msgspec.convert(settings, Settings))
+    names = NameIndex(ENTRIES)
+    configuration.index(names.find)
+    return ConfiguredPolicies(configuration, names.find)
 
 
 @pytest.mark.parametrize(

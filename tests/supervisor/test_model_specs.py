@@ -6,35 +6,40 @@ from typing import Any
 
 import pytest
 
+from protocol.config.model_settings import ModelSettings
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.files import ModelFiles
+from supervisor.models.model_configuration import ConfiguredOptions
 from supervisor.models.model_specs import choose_backend, descriptor_of, merged_options, model_spec
 
 LLAMACPP = descriptor_of(CatalogueEntry("m", "o/m", "llamacpp"))
-SIZES = [("settings", 1024), ("catalogue", 2048), ("saved", 3072), ("asked", 5120)]
+CONFIGURED = ModelSettings(env={"A": "b"}, devices=["1"])
+ORIGINS = ["settings", "defaults", "catalogue", "model", "saved", "asked"]
+SIZES = [(origin, 1024 * number) for number, origin in enumerate(ORIGINS, 1)]
 
 
 @pytest.mark.parametrize("given", range(1, len(SIZES) + 1))
-def test_a_request_comes_before_saved_options_the_catalogue_and_the_settings(given: int) -> None:
+def test_a_request_comes_before_saved_options_the_model_its_catalogue_its_recipe_and_the_settings(given: int) -> None:
     sizes = dict(SIZES[:given])
     option: dict[str, dict[str, Any]] = {origin: {"ctx_size": size} for origin, size in sizes.items()}
     entry = CatalogueEntry("m", "o/m", "llamacpp", options={**option.get("catalogue", {}), "steps": 4})
     settings = Settings(ctx_size=sizes["settings"])
-    merged = merged_options(entry, LLAMACPP, settings, option.get("saved", {}), option.get("asked", {}))
+    configured = ConfiguredOptions(option.get("defaults", {}), option.get("model", {}))
+    merged = merged_options(entry, LLAMACPP, settings, configured, option.get("saved", {}), option.get("asked", {}))
     assert merged["ctx_size"] == SIZES[given - 1][1]
     assert "steps" not in merged, "llamacpp has no such option"
 
 
 def test_a_spec_has_the_first_backend_that_the_machine_can_run() -> None:
     entry = CatalogueEntry("m", "o/m:Q4_0", "llamacpp", labels=["vision"])
-    spec = model_spec(entry, LLAMACPP, {}, ModelFiles("/m.gguf", "", 7, 0), frozenset({"cpu"}))
+    spec = model_spec(entry, LLAMACPP, {}, ModelFiles("/m.gguf", "", 7, 0), frozenset({"cpu"}), CONFIGURED)
     backend = choose_backend(LLAMACPP, {}, {"cpu"})
     assert (spec.backend, spec.device) == (backend.name, backend.device)
     assert "cpu" in backend.devices
     assert (spec.name, spec.checkpoint, spec.path, spec.size) == ("m", "o/m:Q4_0", "/m.gguf", 7)
-    assert spec.labels == ["vision"]
+    assert (spec.env, spec.devices, spec.labels) == (CONFIGURED.env, CONFIGURED.devices, ["vision"])
 
 
 def test_a_backend_that_the_recipe_does_not_have_is_the_callers_error() -> None:

@@ -14,7 +14,9 @@ from typing import ClassVar, NamedTuple, Protocol
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.models.recipes import IdleCheck, ModelSpec, RecipeDescriptor
+from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
+from workers.backends.visible_devices import device_variables
 
 
 class EngineRequest(NamedTuple):
@@ -115,6 +117,8 @@ class Backend(abc.ABC):
     """One model as one recipe runs it."""
 
     descriptor: ClassVar[RecipeDescriptor]
+    hidden: ClassVar[tuple[str, ...]] = ()
+    """Prefixes of environment variables that this engine reads as options: the engine does not get them."""
     busy_status: ClassVar[int] = 200
     """HTTP status of the engine's answer to :meth:`busy`."""
 
@@ -126,6 +130,8 @@ class Backend(abc.ABC):
         """Tokens the model was trained for; the worker sets it when it has read the file's header."""
         self.sampling: Mapping[str, SamplingValue] = {}
         """The sampling defaults that were set, for requests that set none themselves."""
+        self.rules = RequestRules()
+        """What the configuration changes in requests of the model."""
         self._random_key = secrets.token_hex(16)
 
     @property
@@ -206,6 +212,10 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
         """Return the engine's environment, made from the worker's."""
+
+    def configured_environment(self) -> dict[str, str]:
+        """Return the variables that the configuration gives to the engine: which devices it sees, and others."""
+        return {**device_variables(self.spec.devices), **self.spec.env}
 
     @abc.abstractmethod
     def prepare(self) -> None:

@@ -20,8 +20,6 @@ from workers.backends.base import Backend
 class ProgramBackend(Backend):
     """Finds the program, and makes its environment. The descriptor lists the programs."""
 
-    hidden: ClassVar[tuple[str, ...]] = ()
-    """Prefixes of environment variables that this engine reads as options: the engine does not get them."""
     program_setting: ClassVar[str] = ""
     """The setting that names the user's own program, if there is one."""
 
@@ -95,7 +93,10 @@ class ProgramBackend(Backend):
         self._start_command()
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
-        """See :meth:`Backend.environment`: without the variables of lemonbus, and with threads that do not spin."""
+        """See :meth:`Backend.environment`: without the variables of lemonbus, and with threads that do not spin.
+
+        The configuration's variables win over inherited ones, and what lemonbus sets for its own use over those.
+        """
         kept = {
             name: value
             for name, value in inherited.items()
@@ -110,8 +111,7 @@ class ProgramBackend(Backend):
                 kept["LD_LIBRARY_PATH"] = _path(str(installation.program.parent), kept.get("LD_LIBRARY_PATH", ""))
         elif installation:
             kept["PYTHONPATH"] = _path(kept.get("PYTHONPATH", ""), str(installation.packages))
-        kept["GOMP_SPINCOUNT"] = "300"
-        return kept
+        return kept | {"GOMP_SPINCOUNT": "300"} | self.configured_environment()
 
     def prepare(self) -> None:
         """See :meth:`Backend.prepare`; most engines keep no files."""

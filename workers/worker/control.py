@@ -30,6 +30,7 @@ from protocol.messages.peers import (
     EngineReady,
     LoadFailed,
     SamplingDefaults,
+    SetRequestRules,
     Shutdown,
     StartEngine,
     Welcome,
@@ -130,8 +131,8 @@ class WorkerController:
                 self._answer_load(message.spec, self._start_engine)
             case CollectMetrics():
                 self._collect_metrics(message.number)
-            case SamplingDefaults():
-                self._requests.set_sampling(message.values)
+            case SamplingDefaults() | SetRequestRules():
+                self._requests.configure(message)
             case RememberState():
                 self._model.remembered = message.state
             case Shutdown():

@@ -1,4 +1,8 @@
-"""Builds the engine's request from the supervisor's `Run`: fetches a spooled body, and lets the backend translate it."""
+"""Builds the engine's request from the supervisor's `Run`.
+
+A spooled body is fetched, the configuration's rules for requests of the model are applied, and the backend translates the
+result.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.work import Run
 from protocol.wire import endpoints
 from workers.backends.base import Backend, EngineRequest
+from workers.backends.request_rules import apply_request_rules
 
 
 def engine_request(run: Run, body: bytes, backend: Backend, runtime: Path) -> EngineRequest:
@@ -21,6 +26,7 @@ def engine_request(run: Run, body: bytes, backend: Backend, runtime: Path) -> En
         except OSError as problem:
             message = "the file with the request's body is missing"
             raise Failure(Code.INTERNAL, message, detail=str(problem)).raised() from problem
+    body = apply_request_rules(backend.rules, run.endpoint, body)
     request = backend.request(run.endpoint, run.query, body, run.stream)
     if request.streamed and not run.stream and backend.descriptor.silence_by_cpu:
         # The engine's processor time shows its progress: this process need not wake for each token.

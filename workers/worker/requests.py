@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import AttemptTokens
+from protocol.messages.peers import AttemptTokens, SamplingDefaults, SetRequestRules
 from protocol.messages.recovery import WorkerSnapshot
 from protocol.messages.work import Run
+from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
@@ -52,6 +53,7 @@ class WorkerRequests:
         self._progress = ProgressReports(attempts, bus.send, loop.now)
         self._backend: Backend | None = None
         self._sampling: Mapping[str, SamplingValue] = {}
+        self._rules = RequestRules()
         bus.on_subscription = self._subscription_changed
 
     def __len__(self) -> int:
@@ -78,14 +80,18 @@ class WorkerRequests:
     def open(self, session: EngineSession, log: logs.Logger) -> None:
         """Take requests: an engine is ready."""
         self._backend, self._log = session.backend, log
-        self._backend.sampling = self._sampling
+        self._backend.sampling, self._backend.rules = self._sampling, self._rules
         self._lifecycle.open(session, log)
 
-    def set_sampling(self, defaults: Mapping[str, SamplingValue]) -> None:
-        """Use these sampling defaults for the generations that begin from now on."""
-        self._sampling = defaults
+    def configure(self, change: SamplingDefaults | SetRequestRules) -> None:
+        """Use these sampling defaults or rules for the requests that begin from now on."""
+        match change:
+            case SamplingDefaults():
+                self._sampling = change.values
+            case SetRequestRules():
+                self._rules = change.rules
         if self._backend is not None:
-            self._backend.sampling = defaults
+            self._backend.sampling, self._backend.rules = self._sampling, self._rules
 
     def close(self) -> None:
         """Take no more requests; those that run go on."""

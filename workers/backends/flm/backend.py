@@ -156,11 +156,12 @@ class FlmBackend(Backend):
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
         """See :meth:`Backend.environment`."""
-        return {
+        kept = {
             name: value
             for name, value in inherited.items()
-            if not name.startswith(("LEMONBUS_", "LEMONADE_", "PYTHON")) and name not in ("HF_TOKEN", "FLM_SERVE_PORT")
+            if not name.startswith(("LEMONBUS_", "LEMONADE_", "PYTHON", *self.hidden)) and name != "HF_TOKEN"
         }
+        return kept | self.configured_environment()
 
     def prepare(self) -> None:
         """Do nothing: flm has its own directories."""

@@ -24,6 +24,7 @@ from workers.backends.llamacpp.prompt_batch import prompt_batch_tokens
 from workers.backends.llamacpp.slot_files import LlamaSlotFiles, cache_facts
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
+from workers.backends.visible_devices import device_arguments
 from workers.engines.flags import FlagError
 from workers.engines.llama_server import flags, server
 from workers.files import gguf
@@ -132,6 +133,7 @@ class LlamaCppBackend(ProgramBackend):
             words += ["-lv", WARNING_VERBOSITY]
         if self._on_device or self.gpu_layers:
             words += ["-ngl", str(self.gpu_layers)]
+        words += device_arguments(DESCRIPTOR.device_flag, spec.devices)
         threads = int(self._option("threads"))
         if threads:
             words += ["-t", str(threads)]

@@ -83,6 +83,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
     client_flags=CLIENT_FLAGS,
     model_files=ModelFileKind("GGUF file", [".gguf"]),
     projector=True,
+    device_flag="--device",
     forced_json=True,
     serves={
         ModelType.LLM: [*_GENERATIONS, *_CHAT_READS, *_READS],

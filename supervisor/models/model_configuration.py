@@ -1,0 +1,166 @@
+"""The one owner of the configuration's sections: which model each of them means, and what they say for a model.
+
+A reload gives it new settings (:meth:`ModelConfiguration.replace`); all others ask it each time and keep nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from protocol.config.model_sections import dotted_name
+from protocol.config.model_settings import ModelSettings, RecipeDefaults, merge_model_settings
+from protocol.config.settings import Settings
+from protocol.models.request_rules import RequestRules
+from supervisor.models.catalogue import CatalogueEntry
+from supervisor.models.configured_options import section_options, section_problems
+from supervisor.models.options import Options
+from workers.backends.registry import DESCRIPTORS
+
+_NO_SECTION = ModelSettings()
+_NO_DEFAULTS = RecipeDefaults()
+
+
+class ModelIdentity(Protocol):
+    """A model of a catalogue, or one that is loaded."""
+
+    @property
+    def name(self) -> str:
+        """Its registered name."""
+
+    @property
+    def recipe(self) -> str:
+        """Its recipe."""
+
+
+class ModelKey(NamedTuple):
+    """The name and recipe of a model, where there is no entry of it."""
+
+    name: str
+    recipe: str
+
+
+class ConfiguredOptions(NamedTuple):
+    """The load options of both sections of a model."""
+
+    recipe: Options
+    model: Options
+
+
+class ModelConfiguration:
+    """What ``[models."NAME"]``, ``[defaults.RECIPE]`` and ``[groups.NAME]`` say, by the registered names of models."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Know the sections; :meth:`index` then finds their models."""
+        self.settings = settings
+        """The whole settings; other parts of the server still hold the values that they started with."""
+        self._sections: dict[str, str] = {}
+        self._groups: dict[str, frozenset[str]] = {}
+        self._pinned: frozenset[str] = frozenset()
+        self._merged: dict[tuple[str, str], ModelSettings] = {}
+        self.problems: list[str] = []
+        """Sections that have no effect, or not the whole; the reader of this list empties it."""
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """Alias → the name of the section that gives it."""
+        return {alias: name for name, section in self.settings.models.items() for alias in section.aliases}
+
+    @property
+    def preload(self) -> list[str]:
+        """Models that are loaded at the start, as the settings name them."""
+        sections = [name for name, section in self.settings.models.items() if section.preload]
+        return list(dict.fromkeys([*self.settings.load, *sections]))
+
+    def replace(self, settings: Settings) -> None:
+        """Take new settings. The caller then builds the index of names again, which calls :meth:`index`."""
+        self.settings = settings
+        self._merged.clear()
+
+    def index(self, find: Callable[[str], CatalogueEntry | None]) -> None:
+        """Find the model that each section, each group and the setting ``pin`` mean; ``find``: any name → its entry."""
+        self._merged.clear()
+        self.problems.clear()
+        self._sections = {}
+        for name, section in self.settings.models.items():
+            entry = find(name)
+            if entry is not None:
+                self._index_section(name, entry)
+                self._report_section(name, section, entry, find)
+        self._groups = {}
+        for group, section_of_group in self.settings.groups.items():
+            for entry in filter(None, map(find, section_of_group.models)):
+                self._groups[entry.name] = self._groups.get(entry.name, frozenset()) | {group}
+        self._pinned = frozenset(entry.name for entry in map(find, self.settings.pin) if entry)
+
+    def _index_section(self, name: str, entry: CatalogueEntry) -> None:
+        """Note the section of a model; of two, the one with the registered name, or else the first, has an effect."""
+        known = self._sections.get(entry.name)
+        if known is None or name == entry.name:
+            self._sections[entry.name] = name
+        if known is not None:
+            other = known if name != entry.name else name
+            self._report(("models", known if name == entry.name else name), f"has no effect beside the section {other}")
+
+    def _report_section(
+        self, name: str, section: ModelSettings, entry: CatalogueEntry, find: Callable[[str], CatalogueEntry | None]
+    ) -> None:
+        """Report what has no effect of a section, now that its model is known."""
+        for alias in section.aliases:
+            other = find(alias)
+            if other is not None and other.name != entry.name:
+                self._report(("models", name, "aliases"), f"has no effect for {alias}, the name of {other.name}")
+        descriptor = DESCRIPTORS.get(entry.recipe)
+        for wrong in section_problems(descriptor, section) if descriptor else ():
+            self._report(("models", name, *wrong.path), f"is left out: {wrong.problem}")
+
+    def _report(self, path: tuple[str, ...], problem: str) -> None:
+        self.problems.append(f"{dotted_name(path)}: {problem}")
+
+    def of(self, model: ModelIdentity) -> ModelSettings:
+        """Return what the configuration says for a model: its own section over that of its recipe."""
+        key = model.name, model.recipe
+        if key not in self._merged:
+            merged = merge_model_settings(self._defaults(model.recipe), self._section(model.name))
+            self._merged[key] = merged
+        return self._merged[key]
+
+    def options(self, model: ModelIdentity) -> ConfiguredOptions:
+        """Return the load options of both sections of a model that its recipe accepts, arguments included."""
+        descriptor = DESCRIPTORS.get(model.recipe)
+        if descriptor is None:
+            return ConfiguredOptions({}, {})
+        return ConfiguredOptions(
+            section_options(descriptor, self._defaults(model.recipe)),
+            section_options(descriptor, self._section(model.name)),
+        )
+
+    def pinned(self, model: ModelIdentity) -> bool:
+        """Return whether a model is never evicted: its sections say so, or else the setting ``pin``."""
+        configured = self.of(model).pin
+        return (model.name in self._pinned or model.name in self.settings.pin) if configured is None else configured
+
+    def request_rules(self, model: ModelIdentity) -> RequestRules:
+        """Return what changes in the requests of a model."""
+        settings = self.of(model)
+        return RequestRules(settings.set, settings.drop, settings.system_prompt or "")
+
+    def groups_of(self, name: str) -> frozenset[str]:
+        """Return the groups of a model by its registered name. Two of them may have it by different names."""
+        # A group may name a model that is adopted later.
+        by_name = {group for group, members in self.settings.groups.items() if name in members.models}
+        return self._groups.get(name, frozenset()) | by_name
+
+    def unknown(self, find: Callable[[str], CatalogueEntry | None]) -> Iterator[str]:
+        """Return the names of sections and groups that mean no model (yet)."""
+        names: Mapping[str, None] = dict.fromkeys(
+            [*self.settings.models, *(name for group in self.settings.groups.values() for name in group.models)]
+        )
+        return (name for name in names if find(name) is None)
+
+    def _section(self, name: str) -> ModelSettings:
+        # A model that was adopted since the last index has its registered name alone.
+        return self.settings.models.get(self._sections.get(name, name), _NO_SECTION)
+
+    def _defaults(self, recipe: str) -> RecipeDefaults:
+        return self.settings.defaults.get(recipe, _NO_DEFAULTS)

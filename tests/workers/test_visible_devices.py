@@ -1,0 +1,52 @@
+"""Variables and devices of the configuration reach the engine of each recipe, and nothing of lemonbus's own is replaced."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.config.settings import Settings
+from protocol.models.recipes import ModelSpec
+from workers.backends.registry import BACKEND_CLASSES, DESCRIPTORS
+from workers.backends.visible_devices import device_arguments, device_variables
+
+
+@pytest.mark.parametrize(
+    ("devices", "value", "words"),
+    [
+        ([], None, []),
+        (["0"], "0", []),
+        (["1", "GPU-5ebe9fe1-ac33"], "1,GPU-5ebe9fe1-ac33", []),
+        (["CUDA0", "Vulkan1"], None, ["--device", "CUDA0,Vulkan1"]),
+        (["none"], None, ["--device", "none"]),
+    ],
+)
+def test_devices_are_variables_or_a_flag(devices: list[str], value: str | None, words: list[str]) -> None:
+    found = device_variables(devices)
+    assert {found.get(name) for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")} == {value}
+    assert device_arguments("--device", devices) == words
+    assert device_arguments("", devices) == []
+
+
+@pytest.mark.parametrize("recipe", sorted(DESCRIPTORS))
+def test_an_engine_gets_the_variables_and_devices_of_the_configuration(recipe: str) -> None:
+    descriptor = DESCRIPTORS[recipe]
+    spec = ModelSpec(
+        name="m",
+        checkpoint="flm:m" if descriptor.checkpoint_scheme else "o/m",
+        recipe=recipe,
+        backend=descriptor.backends[0].name,
+        type=descriptor.model_type,
+        path="/m",
+        env={"OMP_NUM_THREADS": "3", "GOMP_SPINCOUNT": "7"},
+        devices=["1"],
+    )
+    backend = BACKEND_CLASSES[recipe](spec, Settings())
+    environment = backend.environment({"CUDA_VISIBLE_DEVICES": "0", "KEPT": "yes", "OMP_NUM_THREADS": "9"})
+    assert environment["CUDA_VISIBLE_DEVICES"] == environment["HIP_VISIBLE_DEVICES"] == "1"
+    assert (environment["OMP_NUM_THREADS"], environment["GOMP_SPINCOUNT"], environment["KEPT"]) == ("3", "7", "yes")
+
+
+def test_the_key_of_an_engine_cannot_be_replaced() -> None:
+    spec = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m", env={"LLAMA_API_KEY": "mine"})
+    backend = BACKEND_CLASSES["llamacpp"](spec, Settings())
+    assert backend.environment({})["LLAMA_API_KEY"] == backend.key

@@ -1,0 +1,73 @@
+"""Applies the configuration's ``set``, ``drop`` and ``system_prompt`` to requests. Pure.
+
+The worker does it, just before the engine is asked: every request of a model passes here, from every API and of every
+recipe, with its model resolved.  The gateway does not know yet which model a name means, and the supervisor reads no bodies.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from protocol.models.request_rules import RequestRules
+from protocol.wire.decoding import DECODE_ERRORS
+from workers.backends.sampling_defaults import TOKEN_LIMIT_FIELDS
+
+CHATS: Final = frozenset({"chat/completions", "chat/completions/input_tokens", "apply-template"})
+"""Endpoints whose requests have ``messages``: counting the tokens of a chat must agree with the chat."""
+ENDPOINTS: Final = CHATS | {
+    *("completions", "completion", "infill", "embeddings", "embedding", "rerank", "images/generations"),
+}
+"""Endpoints whose requests are JSON objects with options for the engine; recordings and pictures come as forms."""
+_SAME_FIELDS: Final = (frozenset({*TOKEN_LIMIT_FIELDS, "max_length"}),)
+"""Names of one option: a rule for one of them is for all."""
+_GATEWAY_FIELDS: Final = {"images/generations": frozenset({"seed"})}
+"""Endpoint → fields that the gateway has chosen and writes into the answer."""
+
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class _Message(msgspec.Struct):
+    role: str = ""
+
+
+_ROLES: Final = msgspec.json.Decoder(list[_Message])
+
+
+def apply_request_rules(rules: RequestRules, endpoint: str, body: bytes) -> bytes:
+    """Return the body of a request as the rules change it; one that is no JSON object is left to the backend's check."""
+    if not rules or endpoint not in ENDPOINTS:
+        return body
+    try:
+        fields = _OBJECT.decode(body)
+    except DECODE_ERRORS:
+        return body
+    kept = _GATEWAY_FIELDS.get(endpoint, frozenset())
+    for name in (*rules.drop, *rules.set):
+        if name not in kept:
+            for each in _names_of(name):
+                fields.pop(each, None)
+    for name, value in rules.set.items():
+        if name not in kept:
+            fields[name] = msgspec.Raw(msgspec.json.encode(value))
+    if rules.system_prompt and endpoint in CHATS and "messages" in fields:
+        fields["messages"] = _with_system_message(fields["messages"], rules.system_prompt)
+    return msgspec.json.encode(fields)
+
+
+def _names_of(name: str) -> frozenset[str]:
+    return next((group for group in _SAME_FIELDS if name in group), frozenset({name}))
+
+
+def _with_system_message(messages: msgspec.Raw, prompt: str) -> msgspec.Raw:
+    """Return the messages of a chat with a system message, unless they have one, or are malformed."""
+    try:
+        roles = {message.role for message in _ROLES.decode(messages)}
+    except DECODE_ERRORS:
+        return messages
+    if not roles or not roles.isdisjoint({"system", "developer"}):
+        return messages
+    system = msgspec.Raw(msgspec.json.encode({"role": "system", "content": prompt}))
+    return msgspec.Raw(msgspec.json.encode([system, *_ITEMS.decode(messages)]))
