@@ -195,7 +195,7 @@ def test_a_spec_has_the_configured_options_arguments_variables_and_devices(make:
     spec = models.spec("extra.m", {"ctx_size": 77})
     expected = {"slots": 2, "threads": 3, "ctx_size": 77, "llamacpp_args": "--mlock"}
     assert {name: spec.options[name] for name in expected} == expected
-    assert (spec.env, spec.devices, spec.pinned) == ({"A": "1"}, ["0"], True)
+    assert (spec.env, spec.devices) == ({"A": "1"}, ["0"])
 
 
 def test_a_client_may_not_say_what_the_operator_may(make: MakeModels, extra: Path) -> None:
