@@ -1,6 +1,6 @@
 """A well-behaved stand-in for llama-server over asyncio; each program beside this file misbehaves in one way.
 
-``program()`` gives a test an executable path for the setting ``llama_server``, with the backend ``system``.
+``program()`` and ``program_by_model()`` give a test an executable path for the setting ``llama_server``, with the backend ``system``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +26,20 @@ Body = dict[str, Any]
 
 def program(folder: Path, name: str) -> str:
     """Return an executable that runs ``tests/fake_engines/NAME.py``; its process keeps the pid that was started."""
-    path = folder / f"engine-{name}"
-    path.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.fake_engines.{name} "$@"\n')
+    return program_by_model(folder, {}, name)
+
+
+def program_by_model(folder: Path, names: Mapping[str, str], other: str = "well_behaved") -> str:
+    """Return an executable whose program depends on the model, so that one server has engines of many kinds.
+
+    ``names``: the model's file without its end → a program as for :func:`program`; ``other``: that of all other models.
+    """
+    path = folder / f"engine-{'-'.join([*names.values(), other])}"
+    cases = [f'*"/{model}.gguf "*) name={name};;' for model, name in names.items()]
+    choice = f'case "$* " in {" ".join([*cases, f"*) name={other};;"])} esac'
+    path.write_text(
+        f'#!/bin/sh\n{choice}\nPYTHONPATH={ROOT} exec {sys.executable} -m "tests.fake_engines.$name" "$@"\n'
+    )
     path.chmod(0o700)
     return str(path)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import StartServer
-from tests.fake_engines.llama_server import program
+from tests.fake_engines.llama_server import program, program_by_model
 from tests.support import processes
 from tests.support.http_client import chat_body
 from tests.support.http_exchange import HttpExchange
@@ -96,45 +97,59 @@ def test_a_missing_engine_evicts_no_model(full_server: LemonbusServer) -> None:
     assert full_server.engine_pid(CHAT) == engine
 
 
-@pytest.mark.parametrize(("name", "options"), [("refuses_a_flag", "--swa-full"), ("illegal_instruction", "")])
-def test_a_failure_at_startup_evicts_one_model_once(
-    start_server: StartServer, tmp_path: Path, name: str, options: str
-) -> None:
-    server = start_server(
+@pytest.fixture(scope="module")
+def two_models_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
+    """A server that may load two models, and whose engine of the backend ``system`` fails in a way that the model decides."""
+    engine = program_by_model(tmp_path_factory.mktemp("engine"), {"other-cpu": "illegal_instruction"}, "refuses_a_flag")
+    server = start_module_server(
         "tiny-chat",
         "tiny-loop",
         "tiny-tale",
         max_loaded_models=2,
-        llama_server=program(tmp_path, name),
-        load=[CHAT, LOOP],
+        llama_server=engine,
         backoff_first=20,
+        gateway_workers=1,
     )
-    server.wait_loaded(CHAT, LOOP)
+    (server.models / "other-cpu.gguf").symlink_to(server.models / "tiny-tale.gguf")
+    return server
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [(TALES, "--swa-full"), ("extra.other-cpu", "")],
+    ids=["refuses a flag", "illegal instruction"],
+)
+def test_a_failure_at_startup_evicts_one_model_once(
+    two_models_server: LemonbusServer, model: str, options: str
+) -> None:
+    server = two_models_server
+    assert server.client.chat(CHAT, max_tokens=1).status == 200
     assert server.client.chat(LOOP, max_tokens=1).status == 200
     stays_here = server.engine_pid(LOOP)
-    load = {"model_name": TALES, "llamacpp_backend": "system", "llamacpp_args": options}
-    answer = server.client.post("/v1/load", load)
+    answer = server.client.post(
+        "/v1/load", {"model_name": model, "llamacpp_backend": "system", "llamacpp_args": options}
+    )
     assert answer.status == 503, answer
-    if name == "illegal_instruction":
+    if not options:
         assert "SIGILL" in answer.error["message"]
     assert server.engine_pid(LOOP) == stays_here, "at most the one that had to leave"
 
     assert server.client.chat(CHAT).status == 200, "and it may come back"
     came_back = server.engine_pid(CHAT)
-    refused(server.client.chat(TALES), "backing_off")
+    refused(server.client.chat(model), "backing_off")
     assert server.engine_pid(CHAT) == came_back, "once"
     assert server.engine_pid(LOOP) == stays_here
 
 
-def test_a_running_model_survives_options_that_its_engine_refuses(start_server: StartServer, tmp_path: Path) -> None:
-    server = start_server("tiny-chat", llama_server=program(tmp_path, "refuses_a_flag"), load=[CHAT])
-    server.wait_loaded(CHAT)
+def test_a_running_model_survives_options_that_its_engine_refuses(two_models_server: LemonbusServer) -> None:
+    server = two_models_server
+    assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
     load = {"model_name": CHAT, "llamacpp_backend": "system", "llamacpp_args": "--swa-full"}
     answer = server.client.post("/v1/load", load)
     refused(answer, "load_failed")
     assert "keeps its former options" in answer.error["message"]
     assert server.client.chat(CHAT).text == CHAT_TEXT
-    assert server.state()["troubled"] == []
+    assert CHAT not in [each["model_name"] for each in server.state()["troubled"]]
 
     engine = server.engine_pid(CHAT)
     again = server.client.post("/v1/load", load)
@@ -144,43 +159,57 @@ def test_a_running_model_survives_options_that_its_engine_refuses(start_server: 
     assert server.engine_pid(CHAT) == engine, "it is not ended for the same options over and over"
 
 
-def test_backoff_grows_and_says_so(start_server: StartServer, tmp_path: Path) -> None:
-    server = start_server(
+@pytest.fixture(scope="module")
+def short_backoff_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
+    """A server whose engine of tiny-tale exits at once, at its start for the first time."""
+    engine = program_by_model(tmp_path_factory.mktemp("engine"), {"tiny-tale": "exits_at_once"})
+    return start_module_server(
         "tiny-chat",
+        "tiny-tale",
         llamacpp_backend="system",
-        llama_server=program(tmp_path, "exits_at_once"),
+        llama_server=engine,
         backoff_first=1,
-        load=[CHAT],
+        breaker_deaths=3,
+        load=[TALES, CHAT],
+        gateway_workers=1,
     )
+
+
+def troubled(server: LemonbusServer, model: str) -> list[dict[str, Any]]:
+    return [each for each in server.state()["troubled"] if each["model_name"] == model]
+
+
+def test_backoff_grows_and_says_so(short_backoff_server: LemonbusServer) -> None:
+    server = short_backoff_server
     event = "cannot load at start"
     (failed,) = wait_for(lambda: [line for line in server.lines if line["event"] == event], "it is in the log")
     assert "libggml.so: cannot open" in failed["detail"], "with the engine's last words"
 
     def refused_by_the_engine() -> HttpExchange | None:
-        answer = server.client.chat(CHAT)
+        answer = server.client.chat(TALES)
         return answer if answer.error["code"] == "load_failed" else None
 
     first = wait_for(refused_by_the_engine, "a request has it tried after the pause")
     assert "exited with code 3" in first.error["message"]
     assert "libggml.so: cannot open" in first.error["detail"], "an administrator sees the engine's last output"
-    page = server.client.start("POST", "/v1/chat/completions", chat_body(CHAT), {"Origin": "http://evil.example"})
+    page = server.client.start("POST", "/v1/chat/completions", chat_body(TALES), {"Origin": "http://evil.example"})
     assert "libggml" not in page.finish().body.decode(), "a web page does not"
-    second = server.client.chat(CHAT)
+    second = server.client.chat(TALES)
     refused(second, "backing_off")
-    wait_for(lambda: server.client.chat(CHAT).error["code"] == "load_failed", "it is tried again after the pause")
-    third = server.client.chat(CHAT)
+    wait_for(lambda: server.client.chat(TALES).error["code"] == "load_failed", "it is tried again after the pause")
+    third = server.client.chat(TALES)
     refused(third, "backing_off")
     assert int(third.headers["retry-after"]) > int(second.headers["retry-after"])
-    assert server.state()["troubled"][0]["detail"], "an administrator sees the engine's last words"
+    assert troubled(server, TALES)[0]["detail"], "an administrator sees the engine's last words"
 
 
-def test_the_breaker_opens(start_server: StartServer) -> None:
-    server = start_server("tiny-chat", breaker_deaths=3, load=[CHAT])
+def test_the_breaker_opens(short_backoff_server: LemonbusServer) -> None:
+    server = short_backoff_server
     for _ in range(4):
         server.wait_loaded(CHAT)
         processes.kill(server.engine_pid(CHAT))
         wait_for(lambda: server.model_state(CHAT) != "ready", "its death is known")
-    wait_for(lambda: server.state()["troubled"], "the breaker is open")
+    wait_for(lambda: troubled(server, CHAT), "the breaker is open")
     refused(server.client.chat(CHAT), "breaker_open")
     stays(lambda: server.engine_now(CHAT) is None, "no further engine is started", 1.0)
 
