@@ -98,8 +98,8 @@ class Keeper:
             if each is not None and not each.closed:
                 poll.register(each, select.POLLIN)
         due = [now + TICK_S]
-        if self._supervisor is None:
-            due.append(self._supervisor_due)
+        if self._supervisor is None and self._fork_server is not None and self._fork_server.prepared:
+            due.append(self._supervisor_due)  # before that, the fork server's word ends the wait
         if self._fork_server is None:
             due.append(self._fork_server_due)
         poll.poll(max(0.0, min(due) - now) * 1000)
