@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.conftest import StartServer
+from tests.fake_engines.llama_server import program
 from tests.faults.gateway_streams import streams_at_each
 from tests.support import processes
 from tests.support.models.tiny_models import CHAT_TEXT
@@ -21,15 +22,19 @@ CUT_OFF = 20.0
 
 
 @pytest.fixture(scope="module")
-def module_server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-loop", "tiny-chat", slots=16, peer_silence=SILENCE)
+def module_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
+    engine = program(tmp_path_factory.mktemp("engine"), "slow_generation")
+    return start_module_server("tiny-loop", "tiny-chat", slots=16, peer_silence=SILENCE, llama_server=engine)
 
 
 @pytest.fixture
 def server(module_server: LemonbusServer) -> LemonbusServer:
-    """A server with both models and both gateways, whatever was ended before."""
-    for model in (LOOP, CHAT):
-        assert module_server.client.post("/v1/load", {"model_name": model}).status == 200
+    """A server with both models and both gateways, whatever was ended before.
+
+    The engine of tiny-loop takes its time: its streams last as long as a test, and leave the processor to the others.
+    """
+    for load in ({"model_name": LOOP, "llamacpp_backend": "system"}, {"model_name": CHAT}):
+        assert module_server.client.post("/v1/load", load).status == 200
     wait_for(lambda: len(module_server.gateway_pids()) == 2, "two gateways serve")
     return module_server
 
@@ -43,7 +48,7 @@ def answers_at_once(server: LemonbusServer) -> None:
 
 
 def test_a_stopped_gateway_slows_no_other_process(server: LemonbusServer) -> None:
-    streams = streams_at_each(server, LOOP, 1500, last_tokens=100_000)
+    streams = streams_at_each(server, LOOP, 20, last_tokens=100_000)
     assert len(streams) == 2
     stopped = streams[-1][1]
     with processes.stopped(stopped):
@@ -70,7 +75,7 @@ def test_a_stopped_worker_slows_no_other_process(server: LemonbusServer) -> None
     assert not stream.done
     assert stream.error["model"] == LOOP
     server.wait_loaded(LOOP)
-    assert server.client.chat(LOOP, max_tokens=20).text == CHAT_TEXT
+    assert server.client.chat(LOOP, max_tokens=3).text == " 0 1 2"
 
 
 def test_the_figures_of_a_request_follow_its_answer_beside_a_stopped_worker(server: LemonbusServer) -> None:

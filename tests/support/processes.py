@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,6 +61,17 @@ def alive(pid: int) -> bool:
     return look(pid) is not None
 
 
+_foreign: dict[tuple[bytes, str], float] = {}
+"""Runtime directory and pid → until when the process counts as another's without a look at its environment.
+
+Waiting looks at the processes twenty times a second, and to read the environments of all of a machine takes milliseconds.
+"""
+_FOREIGN_S = 2.0
+"""For so long: a pid is not used again so soon."""
+_SETTLED_S = 5.0
+"""Seconds after its start when a process has the environment that it keeps: it has been forked and has executed its program."""
+
+
 def of_server(runtime: Path) -> list[ProcessInfo]:
     """Return every process that has the runtime directory in its environment.
 
@@ -67,17 +79,26 @@ def of_server(runtime: Path) -> list[ProcessInfo]:
     """
     mark = os.fsencode(runtime)
     found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
+    now = time.monotonic()
+    for pid in [entry.name for entry in Path("/proc").iterdir()]:
+        if not pid.isdigit() or _foreign.get((mark, pid), 0.0) > now:
             continue
         try:
-            ours = mark in (entry / "environ").read_bytes()
+            ours = mark in Path(f"/proc/{pid}/environ").read_bytes()
+            if not ours and _age(pid) > _SETTLED_S:
+                _foreign[mark, pid] = now + _FOREIGN_S
         except OSError:
             continue
-        process = look(int(entry.name)) if ours else None
+        process = look(int(pid)) if ours else None
         if process is not None:
             found.append(process)
     return found
+
+
+def _age(pid: str) -> float:
+    """Return for how many seconds a process runs."""
+    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def children(pid: int) -> list[ProcessInfo]:
