@@ -11,7 +11,7 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from gateway.cli.exit_codes import USAGE, CommandError
-from protocol.config import resolver
+from protocol.config import handover, resolver
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
 from protocol.config.resolver import ResolvedSettings
 from protocol.config.settings import Settings
@@ -89,14 +89,12 @@ def resolved(flags: dict[str, Any] | None = None, config: str = "") -> ResolvedS
 def supervisor_environment(found: ResolvedSettings) -> dict[str, str]:
     """Return the environment variables that give the supervisor the settings, their origins and the warnings about them.
 
-    They are in the environment and not on a command line, because the settings hold the key.
+    They are in the environment and not on a command line, because the settings hold the key. See ``handover``.
     """
     origins = {name: str(origin) for name, origin in found.origins.items() if origin.kind != "default"}
-    return {
-        "LEMONBUS_SETTINGS": msgspec.json.encode(found.settings).decode(),
-        "LEMONBUS_ORIGINS": msgspec.json.encode(origins).decode(),
-        "LEMONBUS_WARNINGS": msgspec.json.encode(found.warnings).decode(),
-    }
+    values = (found.settings, origins, found.warnings)
+    texts = (msgspec.json.encode(value).decode() for value in values)
+    return handover.hand_over(dict(zip(handover.VARIABLES, texts, strict=True)))
 
 
 def command_line_environment(flags: dict[str, Any], config: str) -> dict[str, str]:

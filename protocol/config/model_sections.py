@@ -18,7 +18,7 @@ import msgspec
 from protocol.config import section_checks
 from protocol.config.fields import SettingField, declared_fields, shown_value
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
-from protocol.config.settings import SECTIONS
+from protocol.config.settings import SECTIONS, Settings
 from protocol.config.toml_lines import KeyPath
 from protocol.failures import invalid
 
@@ -42,6 +42,8 @@ _EXPECTED: Final = {
     "system_prompt": "a text of at most 65536 characters",
 }
 """Setting → what it may be, where its type does not say it in words."""
+MASK: Final = "********"
+"""Stands for a value that is not shown."""
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
@@ -75,6 +77,21 @@ def read_sections(file: str, table: Mapping[str, Any], lines: Mapping[KeyPath, i
     for path, problem in itertools.islice(twice, 1):
         reader.fail(path, problem)
     return Sections(values, reader.lines)
+
+
+def section_values(settings: Settings) -> dict[str, Any]:
+    """Return what the sections of settings say, by dotted names; variables are masked, because they often hold secrets."""
+    found: dict[str, Any] = {}
+    for kind in SECTIONS:
+        for name, section in getattr(settings, kind).items():
+            # Only what was given: no field of a section has a default that says anything.
+            for key, value in msgspec.to_builtins(section).items():
+                if key in section_checks.ENTRY_CHECKS:
+                    entries = dict.fromkeys(value, MASK) if key == "env" else value
+                    found |= {dotted_name((kind, name, key, entry)): each for entry, each in entries.items()}
+                else:
+                    found[dotted_name((kind, name, key))] = value
+    return found
 
 
 class _Reader:

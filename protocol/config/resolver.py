@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from protocol.config.api_keys import KEY_VARIABLES, keys_required
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields, shown_value
-from protocol.config.model_sections import read_sections
+from protocol.config.model_sections import MASK, read_sections
 from protocol.config.settings import SECTIONS, Settings
 from protocol.config.toml_lines import KeyPath, key_lines
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -32,6 +32,7 @@ OTHER_ENVIRONMENT_VARIABLES: Final = frozenset(
         "CONFIG",
         "URL",
         "SETTINGS",
+        "SETTINGS_FD",
         "ORIGINS",
         "WARNINGS",
         "COMMAND_LINE",
@@ -42,6 +43,7 @@ OTHER_ENVIRONMENT_VARIABLES: Final = frozenset(
         "BOOT",
         "SUPERVISOR",
         "PEER",
+        "ROLE",
         "LISTEN_FD",
         "HEARTBEAT_FD",
     },
@@ -164,7 +166,7 @@ def is_loopback(host: str) -> bool:
 
 def masked(name: str, value: object) -> object:
     """Return the value as it may be shown: secrets are masked."""
-    return "********" if name in SECRET_SETTINGS and value else value
+    return MASK if name in SECRET_SETTINGS and value else value
 
 
 ValuesWithOrigin = dict[str, tuple[Any, Origin]]

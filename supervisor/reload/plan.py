@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from protocol.config.model_sections import dotted_name
+from protocol.config.model_sections import MASK, dotted_name
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
 from protocol.config.resolver import masked
 from protocol.config.settings import Settings
@@ -91,4 +91,4 @@ def _shown(key: str, value: Any) -> Any:
     """Return a value as it may be shown: variables of the environment often hold secrets."""
     if value is msgspec.NODEFAULT:
         return None
-    return dict.fromkeys(value, "********") if key == "env" else value
+    return dict.fromkeys(value, MASK) if key == "env" else value

@@ -1,7 +1,7 @@
 """Checks before the server starts: settings that the recipes accept, and directories that can be used.
 
-The command line hands over the settings as JSON in ``LEMONBUS_SETTINGS``, and in ``LEMONBUS_ORIGINS`` the origins of
-those that are not defaults.  ``python -m supervisor.runtime.startup`` checks the settings alone, for ``lemonbus config``.
+The command line hands over the settings, and the origins of those that are not defaults, as ``protocol/config/handover.py``
+says.  ``python -m supervisor.runtime.startup`` checks the settings alone, for ``lemonbus config``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from protocol.config import handover
 from protocol.config.api_keys import KEY_VARIABLES, key_file, read_keys
 from protocol.config.settings import Settings, read_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -55,13 +56,11 @@ def take_settings(environment: MutableMapping[str, str]) -> StartupSettings:
     """
     for variable in itertools.chain.from_iterable(KEY_VARIABLES.values()):
         environment.pop(variable, None)
-    settings = environment.pop("LEMONBUS_SETTINGS", "{}")
-    origins = environment.pop("LEMONBUS_ORIGINS", "{}")
-    warnings = environment.pop("LEMONBUS_WARNINGS", "[]")
+    handed = handover.take_over(environment)
     return StartupSettings(
-        msgspec.json.decode(settings, type=Settings),
-        msgspec.json.decode(origins, type=dict[str, str]),
-        msgspec.json.decode(warnings, type=tuple[str, ...]),
+        msgspec.json.decode(handed.get("LEMONBUS_SETTINGS", "{}"), type=Settings),
+        msgspec.json.decode(handed.get("LEMONBUS_ORIGINS", "{}"), type=dict[str, str]),
+        msgspec.json.decode(handed.get("LEMONBUS_WARNINGS", "[]"), type=tuple[str, ...]),
     )
 
 

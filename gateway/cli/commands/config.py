@@ -12,6 +12,7 @@ from gateway.cli import output
 from gateway.cli.options import json_option
 from gateway.cli.settings import config_option, resolved, supervisor_environment
 from protocol.config.fields import setting_fields
+from protocol.config.model_sections import section_values
 from protocol.config.resolver import masked
 
 
@@ -27,6 +28,7 @@ def command(config: str, as_json: bool) -> None:
     if code:
         click.get_current_context().exit(code)
     values = {name: masked(name, getattr(found.settings, name)) for name in setting_fields()}
+    values |= section_values(found.settings)
     if as_json:
         output.print_json(
             {

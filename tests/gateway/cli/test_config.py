@@ -54,6 +54,47 @@ def test_config_shows_values_origins_and_no_secret(
     assert any(line.split() == ["port", "4711", f"{file}:2"] for line in table.splitlines())
 
 
+def test_config_shows_what_sections_say_with_their_lines(lemonbus: Ends, tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text(
+        """[models."Qwen3-0.6B-GGUF"]
+ttl = 300
+options.ctx_size = 512
+env.TOKEN = "hush"
+set = { temperature = 0.5, stop = ["x"] }
+[groups."a b"]
+models = ["x"]
+swap = true
+"""
+    )
+    code, out, _ = lemonbus("config", "--config", str(file), "--json")
+    shown = json.loads(out)
+    assert code == 0
+    name = 'models."Qwen3-0.6B-GGUF"'
+    assert shown[f"{name}.ttl"] == {"value": 300.0, "origin": "file", "where": f"{file}:2"}
+    assert shown[f"{name}.options.ctx_size"] == {"value": 512, "origin": "file", "where": f"{file}:3"}
+    assert shown[f"{name}.env.TOKEN"] == {"value": "********", "origin": "file", "where": f"{file}:4"}
+    assert shown[f"{name}.set.stop"] == {"value": ["x"], "origin": "file", "where": f"{file}:5"}
+    assert shown['groups."a b".swap'] == {"value": True, "origin": "file", "where": f"{file}:8"}
+    table = lemonbus("config", "--config", str(file))[1]
+    assert "hush" not in out + table
+    assert any(line.split() == [f"{name}.ttl", "300.0", f"{file}:2"] for line in table.splitlines())
+
+
+@pytest.mark.parametrize("padding", [0, 200])
+def test_config_names_the_line_of_what_no_recipe_takes(lemonbus: Ends, tmp_path: Path, padding: int) -> None:
+    """Also of a configuration that is too large for the environment."""
+    file = tmp_path / "my.toml"
+    many = "".join(f"[models.m{number}]\nsystem_prompt = '{'x' * 2000}'\n" for number in range(padding))
+    file.write_text(f"{many}[defaults.llamacpp.options]\nctx_size = -5")
+    done = subprocess.run(
+        [sys.executable, LAUNCH, "config", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    where = f"{file}:{2 * padding + 2}: defaults.llamacpp.options.ctx_size: ctx_size must be from 0 up to"
+    assert done.stderr.startswith(f"lemonbus: {where}")
+
+
 def test_bad_configuration_ends_with_2(lemonbus: Ends, tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text("port = 'x'")

@@ -1,0 +1,55 @@
+"""How the command line hands the resolved settings to the server's processes: in variables, or in an anonymous file.
+
+A variable holds 128 KiB at most, and all together what the stack's limit allows.  A configuration that needs more is in a
+file in memory (memfd) that has no name and that only these processes have open; it can be read again and again, because a
+server may have many supervisors, one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, MutableMapping
+from typing import Final
+
+import msgspec
+
+VARIABLES: Final = ("LEMONBUS_SETTINGS", "LEMONBUS_ORIGINS", "LEMONBUS_WARNINGS")
+FILE_VARIABLE: Final = "LEMONBUS_SETTINGS_FD"
+MAX_VARIABLE_BYTES: Final = 64 * 1024
+"""All three variables together; the kernel takes 128 KiB each."""
+_READ_BYTES: Final = 1024 * 1024
+
+
+def hand_over(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that hand over these values, which are named by :data:`VARIABLES`.
+
+    Large values are written to a file that stays open, for this process and those that it starts by ``exec``.
+    """
+    if sum(map(len, map(str.encode, values.values()))) <= MAX_VARIABLE_BYTES:
+        return dict(values)
+    file = os.memfd_create("lemonbus-settings")
+    os.set_inheritable(file, True)
+    with os.fdopen(os.dup(file), "wb") as writer:
+        writer.write(msgspec.json.encode(values))
+    return {FILE_VARIABLE: str(file)}
+
+
+def take_over(environment: MutableMapping[str, str]) -> dict[str, str]:
+    """Remove the variables from the environment and return their values. The file is closed in this process.
+
+    Raises ``msgspec.MsgspecError`` and OSError for one that nobody of ours has made.
+    """
+    file = environment.pop(FILE_VARIABLE, "")
+    values = {name: environment.pop(name) for name in VARIABLES if name in environment}
+    return values | (_read(int(file)) if file else {})
+
+
+def _read(file: int) -> dict[str, str]:
+    try:
+        data = bytearray()
+        # Not from where the last process stopped to read.
+        while piece := os.pread(file, _READ_BYTES, len(data)):
+            data += piece
+    finally:
+        os.close(file)
+    return msgspec.json.decode(data, type=dict[str, str])
