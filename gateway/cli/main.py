@@ -20,6 +20,8 @@ COMMANDS: Final = {
     "delete": "Delete a model.",
     "load": "Load a model, or load it again with other options.",
     "unload": "Unload a model, or all of them.",
+    "pin": "Keep a loaded model from being evicted.",
+    "unpin": "Let a loaded model be evicted again.",
     "run": "Chat with a model.",
     "backends": "Show, install or remove the programs that models run on.",
     "keys": "Make, list or revoke API keys.",

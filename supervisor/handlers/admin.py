@@ -1,4 +1,4 @@
-"""The calls of :mod:`protocol.messages.admin` about models, health, figures and logs, one function each."""
+"""The calls of :mod:`protocol.messages.admin` about health, figures and logs, one function each."""
 
 from __future__ import annotations
 
@@ -21,25 +21,6 @@ from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import NO_TTL
 from supervisor.scheduler.queue.work_items import key_of
 from supervisor.scheduler.scheduled_model import ScheduledModel
-
-
-def list_models(supervisor: Supervisor, peer: str, call: admin.ListModels, _payload: bytes) -> None:
-    """Answer with the catalogue."""
-    entries = [with_loaded_state(supervisor, entry) for entry in supervisor.models.entries(call.show_all)]
-    supervisor.answer(peer, call.number, entries)
-
-
-def get_model(supervisor: Supervisor, peer: str, call: admin.GetModel, _payload: bytes) -> None:
-    """Answer with one entry."""
-    entry = supervisor.models.entry(supervisor.models.resolve(call.name))
-    supervisor.answer(peer, call.number, with_loaded_state(supervisor, entry))
-
-
-def with_loaded_state(supervisor: Supervisor, entry: admin.ModelEntry) -> admin.ModelEntry:
-    """Return an entry that says whether its model is loaded."""
-    model = supervisor.scheduler.models.get(entry.id)
-    loaded = model is not None and model.process is not None and model.process.serves
-    return structs.replace(entry, loaded=loaded) if loaded else entry
 
 
 def abandon_call(supervisor: Supervisor, peer: str, call: admin.AbandonCall, _payload: bytes) -> None:
@@ -155,8 +136,6 @@ def follow_logs(supervisor: Supervisor, peer: str, call: admin.FollowLogs, _payl
 
 
 HANDLERS: Final[dict[type, Handler]] = {
-    admin.ListModels: list_models,
-    admin.GetModel: get_model,
     admin.AbandonCall: abandon_call,
     admin.GetHealth: get_health,
     admin.GetStats: get_stats,

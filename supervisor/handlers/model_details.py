@@ -1,6 +1,6 @@
 """Models in detail: what a job reads in their files, joined with how they are loaded; copies, and the quick start's models.
 
-A header may be megabytes on a slow disk, so a job process reads it. What it found is remembered until the file changes.
+Their headers are read by :mod:`supervisor.handlers.file_headers`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import structs
 
@@ -17,45 +17,28 @@ from protocol.messages.admin import ModelEntry
 from protocol.messages.model_details import (
     CopyModel,
     DefaultModel,
-    Described,
     DescribeModels,
     ListDefaultModels,
     ModelDetails,
-    StartDescription,
 )
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import OptionValue
-from protocol.runtime import logs
-from supervisor.handlers.admin import with_loaded_state
+from supervisor.handlers.file_headers import FileHeaders, file_key
+from supervisor.handlers.model_lists import with_loaded_state
 from supervisor.models import catalogue, files
 from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.files import ModelFiles
-from supervisor.models.header_reads import PAUSE_S, FileKey, HeaderReads
 from supervisor.models.names import LATEST, NameIndex
 from supervisor.processes import jobs
-from supervisor.processes.child_processes import ChildProcess
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.policy import NO_TTL
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from workers.backends.registry import DESCRIPTORS
 
-MODULE: Final = "workers.jobs.describe"
 MAX_DESCRIBED: Final = 1000
 """Models of a list whose files are read; those after them are shown without what their files say."""
 TIMEOUT_S: Final = 15.0
 """How long a call waits for headers; then it is answered with what is known."""
-FILE_DEADLINE_S: Final = 5.0
-"""How long a job may take for one file, or the setting peer_silence if that is less."""
-START_DEADLINE_S: Final = 4.0
-"""How long its start may take before."""
-
-log = logs.get_logger()
-
-
-class _WaitingCall(NamedTuple):
-    peer: str
-    call: DescribeModels
-    keys: frozenset[FileKey]
 
 
 def gpu_layers(options: Mapping[str, OptionValue], used: int, layers: int) -> int:
@@ -66,53 +49,22 @@ def gpu_layers(options: Mapping[str, OptionValue], used: int, layers: int) -> in
 
 
 class ModelDescriptions:
-    """What is known of files, and the calls that wait until more is."""
+    """Answers ``DescribeModels``, and the small calls beside it."""
 
-    def __init__(self) -> None:
-        """Nothing was read yet."""
-        self._reads = HeaderReads()
-        self._waiting: list[_WaitingCall] = []
-        self._children: dict[str, ChildProcess] = {}
-        """Job → its process, until that has ended."""
+    def __init__(self, headers: FileHeaders) -> None:
+        """Take what files say from ``headers``."""
+        self._headers = headers
 
     def handlers(self) -> dict[type, Handler]:
         """Return what each message means."""
-        return {
-            DescribeModels: self._describe,
-            Described: self._result,
-            CopyModel: copy_model,
-            ListDefaultModels: list_default_models,
-        }
-
-    # Calls
+        return {DescribeModels: self._describe, CopyModel: copy_model, ListDefaultModels: list_default_models}
 
     def _describe(self, supervisor: Supervisor, peer: str, call: DescribeModels, _payload: bytes) -> None:
         found = _downloaded(supervisor, call.model)[:MAX_DESCRIBED]
-        waiting = _WaitingCall(peer, call, frozenset(_key(files_found) for _, _, files_found in found))
-        self._waiting.append(waiting)
-        if supervisor.scheduler.closing:
-            self._answer(supervisor, waiting)
-            return
-        self._go_on(supervisor)
-        if waiting in self._waiting:
-            supervisor.loop.call_later(TIMEOUT_S, partial(self._time_out, supervisor, waiting))
+        keys = frozenset(file_key(files_found) for _, _, files_found in found)
+        self._headers.when_read(supervisor, keys, TIMEOUT_S, partial(self._answer, supervisor, peer, call))
 
-    def _go_on(self, supervisor: Supervisor) -> None:
-        """Answer the calls that need wait for no file; read more for the others."""
-        now = supervisor.loop.now()
-        for waiting in list(self._waiting):
-            if all(self._reads.settled(key, now) for key in waiting.keys):
-                self._answer(supervisor, waiting)
-        files = self._reads.next_files((key for waiting in self._waiting for key in sorted(waiting.keys)), now)
-        if files:
-            job, child = jobs.start(supervisor, MODULE, self._ended, StartDescription([key.path for key in files]))
-            self._children[job] = child
-            self._reads.begin(job, files)
-            self._watch(supervisor, job, START_DEADLINE_S)
-
-    def _answer(self, supervisor: Supervisor, waiting: _WaitingCall) -> None:
-        self._waiting.remove(waiting)
-        peer, call = waiting.peer, waiting.call
+    def _answer(self, supervisor: Supervisor, peer: str, call: DescribeModels) -> None:
         try:
             default = _default_model(supervisor)
             result: object = [
@@ -122,47 +74,6 @@ class ModelDescriptions:
         except Exception as problem:  # noqa: BLE001 - the caller must be answered, and others wait behind it
             result = supervisor.errors.failure_of(problem, model=call.model)
         jobs.reply(supervisor, peer, call.number, result)
-
-    def _time_out(self, supervisor: Supervisor, waiting: _WaitingCall) -> None:
-        if waiting in self._waiting:
-            log.warning("headers of model files were not read in time", seconds=TIMEOUT_S)
-            self._answer(supervisor, waiting)
-
-    # The job
-
-    def _result(self, supervisor: Supervisor, job: str, message: Described, _payload: bytes) -> None:
-        if self._reads.received(job, message.facts):
-            jobs.dismiss(supervisor, job)
-        else:
-            self._watch(supervisor, job)
-        self._go_on(supervisor)
-
-    def _watch(self, supervisor: Supervisor, job: str, start: float = 0.0) -> None:
-        """Give a job up that does not read another file in time; ``start``: seconds that its start may take."""
-        before = self._reads.progress(job)
-        if before is not None:
-            seconds = start + min(FILE_DEADLINE_S, supervisor.settings.peer_silence)
-            supervisor.loop.call_later(seconds, partial(self._give_up_if_stuck, supervisor, job, before))
-
-    def _give_up_if_stuck(self, supervisor: Supervisor, job: str, before: int) -> None:
-        if self._reads.progress(job) != before:
-            return
-        stuck = self._reads.give_up(job, supervisor.loop.now())
-        log.error("job hangs at a model file", job=job, path=stuck.path if stuck else "", retry_in=PAUSE_S)
-        supervisor.processes.give_up(self._children[job])
-        self._go_on(supervisor)
-
-    def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
-        self._children.pop(job, None)
-        unread = self._reads.ended(job)
-        if unread:
-            log.warning("headers of model files were not read", files=len(unread), why=why)
-        # The failure may be over by the next call, so it is not remembered; these calls do not wait for another job.
-        for waiting in [waiting for waiting in self._waiting if not waiting.keys.isdisjoint(unread)]:
-            self._answer(supervisor, waiting)
-        self._go_on(supervisor)
-
-    # The report
 
     def _details(
         self,
@@ -174,7 +85,7 @@ class ModelDescriptions:
         default: str,
         whole: bool,
     ) -> ModelDetails:
-        facts = self._reads.facts(_key(found))
+        facts = self._headers.facts(file_key(found))
         model = supervisor.scheduler.models.get(entry.name)
         process = model.process if model is not None else None
         engine = process.facts if process is not None else None
@@ -225,10 +136,6 @@ def _default_model(supervisor: Supervisor) -> str:
     name = supervisor.models.user_names.default
     entry = supervisor.models.find(name) if name else None
     return entry.name if entry is not None else ""
-
-
-def _key(found: ModelFiles) -> FileKey:
-    return FileKey(found.path, found.size, found.modified)
 
 
 def _options(supervisor: Supervisor, entry: CatalogueEntry, found: ModelFiles) -> dict[str, OptionValue]:

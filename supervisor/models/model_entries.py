@@ -34,12 +34,16 @@ class ModelEntries:
         self._settings = settings
         self._devices: dict[tuple[str, frozenset[str]], str] = {}
         self._absent: dict[str, _Absent] = {}
+        self.found: dict[str, ModelFiles] = {}
+        """The files of downloaded models as they were when they were listed last."""
 
     def all_listed(self, entries: Collection[CatalogueEntry], machine: MachineCapacity) -> list[ModelEntry]:
         """Return the models as the APIs show them. For tens of thousands it takes milliseconds, except the first time."""
         cached = files.cached_repositories()
         if len(self._absent) > 2 * len(entries):
             self._absent.clear()  # most of them were deleted
+        if len(self.found) > 2 * len(entries):
+            self.found.clear()
         return [self._remembered(entry, machine, cached) for entry in entries]
 
     def _remembered(self, entry: CatalogueEntry, machine: MachineCapacity, cached: Collection[str]) -> ModelEntry:
@@ -55,6 +59,10 @@ class ModelEntries:
     def listed(self, entry: CatalogueEntry, machine: MachineCapacity) -> ModelEntry:
         """Return a model as the APIs show it."""
         found = files.locate(entry, self._settings.cache_dir)
+        if found is not None:
+            self.found[entry.name] = found
+        else:
+            self.found.pop(entry.name, None)
         return ModelEntry(
             id=entry.name,
             created=(found.modified if found else entry.registered) or catalogue.released(),

@@ -210,6 +210,18 @@ class ModelRegistry:
         """Return one model as the APIs show it; raises ``model_not_found``."""
         return self._entries.listed(self._entry(model), self.machine)
 
+    def listed_files(self, name: str) -> ModelFiles | None:
+        """Return the files of a model as they were when it was listed last, None if they were not there."""
+        return self._entries.found.get(name)
+
+    def context_size(self, name: str) -> int:
+        """Return the tokens that a request may use when a model is loaded next; 0 if its engine or its files decide."""
+        entry = self.known(name)
+        descriptor = DESCRIPTORS.get(entry.recipe) if entry else None
+        if entry is None or descriptor is None or descriptor.option("ctx_size") is None:
+            return 0
+        return int(self._options_of(entry, descriptor, {}).get("ctx_size", 0))
+
     # Loading and downloading
 
     def _entry(self, model: str | CatalogueEntry) -> CatalogueEntry:
@@ -248,15 +260,25 @@ class ModelRegistry:
         """
         entry = self._entry(model)
         descriptor = self.descriptor(entry)
-        saved = {} if ignore_saved else self.options.of(entry.name)
-        checked = options.check(descriptor, asked, self._file_directories)
-        chosen = merged_options(entry, descriptor, self._settings, self.configuration.options(entry), saved, checked)
+        chosen = self._options_of(entry, descriptor, asked, ignore_saved=ignore_saved)
         self._collect()
         found = found or files.locate(entry, self._settings.cache_dir)
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
         configured = self.configuration.of(entry)
         return model_spec(entry, descriptor, chosen, found, self.machine.devices, configured)
+
+    def _options_of(
+        self,
+        entry: CatalogueEntry,
+        descriptor: RecipeDescriptor,
+        asked: Mapping[str, OptionValue],
+        *,
+        ignore_saved: bool = False,
+    ) -> options.Options:
+        saved = {} if ignore_saved else self.options.of(entry.name)
+        checked = options.check(descriptor, asked, self._file_directories)
+        return merged_options(entry, descriptor, self._settings, self.configuration.options(entry), saved, checked)
 
     def precheck(self, spec: ModelSpec) -> None:
         """Raise what is wrong with the options or the backend, before a running model is stopped or files are fetched."""

@@ -20,7 +20,9 @@ from supervisor.backends import inventory
 from supervisor.handlers import admin, downloads, loading, metrics, peers, pull, requests, responses, sampling_defaults
 from supervisor.handlers.backends import BackendJobs
 from supervisor.handlers.deletion import Deletions
+from supervisor.handlers.file_headers import FileHeaders
 from supervisor.handlers.model_details import ModelDescriptions
+from supervisor.handlers.model_lists import ModelLists
 from supervisor.handlers.system_info import SystemInspection
 from supervisor.handlers.variants import VariantQueries
 from supervisor.keeper import channel
@@ -156,6 +158,7 @@ def _handlers(supervisor: Supervisor) -> dict[type, Handler]:
     inspection = SystemInspection(hardware.read_machine(settings.machine_dir), known.recipes)
     supervisor.models.machine = compatibility.capacity_of(inspection.machine)
     installs = BackendJobs(known, lambda: inspection.machine.devices)
+    headers = FileHeaders()
     defaults.send_to_new_workers(supervisor)
     return merge_handlers(
         [
@@ -172,6 +175,8 @@ def _handlers(supervisor: Supervisor) -> dict[type, Handler]:
             inspection.handlers(),
             installs.handlers(),
             VariantQueries().handlers(),
-            ModelDescriptions().handlers(),
+            headers.handlers(),
+            ModelDescriptions(headers).handlers(),
+            ModelLists(headers).handlers(),
         ]
     )

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.admin import GetModel, ListModels
 from protocol.messages.model_details import (
     CopyModel,
     Described,
@@ -20,7 +21,9 @@ from protocol.messages.model_details import (
     StartDescription,
 )
 from protocol.messages.peers import EngineReady
+from supervisor.handlers.file_headers import FileHeaders
 from supervisor.handlers.model_details import TIMEOUT_S, ModelDescriptions, copy_model, gpu_layers
+from supervisor.handlers.model_lists import HEADER_WAIT_S, ModelLists
 from supervisor.models import header_reads
 from supervisor.models.header_reads import FileKey, HeaderReads
 from supervisor.models.registry import ModelRegistry
@@ -58,7 +61,9 @@ class DescriptionHarness:
                 answer_when_written=lambda _peer, number, report: self.answers.update({number: report}),
             ),
         )
-        self.descriptions = ModelDescriptions()
+        headers = FileHeaders()
+        lists = ModelLists(headers)
+        self.handlers = {**headers.handlers(), **ModelDescriptions(headers).handlers(), **lists.handlers()}
         monkeypatch.setattr(jobs, "start", self._start)
         monkeypatch.setattr(jobs, "dismiss", lambda _supervisor, _job: None)
         monkeypatch.setattr(jobs, "reply", lambda _supervisor, _peer, number, report: self._answer(number, report))
@@ -74,12 +79,18 @@ class DescriptionHarness:
         self.answers[number] = report
 
     def ask(self, number: int, name: str = "") -> None:
-        self.descriptions.handlers()[DescribeModels](self.supervisor, "g1", DescribeModels(number, name), b"")
+        self.handlers[DescribeModels](self.supervisor, "g1", DescribeModels(number, name), b"")
 
     def described(self, *facts: FileFacts) -> None:
         job = f"j{len(self.orders)}"
-        self.descriptions.handlers()[Described](self.supervisor, job, Described(list(facts)), b"")
+        self.handlers[Described](self.supervisor, job, Described(list(facts)), b"")
         self.ended[-1]("exit 0")
+
+    def list_models(self, number: int, *, show_all: bool = False) -> None:
+        self.handlers[ListModels](self.supervisor, "g1", ListModels(number, show_all), b"")
+
+    def get_model(self, number: int, name: str) -> None:
+        self.handlers[GetModel](self.supervisor, "g1", GetModel(number, name), b"")
 
     def report(self, number: int) -> list[ModelDetails]:
         report: list[ModelDetails] = self.answers[number]
@@ -254,7 +265,7 @@ def test_a_job_that_hangs_is_replaced_and_its_file_is_not_tried_for_a_while(harn
 def test_a_job_that_goes_on_is_not_replaced(harness: DescriptionHarness) -> None:
     harness.ask(1)
     deadlines = harness.timers[:]
-    harness.descriptions.handlers()[Described](harness.supervisor, "j1", Described([LLAMA]), b"")
+    harness.handlers[Described](harness.supervisor, "j1", Described([LLAMA]), b"")
     harness.timers = deadlines
     fire(harness, TIMEOUT_S)
     assert harness.killed == []
@@ -299,3 +310,44 @@ def test_copies_are_in_the_report(harness: DescriptionHarness) -> None:
     for wrong in ("", ":latest", "a\n", " a"):
         with pytest.raises(LemonbusError):
             copy_model(harness.supervisor, "g1", CopyModel(3, "mine", wrong), b"")
+
+
+def contexts(harness: DescriptionHarness, number: int) -> list[tuple[int, int]]:
+    return [(entry.context_length, entry.max_context_window) for entry in harness.answers[number] if entry.downloaded]
+
+
+def test_a_list_waits_a_moment_for_headers_and_then_no_more(harness: DescriptionHarness) -> None:
+    harness.list_models(1)
+    assert 1 not in harness.answers
+    harness.described(LLAMA, FileFacts("gguf"))
+    assert contexts(harness, 1) == [(4096, 2048), (4096, 0)]
+    harness.list_models(2, show_all=True)
+    assert contexts(harness, 2) == contexts(harness, 1), "they are known"
+    assert all(not entry.context_length for entry in harness.answers[2] if not entry.downloaded)
+
+
+def test_a_list_is_answered_without_the_header_of_a_slow_disk(harness: DescriptionHarness) -> None:
+    harness.list_models(1)
+    assert [seconds for seconds, _ in harness.timers if seconds == HEADER_WAIT_S]
+    fire(harness, 1.0)
+    assert contexts(harness, 1) == [(4096, 0), (4096, 0)]
+    harness.described(LLAMA, LLAMA)
+    harness.list_models(2)
+    assert contexts(harness, 2) == [(4096, 2048)] * 2
+
+
+def test_one_model_has_the_context_of_its_engine(harness: DescriptionHarness) -> None:
+    facts = EngineReady(slots=4, context=1024, engine_pid=1, backend_url="", seconds=0.5)
+    process = SimpleNamespace(facts=facts, serves=True)
+    harness.scheduler.models["extra.tiny-chat"] = SimpleNamespace(process=process)
+    harness.get_model(1, "extra.tiny-chat")
+    harness.described(LLAMA)
+    entry = harness.answers[1]
+    assert (entry.loaded, entry.context_length, entry.max_context_window) == (True, 1024, 2048)
+
+
+def test_a_context_that_is_not_configured_is_the_trained_one(harness: DescriptionHarness) -> None:
+    harness.supervisor.models.options.save("extra.tiny-chat", {"ctx_size": 0})
+    harness.get_model(1, "extra.tiny-chat")
+    harness.described(LLAMA)
+    assert (harness.answers[1].context_length, harness.answers[1].max_context_window) == (2048, 2048)

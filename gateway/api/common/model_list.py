@@ -43,6 +43,10 @@ def model_object(entry: ModelEntry, *, whole: bool = False) -> dict[str, Any]:
         "dtype": entry.dtype,
         "labels": entry.labels,
     }
+    if entry.context_length:
+        shown["context_length"] = entry.context_length
+    if entry.max_context_window:
+        shown["max_context_window"] = entry.max_context_window
     if whole:
         shown |= {
             "name": entry.id,

@@ -151,6 +151,30 @@ class BackendAnswer(msgspec.Struct):
     version: str | msgspec.UnsetType = _UNSET
 
 
+class LoadedModelEntry(msgspec.Struct):
+    """A loaded model. Times in Unix seconds."""
+
+    model_name: str
+    checkpoint: str
+    last_use: float
+    type: str
+    device: str
+    recipe: str
+    recipe_options: dict[str, Any]
+    pid: int
+    """The process of its engine."""
+    is_busy: bool
+    """Whether requests run or wait, or it is about to be stopped."""
+    pinned: bool
+    ttl: float
+    """It is unloaded after so many idle seconds; 0: never."""
+    expires_at: float | None
+    """When it is unloaded if nothing uses it until then."""
+    backend_url: str
+    launch_command: list[str] | msgspec.UnsetType = _UNSET
+    """Its engine's command line, for administrators."""
+
+
 class ServerHealth(msgspec.Struct):
     """The state of the server; `lemonbus` has what operators need."""
 
@@ -159,7 +183,8 @@ class ServerHealth(msgspec.Struct):
     websocket_port: int
     model_loaded: str | None
     checkpoint_loaded: str | None
-    all_models_loaded: list[dict[str, Any]]
+    all_models_loaded: list[LoadedModelEntry]
+    pinned_models: dict[str, int]
     max_models: dict[str, int]
     lemonbus: dict[str, Any]
 

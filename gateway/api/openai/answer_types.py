@@ -119,6 +119,10 @@ class ModelObject(msgspec.Struct):
     device: str
     dtype: str
     labels: list[str]
+    context_length: int | msgspec.UnsetType = msgspec.UNSET
+    """Tokens each request may use: of the loaded engine, else of the next one."""
+    max_context_window: int | msgspec.UnsetType = msgspec.UNSET
+    """Tokens that the model was trained for, as its file says."""
     name: str | msgspec.UnsetType = msgspec.UNSET
     downloaded: bool | msgspec.UnsetType = msgspec.UNSET
     size: float | msgspec.UnsetType = msgspec.UNSET

@@ -48,6 +48,12 @@ def _option_value(text: str) -> bool | int | float | str:
 )
 @click.option("--save-options", is_flag=True, help="Use these options in future loads too.")
 @click.option("--pin/--no-pin", default=None, help="Never evict the model, or let it be evicted again.")
+@click.option(
+    "--ttl",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Unload the model after so many idle seconds; 0: never. Until it is unloaded.",
+)
 @json_option("the server's answer")
 @server_option
 def command(
@@ -56,6 +62,7 @@ def command(
     options: dict[str, Any],
     save_options: bool,
     pin: bool | None,
+    ttl: float | None,
     as_json: bool,
     server: ApiClient,
 ) -> None:
@@ -70,6 +77,8 @@ def command(
         body["save_options"] = True
     if pin is not None:
         body["pinned"] = pin
+    if ttl is not None:
+        body["ttl"] = ttl
     ensure_downloaded(server, model)
     answer = server.call("POST", "/v1/load", body, seconds=None)
     if as_json:

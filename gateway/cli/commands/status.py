@@ -51,7 +51,7 @@ def _models(models: list[dict[str, Any]], documented: dict[str, dict[str, Any]])
         return
     click.echo()
     output.table(
-        ("MODEL", "STATE", "RUNNING", "WAITING", "CONTEXT", "RECIPE", "LAST USE"),
+        ("MODEL", "STATE", "RUNNING", "WAITING", "CONTEXT", "RECIPE", "LAST USE", "UNLOADED IN"),
         [
             (
                 name + (" (pinned)" if facts.get("pinned") else ""),
@@ -61,6 +61,7 @@ def _models(models: list[dict[str, Any]], documented: dict[str, dict[str, Any]])
                 facts.get("context") or "-",
                 facts.get("recipe", "-"),
                 f"{output.duration(max(0.0, time.time() - facts['last_use']))} ago" if facts.get("last_use") else "-",
+                output.duration(max(0.0, facts["expires_at"] - time.time())) if facts.get("expires_at") else "-",
             )
             for name, facts in rows.items()
         ],

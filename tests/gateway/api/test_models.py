@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol.messages import admin
@@ -43,6 +44,16 @@ def test_models_lists_downloaded_ones_in_openais_form(ask: AppClient, prefix: st
         "last_id": "Qwen2.5-0.5B-Instruct-CPU",
     }
     assert not ask.asked(admin.ListModels)[0].show_all
+
+
+def test_models_have_contexts_where_they_are_known(ask: AppClient) -> None:
+    known = structs.replace(CPU, context_length=4096, max_context_window=32768)
+    ask.reports[admin.ListModels], ask.reports[admin.GetModel] = [known, ABSENT], known
+    first, second = ask("GET", "/v1/models").json["data"]
+    assert (first["context_length"], first["max_context_window"]) == (4096, 32768)
+    assert not second.keys() & {"context_length", "max_context_window"}
+    one = ask("GET", f"/v1/models/{CPU.id}").json
+    assert (one["context_length"], one["max_context_window"]) == (4096, 32768)
 
 
 def test_show_all_adds_name_downloaded_and_size(ask: AppClient) -> None:

@@ -15,7 +15,7 @@ from tests.gateway.fake_server import FakeServer, Reply
 
 def test_load_sends_options_and_prints_the_message(server: FakeServer, lemonbus: Ends) -> None:
     server.replies["POST", "/v1/load"] = Reply({"status": "success", "message": "Loaded model: A"})
-    words = "load A --ctx-size 512 -o llamacpp_args=--no-mmap -o llamacpp-backend=cpu --save-options --pin"
+    words = "load A --ctx-size 512 -o llamacpp_args=--no-mmap -o llamacpp-backend=cpu --save-options --pin --ttl 600"
     assert lemonbus(*words.split()) == (0, "Loaded model: A\n", "")
     assert server.last() == {
         "model_name": "A",
@@ -24,6 +24,7 @@ def test_load_sends_options_and_prints_the_message(server: FakeServer, lemonbus:
         "llamacpp_backend": "cpu",
         "save_options": True,
         "pinned": True,
+        "ttl": 600.0,
     }
     assert json.loads(lemonbus("load", "A", "--json")[1])["status"] == "success"
     assert server.last() == {"model_name": "A"}
@@ -77,3 +78,13 @@ def test_unload(server: FakeServer, lemonbus: Ends) -> None:
     assert server.last() == {"model_name": "A"}
     assert lemonbus("unload", "--all")[0] == 0
     assert server.last() == {}
+
+
+@pytest.mark.parametrize(("verb", "pinned", "printed"), [("pin", True, "Pinned"), ("unpin", False, "Unpinned")])
+def test_a_model_is_pinned_and_unpinned(
+    server: FakeServer, lemonbus: Ends, verb: str, pinned: bool, printed: str
+) -> None:
+    server.replies["POST", "/v1/pin"] = Reply({"status": "success", "model_name": "A", "pinned": pinned})
+    assert lemonbus(verb, "a:latest") == (0, f"{printed} model: A\n", "")
+    assert server.last() == {"model_name": "a:latest", "pinned": pinned}
+    assert json.loads(lemonbus(verb, "A", "--json")[1])["pinned"] is pinned

@@ -6,6 +6,7 @@ import json
 import time
 
 import msgspec
+from msgspec import structs
 
 from gateway.api.lemonade.health import health_body
 from protocol.failures import Code, Failure
@@ -27,9 +28,11 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     """The report comes from the server's own code."""
     spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf")
     ready = RunningModel(spec, "w1", "ready", 10, time.time() - 70, 4, 4096, granted=2, queued=1, pinned=True)
+    idle = RunningModel(spec, "w3", "ready", 12, time.time() - 70, 4, ttl=600, expires_at=time.time() + 530)
+    idle = structs.replace(idle, spec=structs.replace(spec, name="E"))
     loading = RunningModel(ModelSpec("B", "o/b:Q4", "llamacpp", "cpu", "llm", "/b"), "w2", "loading", 11, 0.0)
     health = HealthReport(
-        *("draining", "0.1.0", "b1", 1, 3700.0, [ready, loading], {"llm": 4}),
+        *("draining", "0.1.0", "b1", 1, 3700.0, [ready, loading, idle], {"llm": 4}),
         granted=2,
         queued=1,
         troubled=[
@@ -48,8 +51,9 @@ def test_status_of_a_busy_server(server: FakeServer, lemonbus: Ends) -> None:
     assert code == 0
     assert lines[0] == f"lemonbus 0.1.0 at {server.url}: draining, up 1 h 1 min, 2 running, 1 waiting"
     assert lines[1] == "Downloading: D"
-    assert "A (pinned) ready 2 of 4 1 4096 llamacpp 1 min ago" in lines
-    assert "B loading 0 of ? 0 - - -" in lines
+    assert "A (pinned) ready 2 of 4 1 4096 llamacpp 1 min ago -" in lines
+    assert "E ready 0 of 4 0 - llamacpp 1 min ago 8 min" in lines
+    assert "B loading 0 of ? 0 - - - -" in lines
     assert "C 3 in 8 s no such file" in lines
     at = lines.index("Last output of C's engine:")
     assert lines[at + 1 : at + 3] == ["one", "libgomp.so.1: cannot open"]

@@ -1,0 +1,124 @@
+"""What the headers of model files say: a job process reads them when a call needs it, because a disk may be slow.
+
+What was read is remembered until the file changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from protocol.messages.model_details import Described, FileFacts, StartDescription
+from protocol.runtime import logs
+from supervisor.models.files import ModelFiles
+from supervisor.models.header_reads import PAUSE_S, FileKey, HeaderReads
+from supervisor.processes import jobs
+from supervisor.processes.child_processes import ChildProcess
+from supervisor.runtime.supervisor import Handler, Supervisor
+
+MODULE: Final = "workers.jobs.describe"
+FILE_DEADLINE_S: Final = 5.0
+"""How long a job may take for one file, or the setting peer_silence if that is less."""
+START_DEADLINE_S: Final = 4.0
+"""How long its start may take before."""
+
+log = logs.get_logger()
+
+
+class _WaitingCall(NamedTuple):
+    keys: frozenset[FileKey]
+    answer: Callable[[], None]
+
+
+def file_key(found: ModelFiles) -> FileKey:
+    """Return under what the header of a model's files is remembered."""
+    return FileKey(found.path, found.size, found.modified)
+
+
+class FileHeaders:
+    """What is known of files, and the calls that wait until more is."""
+
+    def __init__(self) -> None:
+        """Nothing was read yet."""
+        self._reads = HeaderReads()
+        self._waiting: list[_WaitingCall] = []
+        self._children: dict[str, ChildProcess] = {}
+        """Job → its process, until that has ended."""
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return what each message means."""
+        return {Described: self._result}
+
+    def facts(self, key: FileKey) -> FileFacts:
+        """Return what a file says, as far as that is known."""
+        return self._reads.facts(key)
+
+    def when_read(
+        self, supervisor: Supervisor, keys: frozenset[FileKey], seconds: float, answer: Callable[[], None]
+    ) -> None:
+        """Call ``answer`` when these files were read, or at once if none need be, at the latest after ``seconds``."""
+        waiting = _WaitingCall(keys, answer)
+        self._waiting.append(waiting)
+        if supervisor.scheduler.closing:
+            self._answer(waiting)
+            return
+        self._go_on(supervisor)
+        if waiting in self._waiting:
+            supervisor.loop.call_later(seconds, partial(self._time_out, waiting, seconds))
+
+    def _go_on(self, supervisor: Supervisor) -> None:
+        """Answer the calls that need wait for no file; read more for the others."""
+        now = supervisor.loop.now()
+        for waiting in list(self._waiting):
+            if all(self._reads.settled(key, now) for key in waiting.keys):
+                self._answer(waiting)
+        files = self._reads.next_files((key for waiting in self._waiting for key in sorted(waiting.keys)), now)
+        if files:
+            job, child = jobs.start(supervisor, MODULE, self._ended, StartDescription([key.path for key in files]))
+            self._children[job] = child
+            self._reads.begin(job, files)
+            self._watch(supervisor, job, START_DEADLINE_S)
+
+    def _answer(self, waiting: _WaitingCall) -> None:
+        self._waiting.remove(waiting)
+        waiting.answer()
+
+    def _time_out(self, waiting: _WaitingCall, seconds: float) -> None:
+        if waiting in self._waiting:
+            log.info("headers of model files were not read in time", seconds=seconds)
+            self._answer(waiting)
+
+    # The job
+
+    def _result(self, supervisor: Supervisor, job: str, message: Described, _payload: bytes) -> None:
+        if self._reads.received(job, message.facts):
+            jobs.dismiss(supervisor, job)
+        else:
+            self._watch(supervisor, job)
+        self._go_on(supervisor)
+
+    def _watch(self, supervisor: Supervisor, job: str, start: float = 0.0) -> None:
+        """Give a job up that does not read another file in time; ``start``: seconds that its start may take."""
+        before = self._reads.progress(job)
+        if before is not None:
+            seconds = start + min(FILE_DEADLINE_S, supervisor.settings.peer_silence)
+            supervisor.loop.call_later(seconds, partial(self._give_up_if_stuck, supervisor, job, before))
+
+    def _give_up_if_stuck(self, supervisor: Supervisor, job: str, before: int) -> None:
+        if self._reads.progress(job) != before:
+            return
+        stuck = self._reads.give_up(job, supervisor.loop.now())
+        log.error("job hangs at a model file", job=job, path=stuck.path if stuck else "", retry_in=PAUSE_S)
+        supervisor.processes.give_up(self._children[job])
+        self._go_on(supervisor)
+
+    def _ended(self, supervisor: Supervisor, job: str, why: str) -> None:
+        self._children.pop(job, None)
+        unread = self._reads.ended(job)
+        if unread:
+            log.warning("headers of model files were not read", files=len(unread), why=why)
+        # The failure may be over by the next call, so it is not remembered; these calls do not wait for another job.
+        for waiting in [waiting for waiting in self._waiting if not waiting.keys.isdisjoint(unread)]:
+            self._answer(waiting)
+        self._go_on(supervisor)

@@ -1,0 +1,71 @@
+"""The calls ``ListModels`` and ``GetModel``: models as lists show them, with what their files and engines say of contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from msgspec import structs
+
+from protocol.messages.admin import GetModel, ListModels, ModelEntry
+from supervisor.handlers.file_headers import FileHeaders, file_key
+from supervisor.processes import jobs
+from supervisor.runtime.supervisor import Handler, Supervisor
+
+HEADER_WAIT_S: Final = 0.5
+"""How long a list waits for headers that were never read; what it does not know by then is left out."""
+MAX_READ: Final = 1000
+"""Models of a list whose files are read."""
+
+
+class ModelLists:
+    """Answers the calls."""
+
+    def __init__(self, headers: FileHeaders) -> None:
+        """Take what files say from ``headers``."""
+        self._headers = headers
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return what each message means."""
+        return {ListModels: self._list, GetModel: self._get}
+
+    def _list(self, supervisor: Supervisor, peer: str, call: ListModels, _payload: bytes) -> None:
+        entries = supervisor.models.entries(call.show_all)
+        self._when_read(supervisor, entries, partial(self._answer, supervisor, peer, call, entries))
+
+    def _get(self, supervisor: Supervisor, peer: str, call: GetModel, _payload: bytes) -> None:
+        entries = [supervisor.models.entry(supervisor.models.resolve(call.name))]
+        self._when_read(supervisor, entries, partial(self._answer, supervisor, peer, call, entries))
+
+    def _when_read(self, supervisor: Supervisor, entries: list[ModelEntry], answer: Callable[[], None]) -> None:
+        downloaded = [entry.id for entry in entries if entry.downloaded][:MAX_READ]
+        found = [files for name in downloaded if (files := supervisor.models.listed_files(name))]
+        self._headers.when_read(supervisor, frozenset(map(file_key, found)), HEADER_WAIT_S, answer)
+
+    def _answer(
+        self, supervisor: Supervisor, peer: str, call: ListModels | GetModel, entries: list[ModelEntry]
+    ) -> None:
+        try:
+            shown = [self._with_context(supervisor, with_loaded_state(supervisor, entry)) for entry in entries]
+            result: object = shown if isinstance(call, ListModels) else shown[0]
+        except Exception as problem:  # noqa: BLE001 - the caller must be answered, and others wait behind it
+            result = supervisor.errors.failure_of(problem)
+        jobs.reply(supervisor, peer, call.number, result)
+
+    def _with_context(self, supervisor: Supervisor, entry: ModelEntry) -> ModelEntry:
+        found = supervisor.models.listed_files(entry.id) if entry.downloaded else None
+        if found is None:
+            return entry
+        trained = self._headers.facts(file_key(found)).context_length
+        model = supervisor.scheduler.models.get(entry.id)
+        engine = model.process.facts if model is not None and model.process is not None else None
+        context = (engine.context if engine else 0) or supervisor.models.context_size(entry.id) or trained
+        return structs.replace(entry, context_length=context, max_context_window=trained)
+
+
+def with_loaded_state(supervisor: Supervisor, entry: ModelEntry) -> ModelEntry:
+    """Return an entry that says whether its model is loaded."""
+    model = supervisor.scheduler.models.get(entry.id)
+    loaded = model is not None and model.process is not None and model.process.serves
+    return structs.replace(entry, loaded=loaded) if loaded else entry
