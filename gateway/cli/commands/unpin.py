@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from gateway.cli.api_client import ApiClient
-from gateway.cli.commands.pin import set_pinned
 from gateway.cli.options import json_option, model_argument, server_option
+from gateway.cli.pins import set_pinned
 
 
 @click.command()
