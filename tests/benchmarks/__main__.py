@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks import dialects, footprint, latencies, one_token, processor_time, throughput
+from tests.benchmarks import dialects, footprint, latencies, one_token, processor_time, prompt_cache, throughput
 from tests.benchmarks.report import BenchmarkReport, machine
 
 PARTS: Final = {
@@ -20,6 +20,7 @@ PARTS: Final = {
     "one-token": "one-token answers and embeddings",
     "dialects": "streams of each dialect",
     "processor-time": "processor time of small requests, with and without keys",
+    "prompt-cache": "conversations that go on after a swap",
     "memory": "memory",
 }
 
@@ -30,6 +31,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all without any")
     parser.add_argument("--rounds", type=int, default=8, help="alternations of what is compared")
     parser.add_argument("--turns", type=int, default=7, help="repetitions of swaps, crashes and hang-ups")
+    parser.add_argument("--model", type=Path, help="a GGUF file for the part prompt-cache, in place of tiny-slow")
     parser.add_argument("--json", type=Path, default=Path("build/benchmark.json"), help="where the figures go")
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
     asked = parser.parse_args()
@@ -40,14 +42,14 @@ def main() -> int:
         if asked.parts and part not in asked.parts:
             continue
         print(f"… {what}", file=sys.stderr, flush=True)
-        _measure(report, part, asked.rounds, asked.turns)
+        _measure(report, part, asked.rounds, asked.turns, asked.model)
     print(report.markdown())
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_bytes(report.json())
     return int(asked.check and any(goal.mark == "✗" for goal in report.goals))
 
 
-def _measure(report: BenchmarkReport, part: str, rounds: int, turns: int) -> None:
+def _measure(report: BenchmarkReport, part: str, rounds: int, turns: int, model: Path | None) -> None:
     match part:
         case "throughput":
             report.comparisons = throughput.measure(rounds)
@@ -59,6 +61,8 @@ def _measure(report: BenchmarkReport, part: str, rounds: int, turns: int) -> Non
             report.dialects = dialects.measure(rounds)
         case "processor-time":
             report.processor_time = processor_time.measure(rounds)
+        case "prompt-cache":
+            report.prompt_caches = prompt_cache.measure(min(turns, 3), model)
         case "memory":
             report.footprint = footprint.measure()
 

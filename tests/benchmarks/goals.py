@@ -9,6 +9,7 @@ from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
+from tests.benchmarks.prompt_cache import PromptCacheResult
 from tests.benchmarks.throughput import Comparison
 
 
@@ -94,6 +95,19 @@ def latency_goals(latencies: Latencies) -> list[Goal]:
         Goal("crash told to the client", latencies.crash_reported, 250, 100),
         Goal("hang-up to idle slot, decoding", latencies.hang_up_decoding, 250, 250),
         Goal("hang-up to idle slot, prefill", latencies.hang_up_prefill, 1000, 1000),
+    ]
+
+
+def prompt_cache_goals(results: list[PromptCacheResult]) -> list[Goal]:
+    """Return the goals of a conversation that goes on after a swap; none if that was not measured."""
+    kept = next((each for each in results if each.kept), None)
+    if kept is None:
+        return []
+    without = next(each for each in results if not each.kept)
+    return [
+        Goal("second turn after a swap: tokens that are read", kept.read, 100, 50, "tokens"),
+        Goal("its first token, beside one without prompt cache", kept.second_turn / without.second_turn, 0.5, 0.25, ""),
+        Goal("what saving adds to a swap", kept.save, 500, 100),
     ]
 
 

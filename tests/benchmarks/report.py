@@ -18,11 +18,13 @@ from tests.benchmarks.goals import (
     key_goals,
     latency_goals,
     one_token_goals,
+    prompt_cache_goals,
     throughput_goals,
 )
 from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
+from tests.benchmarks.prompt_cache import PromptCacheResult
 from tests.benchmarks.throughput import Comparison, Ratio
 
 Rows = Iterable[Iterable[object]]
@@ -37,6 +39,7 @@ class BenchmarkReport(msgspec.Struct):
     one_token: list[OneTokenComparison] = []
     dialects: list[DialectComparison] = []
     processor_time: list[ProcessorTime] = []
+    prompt_caches: list[PromptCacheResult] = []
     footprint: Footprint | None = None
 
     @property
@@ -47,6 +50,7 @@ class BenchmarkReport(msgspec.Struct):
             *dialect_goals(self.dialects),
             *key_goals(self.processor_time),
             *(latency_goals(self.latencies) if self.latencies else ()),
+            *prompt_cache_goals(self.prompt_caches),
             *(footprint_goals(self.footprint) if self.footprint else ()),
             broken_answers(self.comparisons, self.one_token, self.dialects),
         ]
@@ -91,6 +95,24 @@ class BenchmarkReport(msgspec.Struct):
             ]
         if self.latencies:
             parts.append(_table(("moment", "ms"), _latency_rows(self.latencies)))
+        if self.prompt_caches:
+            parts += [
+                "A conversation of 3,000 tokens; another model is loaded between its turns.",
+                _table(
+                    (
+                        "model",
+                        "kept",
+                        "first turn ms",
+                        "swap ms",
+                        "second turn ms",
+                        "read (cached)",
+                        "MB",
+                        "save",
+                        "restore",
+                    ),
+                    _prompt_cache_rows(self.prompt_caches),
+                ),
+            ]
         if self.footprint:
             parts.append(_table(("process", "PSS, MB"), _footprint(self.footprint)))
         parts.append(
@@ -182,6 +204,17 @@ def _latency_rows(latencies: Latencies) -> Rows:
     yield "crash to ready again", _number(latencies.crash_ready)
     yield "hang-up to idle, decoding", _number(latencies.hang_up_decoding)
     yield "hang-up to idle, prefill of 3,000 tokens", _number(latencies.hang_up_prefill)
+
+
+def _prompt_cache_rows(results: list[PromptCacheResult]) -> Rows:
+    for each in results:
+        rates = [
+            f"{_number(taken)} ms, {_number(rate)} MB/s" if taken else ""
+            for taken, rate in ((each.save, each.save_rate), (each.restore, each.restore_rate))
+        ]
+        tokens = f"{each.read:.0f} ({each.cached:.0f})"
+        times = (_number(time) for time in (each.first_turn, each.swap, each.second_turn))
+        yield each.model, "yes" if each.kept else "no", *times, tokens, _number(each.size) if each.size else "", *rates
 
 
 def _footprint(footprint: Footprint) -> Rows:

@@ -89,6 +89,8 @@ class EngineCaches:
 def tidy_in_background(loop: Loop, settings: Settings, log: logs.Logger) -> None:
     """Remove what dead processes have left, and what is more than ``prompt_cache_bytes``."""
     store = PromptCacheStore(settings.cache_dir, settings.prompt_cache_bytes)
+    if not store.root.is_dir():
+        return  # most servers keep none, and need no thread for that
 
     def report(problem: Exception | None) -> None:
         if problem is not None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import shutil
-import tempfile
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -146,7 +146,9 @@ class PromptCacheStore:
                 self._remove(entries_to_remove(self._entries(), self.limit, 1 - free))
                 if self.free_bytes() <= 0:
                     raise OSError(errno.ENOSPC, f"less than {self.min_free >> 20} MiB are free", str(self.root))
-            return Draft(Path(tempfile.mkdtemp(prefix=_DRAFT, dir=self.root)))
+            folder = self.root / f"{_DRAFT}{secrets.token_hex(8)}"
+            folder.mkdir(mode=0o700)
+            return Draft(folder)
 
     def commit(self, draft: Draft, model: str, key: str, slots: Sequence[SavedSlot]) -> SavedCache:
         """Make a draft an entry that replaces older ones; return it. Raises OSError, and then nothing has changed."""

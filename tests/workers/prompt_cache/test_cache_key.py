@@ -107,6 +107,12 @@ def test_models_that_keep_none(tmp_path: Path, kind: str, settings: dict[str, ob
     assert LlamaCppBackend(spec_of("tiny-chat", kind), chosen).slot_files() is None
 
 
+def test_a_model_with_adapters_keeps_none_because_requests_may_scale_them(tmp_path: Path) -> None:
+    for args in ("--lora /srv/a.gguf", "--lora-scaled=/srv/a.gguf:0.5"):
+        spec = spec_of("tiny-chat", llamacpp_args=args, keep_prompt_cache=True)
+        assert LlamaCppBackend(spec, Settings(cache_dir=str(tmp_path))).slot_files() is None
+
+
 def test_a_load_decides_before_the_setting(tmp_path: Path) -> None:
     spec = spec_of("tiny-chat", keep_prompt_cache=True)
     assert LlamaCppBackend(spec, Settings(cache_dir=str(tmp_path))).slot_files()

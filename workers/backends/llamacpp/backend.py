@@ -172,9 +172,13 @@ class LlamaCppBackend(ProgramBackend):
         self.saved.mkdir(mode=0o700, exist_ok=True)
 
     def slot_files(self) -> SlotFiles | None:
-        """See :meth:`Backend.slot_files`: only models that read conversations have what is worth keeping."""
+        """See :meth:`Backend.slot_files`.
+
+        Only models that read conversations have what is worth keeping.  With adapters, each request may have scaled them
+        in its own way, and the file of a slot does not say how.
+        """
         asked = self._option("keep_prompt_cache") and self.settings.prompt_cache_bytes
-        if not asked or self.spec.type != ModelType.LLM:
+        if not asked or self.spec.type != ModelType.LLM or arguments.value_of(self._words, arguments.LORA) is not None:
             return None
         folder = arguments.value_of(self._words, arguments.SLOT_SAVE_PATH)
         return LlamaSlotFiles(Path(folder or self.saved), self.slots, self._cache_facts, lambda: self._had_request)
