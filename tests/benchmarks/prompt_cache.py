@@ -13,7 +13,6 @@ import msgspec
 from tests.benchmarks.measuring import median, ms, until
 from tests.support.models.tiny_models import tiny_models
 from tests.support.server import LemonbusServer
-from tests.support.waiting import wait_for
 
 TOKENS = 3000
 OTHER = "extra.tiny-chat"
@@ -123,10 +122,9 @@ def _turn(server: LemonbusServer, model: str, conversation: list[dict[str, str]]
     """Ask for a short answer; return the seconds to its first event, the engine's timings and the text."""
     started = time.perf_counter()
     stream = server.client.start_chat(model, messages=conversation, stream=True, max_tokens=4)
-    stream.until(lambda it: len(it.events) > 0, _PATIENCE)
+    stream.until(lambda it: bool(it.chunks), _PATIENCE)
     first = time.perf_counter() - started
-    stream.finish()
-    wait_for(lambda: stream.done, "the stream ends")
+    stream.finish(_PATIENCE)
     timings = next((chunk["timings"] for chunk in stream.chunks if chunk.get("timings")), {})
     text = "".join(choice["delta"].get("content") or "" for chunk in stream.chunks for choice in chunk["choices"])
     return first, timings, text
