@@ -57,6 +57,7 @@ class Code(enum.StrEnum):
     RETURNED = "returned"
     WORKER_GONE = "worker_gone"
     SUPERVISOR_LOST = "supervisor_lost"
+    OUTCOME_UNKNOWN = "outcome_unknown"
     GATEWAY_GONE = "gateway_gone"
     CANCELLED = "cancelled"
     CLIENT_TOO_SLOW = "client_too_slow"
@@ -115,6 +116,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.RETURNED: _HttpError(503, _BUSY),
     Code.WORKER_GONE: _HttpError(500, _MODEL),
     Code.SUPERVISOR_LOST: _HttpError(503, _BUSY),
+    Code.OUTCOME_UNKNOWN: _HttpError(503, _BUSY),
     Code.GATEWAY_GONE: _HttpError(499, _CALLER),
     Code.CANCELLED: _HttpError(499, _CALLER),
     Code.CLIENT_TOO_SLOW: _HttpError(499, _CALLER),

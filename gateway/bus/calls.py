@@ -9,11 +9,14 @@ from typing import Any, Protocol, Self
 import gevent
 import msgspec
 
+from gateway.bus.call_repetition import REPETITIONS
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure
-from protocol.messages.admin import AbandonCall, CallResult, LogBatch, Progress
+from protocol.messages.admin import AbandonCall, CallResult, FollowLogs, LogBatch, LogSnapshot, Progress
+from protocol.runtime import logs
+from protocol.wire.envelope import pack_payload, unpack_payload
 
 BuildMessage = Callable[[int], msgspec.Struct]
 """Makes the call's message with the number that the session gives it: ``lambda n: LoadModel(n, "name")``."""
@@ -40,18 +43,34 @@ class SupervisorCall:
     (log followers).  Raises ``LemonbusError`` if the supervisor refuses, is lost, or the client hangs up.
     """
 
-    def __init__(self, session: CallSession, number: int, env: dict[str, Any], endless: bool) -> None:
-        """Collect the messages of ``number``."""
+    def __init__(
+        self,
+        session: CallSession,
+        number: int,
+        env: dict[str, Any],
+        message: msgspec.Struct,
+        payload: bytes = b"",
+        *,
+        endless: bool = False,
+    ) -> None:
+        """Collect what answers ``message``, which is kept: a supervisor that takes over gets it again."""
         self.number = number
+        self.message = message
+        self.payload = payload
+        self.repetition = REPETITIONS[type(message)]
+        self.exposed = False
+        """Whether a supervisor may have acted on the message."""
+        self._repeated = False
         self.label = request_context(env).label
         """The request id."""
         self.report = b""
         """The payload of the answer, once it has arrived: ``protocol.wire.envelope.unpack_payload(report, cls)``."""
         self._session = session
         self.endless = endless
+        """Whether it goes on after its answer."""
         self._arrived: deque[CallResult | Progress | LogBatch] = deque()
         self._failure: Failure | None = None
-        self._answered = False
+        self.answered = False
         self._open = True
         self._waker = GreenletWaker()
         self.on_failure: Callable[[], None] | None = None
@@ -61,13 +80,48 @@ class SupervisorCall:
     def deliver(self, message: CallResult | Progress | LogBatch, payload: bytes) -> None:
         """Take a message (in the hub)."""
         if isinstance(message, CallResult):
-            self._answered = True
+            if self.answered:
+                self._take_second_answer(payload)
+                return
+            self.answered = True
             self.report = payload
         elif len(self._arrived) >= MAX_WAITING_MESSAGES:
             self.fail(Failure(Code.CLIENT_TOO_SLOW, "the client does not read fast enough"))
             return
         self._arrived.append(message)
         self._waker.wake()
+
+    def _take_second_answer(self, payload: bytes) -> None:
+        """Take the answer of a second supervisor to a call that goes on: a new log has entries that are new to a follower."""
+        if isinstance(self.message, FollowLogs):
+            snapshot: LogSnapshot = unpack_payload(payload, LogSnapshot)
+            if snapshot.entries:
+                self.deliver(LogBatch(self.number, snapshot.entries, snapshot.dropped), b"")
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a supervisor that takes over may get the call: it has no second effect, or no supervisor has had it."""
+        return self.repetition.repeated or not self.exposed
+
+    def repeat(self) -> msgspec.Struct:
+        """Return the message for a supervisor that takes over. What none can have acted on is sent as it is."""
+        if not self.exposed:
+            return self.message
+        self._repeated = True
+        change = self.repetition.change
+        return self.message if change is None else change(self.message)
+
+    def refuse(self, failure: Failure) -> None:
+        """Take the supervisor's refusal (in the hub); it fails the call, unless it is the answer to a repetition."""
+        if self._repeated:
+            if not self.answered and failure.code in self.repetition.done:
+                self.deliver(CallResult(self.number), pack_payload(self.repetition.done[failure.code](self.message)))
+                return
+            if self.answered and failure.code in self.repetition.survived:
+                fields = {"call": type(self.message).__name__, "problem": failure.loggable_message}
+                logs.get_logger().warning("not taken over by the new supervisor", request_id=self.label, **fields)
+                return
+        self.fail(failure)
 
     def fail(self, failure: Failure) -> None:
         """Fail the call (in the hub)."""
@@ -116,7 +170,7 @@ class SupervisorCall:
         self._open = False
         self._watch.close()
         self._session.end_call(self.number)
-        if sent and (self.endless or not (self._answered or self._failed_at_supervisor())):
+        if sent and (self.endless or not (self.answered or self._failed_at_supervisor())):
             self._session.send_end(AbandonCall(self.number))
 
     def _failed_at_supervisor(self) -> bool:

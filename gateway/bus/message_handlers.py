@@ -16,12 +16,12 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from gateway.bus.pending_requests import PendingRequests
-from gateway.bus.worker_subscriptions import EventSocket, WorkerSubscriptions
+from gateway.bus.worker_subscriptions import WORKER_ENDED, EventSocket, WorkerSubscriptions
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.logs.request_counts import RequestCounts
 from gateway.requests.exchange import RequestExchange
 from protocol.failures import Failure, LemonbusError
-from protocol.messages import admin, metrics, peers, work
+from protocol.messages import admin, metrics, peers, recovery, work
 from protocol.messages.events import Event
 from protocol.runtime import logs
 
@@ -32,8 +32,8 @@ _ABOUT_ONE_REQUEST: Final = (work.Refused, admin.CallResult, admin.Progress, adm
 class AdmissionControl(Protocol):
     """What messages change of the session."""
 
-    def open_admission(self) -> None:
-        """Admit requests from now on."""
+    def welcomed(self, supervisor_pid: int) -> None:
+        """Admit requests from now on: this supervisor has taken this process over."""
 
     def drain(self, grace: float) -> None:
         """Admit no more requests; those that run have ``grace`` seconds."""
@@ -44,6 +44,18 @@ class ControlSocket(EventSocket, Protocol):
 
     def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
         """Send to the supervisor; raises ``LemonbusError`` if its outbox is full, unless the message ``must_arrive``."""
+
+    def read_control(self) -> None:
+        """Deliver what the supervisor has sent."""
+
+    def reconnect(self, snapshot: bytes) -> None:
+        """Drop the connection with all that waits in it, and say Hello with ``snapshot`` on a new one."""
+
+    def watch_supervisor(self, pid: int) -> None:
+        """Tell the session when the process of this pid has ended; of no other any more."""
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back in the next iteration of the hub's loop."""
 
 
 class MessageHandlers:
@@ -76,6 +88,7 @@ class MessageHandlers:
             admin.LogBatch: self._deliver_to_call,
             peers.WorkerUp: self._worker_up,
             peers.WorkerGone: self._worker_gone,
+            recovery.Recovered: self._recovered,
             peers.Welcome: self._welcome,
             peers.Ping: self._ping,
             metrics.CollectMetrics: self._collect_metrics,
@@ -157,7 +170,7 @@ class MessageHandlers:
             return
         call = self._pending.calls.get(message.number)
         if call is not None:
-            call.fail(message.failure)
+            call.refuse(message.failure)
 
     def _deliver_to_call(self, message: admin.CallResult | admin.Progress | admin.LogBatch, payload: bytes) -> None:
         call = self._pending.calls.get(message.number)
@@ -172,14 +185,22 @@ class MessageHandlers:
     def _worker_gone(self, message: peers.WorkerGone, _: bytes) -> None:
         self._subscriptions.gone(message)
 
+    def _recovered(self, message: recovery.Recovered, _: bytes) -> None:
+        living = frozenset(message.workers)
+        self._subscriptions.recovered(living)
+        working = {exchange.worker for exchange in self._pending.exchanges.values() if exchange.worker}
+        for worker in working - living:
+            if not self._subscriptions.knows(worker):  # else it is settled when all its events are read
+                self._end_worker(worker, WORKER_ENDED)
+
     def _end_worker(self, worker: str, failure: Failure) -> None:
         """No more events of ``worker`` will arrive."""
         self._pending.fail_attempts_of(worker, failure)
 
     # The supervisor
 
-    def _welcome(self, _message: peers.Welcome, _: bytes) -> None:
-        self._admission.open_admission()
+    def _welcome(self, message: peers.Welcome, _: bytes) -> None:
+        self._admission.welcomed(message.pid)
 
     def _ping(self, message: peers.Ping, _: bytes) -> None:
         errors = INTERNAL_ERRORS.count

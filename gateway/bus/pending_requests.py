@@ -44,6 +44,12 @@ class PendingRequests:
         without_worker = [each for each in self.exchanges.values() if not each.worker]
         self._fail_each([*without_worker, *self.calls.values()], failure)
 
+    def fail_waiting(self, failure: Failure) -> None:
+        """Fail what waits for a supervisor: requests that no worker has, and calls without an answer."""
+        without_worker = [each for each in self.exchanges.values() if not each.worker]
+        unanswered = [each for each in self.calls.values() if not each.answered]
+        self._fail_each([*without_worker, *unanswered], failure)
+
     def fail_attempts_of(self, worker: str, failure: Failure) -> None:
         """Fail the present attempts of the requests that ``worker`` has; they may be tried again elsewhere."""
         self._fail_each([each for each in self.exchanges.values() if each.worker == worker], failure)

@@ -6,13 +6,16 @@ Resources get it in their constructor.  They use :attr:`SupervisorSession.settin
 
 Invariants:
 
-* The state goes ``STARTING`` → ``OPEN`` → ``DRAINING`` → ``LOST``; it may skip some, and never goes back.
-* Requests and calls begin while it is ``OPEN`` only. Those that run may end in every state.
+* The state goes ``STARTING`` → ``OPEN`` → ``DRAINING`` → ``LOST``; it may skip some. The one way back is from ``OPEN`` to
+  ``RECOVERING`` and to ``OPEN`` again, once for each supervisor that ends.
+* Requests and calls begin while it is ``OPEN``, or wait in ``STARTING`` and ``RECOVERING``, for a bounded time. Those that run
+  may end in every state.
 * ``on_shutdown`` is called when the state becomes ``DRAINING``, and when it becomes ``LOST``.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,8 +24,14 @@ from gevent.event import Event as GreenletEvent
 from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.message_handlers import ControlSocket, MessageHandlers
 from gateway.bus.pending_requests import PendingRequests
+from gateway.bus.supervisor_connection import SupervisorConnection
 from gateway.logs.request_counts import RequestCounts
-from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
+from gateway.requests.admission import (
+    ADMISSION_FAILURES,
+    MAX_WAIT_FOR_SUPERVISOR_S,
+    WAITING_STATES,
+    AdmissionState,
+)
 from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
@@ -43,7 +52,8 @@ class SupervisorSession:
         self.settings = settings
         self.spool = spool
         self.state = AdmissionState.STARTING
-        self.welcomed = GreenletEvent()
+        self.has_started = GreenletEvent()
+        """Set when a supervisor has answered for the first time."""
         self.inbox_bytes = settings.inbox_bytes
         self.request_counts = RequestCounts()
         """The requests that this process has answered; reported with each answer to a ping."""
@@ -54,15 +64,31 @@ class SupervisorSession:
     def open(self, sockets: ControlSocket) -> MessageHandlers:
         """Use ``sockets`` from now on; return the handlers of what they receive."""
         self._sockets = sockets
+        self._connection = SupervisorConnection(sockets, self._pending)
         self._message_handlers = MessageHandlers(self, sockets, self._pending, self.request_counts)
         return self._message_handlers
+
+    def connect(self) -> None:
+        """Say Hello to the supervisor."""
+        self._connection.connect()
 
     # For resources
 
     def admit(self) -> None:
         """Raise the failure that says why new requests are not admitted, unless they are."""
-        if self.state is not AdmissionState.OPEN:
+        if self.state is AdmissionState.OPEN:
+            return
+        if self.state not in WAITING_STATES or self._overdue(time.monotonic()):
             raise ADMISSION_FAILURES[self.state].raised()
+
+    def check_readiness(self) -> None:
+        """Raise the failure that says why a load balancer should choose another server now, if it should.
+
+        While it is ``RECOVERING`` it should not: requests are served, a moment later.
+        """
+        if self.state is AdmissionState.STARTING:
+            raise ADMISSION_FAILURES[self.state].raised()
+        self.admit()
 
     def call(self, env: dict[str, Any], build: BuildMessage, cls: type[R], payload: bytes = b"") -> R:
         """Call the supervisor and wait for its report: ``call(req.env, lambda n: GetModel(n, x), ModelEntry)``.
@@ -82,9 +108,9 @@ class SupervisorSession:
         """Call the supervisor and get everything that comes under the call's number; see :class:`SupervisorCall`."""
         self.admit()
         number = self._pending.next_number()
-        call = self._pending.calls[number] = SupervisorCall(self, number, env, endless)
+        call = self._pending.calls[number] = SupervisorCall(self, number, env, build(number), payload, endless=endless)
         try:
-            self._sockets.send(build(number), payload)
+            self._connection.call(call)
         except BaseException:
             call.close(sent=False)
             raise
@@ -125,29 +151,9 @@ class SupervisorSession:
 
     # For exchanges and calls (their ExchangeDispatcher and CallSession)
 
-    def submit(self, exchange: RequestExchange, suspect: bool) -> None:
+    def submit(self, exchange: RequestExchange) -> None:
         """Send the present attempt."""
-        request = exchange.request
-        self._sockets.send(
-            work.SubmitRequest(
-                number=exchange.number,
-                attempt=exchange.attempt,
-                model=request.model,
-                endpoint=request.endpoint,
-                label=request.label,
-                weight=request.weight,
-                size=len(request.body),
-                stream=request.stream,
-                suspect=suspect,
-                retry_reason=exchange.retry_reason,
-                spool=exchange.spool,
-                query=request.query,
-                caller=exchange.caller,
-                download_refusal=exchange.download_refusal,
-                ttl=request.ttl,
-            ),
-            b"" if exchange.spool else request.body,
-        )
+        self._connection.submit(exchange)
 
     def cancel(self, exchange: RequestExchange, reason: str) -> None:
         """Cancel the present attempt: the supervisor knows where it waits or runs."""
@@ -162,7 +168,7 @@ class SupervisorSession:
         self._pending.exchanges.pop(exchange.number, None)
 
     def may_retry(self) -> bool:
-        """Return whether there is a supervisor to send another attempt to."""
+        """Return whether there is, or will be, a supervisor to send another attempt to."""
         return self.state is not AdmissionState.LOST
 
     def send_end(self, message: work.Cancel | work.AnswerLost | admin.AbandonCall) -> None:
@@ -178,11 +184,36 @@ class SupervisorSession:
 
     # Start and shutdown, in the hub
 
-    def open_admission(self) -> None:
-        """Admit requests: the supervisor knows this gateway."""
-        if self.state is AdmissionState.STARTING:
+    def welcomed(self, supervisor_pid: int) -> None:
+        """Admit requests: the supervisor knows this gateway. ``supervisor_pid``: 0 if its process is not watched."""
+        self._connection.welcome(supervisor_pid)
+        if self.state in WAITING_STATES:
             self.state = AdmissionState.OPEN
-            self.welcomed.set()
+        self.has_started.set()
+
+    def supervisor_ended(self) -> None:
+        """Let requests wait for the supervisor's successor; those that run go on."""
+        if self.state is AdmissionState.LOST:
+            return
+        logs.get_logger().warning("the supervisor has ended; requests wait for the next one", gateway=self.id)
+        if self.state is AdmissionState.OPEN:
+            self.state = AdmissionState.RECOVERING
+        self._connection.connect()
+        self._message_handlers.notify_exchanges()
+
+    def check_connection(self, now: float) -> None:
+        """Say Hello again if no supervisor answers, and let no request wait for it too long. Call it twice a second.
+
+        ``now``: the time of ``time.monotonic``.
+        """
+        if self._connection.welcomed or self.state is AdmissionState.LOST:
+            return
+        self._connection.repeat_hello(now)
+        if self._overdue(now):
+            self._pending.fail_waiting(ADMISSION_FAILURES[self.state])
+
+    def _overdue(self, now: float) -> bool:
+        return not self._connection.welcomed and now - self._connection.waiting_since >= MAX_WAIT_FOR_SUPERVISOR_S
 
     def drain(self, grace: float) -> None:
         """Admit no more requests; those that run have ``grace`` seconds."""
@@ -207,3 +238,7 @@ class SupervisorSession:
         """Fail all requests and calls that still run: the grace is over."""
         code = Code.SUPERVISOR_LOST if self.state is AdmissionState.LOST else Code.DRAINING
         self._pending.fail_all(Failure(code, "the server stopped", retry_after=5))
+
+    def give_up_waiting(self) -> None:
+        """Fail all that waits for a supervisor: this process ends, because none answers it."""
+        self._pending.fail_waiting(ADMISSION_FAILURES[self.state])

@@ -7,6 +7,7 @@ left, every send checks afterwards whether there is something to read, and a tim
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,6 +17,7 @@ import msgspec
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from gateway.bus.process_watch import ProcessWatch
 from gateway.bus.session import SupervisorSession
 from gateway.logs.request_log_buffer import RequestLogBuffer
 from protocol import ids
@@ -32,6 +34,8 @@ MAX_OUTBOX_MESSAGES: Final = 10_000
 """Control messages that wait for a supervisor that does not read; beyond them, only those that must arrive."""
 EVENTS_HIGH_WATER: Final = 100_000
 """Event messages that wait to be read; a worker sends one in each iteration of its loop."""
+CONTROL_RECONNECT_MS: Final = 10
+"""Requests wait while a new supervisor is not connected; connecting to a socket without a listener costs little."""
 READ_ALL_INTERVAL_S: Final = 0.5
 RECORDS_DELAY_S: Final = 0.02
 RECORDS_PER_MESSAGE: Final = 256
@@ -67,30 +71,69 @@ class GatewayBus:
         self._topic_length = len(topic)
         self._events.subscribe(topic)
         self._monitor = self._events.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._control = self._socket(zmq.DEALER)
-        self._control.routing_id = session.id.encode()
-        self._control.sndhwm = MAX_OUTBOX_MESSAGES
-        self._control.rcvhwm = MAX_OUTBOX_MESSAGES
-        self._control.connect(endpoints.bus(process_context.runtime))
         self.control_file = endpoints.socket_file(endpoints.bus(process_context.runtime))
         """The file of the supervisor's socket."""
+        self._session = session
+        self._process_context = process_context
+        self._supervisor: ProcessWatch | None = None
+        self._open_control()
         self._handlers = session.open(self)
-        self._watch(self._control, self._read_control)
-        self._watch(self._events, self._read_events)
-        self._watch(self._monitor, self._read_monitor)
+        self._watchers += [self._watch(self._events, self._read_events), self._watch(self._monitor, self._read_monitor)]
         self._timer = gevent.get_hub().loop.timer(READ_ALL_INTERVAL_S, READ_ALL_INTERVAL_S)
         self._timer.start(self._read_all)
-        self.send(Hello("gateway", session.id, os.getpid(), process_context.boot))
+        session.connect()
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.linger = 0
         return socket
 
-    def _watch(self, socket: zmq.Socket[bytes], read: Callable[[], None]) -> None:
+    def _watch(self, socket: zmq.Socket[bytes], read: Callable[[], None]) -> Any:
         watcher = gevent.get_hub().loop.io(socket.getsockopt(zmq.FD), _READ)
         watcher.start(read)
-        self._watchers.append(watcher)
+        return watcher
+
+    # The supervisor
+
+    def _open_control(self) -> None:
+        self._control = self._socket(zmq.DEALER)
+        self._control.routing_id = self._session.id.encode()
+        self._control.sndhwm = MAX_OUTBOX_MESSAGES
+        self._control.rcvhwm = MAX_OUTBOX_MESSAGES
+        self._control.reconnect_ivl = CONTROL_RECONNECT_MS
+        self._control_watcher = self._watch(self._control, self._read_control)
+
+    def reconnect(self, snapshot: bytes) -> None:
+        """Drop the connection with all that waits in it, and say Hello with ``snapshot`` on a new one."""
+        self._control_watcher.stop()
+        self._control_watcher.close()
+        self._control.close()
+        self._outbox.clear()
+        self._open_control()
+        self._control.connect(endpoints.bus(self._process_context.runtime))
+        self.send(Hello("gateway", self._session.id, os.getpid(), self._process_context.boot), snapshot)
+
+    def watch_supervisor(self, pid: int) -> None:
+        """Tell the session when the process of this pid has ended; of no other any more."""
+        if self._supervisor is not None:
+            self._supervisor.close()
+        self._supervisor = ProcessWatch(pid, self._supervisor_ended)
+
+    def _supervisor_ended(self) -> None:
+        if not self._closed:
+            self.drain_events()  # they tell which requests have a worker
+            self._session.supervisor_ended()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back in the next iteration of the hub's loop."""
+        timer = gevent.get_hub().loop.timer(0.0)
+
+        def call() -> None:
+            timer.close()
+            if not self._closed:
+                callback()
+
+        timer.start(call)
 
     # Sending
 
@@ -147,7 +190,7 @@ class GatewayBus:
         if self._closed:
             return
         self._scheduled.discard(self._read_control)
-        self._drain_control()
+        self.read_control()
         while self._outbox and frames.send(self._control, self._outbox[0]):
             self._outbox.popleft()
         # Sending may have consumed the edge of what arrived meanwhile.
@@ -171,8 +214,10 @@ class GatewayBus:
         self._read_control()
         self._read_events()
         self._read_monitor()
+        self._session.check_connection(time.monotonic())
 
-    def _drain_control(self) -> None:
+    def read_control(self) -> None:
+        """Deliver what the supervisor has sent."""
         for frame in frames.receive_each(self._control):
             try:
                 message, payload = envelope.decode(frame)
@@ -236,7 +281,9 @@ class GatewayBus:
             self._record_timer.close()
         self._timer.stop()
         self._timer.close()
-        for watcher in self._watchers:
+        if self._supervisor is not None:
+            self._supervisor.close()
+        for watcher in (self._control_watcher, *self._watchers):
             watcher.stop()
             watcher.close()
         self._events.disable_monitor()

@@ -6,7 +6,7 @@ after a short wait for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, Protocol
 
 import gevent
@@ -15,6 +15,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.peers import WorkerGone
 
 DISCONNECT_TIMEOUT_S: Final = 0.1
+WORKER_ENDED: Final = Failure(Code.WORKER_GONE, "the worker process ended")
 
 
 class EventSocket(Protocol):
@@ -65,6 +66,16 @@ class WorkerSubscriptions:
 
         timer.start(waited)
 
+    def recovered(self, living: Container[str]) -> None:
+        """Settle the workers that are not ``living``: they ended while there was no supervisor to say so."""
+        for worker, endpoint in list(self._endpoints.items()):
+            if worker not in living:
+                self.gone(WorkerGone(worker, endpoint, WORKER_ENDED))
+
+    def knows(self, worker: str) -> bool:
+        """Return whether the gateway is subscribed to a worker that is not settled."""
+        return worker in self._endpoints
+
     def disconnected(self, endpoint: str) -> None:
         """Settle the worker at ``endpoint``, whose connection ended and was read to the end, if it is known to be gone."""
         for worker, known in list(self._endpoints.items()):
@@ -72,7 +83,7 @@ class WorkerSubscriptions:
                 continue
             message = self._ending.pop(worker, None)
             if message is None and self._supervisor_lost:
-                message = WorkerGone(worker, endpoint, Failure(Code.WORKER_GONE, "the worker process ended"))
+                message = WorkerGone(worker, endpoint, WORKER_ENDED)
             if message is not None:
                 self._finish(message)
 

@@ -32,7 +32,6 @@ from gateway.logs.records import (
     render_entry,
 )
 from gateway.logs.websocket import WebSocketAdapter
-from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import LogBatch, LogSnapshot
 from protocol.runtime import logs
@@ -149,8 +148,7 @@ class _LogReader:
         for _ in range(MAX_INVALID_MESSAGES):
             message = None
             while message is None and left > 0:
-                if self._session.state is not AdmissionState.OPEN:
-                    raise ADMISSION_FAILURES[self._session.state].raised()
+                self._session.admit()
                 message = self._socket.receive(timeout=0.25)
                 left -= 0.25
             if message is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -19,7 +19,8 @@ from gateway.openapi.routes import DocumentResource, PageResource, RouteTable
 class Probe(msgspec.Struct):
     """The server answers."""
 
-    status: str
+    status: Literal["ok", "recovering"]
+    """``recovering``: requests are accepted, and wait until the next supervisor has taken over."""
 
 
 OWN: Final = Documentation(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -49,7 +50,7 @@ class ExchangeDispatcher(Protocol):
 
     inbox_bytes: int
 
-    def submit(self, exchange: RequestExchange, suspect: bool) -> None:
+    def submit(self, exchange: RequestExchange) -> None:
         """Send the present attempt; raises ``LemonbusError`` if that is impossible now."""
 
     def cancel(self, exchange: RequestExchange, reason: str) -> None:
@@ -70,8 +71,8 @@ class RequestExchange:
 
     __slots__ = (
         "_dispatcher",
+        "_limits_lost",
         "_returns",
-        "_suspect",
         "attempt",
         "caller",
         "cut",
@@ -84,7 +85,9 @@ class RequestExchange:
         "rate_limits",
         "request",
         "retry_reason",
+        "since",
         "spool",
+        "suspect",
         "waker",
         "worker",
     )
@@ -109,7 +112,11 @@ class RequestExchange:
         self.number = number
         self.attempt = 1
         self._returns = 0
-        self._suspect = False
+        self._limits_lost = False
+        self.suspect = False
+        """Whether the request was in an engine when that died: it runs alone."""
+        self.since = time.monotonic()
+        """When it arrived; a supervisor that takes over keeps the order of all gateways' requests by it."""
         self.retry_reason = ""
         """Why the attempt before the present one ended, empty for the first."""
         self.worker = ""
@@ -140,7 +147,7 @@ class RequestExchange:
 
     def begin(self) -> None:
         """Send the first attempt."""
-        self._dispatcher.submit(self, suspect=False)
+        self._dispatcher.submit(self)
 
     def granted(self, worker: str, model: str, attempt: int) -> None:
         """Record where the present attempt runs."""
@@ -172,7 +179,7 @@ class RequestExchange:
     @property
     def rate_limits_due(self) -> bool:
         """Whether the supervisor has still to say what the caller's key has left."""
-        if self.request.endpoint in ENGINE_STATE_ENDPOINTS:  # limits do not apply to those
+        if self._limits_lost or self.request.endpoint in ENGINE_STATE_ENDPOINTS:  # limits do not apply to those
             return False
         return self.rate_limits is None and self.caller is not None and self.caller.limited and self.failure is None
 
@@ -180,6 +187,14 @@ class RequestExchange:
         """Note what the caller's key has left (in the hub)."""
         self.rate_limits = limits
         self.waker.wake()
+
+    def supervisor_ended(self) -> None:
+        """Wait no more for what the supervisor has not said of a request that a worker has (in the hub)."""
+        if self.worker and self.rate_limits_due:
+            self._limits_lost = True
+            if self.over:
+                self._dispatcher.forget(self)
+            self.waker.wake()
 
     def fail(self, failure: Failure) -> None:
         """End the present attempt with a failure, and wake the waiting greenlet.
@@ -203,12 +218,12 @@ class RequestExchange:
         if isinstance(decision, Retry) and self._dispatcher.may_retry():
             self.attempt += 1
             self._returns += failure.code is Code.RETURNED
-            self._suspect = self._suspect or decision.suspect
+            self.suspect = self.suspect or decision.suspect
             self.worker = ""
             self.retry_reason = failure.code.value
             self.inbox = Inbox(self.attempt, self._dispatcher.inbox_bytes)
             try:
-                self._dispatcher.submit(self, suspect=self._suspect)
+                self._dispatcher.submit(self)
             except LemonbusError as problem:
                 failure = problem.failure
             else:

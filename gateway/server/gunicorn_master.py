@@ -39,16 +39,16 @@ _STOPPING: Final = b"s"
 
 
 class GunicornMaster(Arbiter):  # type: ignore[misc]
-    """The gunicorn master; ends when the supervisor does."""
+    """The gunicorn master; outlives supervisors, and ends when their keeper does."""
 
     def __init__(self, app: GunicornApplication) -> None:
-        """Watch the supervisor's process, and prepare the heartbeat for it."""
+        """Watch the keeper's process, and prepare the heartbeat for the supervisors."""
         super().__init__(app)
         self._heartbeat_fd = app.heartbeat_fd
-        self._supervisor = os.pidfd_open(app.process_context.keeper)
+        self._keeper = os.pidfd_open(app.process_context.keeper)
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
-        self._poll.register(self._supervisor, select.POLLIN)
+        self._poll.register(self._keeper, select.POLLIN)
         self._poll.register(self._woken, select.POLLIN)
 
     def init_signals(self) -> None:
@@ -57,13 +57,13 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
     def wait_for_signals(self, timeout: float = 1.0) -> list[int]:
-        """Write a heartbeat, then wait for a signal; the supervisor's death counts as SIGTERM."""
+        """Write a heartbeat, then wait for a signal; the keeper's death counts as SIGTERM."""
         self._beat(_ALIVE)
         for descriptor, _ in self._poll.poll(timeout * 1000):
             if descriptor == self._woken:
                 os.read(self._woken, 512)
             else:
-                logs.get_logger().error("the supervisor is gone")
+                logs.get_logger().error("the keeper is gone")
                 return [signal.SIGTERM]
         arrived: list[int] = super().wait_for_signals(0.001)
         return arrived
@@ -84,12 +84,14 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
 
     def _beat(self, heartbeat: bytes) -> None:
         if self._heartbeat_fd >= 0:
-            with contextlib.suppress(OSError):  # a full pipe: the supervisor is busy, and what is in the pipe suffices
+            # The pipe may be full: the supervisor is busy or being replaced, and what is in the pipe suffices.  It may have no
+            # reader for a moment: Python ignores SIGPIPE, and the next supervisor reads the keeper's copy of the other end.
+            with contextlib.suppress(OSError):
                 os.write(self._heartbeat_fd, heartbeat)
 
     def forget(self) -> None:
         """Close the master's descriptors in a worker."""
-        for descriptor in (self._supervisor, self._woken, self._wake, self._heartbeat_fd):
+        for descriptor in (self._keeper, self._woken, self._wake, self._heartbeat_fd):
             if descriptor >= 0:
                 os.close(descriptor)
 
@@ -144,7 +146,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         return create_app(self.session)
 
     def post_worker_init(self, worker: GunicornWorker) -> None:
-        """Open the bus, and watch the supervisor and the master: this process ends with them."""
+        """Open the bus, and watch the keeper and the master: this process ends with them."""
         from gateway.bus.sockets import GatewayBus  # noqa: PLC0415
 
         session = worker.session = self.session
@@ -161,7 +163,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         try:
             master = GunicornMaster(self)
         except ProcessLookupError:
-            logs.get_logger().error("the supervisor is gone")
+            logs.get_logger().error("the keeper is gone")
             return
         master.run()
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import gevent
@@ -14,6 +14,7 @@ from gevent import events
 from gevent.event import Event
 from gunicorn.workers.ggevent import GeventWorker
 
+from gateway.bus.process_watch import ProcessWatch
 from gateway.bus.session import SupervisorSession
 from gateway.bus.sockets import GatewayBus
 from gateway.http import body_limits, wsgi_environ
@@ -32,6 +33,8 @@ _READ: Final = 1
 _WELCOME_WAIT_S: Final = 1.0
 """Seconds for which connections are not accepted before the supervisor has answered."""
 _NO_WELCOME: Final = 1
+_REFUSALS_S: Final = 0.2
+"""Seconds for the refusals of the requests that waited, before a process without a supervisor ends."""
 
 
 class GunicornWorker(GeventWorker):  # type: ignore[misc]
@@ -50,6 +53,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self.idle: set[ClientSocket] = set()
         self._stop_event = Event()
         self._watchers: list[Any] = []
+        self._watches: list[ProcessWatch] = []
         self._deadline: float | None = None
         self.keep_alive_s = float(self.cfg.keepalive)
         self.serving = False
@@ -89,23 +93,9 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         if not self.alive:
             self._stop_event.set()
 
-    def watch_process(self, pid: int, callback: Any) -> None:
+    def watch_process(self, pid: int, callback: Callable[[], None]) -> None:
         """Call back in the hub when ``pid`` ends."""
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            gevent.get_hub().loop.run_callback(callback)
-            return
-        watcher = gevent.get_hub().loop.io(descriptor, _READ)
-
-        def ended() -> None:
-            watcher.stop()
-            watcher.close()
-            os.close(descriptor)
-            callback()
-
-        watcher.start(ended)
-        self._watchers.append(watcher)
+        self._watches.append(ProcessWatch(pid, callback))
 
     def begin_shutdown(self, grace: float) -> None:
         """End within ``grace`` seconds: the supervisor said so, or is gone (in the hub)."""
@@ -124,7 +114,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self.base_environ = wsgi_environ.process_environ(self.sockets[0].getsockname(), self.cfg.workers)
         self.base_environ[MEMORY_KEY] = BodyMemory(self.session.settings.body_memory)
         with gevent.Timeout(_WELCOME_WAIT_S, exception=False):
-            self.session.welcomed.wait()
+            self.session.has_started.wait()
         # Where there are several processes, each leaves connections that it cannot serve at once to the others.
         accept_batch = ACCEPT_BATCH if self.cfg.workers == 1 else 1
         acceptors = [
@@ -146,10 +136,12 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self._close(acceptors)
 
     def _end_unwelcomed(self) -> None:
-        """End this process, whose requests would be answered with 503 ``starting`` for ever; gunicorn replaces it."""
+        """End this process, whose requests would all be refused with 503 ``starting``; gunicorn replaces it."""
         reason = "it did not answer" if self.bus.control_file.exists() else "its socket is missing"
         fields = {"socket": str(self.bus.control_file), "reason": reason}
         logs.get_logger().error("the supervisor cannot be reached; this gateway process ends", **fields)
+        gevent.get_hub().loop.run_callback(self.session.give_up_waiting)
+        gevent.sleep(_REFUSALS_S)
         self.bus.close()
         os._exit(_NO_WELCOME)
 

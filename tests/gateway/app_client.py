@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ from gateway.api.common.dialect import Dialect
 from gateway.app import DIALECTS, create_app
 from gateway.bus.message_handlers import MessageHandlers
 from gateway.bus.session import SupervisorSession
-from gateway.requests.admission import AdmissionState
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Failure
 from protocol.messages import work
 from protocol.messages.admin import AbandonCall, CallResult, Progress
 from protocol.messages.events import Event, EventKind, Outcome
+from protocol.messages.recovery import GatewaySnapshot
 from protocol.wire import envelope
 
 
@@ -32,6 +32,7 @@ class FakeGatewayBus:
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
+        self.snapshots: list[GatewaySnapshot] = []
         self.bodies: list[bytes] = []
         self.reports: dict[type, Any] = {}
         self.answers: dict[str, Any] = {}
@@ -75,6 +76,20 @@ class FakeGatewayBus:
         self.handlers.on_events(events, "w1")
         self.handlers.notify_exchanges()
 
+    def read_control(self) -> None:
+        """Everything is answered at once."""
+
+    def reconnect(self, snapshot: bytes) -> None:
+        """Keep the snapshot that came with Hello."""
+        self.snapshots.append(envelope.unpack_payload(snapshot, GatewaySnapshot))
+
+    def watch_supervisor(self, pid: int) -> None:
+        """No process is watched."""
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call at once."""
+        callback()
+
     def connect(self, endpoint: str) -> None:
         """Nothing to connect."""
 
@@ -113,7 +128,7 @@ class AppClient:
         self.reports, self.answers = self.bus.reports, self.bus.answers
         self.session = SupervisorSession("g1", settings, Spool(folder, "g1", 1 << 20))
         self.bus.handlers = self.session.open(self.bus)
-        self.session.state = AdmissionState.OPEN
+        self.session.welcomed(0)
         self.client = falcon.testing.TestClient(create_app(self.session, dialects))
 
     def asked(self, cls: type) -> list[Any]:

@@ -21,7 +21,7 @@ import zmq
 from protocol import ids
 from protocol.config import settings
 from protocol.failures import Failure
-from protocol.messages import admin, metrics, peers, work
+from protocol.messages import admin, metrics, peers, recovery, work
 from protocol.messages.events import Event
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -30,6 +30,7 @@ from tests.gateway.fake_worker import DEADLINE, FakeWorker, ReceivedRequest
 from tests.gateway.raw_http import parsed, read_to_end, request
 
 ROOT = Path(__file__).resolve().parents[2]
+_STANDING_IN = ("sleep", "600")
 
 
 class GatewayHarness:
@@ -46,9 +47,7 @@ class GatewayHarness:
         )
         settings.write_settings(self.settings, folder)
         self.context = zmq.Context()
-        self.bus = self.context.socket(zmq.ROUTER)
-        self.bus.linger = 0
-        self.bus.bind(endpoints.bus(folder))
+        self.bus = self._bound_bus()
         self.logs = self.context.socket(zmq.PULL)
         self.logs.linger = 0
         self.logs.bind(endpoints.logs(folder, self.boot))
@@ -59,12 +58,16 @@ class GatewayHarness:
         self.others: queue.Queue[tuple[str, Any]] = queue.Queue()
         self.observed: list[metrics.RequestsObserved] = []
         """Reports of requests that have ended."""
+        self.snapshots: queue.Queue[recovery.GatewaySnapshot] = queue.Queue()
+        """What came with each Hello."""
         self.lines: list[dict[str, Any]] = []
         self.welcoming = True
         self.on_request: Callable[[ReceivedRequest], None] = self.received.put
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
-        self.supervisor = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        self.keeper = subprocess.Popen(_STANDING_IN)
+        self.supervisor = subprocess.Popen(_STANDING_IN)
+        """Processes whose ends the gateway notices."""
         self.gateway: subprocess.Popen[bytes] | None = None
         self._loop = Loop()
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
@@ -75,6 +78,13 @@ class GatewayHarness:
         self._thread = threading.Thread(target=self._loop.run, daemon=True)
         self._thread.start()
         self.add_worker("w1")
+
+    def _bound_bus(self) -> zmq.Socket[bytes]:
+        bus = self.context.socket(zmq.ROUTER)
+        bus.linger = 0
+        bus.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        bus.bind(endpoints.bus(self.runtime))
+        return bus
 
     # In the thread
 
@@ -88,8 +98,9 @@ class GatewayHarness:
         match message:
             case peers.Hello():
                 self.gateways.append(message)
+                self.snapshots.put(envelope.unpack_payload(payload, recovery.GatewaySnapshot))
                 if self.welcoming:
-                    self.send(gateway, peers.Welcome(self.boot, self.supervisor.pid, self.supervisor.pid))
+                    self.send(gateway, peers.Welcome(self.boot, self.supervisor.pid))
                     for worker in self.workers.values():
                         self.send(gateway, peers.WorkerUp(worker.name, worker.endpoint))
             case work.SubmitRequest():
@@ -163,6 +174,47 @@ class GatewayHarness:
 
         self.do(kill)
 
+    def end_supervisor(self) -> None:
+        """Kill the supervisor: its process and its socket end, with all that waits in that."""
+
+        def end() -> None:
+            self._loop.on_socket(self.bus, None)
+            self.bus.close()
+
+        self.do(end)
+        self.supervisor.kill()
+        self.supervisor.wait(DEADLINE)
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what has arrived so far."""
+        self.lines.clear()
+        for arrived in (self.received, self.cancelled, self.others, self.snapshots):
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    arrived.get_nowait()
+
+    def start_supervisor(self) -> None:
+        """Start the supervisor's successor."""
+        self.supervisor = subprocess.Popen(_STANDING_IN)
+
+        def start() -> None:
+            self.bus = self._bound_bus()
+            self._number = self._loop.on_socket(self.bus, self._control_message)
+
+        self.do(start)
+
+    def replace_supervisor(self) -> recovery.GatewaySnapshot:
+        """Kill the supervisor and start another; return what the gateway tells that."""
+        self.end_supervisor()
+        self.start_supervisor()
+        return self.snapshots.get(timeout=DEADLINE)
+
+    def end_keeper(self) -> None:
+        """Kill the keeper, and with it the server."""
+        self.keeper.kill()
+        self.keeper.wait(DEADLINE)
+
     def next_request(self) -> ReceivedRequest:
         return self.received.get(timeout=DEADLINE)
 
@@ -186,7 +238,12 @@ class GatewayHarness:
 
     def start(self) -> None:
         """Start the gateway and wait until it answers."""
-        process_context = ProcessContext(self.runtime, self.boot, self.supervisor.pid, self.supervisor.pid)
+        self.launch()
+        wait_for(lambda: self.gateways and self.get("/live")[0] == 200)
+
+    def launch(self) -> None:
+        """Start the gateway, and return at once."""
+        process_context = ProcessContext(self.runtime, self.boot, self.keeper.pid, self.supervisor.pid)
         self.gateway = subprocess.Popen(
             [sys.executable, "-m", self.module],
             cwd=ROOT,
@@ -199,7 +256,6 @@ class GatewayHarness:
             pass_fds=[self.listener.fileno()],
             start_new_session=True,
         )
-        wait_for(lambda: self.gateways and self.get("/live")[0] == 200)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE)
@@ -217,8 +273,9 @@ class GatewayHarness:
         return self.raw(request("POST", path, body, **headers))
 
     def close(self) -> None:
-        self.supervisor.kill()
-        self.supervisor.wait(DEADLINE)
+        for process in (self.supervisor, self.keeper):
+            process.kill()
+            process.wait(DEADLINE)
         if self.gateway is not None:
             with contextlib.suppress(ProcessLookupError):
                 self.gateway.send_signal(signal.SIGTERM)

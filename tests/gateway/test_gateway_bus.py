@@ -39,7 +39,7 @@ class UnreadBus:
         self._directory = endpoints.RuntimeDirectory(self._runtime)
         self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
         self._bus = GatewayBus(self.session, ProcessContext(self._runtime, ids.boot_id(), os.getpid(), os.getpid()))
-        self.session.open_admission()
+        self.session.welcomed(0)
 
     def start_request(self) -> RequestExchange:
         """Send a request to the supervisor."""

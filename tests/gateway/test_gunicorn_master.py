@@ -1,7 +1,8 @@
-"""When the gunicorn master gives a worker up: not within the seconds that a machine under load takes."""
+"""When the gunicorn master gives a worker up: not within the seconds that a machine under load takes. And its heartbeat."""
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from types import SimpleNamespace
@@ -22,3 +23,20 @@ def test_a_worker_without_processor_time_for_a_minute_is_kept(silent_s: float, s
     master.kill_worker = lambda _pid, number: sent.append(number)
     master.murder_workers()
     assert sent == signals
+
+
+@pytest.mark.parametrize("reader", ["none", "silent"])
+def test_the_heartbeat_needs_no_supervisor_that_reads_it(reader: str) -> None:
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    master = GunicornMaster.__new__(GunicornMaster)
+    master._heartbeat_fd = write
+    if reader == "none":
+        os.close(read)
+    try:
+        for _ in range(2):
+            master._beat(b"." * 70_000)
+        master._beat(b".")
+    finally:
+        os.close(write)
+        if reader != "none":
+            os.close(read)

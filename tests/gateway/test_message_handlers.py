@@ -51,7 +51,7 @@ class OpenedSession:
         self.bus = SilentBus()
         self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
         self.handlers = self.session.open(self.bus)
-        self.session.open_admission()
+        self.session.welcomed(0)
 
     def start(self, label: str = "r.1") -> RequestExchange:
         """Send a request to the supervisor."""

@@ -10,6 +10,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.requests.admission import AdmissionState
 
 _OK: Final = b'{"status":"ok"}'
+_RECOVERING: Final = b'{"status":"recovering"}'
 
 
 class LivenessResource:
@@ -29,8 +30,7 @@ class ReadinessResource:
         self._session = session
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer 200; raises the 503 with the reason for which it accepts none."""
-        if self._session.state is not AdmissionState.OPEN:
-            self._session.admit()
+        """Answer 200, also while requests wait for a new supervisor; raises the 503 with the reason for which it accepts none."""
+        self._session.check_readiness()
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = _OK
+        resp.data = _RECOVERING if self._session.state is AdmissionState.RECOVERING else _OK

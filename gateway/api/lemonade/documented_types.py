@@ -178,7 +178,8 @@ class LoadedModelEntry(msgspec.Struct):
 class ServerHealth(msgspec.Struct):
     """The state of the server; `lemonbus` has what operators need."""
 
-    status: Literal["ok"]
+    status: Literal["ok", "recovering"]
+    """``recovering``: the supervisor is being replaced; requests wait for it, and streams go on."""
     version: str
     websocket_port: int
     model_loaded: str | None

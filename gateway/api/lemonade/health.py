@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Final
 import falcon
 import msgspec
 
+from gateway.api.common.server_health import RECOVERING, ServerHealth
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.messages import admin
-from protocol.messages.admin import FailedModel, GetHealth, GetStats, RunningModel
+from protocol.messages.admin import FailedModel, GetStats, RunningModel
 
 _SERVING: Final = frozenset({"ready", "draining"})
 _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
@@ -26,7 +27,7 @@ def health_body(health: admin.HealthReport, port: int, *, detail: bool, addresse
     latest = max(loaded, key=lambda model: model.last_use, default=None)
     most = {kind: health.max_models.get(kind, 0) for kind in _TYPES}
     return {
-        "status": "ok",
+        "status": RECOVERING if health.status == RECOVERING else "ok",
         "version": health.version,
         "websocket_port": port,
         "model_loaded": latest.spec.name if latest else None,
@@ -131,10 +132,11 @@ class HealthResource:
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
+        self._health = ServerHealth(session)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer. ``websocket_port`` is the port of HTTP, which has the WebSockets too."""
-        health = self._session.call(req.env, GetHealth, admin.HealthReport)
+        health = self._health.report(req.env)
         port = self._session.settings.port or int(req.env.get("SERVER_PORT") or 0)
         resp.content_type = falcon.MEDIA_JSON
         context = request_context(req.env)

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Final
 import falcon
 import msgspec
 
+from gateway.api.common.server_health import ServerHealth
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
-from protocol.messages.admin import GetHealth, HealthReport
+from protocol.messages.admin import HealthReport
 
 _SERVING: Final = frozenset({"ready", "draining"})
 
@@ -52,11 +53,11 @@ class StatusResource:
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
-        self._session = session
+        self._health = ServerHealth(session)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with the short form."""
-        health = self._session.call(req.env, GetHealth, HealthReport)
+        health = self._health.report(req.env)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(status_body(health))
 
@@ -69,10 +70,11 @@ class SystemStatusResource:
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
+        self._health = ServerHealth(session)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with the long form."""
-        health = self._session.call(req.env, GetHealth, HealthReport)
+        health = self._health.report(req.env)
         url = self._session.settings.base_url
         admin = request_context(req.env).is_admin
         resp.content_type = falcon.MEDIA_JSON

@@ -121,9 +121,9 @@ def refusing_apps(folder: Path) -> Iterator[tuple[AppClient, Code]]:
     """Applications that refuse every request before it has a route."""
     dialects = [*DIALECTS, ToyDialect()]
     yield AppClient(folder, dialects, api_key="k"), Code.UNAUTHORIZED
-    starting = AppClient(folder, dialects)
-    starting.session.state = AdmissionState.STARTING
-    yield starting, Code.STARTING
+    stopping = AppClient(folder, dialects)
+    stopping.session.state = AdmissionState.DRAINING
+    yield stopping, Code.DRAINING
 
 
 def test_what_is_refused_before_routing_has_its_form_too(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -19,10 +18,7 @@ def session_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gatewa
 @pytest.fixture
 def harness(session_harness: GatewayHarness) -> GatewayHarness:
     session_harness.on_request = session_harness.received.put
-    for waiting in (session_harness.received, session_harness.cancelled, session_harness.others):
-        with contextlib.suppress(Exception):
-            while True:
-                waiting.get_nowait()
+    session_harness.forget()
     if "w1" not in session_harness.workers:
         session_harness.add_worker("w1")
     return session_harness

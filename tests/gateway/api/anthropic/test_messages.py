@@ -195,9 +195,9 @@ def test_every_error_has_anthropics_form(
 
 def test_what_is_refused_before_routing_has_its_form_too(tmp_path: Path) -> None:
     closed = AppClient(tmp_path, api_key="k")
-    starting = AppClient(tmp_path)
-    starting.session.state = AdmissionState.STARTING
-    for ask, status, kind in ((closed, 401, "authentication_error"), (starting, 503, "overloaded_error")):
+    stopping = AppClient(tmp_path)
+    stopping.session.state = AdmissionState.DRAINING
+    for ask, status, kind in ((closed, 401, "authentication_error"), (stopping, 503, "overloaded_error")):
         for path in (URL, f"{URL}/unknown", "/api/v0/messages"):
             result = ask("POST", path, LEAST)
             assert (result.status_code, result.json["error"]["type"]) == (status, kind)

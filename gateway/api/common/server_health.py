@@ -1,0 +1,57 @@
+"""The supervisor's health report for every health route; while no supervisor answers, what this process knows of it.
+
+A monitor must not hang: it would take the server for dead while all its streams go on.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import msgspec
+
+from gateway.bus.session import SupervisorSession
+from gateway.requests.admission import AdmissionState
+from protocol import RELEASE
+from protocol.messages.admin import CallResult, GetHealth, HealthReport
+from protocol.wire import envelope
+
+RECOVERING: Final = "recovering"
+"""The status of a report that is not the present supervisor's: its predecessor has ended, or is silent."""
+ANSWER_WAIT_S: Final = 5.0
+"""Seconds that a supervisor has for its report."""
+
+
+class ServerHealth:
+    """Gets health reports, and keeps the last. One for each gateway process and API family."""
+
+    def __init__(self, session: SupervisorSession) -> None:
+        """Call the supervisor through ``session``."""
+        self._session = session
+        self._last = HealthReport(RECOVERING, RELEASE, "", 0, 0.0, [], {})
+        self._last_at = time.monotonic()
+
+    def report(self, env: dict[str, Any]) -> HealthReport:
+        """Return the supervisor's report, or the last one with the status ``recovering``. ``env`` is ``req.env``.
+
+        Raises the failure of a server that starts or stops, or in which no supervisor has answered for long.
+        """
+        self._session.check_readiness()
+        if self._session.state is AdmissionState.RECOVERING:
+            return self._former_report()
+        with self._session.start_call(env, GetHealth) as call:
+            while (message := call.next(ANSWER_WAIT_S)) is not None:
+                if isinstance(message, CallResult):
+                    self._last = envelope.unpack_payload(call.report, HealthReport)
+                    self._last_at = time.monotonic()
+                    return self._last
+        return self._former_report()
+
+    def _former_report(self) -> HealthReport:
+        age = time.monotonic() - self._last_at
+        reason = "the supervisor does not answer; requests wait for it, or for its successor, and streams go on"
+        if self._last.pid:
+            reason += f"; this report is {age:.0f} s old"
+        return msgspec.structs.replace(
+            self._last, status=RECOVERING, uptime=self._last.uptime + age, problems=[reason, *self._last.problems]
+        )

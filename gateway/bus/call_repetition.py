@@ -1,0 +1,94 @@
+"""Which calls are made again of a supervisor that takes over, and what its answer means then. A table, and pure.
+
+A supervisor that dies may have carried out a call whose answer is lost.  A call is repeated if doing it twice gives its
+caller the same answer.  Any other is answered with ``outcome_unknown``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from protocol.failures import Code, Failure
+from protocol.messages import (
+    admin,
+    backend_installs,
+    metrics,
+    model_details,
+    model_files,
+    reload,
+    responses,
+    system_info,
+)
+from protocol.models import sampling
+
+OUTCOME_UNKNOWN: Final = Failure(
+    Code.OUTCOME_UNKNOWN,
+    "the server's supervisor was replaced meanwhile: whether this was done is not known; look before you repeat it",
+)
+
+
+class Repetition(NamedTuple):
+    """What becomes of one kind of call when its supervisor has died."""
+
+    repeated: bool = True
+    change: Callable[[Any], msgspec.Struct] | None = None
+    """Makes the message that is sent again, if it differs from the first."""
+    done: Mapping[Code, Callable[[Any], Any]] = {}
+    """Refusals which say that the first message had its effect: they are answered with the report that this makes."""
+    survived: frozenset[Code] = frozenset()
+    """Refusals that do not end a call which the first supervisor had answered and which goes on."""
+
+
+def _whether_loaded_or_not(call: admin.LoadModel) -> admin.LoadModel:
+    """Return the load without its condition: it may be this call that has loaded the model."""
+    return msgspec.structs.replace(call, unless_loaded=False)
+
+
+def _from_the_beginning(call: admin.FollowLogs) -> admin.FollowLogs:
+    """Return the call for a log that begins anew: its numbers, too."""
+    return msgspec.structs.replace(call, after_seq=None, boot="")
+
+
+def _nothing(_call: Any) -> None:
+    """Return the report of a call that has none."""
+
+
+_REPEATED: Final = Repetition()
+_NOT_REPEATED: Final = Repetition(repeated=False)
+
+REPETITIONS: Final[Mapping[type[msgspec.Struct], Repetition]] = {
+    admin.ListModels: _REPEATED,
+    admin.GetModel: _REPEATED,
+    admin.GetHealth: _REPEATED,
+    admin.GetStats: _REPEATED,
+    admin.FollowLogs: Repetition(change=_from_the_beginning),
+    admin.LoadModel: Repetition(change=_whether_loaded_or_not),
+    admin.UnloadModel: Repetition(done={Code.NOT_LOADED: lambda call: [call.model]}),
+    # Its report is what has changed, which only the first reload finds.
+    reload.ReloadSettings: _NOT_REPEATED,
+    model_files.ListVariants: _REPEATED,
+    model_files.PullModel: _REPEATED,
+    # Its report counts the files, which only the first deletion finds.
+    model_files.DeleteModel: _NOT_REPEATED,
+    model_details.DescribeModels: _REPEATED,
+    model_details.ListDefaultModels: _REPEATED,
+    model_details.CopyModel: _REPEATED,
+    system_info.GetSystemInfo: _REPEATED,
+    sampling.GetParams: _REPEATED,
+    sampling.SetParams: _REPEATED,
+    backend_installs.InstallBackend: _REPEATED,
+    backend_installs.UninstallBackend: _REPEATED,
+    metrics.GetMetrics: _REPEATED,
+    responses.StoreResponse: Repetition(
+        done={Code.CONFLICT: _nothing},
+        survived=frozenset({Code.CONFLICT, Code.NOT_FOUND, Code.TOO_LARGE, Code.OVERLOADED}),
+    ),
+    responses.FinishResponse: _REPEATED,
+    responses.GetResponse: _REPEATED,
+    responses.CancelResponse: _REPEATED,
+    responses.DeleteResponse: Repetition(done={Code.NOT_FOUND: _nothing}),
+}
+"""Every call that a gateway makes."""

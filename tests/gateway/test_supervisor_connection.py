@@ -1,0 +1,289 @@
+"""What a gateway tells a supervisor that takes over: its snapshot, and all that waits, once and in order."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.bus import supervisor_connection
+from gateway.bus.session import SupervisorSession
+from gateway.requests.admission import MAX_WAIT_FOR_SUPERVISOR_S, AdmissionState
+from gateway.requests.exchange import InferenceRequest, RequestExchange
+from gateway.requests.spool import Spool
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.admin import GetHealth
+from protocol.messages.events import Event, EventKind, Outcome
+from protocol.messages.peers import Welcome, WorkerUp
+from protocol.messages.recovery import Recovered, RequestSnapshot
+from protocol.messages.work import Caller, Cancel, Granted, GrantedAttempt, Refused, SubmitRequest
+from protocol.wire import envelope
+from tests.gateway.test_message_handlers import SilentBus
+
+LIMITED = Caller("team", concurrent=2)
+
+
+class DelayingBus(SilentBus):
+    """Calls back when the test says that the loop iterates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.callbacks: list[Any] = []
+        self.unread: list[Any] = []
+        """Messages that a supervisor sent before its end."""
+
+    def call_soon(self, callback: Any) -> None:
+        self.callbacks.append(callback)
+
+    def iterate(self) -> None:
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def read_control(self) -> None:
+        unread, self.unread = self.unread, []
+        for message in unread:
+            self.handlers.on_message(message, b"")
+
+
+class Gateway:
+    """A session whose supervisor the test is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bus = DelayingBus()
+        self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
+        self.bus.handlers = self.handlers = self.session.open(self.bus)
+        self.session.connect()
+
+    def welcome(self) -> None:
+        self.handlers.on_message(Welcome("b1", 0), b"")
+
+    def start(self, label: str = "r.1", caller: Caller | None = None, body: bytes = b"{}") -> RequestExchange:
+        return self.session.start_exchange(InferenceRequest("chat/completions", "tiny", body, label), caller)
+
+    def grant(self, exchange: RequestExchange, worker: str = "w1") -> None:
+        grant = GrantedAttempt(exchange.number, exchange.attempt, worker, "tiny")
+        self.handlers.on_message(Granted([grant]), b"")
+
+    def deliver(self, exchange: RequestExchange, *kinds: EventKind, worker: str = "w1") -> None:
+        """Deliver events of the present attempt, from its first."""
+        data = {EventKind.DELTA: b"text", EventKind.DONE: envelope.pack_payload(Outcome())}
+        batch = [Event(exchange.number, exchange.attempt, seq, kind, 1, data[kind]) for seq, kind in enumerate(kinds)]
+        self.handlers.on_events(batch, worker)
+        self.handlers.notify_exchanges()
+
+    def end_supervisor(self) -> None:
+        self.bus.sent.clear()
+        self.session.supervisor_ended()
+
+    def submitted(self) -> list[tuple[int, int, float]]:
+        """Return number, attempt and time of arrival of each request that was sent."""
+        return [(each.number, each.attempt, each.since) for each in self.bus.sent if isinstance(each, SubmitRequest)]
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Gateway:
+    one = Gateway(tmp_path)
+    one.welcome()
+    return one
+
+
+def test_a_new_supervisor_learns_all_attempts_and_gets_those_without_a_worker_in_their_order(gateway: Gateway) -> None:
+    first, granted, answered, ended, second = (gateway.start(f"r.{n}", LIMITED) for n in range(5))
+    assert [since for _, _, since in gateway.submitted()] == [0.0] * 5
+    call = gateway.session.start_call({}, GetHealth)
+    gateway.grant(granted)
+    gateway.deliver(answered, EventKind.DELTA, worker="w2")
+    gateway.deliver(ended, EventKind.DELTA, EventKind.DONE)
+    gateway.end_supervisor()
+    workers = {granted: "w1", answered: "w2"}
+    expected = [
+        RequestSnapshot(each.number, 1, each.since, workers.get(each, ""), LIMITED)
+        for each in (first, granted, answered, second)
+    ]
+    assert gateway.bus.snapshots[-1].requests == expected
+    assert gateway.submitted() == [(each.number, 1, each.since) for each in (first, second)]
+    assert gateway.bus.sent[-1] == GetHealth(call.number)
+    assert first.since <= second.since <= time.monotonic()
+
+
+def test_what_arrives_meanwhile_waits_behind_the_older_and_is_told_when_it_arrived(gateway: Gateway) -> None:
+    old = [gateway.start() for _ in range(200)]
+    gateway.end_supervisor()
+    new = gateway.start()
+    gateway.welcome()
+    newest = gateway.start()
+    assert len(gateway.submitted()) == 64, "one iteration of the loop sends a bounded number"
+    while gateway.bus.callbacks:
+        gateway.bus.iterate()
+    assert gateway.submitted() == [(each.number, 1, each.since) for each in (*old, new, newest)]
+    later = gateway.start()
+    assert gateway.submitted()[-1] == (later.number, 1, 0.0)
+
+
+def test_one_iteration_sends_a_bounded_number_of_bytes(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_connection, "_SEND_BYTES", 1000)
+    exchanges = [gateway.start(body=b" " * 400) for _ in range(10)]
+    gateway.end_supervisor()
+    seen = [len(gateway.submitted())]
+    while gateway.bus.callbacks:
+        gateway.bus.iterate()
+        seen.append(len(gateway.submitted()))
+    assert seen == [3, 6, 9, 10]
+    assert [number for number, _, _ in gateway.submitted()] == [each.number for each in exchanges]
+
+
+def test_what_was_cancelled_meanwhile_is_not_asked_again(gateway: Gateway) -> None:
+    exchanges = [gateway.start() for _ in range(100)]
+    exchanges[0].abandon(Code.CANCELLED)
+    gateway.end_supervisor()
+    exchanges[99].abandon(Code.CANCELLED)
+    while gateway.bus.callbacks:
+        gateway.bus.iterate()
+    sent = [number for number, _, _ in gateway.submitted()]
+    assert sent == [each.number for each in exchanges[1:99]]
+    # The one whose request is on its way is cancelled behind it.
+    exchanges[1].abandon(Code.CANCELLED)
+    assert gateway.bus.sent[-1] == Cancel("g1", exchanges[1].number, 1, Code.CANCELLED)
+    gateway.session.supervisor_ended()
+    assert [each.number for each in gateway.bus.snapshots[-1].requests] == sent[1:]
+
+
+def test_an_attempt_that_fails_meanwhile_is_asked_once_with_its_new_number(gateway: Gateway) -> None:
+    exchanges = [gateway.start() for _ in range(100)]
+    gateway.end_supervisor()
+    last = exchanges[-1]
+    last.fail(Failure(Code.WORKER_GONE, "it ended"))
+    while gateway.bus.callbacks:
+        gateway.bus.iterate()
+    assert [each for each in gateway.submitted() if each[0] == last.number] == [(last.number, 2, last.since)]
+
+
+def test_without_a_welcome_all_is_done_again_a_second_later(gateway: Gateway) -> None:
+    exchange = gateway.start()
+    gateway.end_supervisor()
+    hellos = len(gateway.bus.snapshots)
+    now = time.monotonic()
+    gateway.session.check_connection(now)
+    assert len(gateway.bus.snapshots) == hellos
+    gateway.session.check_connection(now + 1)
+    assert len(gateway.bus.snapshots) == hellos + 1
+    assert gateway.submitted() == [(exchange.number, 1, exchange.since)] * 2
+    gateway.welcome()
+    gateway.session.check_connection(now + 100)
+    assert len(gateway.bus.snapshots) == hellos + 1
+
+
+def test_two_deaths_in_a_row_and_one_before_the_welcome(gateway: Gateway) -> None:
+    exchange = gateway.start()
+    for welcomed in (False, True, True):
+        gateway.end_supervisor()
+        if welcomed:
+            gateway.welcome()
+            assert gateway.session.state is AdmissionState.OPEN
+        assert gateway.submitted() == [(exchange.number, 1, exchange.since)]
+    gateway.deliver(exchange, EventKind.DELTA, EventKind.DONE)
+    assert (exchange.inbox.take(), exchange.failure) == (b"text", None)
+
+
+def test_requests_are_refused_when_no_supervisor_has_come_for_long(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, waiting = gateway.start(), gateway.start()
+    gateway.grant(running)
+    gateway.end_supervisor()
+    call = gateway.session.start_call({}, GetHealth)
+    began = time.monotonic()
+    gateway.session.check_connection(began + MAX_WAIT_FOR_SUPERVISOR_S - 1)
+    assert waiting.failure is None
+    monkeypatch.setattr(time, "monotonic", lambda: began + MAX_WAIT_FOR_SUPERVISOR_S + 1)
+    gateway.session.check_connection(time.monotonic())
+    assert waiting.failure is not None
+    with pytest.raises(LemonbusError) as told:
+        call.next(0)
+    with pytest.raises(LemonbusError) as refused:
+        gateway.start()
+    for failure in (waiting.failure, told.value.failure, refused.value.failure):
+        assert (failure.code, failure.http_status, bool(failure.retry_after)) == (Code.SUPERVISOR_LOST, 503, True)
+    assert running.failure is None
+    gateway.welcome()
+    assert gateway.start().failure is None
+
+
+def test_the_end_of_the_keeper_meanwhile_is_the_end_of_the_server(gateway: Gateway) -> None:
+    running, waiting = gateway.start(), gateway.start()
+    gateway.deliver(running, EventKind.DELTA)
+    gateway.end_supervisor()
+    gateway.session.lose_supervisor()
+    assert (running.failure, waiting.failure and waiting.failure.code) == (None, Code.SUPERVISOR_LOST)
+    hellos = len(gateway.bus.snapshots)
+    gateway.session.supervisor_ended()
+    gateway.session.check_connection(time.monotonic() + 100)
+    gateway.welcome()
+    assert (len(gateway.bus.snapshots), gateway.session.state) == (hellos, AdmissionState.LOST)
+
+
+def test_requests_wait_for_the_first_supervisor_too(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path)
+    exchange = gateway.start()
+    assert gateway.submitted() == [(exchange.number, 1, exchange.since)]
+    gateway.welcome()
+    assert gateway.session.state is AdmissionState.OPEN
+
+
+def test_a_gateway_that_drains_admits_nothing_after_a_new_supervisors_welcome(gateway: Gateway) -> None:
+    gateway.session.drain(10.0)
+    gateway.end_supervisor()
+    gateway.welcome()
+    with pytest.raises(LemonbusError, match="stopping"):
+        gateway.start()
+
+
+def test_what_the_supervisor_said_before_its_end_counts(gateway: Gateway) -> None:
+    granted, refused = gateway.start(), gateway.start()
+    gateway.bus.unread = [
+        Granted([GrantedAttempt(granted.number, 1, "w1", "tiny")]),
+        Refused(refused.number, 1, Failure(Code.MODEL_NOT_FOUND, "no such model")),
+    ]
+    gateway.end_supervisor()
+    assert gateway.bus.snapshots[-1].requests == [RequestSnapshot(granted.number, 1, granted.since, "w1")]
+    assert gateway.submitted() == []
+
+
+def test_a_request_waits_no_more_for_the_limits_that_the_supervisor_has_not_said(gateway: Gateway) -> None:
+    running, ended, waiting = (gateway.start(f"r.{n}", LIMITED) for n in range(3))
+    gateway.grant(running)
+    gateway.deliver(ended, EventKind.DONE)
+    assert all(each.rate_limits_due for each in (running, ended, waiting))
+    gateway.end_supervisor()
+    assert not running.rate_limits_due
+    assert not ended.rate_limits_due
+    assert waiting.rate_limits_due, "the next supervisor says it with the grant"
+
+
+@pytest.mark.parametrize("subscribed", [True, False])
+def test_workers_that_ended_meanwhile_end_their_attempts_once_the_supervisor_has_recovered(
+    gateway: Gateway, subscribed: bool
+) -> None:
+    for worker in ("w1", "w2") if subscribed else ("w1",):
+        gateway.handlers.on_message(WorkerUp(worker, f"e{worker}"), b"")
+    living, silent, begun = gateway.start(), gateway.start(), gateway.start()
+    gateway.grant(living, "w1")
+    gateway.grant(silent, "w2")
+    gateway.deliver(begun, EventKind.DELTA, worker="w2")
+    begun.inbox.take()
+    gateway.bus.living.discard("ew2")
+    gateway.handlers.on_disconnected("ew2")
+    gateway.end_supervisor()
+    gateway.handlers.on_disconnected("ew2")
+    gateway.welcome()
+    assert (silent.attempt, begun.failure) == (1, None), "no supervisor has said yet that the worker is gone"
+    gateway.handlers.on_message(WorkerUp("w1", "ew1"), b"")
+    gateway.handlers.on_message(Recovered(["w1"]), b"")
+    assert (living.attempt, living.worker) == (1, "w1")
+    assert (silent.attempt, silent.failure) == (2, None)
+    assert begun.failure is not None
+    assert begun.failure.code is Code.WORKER_GONE
