@@ -67,6 +67,7 @@ REPETITIONS: Final[Mapping[type[msgspec.Struct], Repetition]] = {
     admin.FollowLogs: Repetition(change=_from_the_beginning),
     admin.LoadModel: Repetition(change=_whether_loaded_or_not),
     admin.UnloadModel: Repetition(done={Code.NOT_LOADED: lambda call: [call.model]}),
+    admin.PinModel: _REPEATED,
     # Its report is what has changed, which only the first reload finds.
     reload.ReloadSettings: _NOT_REPEATED,
     model_files.ListVariants: _REPEATED,

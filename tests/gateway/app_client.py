@@ -15,7 +15,7 @@ from gateway.bus.message_handlers import MessageHandlers
 from gateway.bus.session import SupervisorSession
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
-from protocol.failures import Failure
+from protocol.failures import Code, Failure
 from protocol.messages import work
 from protocol.messages.admin import AbandonCall, CallResult, Progress
 from protocol.messages.events import Event, EventKind, Outcome
@@ -101,6 +101,27 @@ class FakeGatewayBus:
 
     def drain_events(self) -> None:
         """Nothing to drain."""
+
+
+class SilentBus(FakeGatewayBus):
+    """Keeps what is sent, and answers nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = False
+        self.living: set[str] = set()
+        """Endpoints of workers whose connections have not ended."""
+
+    def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
+        if self.full and not must_arrive:
+            raise Failure(Code.OVERLOADED, "the supervisor does not keep up").raised()
+        self.sent.append(message)
+
+    def connect(self, endpoint: str) -> None:
+        self.living.add(endpoint)
+
+    def ended(self, endpoint: str) -> bool:
+        return endpoint not in self.living
 
 
 class SeveralMessages(list[Any]):

@@ -31,7 +31,7 @@ from protocol.messages.model_files import DeleteModel, PullModel
 from protocol.messages.responses import DeleteResponse, StoreResponse
 from protocol.messages.work import Refused
 from protocol.wire import envelope
-from tests.gateway.test_message_handlers import SilentBus
+from tests.gateway.app_client import SilentBus
 
 README = Path(protocol.__file__).parent / "README.md"
 

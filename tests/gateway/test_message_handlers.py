@@ -20,28 +20,7 @@ from protocol.messages.metrics import CollectMetrics, MetricsCollected, Requests
 from protocol.messages.peers import Ping, Pong, WorkerGone, WorkerUp
 from protocol.messages.work import Granted, GrantedAttempt, Refused, SubmitRequest
 from protocol.runtime import logs
-from tests.gateway.app_client import FakeGatewayBus
-
-
-class SilentBus(FakeGatewayBus):
-    """Keeps what is sent, and answers nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.full = False
-        self.living: set[str] = set()
-        """Endpoints of workers whose connections have not ended."""
-
-    def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
-        if self.full and not must_arrive:
-            raise Failure(Code.OVERLOADED, "the supervisor does not keep up").raised()
-        self.sent.append(message)
-
-    def connect(self, endpoint: str) -> None:
-        self.living.add(endpoint)
-
-    def ended(self, endpoint: str) -> bool:
-        return endpoint not in self.living
+from tests.gateway.app_client import SilentBus
 
 
 class OpenedSession:

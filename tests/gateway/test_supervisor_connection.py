@@ -21,7 +21,7 @@ from protocol.messages.peers import Welcome, WorkerUp
 from protocol.messages.recovery import Recovered, RequestSnapshot
 from protocol.messages.work import Caller, Cancel, Granted, GrantedAttempt, Refused, SubmitRequest
 from protocol.wire import envelope
-from tests.gateway.test_message_handlers import SilentBus
+from tests.gateway.app_client import SilentBus
 
 LIMITED = Caller("team", concurrent=2)
 
@@ -110,7 +110,7 @@ def test_a_new_supervisor_learns_all_attempts_and_gets_those_without_a_worker_in
     assert first.since <= second.since <= time.monotonic()
 
 
-def test_what_arrives_meanwhile_waits_behind_the_older_and_is_told_when_it_arrived(gateway: Gateway) -> None:
+def test_what_arrives_meanwhile_waits_behind_the_older_and_carries_the_time_of_its_arrival(gateway: Gateway) -> None:
     old = [gateway.start() for _ in range(200)]
     gateway.end_supervisor()
     new = gateway.start()
@@ -202,11 +202,11 @@ def test_requests_are_refused_when_no_supervisor_has_come_for_long(
     monkeypatch.setattr(time, "monotonic", lambda: began + MAX_WAIT_FOR_SUPERVISOR_S + 1)
     gateway.session.check_connection(time.monotonic())
     assert waiting.failure is not None
-    with pytest.raises(LemonbusError) as told:
+    with pytest.raises(LemonbusError) as late:
         call.next(0)
     with pytest.raises(LemonbusError) as refused:
         gateway.start()
-    for failure in (waiting.failure, told.value.failure, refused.value.failure):
+    for failure in (waiting.failure, late.value.failure, refused.value.failure):
         assert (failure.code, failure.http_status, bool(failure.retry_after)) == (Code.SUPERVISOR_LOST, 503, True)
     assert running.failure is None
     gateway.welcome()

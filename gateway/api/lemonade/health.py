@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 import falcon
 import msgspec
 
-from gateway.api.common.server_health import RECOVERING, ServerHealth
+from gateway.api.common.health_reports import RECOVERING, HealthReports
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.messages import admin
@@ -132,7 +132,7 @@ class HealthResource:
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
-        self._health = ServerHealth(session)
+        self._health = HealthReports(session)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer. ``websocket_port`` is the port of HTTP, which has the WebSockets too."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 import falcon
 import msgspec
 
-from gateway.api.common.server_health import ServerHealth
+from gateway.api.common.health_reports import HealthReports
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.messages.admin import HealthReport
@@ -53,7 +53,7 @@ class StatusResource:
 
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
-        self._health = ServerHealth(session)
+        self._health = HealthReports(session)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with the short form."""
@@ -70,7 +70,7 @@ class SystemStatusResource:
     def __init__(self, session: SupervisorSession) -> None:
         """Call the supervisor through ``session``."""
         self._session = session
-        self._health = ServerHealth(session)
+        self._health = HealthReports(session)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with the long form."""

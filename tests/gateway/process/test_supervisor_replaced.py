@@ -66,10 +66,10 @@ def test_a_running_stream_goes_on_and_what_waits_is_asked_again_in_its_order(har
         recovering(harness)
         waiting.append(stack.enter_context(open_request(harness, CHAT)))
         harness.start_supervisor()
-        told = harness.snapshots.get(timeout=DEADLINE).requests
+        known = harness.snapshots.get(timeout=DEADLINE).requests
         asked = [harness.next_request() for _ in waiting]
-        assert [each.worker for each in told] == ["w1", "", "", "", "", ""][: len(told)]
-        assert told[0].number == streamed.message.number
+        assert [each.worker for each in known] == ["w1", "", "", "", "", ""][: len(known)]
+        assert known[0].number == streamed.message.number
         numbers = [each.message.number for each in asked]
         assert numbers == sorted(numbers)
         times = [each.message.since for each in asked]

@@ -22,7 +22,7 @@ ANSWER_WAIT_S: Final = 5.0
 """Seconds that a supervisor has for its report."""
 
 
-class ServerHealth:
+class HealthReports:
     """Gets health reports, and keeps the last. One for each gateway process and API family."""
 
     def __init__(self, session: SupervisorSession) -> None:
