@@ -20,10 +20,12 @@ from protocol.config import settings as configuration
 from protocol.failures import Failure
 from protocol.messages.events import Event, EventKind, failure_of, outcome_of, unpack_batch
 from protocol.messages.peers import EngineReady, Hello, Shutdown, StartEngine, Welcome
+from protocol.messages.recovery import WorkerSnapshot
 from protocol.messages.work import AttemptsEnded, Cancel, Run
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope
+from tests.support.fakes.supervisor import SupervisorStandIn
 from tests.support.waiting import DEADLINE
 
 T = TypeVar("T")
@@ -68,7 +70,8 @@ class ReceivedEvents:
 class WorkerProcess:
     """One worker, and the sockets of its supervisor and of one gateway."""
 
-    def __init__(self, home: Path, supervisor_pid: int, **settings: Any) -> None:
+    def __init__(self, home: Path, keeper_pid: int, *, mortal: bool = False, **settings: Any) -> None:
+        """``mortal``: the supervisor can die, and has a pid of its own."""
         self.runtime = endpoints.RuntimeDirectory(home / "rt")
         self.boot = ids.boot_id()
         chosen = {"threads": 1, "log_format": "json", "log_level": "warning", **settings}
@@ -77,12 +80,13 @@ class WorkerProcess:
             self.runtime.path,
         )
         self.context = zmq.Context()
-        self.router = self.context.socket(zmq.ROUTER)
-        self.router.bind(endpoints.bus(self.runtime.path))
+        self.supervisor = SupervisorStandIn(self.runtime.path, mortal=mortal)
         self.name = ids.peer_id("worker")
         self.gateway = ids.peer_id("gateway")
-        self.process_context = ProcessContext(self.runtime.path, self.boot, supervisor_pid, supervisor_pid)
+        self.process_context = ProcessContext(self.runtime.path, self.boot, keeper_pid, self.supervisor.pid)
         self.messages: list[Any] = []
+        self.snapshot = WorkerSnapshot()
+        """What came with the last Hello."""
         self.received: dict[int, ReceivedEvents] = {}
         self.ready = EngineReady(0, 0, 0, "", 0.0)
         self.sub: zmq.Socket[bytes] | None = None
@@ -101,13 +105,16 @@ class WorkerProcess:
     def receive(self, seconds: float = 0.02) -> None:
         """Receive what arrives within ``seconds``."""
         poller = zmq.Poller()
-        sockets = [self.router, *([self.sub] if self.sub else [])]
+        router = self.supervisor.router
+        sockets = [one for one in (router, self.sub) if one is not None and not one.closed]
         for one in sockets:
             poller.register(one, zmq.POLLIN)
         for one, _ in poller.poll(int(seconds * 1000)):
             frames = one.recv_multipart()
-            if one is self.router:
-                message = envelope.decode(frames[1])[0]
+            if one is router:
+                message, payload = envelope.decode(frames[1])
+                if isinstance(message, Hello):
+                    self.snapshot = envelope.unpack_payload(payload, WorkerSnapshot)
                 self.messages += message.ends if isinstance(message, AttemptsEnded) else [message]
                 continue
             topic = ids.topic(self.gateway)
@@ -140,7 +147,31 @@ class WorkerProcess:
         return self.until(found, kind.__name__, deadline)
 
     def send(self, message: Any, payload: bytes = b"") -> None:
-        self.router.send_multipart([self.name.encode(), envelope.encode(message, payload)])
+        self.supervisor.send(self.name, message, payload)
+
+    def lose_supervisor(self) -> None:
+        """Kill the supervisor."""
+        self.supervisor.die()
+        self.messages.clear()
+
+    def get_supervisor(self, *, welcome: bool = True) -> WorkerSnapshot:
+        """Start the next supervisor; return what the worker tells it."""
+        self.supervisor = SupervisorStandIn(self.runtime.path, mortal=True)
+        self.expect_hello()
+        if welcome:
+            self.welcome()
+        return self.snapshot
+
+    def expect_hello(self) -> None:
+        assert self.expect(Hello) == Hello("worker", self.name, self.process.pid, self.boot)
+
+    def welcome(self) -> None:
+        self.send(Welcome(self.boot, self.supervisor.pid))
+
+    def replace_supervisor(self) -> WorkerSnapshot:
+        """Kill the supervisor and start the next one; return what the worker tells it."""
+        self.lose_supervisor()
+        return self.get_supervisor()
 
     def load(self, spec: ModelSpec) -> EngineReady:
         self.send(StartEngine(spec))
@@ -179,20 +210,20 @@ class WorkerProcess:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self.supervisor.close()
         self.context.destroy(0)
         self.runtime.release()
 
 
 @contextmanager
 def running_worker(
-    home: Path, supervisor_pid: int | None = None, *, welcome: bool = True, **settings: Any
+    home: Path, keeper_pid: int | None = None, *, welcome: bool = True, **settings: Any
 ) -> Iterator[WorkerProcess]:
-    one = WorkerProcess(home, supervisor_pid or os.getpid(), **settings)
+    one = WorkerProcess(home, keeper_pid or os.getpid(), **settings)
     try:
-        hello = one.expect(Hello)
-        assert (hello.role, hello.id, hello.pid, hello.boot) == ("worker", one.name, one.process.pid, one.boot)
+        one.expect_hello()
         if welcome:
-            one.send(Welcome(one.boot, os.getpid()))
+            one.welcome()
         yield one
     finally:
         one.close()

@@ -7,7 +7,7 @@ Invariants:
 * No call blocks.
 * Control messages leave in the order in which they were sent: ends that wait to be sent together leave before any
   other message.
-* What was sent to a supervisor that has ended does not reach the next one.
+* Between two supervisors there is no connection, and what is sent is dropped: the next `Hello` says all of it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from protocol.runtime.log_records import DropCounter
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames
+from protocol.wire.bus_connection import connect_once, supervisor_listens
 
 EVENTS_HIGH_WATER: Final = 10_000
 LOGS_HIGH_WATER: Final = 10_000
 LINGER_MS: Final = 500
 """How long the last messages of an ending worker may take."""
-RECONNECT_INTERVAL_MS: Final = 10
-"""Between two tries to connect while there is no supervisor: each costs some 30 µs, and every request waits for the next one."""
 
 OnMessage = Callable[[object, bytes], None]
 OnSubscription = Callable[[bool, bytes], None]
@@ -45,7 +44,7 @@ class WorkerBus:
         self._loop = loop
         self._name = name.encode()
         self._context = zmq.Context()
-        self._bus_endpoint = endpoints.bus(context.runtime)
+        self._runtime = context.runtime
         self._ends: list[AttemptEnded] = []
         """Ends that wait to be sent together."""
         self._ends_due = 0.0
@@ -57,7 +56,9 @@ class WorkerBus:
         """Sends log records, and counts those that were dropped."""
         self.pings = 0
         """How many `Ping`s have come so far."""
-        self._control = self._connect()
+        self._control: zmq.Socket[bytes] | None = None
+        self._control_number = -1
+        self.connect()
         self._events = self._open(zmq.XPUB)
         self._events.setsockopt(zmq.XPUB_NODROP, 1)
         self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
@@ -67,7 +68,6 @@ class WorkerBus:
         self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, 200)
         self._logs.connect(endpoints.logs(context.runtime, context.boot))
-        self._control_number = loop.on_socket(self._control, self._read_control)
         self._events_number = loop.on_socket(self._events, self._read_subscriptions)
 
     def _open(self, kind: int) -> zmq.Socket[bytes]:
@@ -75,29 +75,31 @@ class WorkerBus:
         opened.setsockopt(zmq.LINGER, 0)
         return opened
 
-    def _connect(self) -> zmq.Socket[bytes]:
-        control = self._open(zmq.DEALER)
-        # A worker has as many messages under way as it has requests: no bound is needed, and nothing is lost.
-        control.set_hwm(0)
-        control.setsockopt(zmq.ROUTING_ID, self._name)
-        control.setsockopt(zmq.RECONNECT_IVL, RECONNECT_INTERVAL_MS)
-        control.connect(self._bus_endpoint)
-        return control
-
-    def reconnect(self) -> None:
-        """Connect to the next supervisor; what waits on the former connection, in either direction, is dropped."""
-        self._ends.clear()
-        self._loop.on_socket(self._control, None)
-        self._control.close(0)
-        self._control = self._connect()
+    def connect(self) -> None:
+        """Connect to the supervisor that listens now; `Hello` must be the first message to it."""
+        self.disconnect()
+        self._control = connect_once(self._context.socket(zmq.DEALER), self._runtime, self._name)
         self._control_number = self._loop.on_socket(self._control, self._read_control)
 
+    def disconnect(self) -> None:
+        """Drop all that was not sent or not read."""
+        self._ends.clear()
+        control, self._control = self._control, None
+        if control is not None:
+            self._loop.on_socket(control, None)
+            control.close(0)
+
+    def supervisor_listens(self) -> bool:
+        """Return whether a supervisor takes connections now."""
+        return supervisor_listens(self._runtime)
+
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
-        """Send a control message to the supervisor."""
+        """Send a control message to the supervisor, if there is one."""
         if self._ends:
             self._send_ends()
-        self._loop.used(self._control_number)
-        frames.send(self._control, envelope.encode(message, payload))
+        if self._control is not None:
+            self._loop.used(self._control_number)
+            frames.send(self._control, envelope.encode(message, payload))
 
     def send_soon(self, end: AttemptEnded, seconds: float) -> None:
         """Send an end within ``seconds``, with others; only for an end that no request waits for."""
@@ -122,6 +124,8 @@ class WorkerBus:
 
     def _read_control(self) -> None:
         control = self._control
+        if control is None:
+            return
         for message, payload in _messages(control):
             if isinstance(message, Ping):
                 self.pings += 1
@@ -140,9 +144,10 @@ class WorkerBus:
     def close(self, server_lives: bool) -> None:
         """Close the sockets; the last messages get a moment to leave."""
         self._send_ends()
-        for source in (self._control, self._events):
-            self._loop.on_socket(source, None)
-        self._control.close(LINGER_MS if server_lives else 0)
+        if self._control is not None:
+            self._loop.on_socket(self._control, None)
+            self._control.close(LINGER_MS if server_lives else 0)
+        self._loop.on_socket(self._events, None)
         self._events.close(LINGER_MS)
         self._logs.close(200 if server_lives else 0)
         self._context.term()

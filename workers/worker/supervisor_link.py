@@ -2,8 +2,9 @@
 
 Invariants:
 
-* Each connection begins with `Hello` and the snapshot of that moment; nothing that was sent on an older one leaves later.
-* While no supervisor has answered, `Hello` is repeated every ``HELLO_INTERVAL_S`` on a new connection.
+* Each connection begins with `Hello` and the snapshot of that moment; when the supervisor has ended, its connection is
+  closed with all that waits in it.
+* While no new supervisor has answered, `Hello` is repeated every ``HELLO_INTERVAL_S``, each time on a new connection.
 * The keeper's end is the end of the server: from then on no supervisor is looked for.
 """
 
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
@@ -19,10 +19,9 @@ from protocol.messages.peers import Hello, Welcome
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
+from protocol.wire.bus_connection import HELLO_INTERVAL_S, next_look
 from protocol.wire.envelope import pack_payload
 from workers.worker.bus import WorkerBus
-
-HELLO_INTERVAL_S: Final = 1.0
 
 
 class SupervisorLink:
@@ -48,6 +47,8 @@ class SupervisorLink:
         self._supervisor = 0
         """The pid of the supervisor that is watched, 0 while there is none."""
         self._timer: Timer | None = None
+        self._lost_at = 0.0
+        """Since when there is no supervisor."""
         self.welcomed = False
         """Whether the supervisor that is watched has answered."""
         self.server_lives = True
@@ -84,13 +85,20 @@ class SupervisorLink:
         self._supervisor = 0
         self.welcomed = False
         logs.get_logger().info("the supervisor has ended; this process waits for the next one", supervisor_pid=pid)
-        self._connect_again()
+        self._lost_at = self._loop.now()
+        self._look_for_supervisor()
 
-    def _connect_again(self) -> None:
-        self._bus.reconnect()
-        self._say_hello()
-        self._send_again()
-        self._timer = self._loop.call_later(HELLO_INTERVAL_S, self._connect_again)
+    def _look_for_supervisor(self) -> None:
+        """Connect to the next supervisor, now or when it listens."""
+        self._bus.disconnect()
+        if self._bus.supervisor_listens():
+            self._bus.connect()
+            self._say_hello()
+            self._send_again()
+            wait = HELLO_INTERVAL_S
+        else:
+            wait = next_look(self._loop.now() - self._lost_at)
+        self._timer = self._loop.call_later(wait, self._look_for_supervisor)
 
     def _say_hello(self) -> None:
         self._bus.send(self._hello, pack_payload(self._snapshot()))

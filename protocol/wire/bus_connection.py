@@ -1,0 +1,50 @@
+"""A peer's connection to a supervisor: a DEALER that connects once, and never again by itself.
+
+A DEALER that connected again would do so with whichever supervisor listens then, perhaps before its owner knows that the
+former one has ended.  The new supervisor would have two connections of one peer, and might take the older for the newer.
+So the peer itself looks whether the next supervisor listens, and opens a new DEALER then.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final, TypeVar
+
+import zmq
+
+from protocol.wire import endpoints
+from protocol.wire.frames import Socket
+
+_SHORTEST_LOOK_S: Final = 0.01
+_LONGEST_LOOK_S: Final = 0.1
+_LOOK_SHARE: Final = 0.1
+HELLO_INTERVAL_S: Final = 1.0
+"""A peer that no new supervisor has welcomed for so long opens a new connection."""
+
+S = TypeVar("S", bound=Socket)
+
+
+def supervisor_listens(runtime: Path) -> bool:
+    """Return whether a supervisor takes connections now. Does not wait."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        return probe.connect_ex(str(endpoints.socket_file(endpoints.bus(runtime)))) == 0
+
+
+def next_look(waited: float) -> float:
+    """Return how many seconds later to look for a supervisor again, after ``waited`` seconds without one."""
+    return min(_LONGEST_LOOK_S, max(_SHORTEST_LOOK_S, _LOOK_SHARE * waited))
+
+
+def connect_once(dealer: S, runtime: Path, peer: bytes) -> S:
+    """Connect a new DEALER to the supervisor that listens now, or to none; return it.
+
+    When that connection has ended, the socket takes nothing more: ``frames.send`` returns False.
+    """
+    # As many messages are under way as there are requests: no bound is needed, and nothing is lost.
+    dealer.set_hwm(0)
+    dealer.setsockopt(zmq.LINGER, 0)
+    dealer.setsockopt(zmq.RECONNECT_IVL, -1)
+    dealer.setsockopt(zmq.ROUTING_ID, peer)
+    dealer.connect(endpoints.bus(runtime))
+    return dealer

@@ -1,0 +1,323 @@
+"""A real worker whose supervisor is killed: it tells the next one what it does, and no stream notices."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import msgpack, structs
+
+from protocol.failures import Code
+from protocol.messages.peers import (
+    CheckModel,
+    EngineDied,
+    EngineReady,
+    LoadFailed,
+    ModelChecked,
+    Ping,
+    Pong,
+    Shutdown,
+    StartEngine,
+)
+from protocol.messages.recovery import AttemptId, RememberedState, RememberState, WorkerPhase, WorkerSnapshot
+from protocol.messages.work import AttemptAbandoned, AttemptEnded, Cancel, Run
+from tests.fake_engines.llama_server import program
+from tests.support.processes import alive, children, kill, stopped
+from tests.support.waiting import wait_for
+from tests.workers.direct_engine import spec_of
+from tests.workers.worker_process import CHAT, ENDLESS, WorkerProcess, running_worker
+
+LOOP = spec_of("tiny-loop", ctx_size=100_000, slots=4)
+FAKE = structs.replace(spec_of("tiny-chat"), backend="system")
+
+
+@pytest.fixture
+def spare(tmp_path: Path) -> Iterator[WorkerProcess]:
+    with running_worker(tmp_path, mortal=True) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    with running_worker(tmp_path_factory.mktemp("worker"), mortal=True) as one:
+        one.load(LOOP)
+        one.subscribe()
+        yield one
+
+
+@pytest.fixture
+def ready(shared: WorkerProcess) -> Iterator[WorkerProcess]:
+    """A worker with a model; what a test left running is cancelled. Each test has numbers of its own."""
+    yield shared
+    for each in shared.replace_supervisor().attempts:
+        shared.cancel(each.number)
+        shared.expect(AttemptEnded)
+
+
+def numbers(snapshot: WorkerSnapshot) -> list[int]:
+    return [each.number for each in snapshot.attempts]
+
+
+def assert_answers(worker: WorkerProcess) -> None:
+    worker.send(Ping(1))
+    assert worker.expect(Pong).number == 1
+
+
+def stream(worker: WorkerProcess, number: int, body: dict[str, Any] = ENDLESS) -> None:
+    worker.run(number, "chat/completions", body, stream=True)
+    worker.begun(number)
+
+
+def next_after_losing(worker: WorkerProcess, message: Any, payload: bytes = b"") -> WorkerSnapshot:
+    """Kill the supervisor when it has just sent a message, which the worker has not read; return what the next one learns."""
+    assert_answers(worker)  # it has read the supervisor's pid
+    with stopped(worker.process.pid):
+        worker.send(message, payload)
+        worker.lose_supervisor()
+    return worker.get_supervisor()
+
+
+# What the next supervisor learns.
+
+
+def test_a_spare_worker_serves_the_next_supervisors(spare: WorkerProcess) -> None:
+    assert spare.snapshot == WorkerSnapshot()
+    for _ in range(2):
+        assert spare.replace_supervisor() == WorkerSnapshot()
+        assert_answers(spare)
+    spare.load(spec_of("tiny-chat"))
+
+
+def test_a_supervisor_that_ends_before_the_worker_has_started(tmp_path: Path) -> None:
+    worker = WorkerProcess(tmp_path, keeper_pid=1, mortal=True)
+    try:
+        worker.lose_supervisor()
+        assert worker.get_supervisor() == WorkerSnapshot()
+        assert_answers(worker)
+    finally:
+        worker.close()
+
+
+def test_a_load_goes_on_without_a_supervisor(tmp_path: Path) -> None:
+    with running_worker(tmp_path, mortal=True, llama_server=program(tmp_path, "slow_start")) as worker:
+        worker.send(StartEngine(FAKE))
+        assert_answers(worker)
+        assert worker.replace_supervisor() == WorkerSnapshot(WorkerPhase.LOADING, FAKE)
+        facts = worker.expect(EngineReady)
+        worker.send(RememberState(RememberedState(pinned=True, ttl=7.0)))
+        assert_answers(worker)
+        assert worker.replace_supervisor() == WorkerSnapshot(
+            WorkerPhase.READY, FAKE, facts, remembered=RememberedState(pinned=True, ttl=7.0)
+        )
+
+
+def test_the_snapshot_has_what_runs_and_what_has_ended(ready: WorkerProcess) -> None:
+    stream(ready, 11, {**CHAT, "max_tokens": 2})
+    ready.ended(11)
+    stream(ready, 12)
+    snapshot = ready.replace_supervisor()
+    assert (snapshot.phase, snapshot.spec, snapshot.facts) == (WorkerPhase.READY, LOOP, ready.ready)
+    [attempt] = snapshot.attempts
+    assert (attempt.gateway, attempt.number, attempt.attempt, attempt.weight) == (ready.gateway, 12, 1, 1)
+    assert snapshot.ended[-1] == AttemptId(ready.gateway, 11, 1)
+    assert snapshot.last_use == attempt.began
+    ready.cancel(12)
+    assert ready.expect(AttemptEnded).number == 12
+    assert ready.replace_supervisor().last_use > attempt.began
+
+
+def test_ends_without_a_supervisor_are_in_the_snapshot(ready: WorkerProcess) -> None:
+    for number in (21, 22, 23):
+        stream(ready, number, {**CHAT, "max_tokens": 200})
+    ready.lose_supervisor()
+    for number in (21, 22, 23):
+        ready.ended(number)
+    snapshot = ready.get_supervisor()
+    assert not snapshot.attempts
+    assert sorted(each.number for each in snapshot.ended[-3:]) == [21, 22, 23]
+
+
+def test_an_abandoned_attempt_stays_abandoned(tmp_path: Path) -> None:
+    with running_worker(tmp_path, mortal=True, grace=0.2) as worker:
+        worker.load(LOOP)
+        worker.subscribe()
+        stream(worker, 1)
+        with stopped(worker.ready.engine_pid):
+            worker.cancel(1)
+            worker.expect(AttemptAbandoned)
+            assert [each.abandoned for each in worker.replace_supervisor().attempts] == [True]
+        assert worker.expect(AttemptEnded).number == 1
+
+
+# Streams, and supervisors that do not answer.
+
+
+def test_streams_lose_nothing_over_several_supervisors(ready: WorkerProcess) -> None:
+    for number in (31, 32, 33):
+        ready.run(number, "chat/completions", {**CHAT, "max_tokens": 600}, stream=True)
+    ready.begun(33)
+    for _ in range(3):
+        assert sorted(numbers(ready.replace_supervisor())) == [31, 32, 33]
+    for number in (31, 32, 33):
+        # ``receive`` checks that the numbers of its events have no gap.
+        assert ready.ended(number).done.output_tokens == 600
+    assert len({ready.received[number].text for number in (31, 32, 33)}) == 1
+
+
+def test_hello_is_repeated_until_a_supervisor_answers(tmp_path: Path) -> None:
+    with running_worker(tmp_path, mortal=True, peer_silence=0.3) as worker:
+        worker.load(LOOP)
+        worker.subscribe()
+        stream(worker, 1)
+        worker.lose_supervisor()
+        assert numbers(worker.get_supervisor(welcome=False)) == [1]
+        worker.expect_hello()
+        worker.lose_supervisor()  # the worker never learned its pid
+        assert numbers(worker.get_supervisor()) == [1]
+        assert_answers(worker)
+
+
+def test_a_worker_that_no_supervisor_has_ever_answered_ends(tmp_path: Path) -> None:
+    with running_worker(tmp_path, mortal=True, welcome=False, peer_silence=0.5) as worker:
+        worker.lose_supervisor()
+        worker.get_supervisor(welcome=False)
+        assert worker.process.wait(10) == 1
+
+
+def test_the_keepers_end_is_the_servers_end(tmp_path: Path) -> None:
+    with (
+        subprocess.Popen(["sleep", "600"]) as keeper,
+        running_worker(tmp_path, keeper.pid, mortal=True, grace=0.3) as worker,
+    ):
+        worker.load(LOOP)
+        worker.subscribe()
+        stream(worker, 1)
+        worker.lose_supervisor()
+        keeper.kill()
+        assert worker.ended(1).failure.code == Code.SUPERVISOR_LOST
+        assert worker.process.wait(5) == 0
+        assert not alive(worker.ready.engine_pid)
+
+
+# What the former supervisor sent, and the worker never read.
+
+
+@pytest.mark.parametrize("message", [StartEngine(LOOP), CheckModel(LOOP), Shutdown(5.0), Run("g", 1, 1, "m", "e", "l")])
+def test_a_message_that_a_spare_worker_never_read_changes_nothing(spare: WorkerProcess, message: Any) -> None:
+    assert next_after_losing(spare, message) == WorkerSnapshot()
+    spare.send(CheckModel(LOOP))
+    spare.expect(ModelChecked)
+    spare.send(StartEngine(LOOP))
+    wait_for(lambda: children(spare.process.pid), "the engine is started")
+
+
+def test_a_run_that_was_never_read_is_not_run(ready: WorkerProcess) -> None:
+    run = Run(ready.gateway, 41, 1, "asked-for", "chat/completions", "req-41", stream=True)
+    snapshot = next_after_losing(ready, run, b'{"messages": []}')
+    assert not snapshot.attempts
+    assert AttemptId(ready.gateway, 41, 1) not in snapshot.ended
+    stream(ready, 42)
+    assert 41 not in ready.received
+
+
+def test_a_cancellation_that_was_never_read_is_sent_again(ready: WorkerProcess) -> None:
+    stream(ready, 51)
+    assert numbers(next_after_losing(ready, Cancel(ready.gateway, 51, 1, "cancelled"))) == [51]
+    so_far = len(ready.received[51].events)
+    ready.until(lambda: len(ready.received[51].events) > so_far, "it goes on")
+    ready.cancel(51)
+    assert ready.expect(AttemptEnded).number == 51
+
+
+def test_a_shutdown_that_was_never_read_ends_nothing(ready: WorkerProcess) -> None:
+    snapshot = next_after_losing(ready, Shutdown(0.0))
+    assert snapshot.phase is WorkerPhase.READY
+    stream(ready, 61, {**CHAT, "max_tokens": 2})
+    assert ready.ended(61).done.output_tokens == 2
+
+
+def test_a_run_that_is_sent_again_starts_nothing(ready: WorkerProcess) -> None:
+    stream(ready, 71, {**CHAT, "max_tokens": 300})
+    ready.replace_supervisor()
+    ready.run(71, "chat/completions", {**CHAT, "max_tokens": 1}, stream=True)
+    assert ready.ended(71).done.output_tokens == 300
+    assert ready.expect(AttemptEnded).number == 71
+
+
+# Ends of engine and worker.
+
+
+def test_an_engine_that_dies_without_a_supervisor_is_reported_to_the_next(spare: WorkerProcess) -> None:
+    spare.load(LOOP)
+    spare.subscribe()
+    stream(spare, 1)
+    spare.lose_supervisor()
+    kill(spare.ready.engine_pid)
+    assert spare.ended(1).failure.code == Code.BACKEND_DIED
+    for _ in range(2):
+        snapshot = spare.get_supervisor()
+        assert (snapshot.phase, snapshot.facts, snapshot.attempts) == (WorkerPhase.READY, spare.ready, [])
+        assert snapshot.ended == [AttemptId(spare.gateway, 1, 1)]
+        assert spare.expect(EngineDied).failure.code == Code.BACKEND_DIED
+        assert_answers(spare)
+        spare.lose_supervisor()
+    spare.get_supervisor()
+    for _ in range(2):
+        assert_answers(spare)
+    snapshot = spare.replace_supervisor()
+    assert (snapshot.phase, snapshot.spec, snapshot.facts) == (WorkerPhase.ENGINE_LOST, LOOP, None)
+    assert_answers(spare)
+    assert not [message for message in spare.messages if isinstance(message, EngineDied)]
+    spare.load(LOOP)
+    assert spare.replace_supervisor().phase is WorkerPhase.READY
+
+
+def test_a_load_that_fails_without_a_supervisor_is_reported_to_the_next(tmp_path: Path) -> None:
+    with running_worker(tmp_path, mortal=True, llama_server=program(tmp_path, "never_ready")) as worker:
+        worker.send(StartEngine(FAKE))
+        [engine] = wait_for(lambda: children(worker.process.pid), "the engine is started")
+        worker.lose_supervisor()
+        kill(engine.pid)
+        wait_for(lambda: not alive(engine.pid), "the engine is gone")
+        assert worker.get_supervisor() == WorkerSnapshot(WorkerPhase.LOADING, FAKE)
+        failed = worker.expect(LoadFailed)
+        assert failed.started
+        assert "SIGKILL" in failed.failure.detail
+        for _ in range(2):
+            assert_answers(worker)
+        assert worker.replace_supervisor() == WorkerSnapshot()
+
+
+def test_a_worker_that_leaves_says_so(spare: WorkerProcess) -> None:
+    spare.load(LOOP)
+    spare.subscribe()
+    stream(spare, 1)
+    spare.send(Shutdown(60.0))
+    assert_answers(spare)
+    snapshot = spare.replace_supervisor()
+    assert (snapshot.phase, snapshot.spec, numbers(snapshot)) == (WorkerPhase.LEAVING, LOOP, [1])
+    spare.cancel(1)
+    assert spare.process.wait(10) == 0
+
+
+def test_a_supervisor_of_another_version_can_end_a_worker_after_its_requests(spare: WorkerProcess) -> None:
+    def frame(line: bytes, head: dict[str, object]) -> bytes:
+        packed = msgpack.encode(head)
+        return line + b"\n" + len(packed).to_bytes(4, "big") + packed
+
+    spare.load(LOOP)
+    spare.subscribe()
+    stream(spare, 1, {**CHAT, "max_tokens": 600})
+    spare.lose_supervisor()
+    spare.get_supervisor(welcome=False)
+    for sent in (
+        frame(b"LB0 Welcome", {"boot": spare.boot, "pid": spare.supervisor.pid, "of_a_later_version": 1}),
+        frame(b"LB99 Cancel", {"gateway": spare.gateway, "number": 1, "attempt": 1, "reason": "cancelled"}),
+        frame(b"LB0 Shutdown", {"grace": 1e9, "reason": "replaced", "of_a_later_version": [1]}),
+    ):
+        spare.supervisor.router.send_multipart([spare.name.encode(), sent])
+    assert spare.ended(1).done.output_tokens == 600
+    assert spare.process.wait(10) == 0
