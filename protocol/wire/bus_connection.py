@@ -8,6 +8,7 @@ So the peer itself looks whether the next supervisor listens, and opens a new DE
 from __future__ import annotations
 
 import socket
+import struct
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -21,14 +22,20 @@ _LONGEST_LOOK_S: Final = 0.1
 _LOOK_SHARE: Final = 0.1
 HELLO_INTERVAL_S: Final = 1.0
 """A peer that no new supervisor has welcomed for so long opens a new connection."""
+_CREDENTIALS: Final = struct.Struct("3i")
+"""``struct ucred``: process, user, group."""
 
 S = TypeVar("S", bound=Socket)
 
 
-def supervisor_listens(runtime: Path) -> bool:
-    """Return whether a supervisor takes connections now. Does not wait."""
+def find_supervisor(runtime: Path) -> int:
+    """Return the pid of the supervisor that takes connections now, 0 if there is none. Does not wait."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
-        return probe.connect_ex(str(endpoints.socket_file(endpoints.bus(runtime)))) == 0
+        if probe.connect_ex(str(endpoints.socket_file(endpoints.bus(runtime)))):
+            return 0
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(credentials)[0]
+    return pid
 
 
 def next_look(waited: float) -> float:

@@ -52,6 +52,8 @@ class SupervisorBus:
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         # A peer that opens a new connection is known by it at once, also while the end of its former one was not noticed.
         self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        # All peers of a supervisor that has died connect in the same moment, and each looks for it before.
+        self._router.setsockopt(zmq.BACKLOG, 1024)
         self._router.setsockopt(zmq.LINGER, 200)
         self._router.setsockopt(zmq.SNDHWM, 2000)
         self._router.setsockopt(zmq.RCVHWM, 0)

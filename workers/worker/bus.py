@@ -25,7 +25,7 @@ from protocol.runtime.log_records import DropCounter
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames
-from protocol.wire.bus_connection import connect_once, supervisor_listens
+from protocol.wire.bus_connection import connect_once, find_supervisor
 
 EVENTS_HIGH_WATER: Final = 10_000
 LOGS_HIGH_WATER: Final = 10_000
@@ -89,9 +89,9 @@ class WorkerBus:
             self._loop.on_socket(control, None)
             control.close(0)
 
-    def supervisor_listens(self) -> bool:
-        """Return whether a supervisor takes connections now."""
-        return supervisor_listens(self._runtime)
+    def find_supervisor(self) -> int:
+        """Return the pid of the supervisor that takes connections now, 0 if there is none."""
+        return find_supervisor(self._runtime)
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send a control message to the supervisor, if there is one."""

@@ -83,16 +83,23 @@ class SupervisorLink:
         if pid != self._supervisor or not self.server_lives:
             return
         self._supervisor = 0
+        self._cancel_timer()
+        if not self.welcomed and self._lost_at:
+            # It was only seen to listen. Another one that is dead may listen, too, as long as a child of it has the socket.
+            self._timer = self._loop.call_later(next_look(0.0), self._look_for_supervisor)
+            return
         self.welcomed = False
-        logs.get_logger().info("the supervisor has ended; this process waits for the next one", supervisor_pid=pid)
         self._lost_at = self._loop.now()
+        logs.get_logger().info("the supervisor has ended; this process waits for the next one", supervisor_pid=pid)
         self._look_for_supervisor()
 
     def _look_for_supervisor(self) -> None:
         """Connect to the next supervisor, now or when it listens."""
         self._bus.disconnect()
-        if self._bus.supervisor_listens():
+        supervisor = self._bus.find_supervisor()
+        if supervisor:
             self._bus.connect()
+            self._watch(supervisor)
             self._say_hello()
             self._send_again()
             wait = HELLO_INTERVAL_S
