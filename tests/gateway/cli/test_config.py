@@ -88,7 +88,11 @@ def test_config_names_the_line_of_what_no_recipe_takes(lemonbus: Ends, tmp_path:
     many = "".join(f"[models.m{number}]\nsystem_prompt = '{'x' * 2000}'\n" for number in range(padding))
     file.write_text(f"{many}[defaults.llamacpp.options]\nctx_size = -5")
     done = subprocess.run(
-        [sys.executable, LAUNCH, "config", "--config", str(file)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, LAUNCH, "config", "--config", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 2
     where = f"{file}:{2 * padding + 2}: defaults.llamacpp.options.ctx_size: ctx_size must be from 0 up to"
