@@ -129,7 +129,16 @@ def test_health_and_the_list_tell_of_a_loaded_model(server: LemonbusServer) -> N
     assert shown["pid"] == server.engine_pid(CHAT)
     assert any(word.endswith("tiny-chat.gguf") for word in shown["launch_command"])
     assert not shown["is_busy"]
-    (listed,) = (each for each in server.client.get("/v1/models").json()["data"] if each["id"] == CHAT)
-    one = server.client.get(f"/v1/models/{CHAT}").json()
-    assert one["context_length"] == listed["context_length"] == 1024
-    assert one["max_context_window"] == listed["max_context_window"] > 0
+
+
+def test_lists_have_contexts_as_soon_as_the_headers_were_read(server: LemonbusServer) -> None:
+    load(server, CHAT, ctx_size=1024)
+    one = wait_for(lambda: with_context(server.client.get(f"/v1/models/{CHAT}").json()), "its header was read")
+    listed = {each["id"]: each for each in server.client.get("/v1/models").json()["data"]}
+    assert one["context_length"] == listed[CHAT]["context_length"] == 1024
+    assert one["max_context_window"] == listed[CHAT]["max_context_window"]
+    assert listed[EMBED]["context_length"] == server.settings.ctx_size, "it is not loaded"
+
+
+def with_context(model: dict[str, Any]) -> dict[str, Any] | None:
+    return model if "max_context_window" in model else None
