@@ -46,6 +46,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         super().__init__(app)
         self._heartbeat_fd = app.heartbeat_fd
         self._keeper = os.pidfd_open(app.process_context.keeper)
+        self._retiring = False
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._keeper, select.POLLIN)
@@ -59,6 +60,8 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
     def wait_for_signals(self, timeout: float = 1.0) -> list[int]:
         """Write a heartbeat, then wait for a signal; the keeper's death counts as SIGTERM."""
         self._beat(_ALIVE)
+        if self._retiring and not self.WORKERS:
+            raise StopIteration
         for descriptor, _ in self._poll.poll(timeout * 1000):
             if descriptor == self._woken:
                 os.read(self._woken, 512)
@@ -76,6 +79,12 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         return pid
+
+    def handle_winch(self) -> None:
+        """Take no more connections, and end with the last request: another master has taken over."""
+        self._retiring = True
+        self.num_workers = 0
+        self.kill_workers(signal.SIGTERM)
 
     def stop(self, graceful: bool = True) -> None:
         """Stop the workers; the supervisor is told not to expect heartbeats meanwhile."""

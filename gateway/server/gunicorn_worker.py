@@ -150,13 +150,14 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         for acceptor in acceptors:
             # When the whole server stops, the other processes end too: clients would wait at a listener without a server.
             acceptor.close(for_all=self.session.state is AdmissionState.DRAINING)
-        deadline = self._deadline or time.monotonic() + self.session.settings.grace
         while any(acceptors):
             for client_socket in self.idle:
                 client_socket.stop_expecting()
-            if time.monotonic() > deadline + 1.0:
+            # A process that is only replaced has no deadline: its requests take the time that they need.
+            late = time.monotonic() - self._deadline if self._deadline is not None else 0.0
+            if late > 1.0:
                 break
-            if time.monotonic() > deadline:
+            if late > 0.0:
                 gevent.get_hub().loop.run_callback(self.session.fail_everything)
             self.notify()
             gevent.sleep(0.05)

@@ -224,3 +224,7 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Environment variables of the engine that the configuration sets."""
     devices: list[str] = []
     """Devices that the engine may use: numbers or UUIDs of GPUs, or the engine's own names; empty: all."""
+    asked: dict[str, OptionValue] = {}
+    """The options that a call asked for, which hold also when the configuration changes."""
+    configured: str = ""
+    """What the configuration's sections said for the engine, as a fingerprint: when they say something else, it is reloaded."""

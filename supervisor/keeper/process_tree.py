@@ -26,9 +26,19 @@ def set_name(name: str) -> None:
 
 def parent(pid: int) -> int:
     """Return the pid of a process's parent, 0 if the process is gone."""
+    return _stat(pid, 1)
+
+
+def start_time(pid: int) -> int:
+    """Return when a process was started, in ticks since the machine's start; 0 if the process is gone."""
+    return _stat(pid, 19)
+
+
+def _stat(pid: int, field: int) -> int:
+    """Return a number of /proc/PID/stat, counted from the process's state; 0 if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             # The name of the program, in parentheses, may contain anything.
-            return int(file.read().rpartition(")")[2].split()[1])
+            return int(file.read().rpartition(")")[2].split()[field])
     except (OSError, IndexError):
         return 0

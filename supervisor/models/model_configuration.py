@@ -140,6 +140,10 @@ class ModelConfiguration:
         configured = self.of(model).pin
         return (model.name in self._pinned or model.name in self.settings.pin) if configured is None else configured
 
+    def section_of(self, name: str) -> str:
+        """Return the name of the section of a model, by the model's registered name."""
+        return self._sections.get(name, name)
+
     def request_rules(self, model: ModelIdentity) -> RequestRules:
         """Return what changes in the requests of a model."""
         settings = self.of(model)
@@ -160,7 +164,7 @@ class ModelConfiguration:
 
     def _section(self, name: str) -> ModelSettings:
         # A model that was adopted since the last index has its registered name alone.
-        return self.settings.models.get(self._sections.get(name, name), _NO_SECTION)
+        return self.settings.models.get(self.section_of(name), _NO_SECTION)
 
     def _defaults(self, recipe: str) -> RecipeDefaults:
         return self.settings.defaults.get(recipe, _NO_DEFAULTS)

@@ -15,6 +15,7 @@ from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.files import ModelFiles
 from supervisor.models.model_configuration import ConfiguredOptions
 from supervisor.models.options import Options
+from supervisor.reload.effects import engine_fingerprint
 from workers.backends.registry import DESCRIPTORS
 
 
@@ -82,10 +83,12 @@ def model_spec(
     found: ModelFiles,
     devices: Collection[str],
     configured: ModelSettings,
+    asked: Options,
 ) -> ModelSpec:
     """Return the spec of a model with these options and files; raises like :func:`choose_backend`.
 
-    ``devices``: those of this machine; ``configured``: what the configuration says for the model.
+    ``devices``: those of this machine; ``configured``: what the configuration says for the model; ``asked``: those of the
+    options that a call asked for.
     """
     backend = choose_backend(descriptor, chosen, devices)
     return ModelSpec(
@@ -104,4 +107,6 @@ def model_spec(
         restartable=descriptor.restartable,
         env=configured.env,
         devices=configured.devices or [],
+        asked=asked,
+        configured=engine_fingerprint(configured),
     )

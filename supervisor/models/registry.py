@@ -86,9 +86,12 @@ class ModelRegistry:
         self._collect()
 
     def _index(self) -> None:
-        sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries)
-        self._names = NameIndex(*sources, aliases=self.user_names.aliases, configured=self.configuration.aliases)
+        self._names = self._index_of(self.configuration)
         self.configuration.index(self._names.find)
+
+    def _index_of(self, configuration: ModelConfiguration) -> NameIndex:
+        sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries)
+        return NameIndex(*sources, aliases=self.user_names.aliases, configured=configuration.aliases)
 
     def _report(self, problems: list[str]) -> None:
         fresh = [problem for problem in problems if problem not in self._reported]
@@ -198,6 +201,12 @@ class ModelRegistry:
         self._index()
         self._collect()
 
+    def configuration_of(self, settings: Settings) -> ModelConfiguration:
+        """Return what the sections of other settings would say; nothing changes."""
+        configuration = ModelConfiguration(settings)
+        configuration.index(self._index_of(configuration).find)
+        return configuration
+
     # Listing
 
     def entries(self, show_all: bool) -> list[ModelEntry]:
@@ -266,7 +275,7 @@ class ModelRegistry:
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
         configured = self.configuration.of(entry)
-        return model_spec(entry, descriptor, chosen, found, self.machine.devices, configured)
+        return model_spec(entry, descriptor, chosen, found, self.machine.devices, configured, checked)
 
     def _options_of(
         self,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from protocol import ids
@@ -25,6 +26,7 @@ from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 ROLE: Final = "gateway_master"
 STARTUP_ALLOWANCE_S: Final = 30.0
 """Before its first heartbeat the master imports gunicorn, which takes long on a busy machine."""
+RETIRE_INTERVAL_S: Final = 1.0
 _STOPPING: Final = b"s"
 """The heartbeat of a master that has begun its orderly shutdown: it waits for its workers and writes no more."""
 
@@ -34,13 +36,21 @@ log = logs.get_logger()
 class GatewayProcess:
     """Keeps one gunicorn master running."""
 
-    def __init__(self, loop: Loop, processes: ChildProcesses, peers: PeerRegistry, listen_fd: int) -> None:
-        """Nothing is started yet. ``listen_fd`` stays open here, so that no connection is refused meanwhile."""
+    def __init__(
+        self, loop: Loop, processes: ChildProcesses, peers: PeerRegistry, listen_fd: int, fingerprint: str = ""
+    ) -> None:
+        """Nothing is started yet. ``listen_fd`` stays open here, so that no connection is refused meanwhile.
+
+        ``fingerprint``: of the settings and the release that a master is to have; one with another is replaced.
+        """
         self._loop, self._processes, self._peers, self._listen_fd = loop, processes, peers, listen_fd
+        self._fingerprint = fingerprint
         self._backoff = Backoff(BackoffPolicy(0.1, 5.0, 10**6, 60.0))
         self._heartbeat_fd = -1
         self._id = ""
         self.child: ChildProcess | None = None
+        self._retired: list[ChildProcess] = []
+        """Masters that were replaced: they take no connection, and end with their last request."""
         self.closing: Callable[[], bool] = lambda: False
         """Whether the server is shutting down, so that an ended master is not started again."""
         self.on_ended: Callable[[], None] = lambda: None
@@ -55,6 +65,7 @@ class GatewayProcess:
             return
         self._heartbeat_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         environment = {"LEMONBUS_LISTEN_FD": str(self._listen_fd), "LEMONBUS_HEARTBEAT_FD": str(write_fd)}
+        environment["LEMONBUS_FINGERPRINT"] = self._fingerprint
         try:
             self.child = self._processes.start(
                 "gateway", "gateway", self._ended, environment, [self._listen_fd, write_fd]
@@ -64,11 +75,47 @@ class GatewayProcess:
         self.on_heartbeat_pipe(self._heartbeat_fd)
         self._watch()
 
-    def adopt(self, survivor: SurvivingProcess, heartbeat_fd: int) -> None:
-        """Take over the master that an earlier supervisor started, and the end of its heartbeat pipe."""
-        self._heartbeat_fd = heartbeat_fd
-        self.child = self._processes.adopt(survivor, self._ended)
-        self._watch()
+    def adopt(self, survivors: Sequence[SurvivingProcess], heartbeat_fd: int) -> None:
+        """Take over the masters that earlier supervisors started.
+
+        The one that was started last goes on, unless it was started for other settings or by another release; the others are
+        retired.  ``heartbeat_fd``: the end of that one's heartbeat pipe, -1 if it was lost.
+        """
+        *older, latest = sorted(survivors, key=lambda each: each.started)
+        for survivor in older:
+            self._retire(survivor)
+        if heartbeat_fd >= 0 and latest.fingerprint == self._fingerprint:
+            self._heartbeat_fd = heartbeat_fd
+            self.child = self._processes.adopt(latest, self._ended)
+            self._watch()
+            return
+        self._retire(latest)
+        if heartbeat_fd >= 0:
+            os.close(heartbeat_fd)
+
+    def _retire(self, survivor: SurvivingProcess) -> None:
+        """Let a master end with its last request; another one takes the connections from now on."""
+
+        def ended(why: str) -> None:
+            self._retired.remove(child)
+            log.info("replaced gateway gone", gateway_pid=survivor.pid, why=why)
+            self.on_ended()
+
+        def remind() -> None:
+            # Again and again: one that is still starting ignores it.
+            if child in self._retired:
+                child.signal(signal.SIGWINCH)
+                self._loop.call_later(RETIRE_INTERVAL_S, remind)
+
+        child = self._processes.adopt(survivor, ended)
+        self._retired.append(child)
+        log.info("gateway replaced: it ends with its last request", gateway_pid=survivor.pid)
+        remind()
+
+    def terminate(self) -> None:
+        """Ask every master to end within the grace."""
+        for child in [*self._retired, *([self.child] if self.child is not None else [])]:
+            self._processes.terminate(child)
 
     def _watch(self) -> None:
         self._loop.on_readable(self._heartbeat_fd, self._heartbeat)

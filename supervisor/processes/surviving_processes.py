@@ -26,6 +26,10 @@ class SurvivingProcess(NamedTuple):
     """Its id on the bus; empty for gunicorn's master, which is not on the bus."""
     pidfd: int
     """Opened before anything was read of it: it cannot mean a later process with the same pid. The caller closes it."""
+    fingerprint: str = ""
+    """What it was started with, from ``LEMONBUS_FINGERPRINT``: see :mod:`supervisor.reload.effects`."""
+    started: int = 0
+    """When it was started, in ticks since the machine's start."""
 
     def is_running(self) -> bool:
         """Return whether the process has not been reaped."""
@@ -59,7 +63,9 @@ def _survivor(pid: int, context: ProcessContext) -> SurvivingProcess | None:
         leads = os.getsid(pid) == pid  # an engine inherits the environment of its worker, but not its session
         ours = role and leads and environment.get("LEMONBUS_BOOT") == context.boot
         if ours and process_tree.parent(pid) == context.keeper and _exists(pidfd):
-            return SurvivingProcess(pid, role, environment.get("LEMONBUS_PEER", ""), pidfd)
+            fingerprint = environment.get("LEMONBUS_FINGERPRINT", "")
+            started = process_tree.start_time(pid)
+            return SurvivingProcess(pid, role, environment.get("LEMONBUS_PEER", ""), pidfd, fingerprint, started)
     except OSError:
         pass  # it has ended
     os.close(pidfd)

@@ -16,21 +16,38 @@ class WorkerProcesses:
     """Starts, kills and reports workers. The scheduler decides when."""
 
     def __init__(
-        self, processes: ChildProcesses, process_context: ProcessContext, on_ended: Callable[[str, str], None]
+        self,
+        processes: ChildProcesses,
+        process_context: ProcessContext,
+        on_ended: Callable[[str, str], None],
+        fingerprint: str = "",
     ) -> None:
-        """``on_ended(worker, why)`` is called once for each worker that has ended."""
+        """``on_ended(worker, why)`` is called once for each worker that has ended.
+
+        ``fingerprint``: of the settings and the release that workers get at their start.
+        """
         self._processes, self._context, self._on_ended = processes, process_context, on_ended
+        self._fingerprint = fingerprint
+        self._outdated: set[str] = set()
         self._children: dict[str, ChildProcess] = {}
 
     def start(self, worker: str) -> None:
         """Start a worker's process under this name."""
         ended = partial(self._ended, worker)
-        self._children[worker] = self._processes.start("worker", "workers", ended, {"LEMONBUS_PEER": worker})
+        self._children[worker] = self._processes.start(
+            "worker", "workers", ended, {"LEMONBUS_PEER": worker, "LEMONBUS_FINGERPRINT": self._fingerprint}
+        )
 
     def adopt(self, survivor: SurvivingProcess) -> None:
         """Take over a worker that an earlier supervisor started."""
+        if survivor.fingerprint != self._fingerprint:
+            self._outdated.add(survivor.peer)
         ended = partial(self._ended, survivor.peer)
         self._children[survivor.peer] = self._processes.adopt(survivor, ended)
+
+    def is_outdated(self, worker: str) -> bool:
+        """Return whether a worker was started for other settings, or by another release."""
+        return worker in self._outdated
 
     def kill(self, worker: str) -> None:
         """Kill a worker, if it still runs; everything else follows from its end."""
@@ -53,6 +70,7 @@ class WorkerProcesses:
 
     def _ended(self, worker: str, why: str) -> None:
         self._children.pop(worker, None)
+        self._outdated.discard(worker)
         try:
             self._on_ended(worker, why)
         finally:

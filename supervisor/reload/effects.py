@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from protocol import RELEASE, VERSION
+from protocol.config.model_settings import ModelSettings
 from protocol.config.settings import Settings
 from protocol.messages.reload import SettingEffect
 
@@ -95,6 +96,12 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
 
 ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices"})
 """Keys of ``[models."NAME"]`` and ``[defaults.RECIPE]`` that an engine gets when it starts."""
+
+
+def engine_fingerprint(configured: ModelSettings) -> str:
+    """Return what engines differ in for which the sections of the configuration say different things; empty for nothing."""
+    said = {key: value for key in sorted(ENGINE_KEYS) if (value := getattr(configured, key))}
+    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:16] if said else ""
 
 
 def gateway_fingerprint(settings: Settings) -> str:

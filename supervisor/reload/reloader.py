@@ -24,7 +24,8 @@ from protocol.runtime import logs
 from supervisor.processes.child_processes import ChildProcess
 from supervisor.processes.listener import bind_listener
 from supervisor.reload.effects import EFFECTS
-from supervisor.reload.plan import ReloadableModel, plan_reload
+from supervisor.reload.outdated import reloadable_models
+from supervisor.reload.plan import plan_reload
 from supervisor.reload.resolution import RESULT_VARIABLE, Resolution
 from supervisor.runtime.supervisor import Handler, Supervisor
 
@@ -61,13 +62,11 @@ class Reloader:
         supervisor: Supervisor,
         successor: Successor,
         secrets: Mapping[str, str],
-        loaded: Callable[[Settings, Settings], Sequence[ReloadableModel]],
     ) -> None:
-        """``secrets``: variables with keys, which were taken out of the environment at the start.
-
-        ``loaded(old, new)`` returns the loaded models with what the sections of both settings say of them.
-        """
-        self._supervisor, self._successor, self._secrets, self._loaded = supervisor, successor, secrets, loaded
+        """``secrets``: variables with keys, which were taken out of the environment at the start."""
+        self._supervisor, self._successor, self._secrets = supervisor, successor, secrets
+        self.on_finished: Callable[[], None] = lambda: None
+        """Called when a reload has ended, whatever came of it."""
         self._callers: list[_Caller] = []
         """Those that the present reading is for."""
         self._next: list[_Caller] = []
@@ -134,6 +133,7 @@ class Reloader:
             self._refuse(problem.failure)
         finally:
             self._callers, self._next = self._next, []
+            self.on_finished()
             if self._callers:
                 self._read()
 
@@ -152,7 +152,7 @@ class Reloader:
         if found.settings is None:
             raise (found.failure or Failure(Code.INTERNAL, "the configuration was not read")).raised()
         old = self._supervisor.settings
-        changes = plan_reload(old, found.settings, found.origins, self._loaded(old, found.settings))
+        changes = plan_reload(old, found.settings, found.origins, reloadable_models(self._supervisor, found.settings))
         if any(not caller.dry_run for caller in self._callers) and changes:
             self._apply(old, found.settings, changes)
         for warning in found.warnings:

@@ -31,6 +31,7 @@ from supervisor.models import compatibility
 from supervisor.processes import abandoned_processes, surviving_processes
 from supervisor.processes.listener import bind_listener
 from supervisor.processes.surviving_processes import SurvivingProcess
+from supervisor.reload.reloader import Reloader
 from supervisor.runtime import startup
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.keeper_client import KeeperClient
@@ -98,9 +99,12 @@ def _serve(
     keeper.on_end = closing.ordered
     keeper.on_exited = supervisor.processes.keeper_reaped
     _log_start(given, process_context, keeper)
+    reloader = Reloader(supervisor, succession, given.secrets)
+    reloader.on_finished = keeper.reloaded
+    keeper.on_reload = reloader.hangup
     survivors = surviving_processes.find(process_context) if keeper.predecessors else []
     _adopt(supervisor, keeper, survivors)
-    supervisor.open(_handlers(supervisor))
+    supervisor.open(merge_handlers([_handlers(supervisor), reloader.handlers()]))
     keeper.listen(loop)
     abandoned_processes.kill_later(loop, process_context, max(settings.grace, earlier_grace))
     RuntimeDirectoryCheck(supervisor, closing.begin_failed)
@@ -137,10 +141,11 @@ def _adopt(supervisor: Supervisor, keeper: KeeperClient, survivors: list[Survivi
     """Take over the gateway; what the scheduler does not know yet is ended."""
     heartbeat_fd = keeper.take(channel.HEARTBEAT)
     supervisor.gateway.on_heartbeat_pipe = partial(keeper.hold, channel.HEARTBEAT)
+    masters = [survivor for survivor in survivors if survivor.role == "gateway"]
+    if masters:
+        supervisor.gateway.adopt(masters, heartbeat_fd)
     for survivor in survivors:
-        if survivor.role == "gateway" and heartbeat_fd >= 0 and supervisor.gateway.child is None:
-            supervisor.gateway.adopt(survivor, heartbeat_fd)
-        else:
+        if survivor.role != "gateway":
             survivor.kill()
             survivor.close()
 

@@ -74,9 +74,9 @@ class GracefulShutdown:
 
     def _stop_rest(self) -> None:
         supervisor = self._supervisor
-        if not self._gateway_stopped and supervisor.gateway.child is not None:
+        if not self._gateway_stopped:
             self._gateway_stopped = True
-            supervisor.processes.terminate(supervisor.gateway.child)
+            supervisor.gateway.terminate()
         supervisor.scheduler.stop_all_workers()
         supervisor.execute_effects()
 
@@ -85,8 +85,7 @@ class GracefulShutdown:
         log.warning("grace is over", running=supervisor.scheduler.running)
         for worker in supervisor.peers.of("worker"):
             supervisor.bus.send(worker, Shutdown(0.0, "grace is over", draining=True))
-        if supervisor.gateway.child is not None:
-            supervisor.processes.terminate(supervisor.gateway.child)
+        supervisor.gateway.terminate()
         supervisor.loop.call_later(_KILL_DELAY_S, supervisor.processes.kill_all)
 
     def _shut_listener(self) -> None:

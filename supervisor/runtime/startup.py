@@ -11,7 +11,7 @@ import itertools
 import os
 import resource
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -41,6 +41,8 @@ class StartupSettings(NamedTuple):
     settings: Settings
     origins: dict[str, str]
     warnings: tuple[str, ...] = ()
+    secrets: Mapping[str, str] = {}
+    """The variables with keys that were taken out of the environment."""
 
     def line_for(self, failure: Failure) -> str:
         """Return the line for the operator; if a setting is the cause, with its origin."""
@@ -54,13 +56,14 @@ def take_settings(environment: MutableMapping[str, str]) -> StartupSettings:
 
     Raises ``msgspec.ValidationError``.
     """
-    for variable in itertools.chain.from_iterable(KEY_VARIABLES.values()):
-        environment.pop(variable, None)
+    variables = itertools.chain.from_iterable(KEY_VARIABLES.values())
+    secrets = {variable: environment.pop(variable) for variable in variables if variable in environment}
     handed = handover.take_over(environment)
     return StartupSettings(
         msgspec.json.decode(handed.get("LEMONBUS_SETTINGS", "{}"), type=Settings),
         msgspec.json.decode(handed.get("LEMONBUS_ORIGINS", "{}"), type=dict[str, str]),
         msgspec.json.decode(handed.get("LEMONBUS_WARNINGS", "[]"), type=tuple[str, ...]),
+        secrets,
     )
 
 

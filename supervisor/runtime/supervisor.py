@@ -46,6 +46,7 @@ from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.peer_monitor import PeerMonitor
 from supervisor.processes.worker_processes import WorkerProcesses
+from supervisor.reload.effects import gateway_fingerprint, worker_fingerprint
 from supervisor.responses.response_store import ResponseStore, StoreLimits
 from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.effect_executor import EffectExecutor
@@ -116,8 +117,10 @@ class Supervisor:
         self.admission = KeyAdmission(
             loop, self.worker_barrier, self.scheduler, self.errors, self._report_usage, self._reconcile_after_request
         )
-        self.workers = WorkerProcesses(self.processes, process_context, self._worker_ended)
-        self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd)
+        self.workers = WorkerProcesses(
+            self.processes, process_context, self._worker_ended, worker_fingerprint(settings)
+        )
+        self.gateway = GatewayProcess(loop, self.processes, self.peers, listen_fd, gateway_fingerprint(settings))
         self.gateway.closing = lambda: self.scheduler.closing
         self.gateway.on_ended = self._gateway_ended
         self.running_names: dict[str, str] = {}

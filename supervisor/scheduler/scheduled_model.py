@@ -252,4 +252,4 @@ def satisfies(wanted: ModelSpec | None, spec: ModelSpec | None) -> bool:
 
 
 def _engine_spec(spec: ModelSpec) -> Struct:
-    return structs.replace(spec, size=0, labels=[])
+    return structs.replace(spec, size=0, labels=[], asked={}, configured="")

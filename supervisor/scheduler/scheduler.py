@@ -40,6 +40,7 @@ class Scheduler(SchedulerState):
 
     worker_reported = worker_events.worker_reported
     version_mismatch = spare_workers.version_mismatch
+    stop_spares = spare_workers.stop_spares
     model_checked = worker_events.model_checked
     engine_ready = worker_events.engine_ready
     load_failed = worker_events.load_failed

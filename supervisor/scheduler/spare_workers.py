@@ -6,6 +6,7 @@ A worker is started ahead of its first model, because a new process takes a seco
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from msgspec import structs
@@ -69,6 +70,15 @@ def _stop_surplus(state: SchedulerState, spares: list[ScheduledWorker], wanted: 
     for process in sorted(lingering, key=lambda process: process.idle_since or 0.0)[: max(0, len(spares) - wanted)]:
         spares.remove(process)
         state.stop_worker(process, reason="it is not needed")
+
+
+def stop_spares(state: SchedulerState, workers: Collection[str]) -> None:
+    """Stop those of these workers that have no model: they were started for other settings."""
+    for process in [state.workers[worker] for worker in workers if worker in state.workers]:
+        if process.state is WorkerState.SPARE:
+            state.stop_worker(process, reason="it was started for other settings")
+        elif process.state is WorkerState.SPAWNED:
+            state.kill_worker(process)
 
 
 def workers_start(state: SchedulerState) -> None:

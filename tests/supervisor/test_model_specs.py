@@ -34,7 +34,9 @@ def test_a_request_comes_before_saved_options_the_model_its_catalogue_its_recipe
 
 def test_a_spec_has_the_first_backend_that_the_machine_can_run() -> None:
     entry = CatalogueEntry("m", "o/m:Q4_0", "llamacpp", labels=["vision"])
-    spec = model_spec(entry, LLAMACPP, {}, ModelFiles("/m.gguf", "", 7, 0), frozenset({"cpu"}), CONFIGURED)
+    spec = model_spec(
+        entry, LLAMACPP, {}, ModelFiles("/m.gguf", "", 7, 0), frozenset({"cpu"}), CONFIGURED, {"ctx_size": 7}
+    )
     backend = choose_backend(LLAMACPP, {}, {"cpu"})
     assert (spec.backend, spec.device) == (backend.name, backend.device)
     assert "cpu" in backend.devices

@@ -65,7 +65,7 @@ class Reloading:
         self.supervisor = Supervisor(self.settings, context, loop, -1)
         self.supervisor.peers.add(Peer("gateway", GATEWAY, os.getpid()), 0.0)
         self.takeovers = Takeovers()
-        self.reloader = Reloader(self.supervisor, self.takeovers, {}, lambda _old, _new: [])
+        self.reloader = Reloader(self.supervisor, self.takeovers, {})
         self.answers: dict[int, Any] = {}
         monkeypatch.setattr(self.supervisor.bus, "send", self._sent)
 
