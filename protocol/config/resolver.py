@@ -44,6 +44,7 @@ OTHER_ENVIRONMENT_VARIABLES: Final = frozenset(
         "SUPERVISOR",
         "PEER",
         "ROLE",
+        "FINGERPRINT",
         "LISTEN_FD",
         "HEARTBEAT_FD",
     },

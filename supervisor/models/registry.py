@@ -275,7 +275,7 @@ class ModelRegistry:
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
         configured = self.configuration.of(entry)
-        return model_spec(entry, descriptor, chosen, found, self.machine.devices, configured, checked)
+        return model_spec(entry, descriptor, chosen, found, self.machine.devices, configured, dict(asked))
 
     def _options_of(
         self,
