@@ -62,10 +62,11 @@ class CacheSave:
         in_disk_thread(loop, self._prepare, self._prepared)
 
     def abort(self, why: str) -> None:
-        """Save no more, and keep nothing: the process must end."""
+        """Save no more, and keep nothing, unless the last step is under way: the process must end."""
         if not self._over:
             self._problem = why
-            self._saved = []
+            if not self._committing:
+                self._saved = []
             self._finish()
 
     def drop(self) -> None:

@@ -56,6 +56,10 @@ def others(home: Path) -> list[str]:
     return [file.name for folder in folders if folder.is_dir() for file in folder.glob(".*")]
 
 
+def is_at_the_second_slot(home: Path) -> bool:
+    return any(prompt_caches.root(str(home / "cache")).glob(".draft-*/slot-1"))
+
+
 def saved(home: Path, engine: str = "well_behaved", **settings: Any) -> Path:
     """Have a worker leave an entry; return it."""
     with running_worker(home, llama_server=program(home, engine), **settings) as one:
@@ -118,6 +122,16 @@ def test_an_engine_that_cannot_save_ends_all_the_same(tmp_path: Path) -> None:
     assert not others(tmp_path)
 
 
+def test_an_engine_that_dies_while_it_saves_delays_nothing(tmp_path: Path) -> None:
+    with running_worker(tmp_path, llama_server=program(tmp_path, "slot_save_crashes")) as one:
+        one.load(SPEC)
+        use(one)
+        assert left(one) < 3.0
+    with running_worker(tmp_path, llama_server=program(tmp_path, "well_behaved")) as one:
+        assert one.load(SPEC).restored_tokens in (0, SLOT_TOKENS), "what was whole may have been kept"
+        one.until(lambda: not others(tmp_path), "nothing else is left")
+
+
 def test_a_save_that_takes_too_long_is_cut_off_and_keeps_what_is_whole(tmp_path: Path) -> None:
     with running_worker(
         tmp_path, llama_server=program(tmp_path, "slot_save_hangs"), prompt_cache_save_timeout=0.5
@@ -137,7 +151,7 @@ def test_a_save_ends_when_the_grace_of_the_server_does(tmp_path: Path) -> None:
         one.load(SPEC)
         use(one)
         one.send(Shutdown(0.0))
-        wait_for(lambda: any("draft" in name for name in others(tmp_path)), "it is saving")
+        wait_for(lambda: is_at_the_second_slot(tmp_path), "it is saving")
         one.send(Shutdown(0.0, "grace is over", draining=True))
         assert one.process.wait(5) == 0
     assert not entries(tmp_path)
@@ -161,7 +175,7 @@ def test_a_worker_that_is_killed_while_it_saves_leaves_nothing_behind(tmp_path: 
         one.load(SPEC)
         use(one)
         one.send(Shutdown(0.0))
-        wait_for(lambda: any("draft" in name for name in others(tmp_path)), "it is saving")
+        wait_for(lambda: is_at_the_second_slot(tmp_path), "it is saving")
         one.process.kill()
     assert others(tmp_path)
     with running_worker(tmp_path, llama_server=program(tmp_path, "well_behaved")) as one:

@@ -1,0 +1,266 @@
+"""Saving and restoring prompt caches end in time, whatever the disk and the engine do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import pytest
+
+from protocol.models import prompt_caches
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from workers.backends.base import EngineFacts, EngineRequest, SlotReport
+from workers.engine.connection_pool import EngineConnectionPool
+from workers.engine.response_handler import ResponseHandler
+from workers.prompt_cache import cache_restore, cache_save
+from workers.prompt_cache.cache_restore import CacheRestore
+from workers.prompt_cache.cache_save import CacheSave
+from workers.prompt_cache.store import Draft, PromptCacheStore, SavedCache
+
+KEY = "0" * 32
+SIZE = 1000
+"""Bytes of a slot."""
+LIMIT = 0.3
+EARLIEST = 0.9 * LIMIT
+"""The loop's clock was read a moment ago when a timer is set."""
+LATEST = 10.0
+"""Seconds on a machine that is busy with other things."""
+
+
+class SlotFilesOfTwo:
+    """The slots of an engine whose answers say how many bytes a file has."""
+
+    slots = 2
+    changed = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def key(self, _facts: EngineFacts) -> str:
+        return KEY
+
+    def save(self, _slot: int, name: str) -> EngineRequest:
+        return EngineRequest("save", name)
+
+    def restore(self, _slot: int, name: str) -> EngineRequest:
+        return EngineRequest("restore", name)
+
+    def report(self, status: int, answer: bytes) -> SlotReport:
+        if status != 200:
+            raise ValueError(answer.decode())
+        return SlotReport(int(answer), int(answer))
+
+
+class OneExchange:
+    cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Engine:
+    """Stands for the connections to an engine: it answers as many requests as it is told to, and no more."""
+
+    def __init__(self, loop: Loop, folder: Path, answers: int) -> None:
+        self._loop, self._folder, self._answers = loop, folder, answers
+        self.exchanges: list[OneExchange] = []
+
+    def send(self, request: EngineRequest, handler: ResponseHandler) -> OneExchange:
+        self.exchanges.append(OneExchange())
+        path = self._folder / request.path
+        if request.method == "save":
+            path.write_bytes(b"x" * SIZE)
+        if len(self.exchanges) <= self._answers:
+            self._loop.call_later(0.0, lambda: self._answer(handler, path.stat().st_size))
+        return self.exchanges[-1]
+
+    @staticmethod
+    def _answer(handler: ResponseHandler, size: int) -> None:
+        handler.began(200)
+        handler.data(str(size).encode())
+        handler.ended()
+
+
+class Bench:
+    """A loop, a store and what one save or restore needs."""
+
+    def __init__(self, folder: Path, loop: Loop) -> None:
+        self.loop = loop
+        self.engine_folder = folder / "engine"
+        self.engine_folder.mkdir()
+        self.cache_dir = folder
+        self.done: list[bool] = []
+
+    def _until_done(self) -> float:
+        begun = time.monotonic()
+        while not self.done:
+            assert time.monotonic() < begun + LATEST, "it never ends"
+            self.loop.run_once(0.05)
+        return time.monotonic() - begun
+
+    def save(self, store: PromptCacheStore | None = None, answers: int = 2, limit: float = LIMIT) -> float:
+        """Save; return the seconds until the engine may end."""
+        CacheSave(
+            self.loop,
+            self._pool(answers),
+            store or self.store(),
+            SlotFilesOfTwo(self.engine_folder),
+            "m",
+            KEY,
+            limit,
+            logs.get_logger(),
+            lambda: self.done.append(True),
+        )
+        return self._until_done()
+
+    def restore(self, store: PromptCacheStore | None = None, answers: int = 2) -> float:
+        CacheRestore(
+            self.loop,
+            self._pool(answers),
+            store or self.store(),
+            SlotFilesOfTwo(self.engine_folder),
+            "m",
+            KEY,
+            logs.get_logger(),
+            self.done.append,
+        )
+        return self._until_done()
+
+    def _pool(self, answers: int) -> EngineConnectionPool:
+        return cast("EngineConnectionPool", Engine(self.loop, self.engine_folder, answers))
+
+    def store(self) -> PromptCacheStore:
+        return PromptCacheStore(str(self.cache_dir), 100_000, min_free=0)
+
+    def slots(self) -> list[str]:
+        """The slots of the one entry."""
+        found = self.store().find("m", KEY)
+        return [slot.file for slot in found.manifest.slots] if found else []
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    loop = Loop()
+    yield Bench(tmp_path, loop)
+    loop.close()
+
+
+def test_a_save_and_a_restore_of_two_slots(bench: Bench) -> None:
+    bench.save(limit=LATEST)
+    assert bench.slots() == ["slot-0", "slot-1"]
+    bench.done.clear()
+    bench.restore()
+    assert bench.done == [True]
+    assert not list(bench.engine_folder.iterdir()), "the links are gone"
+
+
+def test_a_save_that_is_cut_off_keeps_the_slots_that_are_whole(bench: Bench) -> None:
+    assert EARLIEST <= bench.save(answers=1) < LATEST
+    assert bench.slots() == ["slot-0"]
+
+
+class StuckDisk(PromptCacheStore):
+    """A store on a disk that never answers."""
+
+    stuck = threading.Event()
+
+    def begin(self) -> NoReturn:
+        self.stuck.wait(60)
+        raise OSError("never")
+
+    def find(self, model: str, key: str) -> NoReturn:
+        self.stuck.wait(60)
+        raise OSError("never")
+
+
+def test_a_disk_that_never_answers_delays_no_engines_end_and_no_load(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = StuckDisk(str(bench.cache_dir), 100_000, min_free=0)
+    assert EARLIEST <= bench.save(store) < LATEST
+    bench.done.clear()
+    monkeypatch.setattr(cache_restore, "RESTORE_LIMIT_S", LIMIT)
+    assert EARLIEST <= bench.restore(store) < LATEST
+    assert bench.done == [True], "the engine was not touched"
+    StuckDisk.stuck.set()
+
+
+class StuckCommit(PromptCacheStore):
+    """A store whose last step never ends."""
+
+    stuck = threading.Event()
+
+    def commit(self, *_: Any) -> NoReturn:
+        self.stuck.wait(60)
+        raise OSError("never")
+
+
+def test_a_last_step_that_never_ends_delays_no_engines_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_save, "COMMIT_LIMIT_S", LIMIT)
+    store = StuckCommit(str(bench.cache_dir), 100_000, min_free=0)
+    assert EARLIEST <= bench.save(store, limit=LATEST) < LATEST
+    StuckCommit.stuck.set()
+    assert bench.slots() == []
+
+
+class FullDisk(PromptCacheStore):
+    """A store on a disk that others fill while something is saved."""
+
+    full = False
+
+    def free_bytes(self) -> int:
+        return 0 if self.full else 1
+
+    def begin(self) -> Draft:
+        draft = super().begin()
+        self.full = True
+        return draft
+
+
+def test_a_disk_that_becomes_full_ends_a_save(bench: Bench) -> None:
+    assert bench.save(FullDisk(str(bench.cache_dir), 100_000, min_free=0), answers=1, limit=LATEST) < LATEST / 2
+    assert bench.slots() == ["slot-0"]
+    drafts = [folder for folder in bench.store().root.iterdir() if folder.name.startswith(".")]
+    assert not drafts
+
+
+def test_more_than_the_limit_ends_a_save(bench: Bench) -> None:
+    small = PromptCacheStore(str(bench.cache_dir), 2 * SIZE - 1, min_free=0)
+    assert bench.save(small, answers=1, limit=LATEST) < LATEST / 2
+    assert bench.slots() == ["slot-0"]
+
+
+def test_an_engine_that_does_not_come_to_an_end_of_a_file_is_not_used(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.save(limit=LATEST)
+    bench.done.clear()
+    monkeypatch.setattr(cache_restore, "RESTORE_LIMIT_S", LIMIT)
+    assert EARLIEST <= bench.restore(answers=1) < LATEST
+    assert bench.done == [False]
+    assert not list(bench.engine_folder.iterdir())
+    gone = time.monotonic() + LATEST
+    while prompt_caches.entries_of(str(bench.cache_dir), "m"):
+        assert time.monotonic() < gone, "the entry stays"
+        bench.loop.run_once(0.01)
+
+
+class OtherSize(PromptCacheStore):
+    """A store whose entries say something else than the engine does."""
+
+    def find(self, model: str, key: str) -> SavedCache | None:
+        found = super().find(model, key)
+        if found is not None:
+            (self.root / found.folder / "slot-1").write_bytes(b"longer" * 100)
+        return found
+
+
+def test_an_engine_that_reads_something_else_than_was_written_is_not_used(bench: Bench) -> None:
+    bench.save(limit=LATEST)
+    bench.done.clear()
+    bench.restore(OtherSize(str(bench.cache_dir), 100_000, min_free=0))
+    assert bench.done == [False]
