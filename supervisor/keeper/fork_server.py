@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import socket
-import sys
+from collections.abc import Sequence
 
 from supervisor.keeper import channel
 from supervisor.keeper.channel import ClosedError
@@ -16,7 +16,7 @@ from supervisor.keeper.heartbeat import STARTUP_SILENCE_S
 class ForkServer:
     """One fork server."""
 
-    def __init__(self, boot: str, now: float) -> None:
+    def __init__(self, boot: str, command: Sequence[str], now: float) -> None:
         """Start it; raises OSError if that fails. ``boot``: the id of this run of the server."""
         self._began = now
         self._channel, theirs = channel.pair()
@@ -34,8 +34,8 @@ class ForkServer:
         try:
             # In a session of its own: a terminal's Ctrl-C goes to the keeper, which forwards it once.
             self.pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-m", "supervisor"],
+                command[0],
+                list(command),
                 environment,
                 setsid=True,
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],

@@ -5,141 +5,135 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 
 from supervisor.keeper import channel, reaper
 from supervisor.keeper.fork_server import ForkServer
-from supervisor.keeper.restart_policy import EXIT_FAILED, Exit, RestartPolicy, SupervisorEnd
+from supervisor.keeper.fork_servers import ForkServers
+from supervisor.keeper.restart_policy import Exit, RestartPolicy, SupervisorEnd
 from supervisor.keeper.service_manager import ServiceManager
 from supervisor.keeper.signals import Signals
 from supervisor.keeper.supervisor_process import SupervisorProcess
 
 TICK_S = 1.0
 KILL_TIMEOUT_S = 5.0
-"""At the end: how long killed processes may take to be gone."""
-FORK_SERVER_PAUSE_S = 5.0
-"""Least time between two starts of fork servers while a supervisor runs."""
+"""How long a supervisor may take that was told to end at once, and killed processes to be gone."""
+HAND_OVER_TIMEOUT_S = 10.0
+"""How long a supervisor may take to write its state files and end for its successor."""
+FORK_SERVER_COMMAND = (sys.executable, "-m", "supervisor")
 
 
 class Keeper:
     """One server, from its start to its exit code."""
 
-    def __init__(self, environment: MutableMapping[str, str]) -> None:
-        """Catch signals and become the parent of orphans; start nothing yet."""
+    def __init__(self, environment: MutableMapping[str, str], command: Sequence[str] = FORK_SERVER_COMMAND) -> None:
+        """Catch signals and become the parent of orphans; start nothing yet. ``command``: of the fork server."""
         self._manager = ServiceManager(environment)
         self._signals = Signals()
         reaper.become_subreaper()
-        self._boot = os.urandom(6).hex()
+        self._fork_servers = ForkServers(os.urandom(6).hex(), command)
         self._policy = RestartPolicy()
         self._held: dict[str, int] = {}
         """Name → descriptor that the next supervisor gets."""
-        self._fork_server: ForkServer | None = None
-        self._fork_server_due = 0.0
         self._supervisor: SupervisorProcess | None = None
         self._supervisor_due = 0.0
         """When the next supervisor is to be started, while there is none."""
         self._started = 0
         """Supervisors so far."""
         self._why = ""
-        """Why the last supervisor ended; or what happened to the fork server."""
+        """Why the last supervisor ended."""
+        self._upgrade_problem = ""
+        """Why the last upgrade failed, until a supervisor was told."""
         self._serving = ""
-        """The text of the first ``ready``; empty before it."""
+        """The text of the last ``ready``."""
         self._closing = 0
         """How often the server was told to end."""
-        self._reload_wanted = False
+        self._kill_due = 0.0
+        """When the supervisor is killed, if it was told to end and has not done so; 0: it was not told."""
+        self._reloading = False
         self._exit_code: int | None = None
 
     def run(self) -> int:
         """Keep a supervisor running until the server ends; return the exit code."""
         while self._exit_code is None:
-            now = time.monotonic()
-            self._start_what_is_due(now)
-            self._wait(now)
+            self._start_missing(time.monotonic())
+            self._wait()
             self._read(time.monotonic())
             self._look(time.monotonic())
-        if self._fork_server is not None:
-            self._fork_server.dismiss()
+        for fork_server in self._fork_servers:
+            fork_server.dismiss()
         reaper.kill_all(KILL_TIMEOUT_S)
         return self._exit_code
 
-    # What is started
+    # Starting
 
-    def _start_what_is_due(self, now: float) -> None:
-        if self._fork_server is None and now >= self._fork_server_due and not self._closing:
-            self._fork_server_due = now + FORK_SERVER_PAUSE_S
-            try:
-                self._fork_server = ForkServer(self._boot, now)
-            except OSError as problem:  # too many processes, no memory
-                print_line(f"the supervisor cannot be started: {problem.strerror}")
-        fork_server = self._fork_server
-        if (
-            self._supervisor is None
-            and fork_server is not None
-            and fork_server.prepared
-            and now >= self._supervisor_due
-        ):
-            self._start_supervisor(fork_server, now)
+    def _start_missing(self, now: float) -> None:
+        urgent = self._supervisor is None and now >= self._supervisor_due
+        try:
+            self._fork_servers.start_missing(now, urgent=urgent)
+        except OSError as problem:  # too many processes, no memory
+            if urgent:
+                self._could_not_fork(f"no process can be started: {problem.strerror}", None, now)
+            return
+        present = self._fork_servers.present
+        if urgent and present is not None and present.prepared:
+            self._start_supervisor(present, now)
 
     def _start_supervisor(self, fork_server: ForkServer, now: float) -> None:
         supervisor = SupervisorProcess(now, self._held, f"{self._started}\n{self._why}")
         self._supervisor, self._why = supervisor, ""
         self._started += 1
         supervisor.give(fork_server.start(supervisor.end_of_channel))
-        if self._reload_wanted:
+        if self._upgrade_problem:
+            supervisor.send(channel.UPGRADE_FAILED, self._upgrade_problem)
+            self._upgrade_problem = ""
+        for _ in range(self._closing):
+            supervisor.send(channel.END)
+        if self._reloading:
             supervisor.send(channel.RELOAD)
 
     # What happens
 
-    def _wait(self, now: float) -> None:
+    def _wait(self) -> None:
         poll = select.poll()
         poll.register(self._signals, select.POLLIN)
-        for each in (self._fork_server, self._supervisor):
-            if each is not None and not each.closed:
+        for each in (*self._fork_servers, *([self._supervisor] if self._supervisor is not None else [])):
+            if not each.closed:
                 poll.register(each, select.POLLIN)
-        due = [now + TICK_S]
-        if self._supervisor is None and self._fork_server is not None and self._fork_server.prepared:
-            due.append(self._supervisor_due)  # before that, the fork server's word ends the wait
-        if self._fork_server is None:
-            due.append(self._fork_server_due)
-        poll.poll(max(0.0, min(due) - now) * 1000)
+        wait = TICK_S
+        if self._supervisor is None:
+            left = self._supervisor_due - time.monotonic()
+            if left > 0.0:
+                wait = min(wait, left)
+        poll.poll(wait * 1000)
 
     def _read(self, now: float) -> None:
         for number in self._signals.arrived():
-            self._signalled(number)
-        if self._fork_server is not None:
-            self._fork_server.read()
-        if self._supervisor is not None:
-            while received := self._supervisor.receive(now):
-                self._told(self._supervisor, *received)
-        # After what they have said: it explains their ends.
+            self._signalled(number, now)
+        for fork_server in self._fork_servers:
+            fork_server.read()
+        # Before the ends of processes: what they have said explains them.
+        self._read_supervisor(now)
         for pid, status in reaper.reap():
             self._reaped(pid, status, now)
 
-    def _signalled(self, number: int) -> None:
+    def _read_supervisor(self, now: float) -> None:
+        supervisor = self._supervisor
+        if supervisor is not None:
+            while received := supervisor.receive(now):
+                self._told(supervisor, *received, now)
+
+    def _signalled(self, number: int, now: float) -> None:
         if number == signal.SIGHUP and not self._signals.terminal_was_closed():
             self._reload()
         elif number == signal.SIGUSR2:
-            self._begin_upgrade()
+            self._upgrade(now)
         elif number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self._end()
+            self._end(now)
 
-    def _end(self) -> None:
-        self._closing += 1
-        if self._closing == 1:
-            self._manager.stopping()
-        if self._supervisor is not None:
-            self._supervisor.send(channel.END)
-        else:
-            self._exit_code = EXIT_FAILED
-
-    def _reload(self) -> None:
-        self._reload_wanted = True
-        self._manager.reloading()
-        if self._supervisor is not None:
-            self._supervisor.send(channel.RELOAD)
-
-    def _told(self, supervisor: SupervisorProcess, word: str, arguments: str, descriptor: int) -> None:
+    def _told(self, supervisor: SupervisorProcess, word: str, arguments: str, descriptor: int, now: float) -> None:
         if word == channel.HOLD and descriptor >= 0:
             if arguments in self._held:
                 os.close(self._held[arguments])
@@ -147,58 +141,111 @@ class Keeper:
         elif word == channel.READY:
             supervisor.ready = True
             self._serving = arguments
+            self._fork_servers.confirm()
             self._manager.ready(arguments)
         elif word == channel.RELOADED:
-            self._reload_wanted = False
+            self._reloading = False
             self._manager.ready(self._serving)
         elif word == channel.UPGRADE:
-            self._begin_upgrade()
+            self._upgrade(now)
 
     def _reaped(self, pid: int, status: int, now: float) -> None:
         supervisor = self._supervisor
         if supervisor is not None and pid == supervisor.pid:
-            supervisor.status, supervisor.reaped = status, True
-        elif self._fork_server is not None and pid == self._fork_server.pid:
-            self._fork_server_ended(self._fork_server, status, now)
-        elif supervisor is not None:
-            supervisor.send(channel.EXITED, f"{pid} {status}")
+            supervisor.reaped(status)
+            self._read_supervisor(now)  # its very last words
+            return
+        is_next = self._fork_servers.next is not None and pid == self._fork_servers.next.pid
+        fork_server = self._fork_servers.reaped(pid)
+        if fork_server is None:
+            if supervisor is not None:
+                supervisor.send(channel.EXITED, f"{pid} {status}")
+        elif is_next:
+            self._upgrade_failed(f"the new version could not be started: exit {status}")
+        elif supervisor is None and self._fork_servers.present is None:
+            self._could_not_fork("its modules could not be imported", status, now)
 
-    def _fork_server_ended(self, fork_server: ForkServer, status: int, now: float) -> None:
-        """Let its supervisor live; the next fork server is started before it is needed."""
-        fork_server.dismiss()
-        self._fork_server = None
-        if self._supervisor is None:
-            self._why = "it could not be started" if fork_server.prepared else f"its modules: exit {status}"
-            self._follow(SupervisorEnd(status, 0.0, first=not self._started), now)
-            self._fork_server_due = self._supervisor_due
+    # Orders
+
+    def _end(self, now: float) -> None:
+        self._closing += 1
+        if self._closing == 1:
+            self._manager.stopping()
+        else:
+            self._kill_due = self._kill_due or now + KILL_TIMEOUT_S
+        if self._supervisor is not None:
+            self._supervisor.send(channel.END)
+        elif not self._started:
+            self._exit_code = 0
+
+    def _reload(self) -> None:
+        self._reloading = True
+        self._manager.reloading()
+        if self._supervisor is not None:
+            self._supervisor.send(channel.RELOAD)
+
+    def _upgrade(self, now: float) -> None:
+        if self._closing:
+            return
+        try:
+            if self._fork_servers.begin_upgrade(now):
+                self._manager.reloading()
+        except OSError as problem:
+            self._upgrade_failed(f"no process can be started: {problem.strerror}")
+
+    def _upgrade_failed(self, why: str) -> None:
+        self._manager.ready(self._serving)
+        if self._supervisor is not None:
+            self._supervisor.send(channel.UPGRADE_FAILED, why)
+        else:
+            self._upgrade_problem = why
 
     # What follows
 
     def _look(self, now: float) -> None:
-        if self._fork_server is not None and self._fork_server.is_stuck(now):
-            self._fork_server.kill()
+        self._fork_servers.kill_stuck(now)
         supervisor = self._supervisor
         if supervisor is None:
             return
         supervisor.heartbeat.look(now)
         if supervisor.heartbeat.fresh:
             self._manager.feed_watchdog(now)
-        elif supervisor.heartbeat.lost and not supervisor.last_words:
-            self._replace_silent(supervisor)
+        elif supervisor.heartbeat.lost:
+            self._kill(supervisor, "it was killed because it gave no sign of life")
+        following = self._fork_servers.next
+        if following is not None and following.prepared and not self._kill_due and not self._closing:
+            supervisor.send(channel.HAND_OVER)
+            self._kill_due = now + HAND_OVER_TIMEOUT_S
+        if self._kill_due and now >= self._kill_due:
+            self._kill(supervisor, "it was killed because it did not end when it was told to")
         if supervisor.has_ended:
             self._supervisor_ended(supervisor, now)
 
-    def _replace_silent(self, supervisor: SupervisorProcess) -> None:
-        supervisor.last_words = "it was killed because it gave no sign of life"
-        if supervisor.pid:
+    def _kill(self, supervisor: SupervisorProcess, why: str) -> None:
+        if not supervisor.last_words:
+            supervisor.last_words = why
             supervisor.kill()
-        elif self._fork_server is not None:
-            self._fork_server.kill()  # it has not forked what it was told to
+            if not supervisor.pid and self._fork_servers.present is not None:
+                self._fork_servers.present.kill()  # it has not forked what it was told to
 
     def _supervisor_ended(self, supervisor: SupervisorProcess, now: float) -> None:
         self._supervisor = None
-        self._why = supervisor.describe_end()
-        self._follow(supervisor.ended(now), now)
+        self._kill_due = 0.0
+        end = supervisor.ended(now)
+        self._why = "" if end.handed_over else supervisor.describe_end()
+        if end.handed_over:
+            self._reloading = False  # the new settings are what its successor starts with
+        if not end.ends_server(closing=self._closing > 0):
+            if self._fork_servers.replace():
+                end.handed_over = True  # its successor is prepared, however it ended
+            elif not end.ready and self._fork_servers.return_to_former():
+                end.handed_over = True
+                self._upgrade_failed(f"a supervisor of the new version did not come to serve: {self._why}")
+        self._follow(end, now)
+
+    def _could_not_fork(self, why: str, status: int | None, now: float) -> None:
+        self._why = why
+        self._follow(SupervisorEnd(status, 0.0, first=not self._started), now)
 
     def _follow(self, end: SupervisorEnd, now: float) -> None:
         decision = self._policy.after(end, closing=self._closing > 0)
@@ -208,12 +255,8 @@ class Keeper:
                 print_line(f"the supervisor died too often in its first second; the last time: {self._why}")
             return
         self._supervisor_due = now + decision.pause
-        self._manager.status(f"the supervisor is started again ({self._why})")
-
-    # Upgrade
-
-    def _begin_upgrade(self) -> None:
-        pass
+        if not end.handed_over:
+            self._manager.status(f"the supervisor is started again ({self._why})")
 
 
 def print_line(line: str) -> None:

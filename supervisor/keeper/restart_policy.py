@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 EARLY_S = 1.0
-"""A supervisor that dies so soon may die of what its successor finds, too."""
+"""A supervisor that dies so soon may die of what its successor finds, too; one that lived longer has served clients."""
 MAX_EARLY_DEATHS = 10
 """So many early deaths in a row end the server."""
-STABLE_S = 60.0
-"""After so long the next death is the first one again."""
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
 EXIT_FAILED = 1
@@ -34,6 +32,10 @@ class SupervisorEnd:
         self.status, self.lived, self.leaving = status, lived, leaving
         self.handed_over, self.ready, self.first = handed_over, ready, first
 
+    def ends_server(self, *, closing: bool) -> bool:
+        """Return whether it was the orderly end of the server. ``closing``: the server was told to end."""
+        return self.leaving is not None and (self.ready or self.first or closing)
+
 
 class Restart:
     """Start another supervisor in ``pause`` seconds."""
@@ -52,16 +54,15 @@ class Exit:
 
 
 class RestartPolicy:
-    """Counts the deaths of supervisors."""
+    """Counts the early deaths in a row: the first is followed by another supervisor at once, then it takes longer and longer."""
 
     def __init__(self) -> None:
         """None has died yet."""
         self._early = 0
-        self._deaths = 0
 
     def after(self, end: SupervisorEnd, *, closing: bool = False) -> Restart | Exit:
         """Return what to do now. ``closing``: the server was told to end."""
-        if end.leaving is not None and (end.ready or end.first or closing):
+        if end.leaving is not None and end.ends_server(closing=closing):
             return Exit(end.leaving)
         if closing:
             return Exit(EXIT_FAILED)
@@ -69,9 +70,10 @@ class RestartPolicy:
             return Restart(0.0)
         if end.first and not end.ready and end.status is not None and end.status > 0:
             return Exit(end.status)  # it has said why, and there is nothing to protect yet
-        self._early = self._early + 1 if end.lived < EARLY_S else 0
+        if end.lived >= EARLY_S:
+            self._early = 0
+            return Restart(0.0)
+        self._early += 1
         if self._early >= MAX_EARLY_DEATHS:
             return Exit(EXIT_FAILED, gave_up=True)
-        self._deaths = 1 if end.lived >= STABLE_S else self._deaths + 1
-        # The exponent is bounded: deaths are not.
-        return Restart(min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** min(self._deaths - 2, 16)) if self._deaths > 1 else 0.0)
+        return Restart(min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._early - 2)) if self._early > 1 else 0.0)

@@ -33,8 +33,7 @@ class SupervisorProcess:
         self.closed = False
         """Whether it has closed its channel: it has ended, or is about to."""
         self.last_words = ""
-        self.status: int | None = None
-        self.reaped = False
+        self._status: int | None = None
         self._began = now
         self._leaving: int | None = None
         self._handed_over = False
@@ -79,22 +78,26 @@ class SupervisorProcess:
         if not end_given:
             self.closed = True
 
+    def reaped(self, status: int) -> None:
+        """Note how it ended; its pid is released."""
+        self._status = status
+
     def kill(self) -> None:
         """Kill it. It must not be reaped yet."""
-        if self.pid and not self.reaped:
+        if self.pid and self._status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
     @property
     def has_ended(self) -> bool:
         """Whether it has ended; one that never said its pid has ended with its channel."""
-        return self.closed and (self.reaped or not self.pid)
+        return self._status is not None or (self.closed and not self.pid)
 
     def ended(self, now: float) -> SupervisorEnd:
         """Return how it ended."""
         self._channel.close()
         return SupervisorEnd(
-            self.status,
+            self._status,
             now - self._began if self.pid else 0.0,
             leaving=self._leaving,
             handed_over=self._handed_over,
@@ -104,10 +107,10 @@ class SupervisorProcess:
 
     def describe_end(self) -> str:
         """Return in a few words how it ended."""
-        if self.status is None:
+        if self._status is None:
             how = "it ended before it ran"
-        elif self.status < 0:
-            how = signal.Signals(-self.status).name
+        elif self._status < 0:
+            how = signal.Signals(-self._status).name
         else:
-            how = f"exit {self.status}"
+            how = f"exit {self._status}"
         return f"{how}: {self.last_words}" if self.last_words else how

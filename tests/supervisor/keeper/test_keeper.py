@@ -1,0 +1,182 @@
+"""The keeper as a process: supervisors that die, are stopped, end well or badly; its signals, its children, its size."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.supervisor.keeper.keeper_process import ROOT, SILENCE_S, KeeperProcess
+from tests.support import processes
+from tests.support.waiting import pause, wait_for
+
+MAX_PSS = 8 * 2**20
+StartKeeper = Callable[..., KeeperProcess]
+
+
+@pytest.fixture
+def start_keeper() -> Iterator[StartKeeper]:
+    with ExitStack() as stack:
+        yield lambda *behaviours, **more: stack.enter_context(KeeperProcess(*behaviours, **more))
+
+
+def test_a_supervisor_that_dies_is_replaced_and_the_next_is_told_why(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("serve")
+    first = keeper.wait_started(0)
+    os.kill(first, signal.SIGKILL)
+    second = keeper.wait_started(1)
+    assert second != first
+    assert "SIGKILL" in keeper.wait_line("started 1")
+    keeper.send(signal.SIGTERM)
+    assert keeper.wait_exit() == 0
+    assert keeper.lines.count("told 1 end") == 1
+    assert not keeper.left()
+
+
+def test_last_words_are_handed_on(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("die", "fail", "serve")
+    assert "exit 1: ValueError: a bug" in keeper.wait_line("started 2")
+
+
+def test_ten_early_deaths_end_the_server_with_a_line(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("die")
+    assert keeper.wait_exit(30.0) == 1
+    assert sum(line.startswith("started") for line in keeper.lines) <= 10
+    assert keeper.lines[-1].startswith("lemonbus: the supervisor died too often in its first second; the last time: ")
+    assert not keeper.left()
+
+
+@pytest.mark.parametrize(("behaviour", "code"), [("refuse", 2), ("fail", 1), ("give_up", 1), ("unimportable", 7)])
+def test_a_first_start_that_fails_and_an_orderly_exit_pass_through(
+    start_keeper: StartKeeper, behaviour: str, code: int
+) -> None:
+    keeper = start_keeper(behaviour)
+    assert keeper.wait_exit() == code
+    assert sum(line.startswith("started") for line in keeper.lines) == (behaviour != "unimportable")
+
+
+def test_a_stopped_supervisor_is_killed_and_replaced(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("stop", "serve")
+    stopped = keeper.wait_started(0)
+    assert "it was killed because it gave no sign of life" in keeper.wait_line("started 1")
+    assert not processes.alive(stopped)
+
+
+def test_a_stop_of_both_is_no_silence(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("serve", silence=SILENCE_S)
+    supervisor = keeper.wait_started(0)
+    keeper.send(signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGSTOP)
+    pause(SILENCE_S + 0.5)
+    keeper.send(signal.SIGCONT)
+    pause(0.3)  # the keeper is the first that runs again
+    os.kill(supervisor, signal.SIGCONT)
+    keeper.send(signal.SIGHUP)
+    keeper.wait_line("told 0 reload")
+    assert processes.alive(supervisor)
+
+
+def test_a_fork_server_that_dies_takes_no_supervisor_with_it(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("serve")
+    supervisor = keeper.wait_started(0)
+    os.kill(int(keeper.wait_line("prepared").split()[0]), signal.SIGKILL)
+    keeper.wait_line("prepared", 2)
+    assert processes.alive(supervisor)
+    os.kill(supervisor, signal.SIGKILL)
+    keeper.wait_started(1)
+
+
+def test_both_killed_at_once_are_replaced(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("serve")
+    supervisor = keeper.wait_started(0)
+    os.kill(int(keeper.wait_line("prepared").split()[0]), signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
+    keeper.wait_started(1)
+
+
+def test_the_second_signal_is_told_and_the_exit_code_passes_through(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("stubborn")
+    keeper.wait_started(0)
+    keeper.send(signal.SIGTERM)
+    keeper.wait_line("told 0 end")
+    keeper.send(signal.SIGINT)
+    assert keeper.wait_exit() == 5
+
+
+def test_a_supervisor_that_does_not_obey_the_second_signal_is_killed(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("deaf")
+    keeper.wait_started(0)
+    for number in (signal.SIGTERM, signal.SIGTERM):
+        keeper.send(number)
+        pause(0.3)  # signals of one kind that come together are one
+    assert keeper.wait_exit() == 1
+
+
+def test_a_supervisor_that_dies_during_the_shutdown_ends_the_server(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("stubborn")
+    supervisor = keeper.wait_started(0)
+    keeper.send(signal.SIGTERM)
+    keeper.wait_line("told 0 end")
+    os.kill(supervisor, signal.SIGKILL)
+    assert keeper.wait_exit() == 1
+    assert not keeper.left()
+
+
+def test_what_a_supervisor_held_and_started_is_there_for_the_next(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("hold", "serve")
+    assert "zero=/dev/zero" in keeper.wait_line("started 1")
+    leader, member = int(keeper.wait_line("leader")), int(keeper.wait_line("member"))
+    found = processes.look(leader)
+    assert found
+    assert found.parent == keeper.pid
+    os.kill(leader, signal.SIGTERM)
+    assert keeper.wait_line("told 1 exited") == f"{leader} 3"
+    wait_for(lambda: not processes.alive(member), "the rest of its group was killed before")
+
+
+def test_children_that_are_left_at_the_end_are_killed(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("hold", "serve")
+    keeper.wait_started(1)
+    keeper.send(signal.SIGTERM)
+    assert keeper.wait_exit() == 0
+    assert not keeper.left()
+
+
+def test_a_killed_keeper_takes_the_fork_server_with_it(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("serve")
+    keeper.wait_started(0)
+    keeper.send(signal.SIGKILL)
+    wait_for(lambda: not keeper.left(), "fork server and supervisor see the end of their channels")
+
+
+def test_a_terminals_end_is_the_end_and_another_sighup_is_a_reload(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("serve")
+    keeper.wait_started(0)
+    keeper.send(signal.SIGHUP)
+    keeper.wait_line("told 0 reload")
+
+
+def test_only_the_standard_library_is_imported_and_little_of_it() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-S", "-c", "import supervisor.keeper.__main__, sys; print(*sys.modules)"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = {name.split(".")[0] for name in shown.stdout.split()}
+    assert modules - {"supervisor"} <= sys.stdlib_module_names | {"__main__"}
+    assert not modules & {"typing", "json", "logging", "pathlib", "re", "subprocess", "threading"}, "they cost memory"
+    ours = {name for name in shown.stdout.split() if name.startswith("supervisor.")}
+    assert all(name.startswith("supervisor.keeper") for name in ours)
+
+
+def test_it_is_small(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("die", "serve")
+    keeper.wait_started(1)
+    assert processes.memory(keeper.pid) < MAX_PSS
