@@ -95,17 +95,16 @@ def of_server(runtime: Path) -> list[ProcessInfo]:
     return found
 
 
-<<<<<<< HEAD
 def _age(pid: str) -> float:
     """Return for how many seconds a process runs."""
     ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-=======
+
+
 def with_word(word: str) -> list[ProcessInfo]:
     """Return every living process that has this word in its command line."""
     found = (look(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return [process for process in found if process is not None and word in process.words]
->>>>>>> 04d6739 (supervisor/keeper: upgrades by a fork server of the new version; tests with supervisors that stand in)
 
 
 def children(pid: int) -> list[ProcessInfo]:
