@@ -16,6 +16,7 @@ from protocol.messages import (
     admin,
     backend_installs,
     metrics,
+    model_configuration,
     model_details,
     model_files,
     reload,
@@ -60,6 +61,7 @@ _REPEATED: Final = Repetition()
 _NOT_REPEATED: Final = Repetition(repeated=False)
 
 REPETITIONS: Final[Mapping[type[msgspec.Struct], Repetition]] = {
+    model_configuration.ShowModel: _REPEATED,
     admin.ListModels: _REPEATED,
     admin.GetModel: _REPEATED,
     admin.GetHealth: _REPEATED,

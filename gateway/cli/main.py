@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "serve": "Start the server.",
     "status": "Show what the server is doing.",
     "list": "List the models.",
+    "show": "Show what is configured for a model.",
     "pull": "Download a model.",
     "delete": "Delete a model.",
     "load": "Load a model, or load it again with other options.",

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from protocol.config.model_sections import dotted_name
 from protocol.config.model_settings import ModelSettings, RecipeDefaults, merge_model_settings
 from protocol.config.settings import Settings
@@ -45,6 +47,8 @@ class ConfiguredOptions(NamedTuple):
 
     recipe: Options
     model: Options
+    section: str = "models"
+    """The dotted name of the model's section."""
 
 
 class ModelConfiguration:
@@ -125,6 +129,15 @@ class ModelConfiguration:
             self._merged[key] = merged
         return self._merged[key]
 
+    def sources(self, model: ModelIdentity) -> dict[str, str]:
+        """Return for each setting of a model the dotted name of the section that says it; that is the last one to do so."""
+        found: dict[str, str] = {}
+        recipe = ("defaults", model.recipe), self._defaults(model.recipe)
+        own = ("models", self._sections.get(model.name, model.name)), self._section(model.name)
+        for path, section in (recipe, own):
+            found |= dict.fromkeys(msgspec.to_builtins(section), dotted_name(path))
+        return found
+
     def options(self, model: ModelIdentity) -> ConfiguredOptions:
         """Return the load options of both sections of a model that its recipe accepts, arguments included."""
         descriptor = DESCRIPTORS.get(model.recipe)
@@ -133,6 +146,7 @@ class ModelConfiguration:
         return ConfiguredOptions(
             section_options(descriptor, self._defaults(model.recipe)),
             section_options(descriptor, self._section(model.name)),
+            dotted_name(("models", self._sections.get(model.name, model.name))),
         )
 
     def pinned(self, model: ModelIdentity) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
+from protocol.config.model_sections import dotted_name
 from protocol.config.model_settings import ModelSettings
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
@@ -31,30 +33,42 @@ def descriptor_of(entry: CatalogueEntry) -> RecipeDescriptor:
     return descriptor
 
 
-def merged_options(
+class OptionLayer(NamedTuple):
+    """Options of one origin."""
+
+    origin: str
+    options: Mapping[str, OptionValue]
+
+
+def option_layers(
     entry: CatalogueEntry,
     descriptor: RecipeDescriptor,
     settings: Settings,
     configured: ConfiguredOptions,
     saved: Mapping[str, OptionValue],
-    asked: Mapping[str, OptionValue],
-) -> Options:
-    """Return the options of a load, each from the first of these that has it.
-
-    Asked for > saved for the model (``recipe_options.json``) > ``[models."NAME"]`` > its catalogue's >
-    ``[defaults.RECIPE]`` > the settings' > the recipe's own default.
+) -> list[OptionLayer]:
+    """Return the options of a model before a load asks for others, by their origins: a later layer wins over earlier ones.
 
     All but the catalogue's were checked; of these, those that the recipe does not have are left out.
     """
-    catalogued = {name: value for name, value in entry.options.items() if descriptor.option(name)}
-    return {
-        **options.defaults(descriptor, settings),
-        **configured.recipe,
-        **catalogued,
-        **configured.model,
-        **saved,
-        **asked,
-    }
+    known = options.defaults(descriptor, settings)
+    of_settings = {option.name for option in descriptor.options if options.setting_of(option.name)}
+    return [
+        OptionLayer("recipe", {name: value for name, value in known.items() if name not in of_settings}),
+        OptionLayer("settings", {name: value for name, value in known.items() if name in of_settings}),
+        OptionLayer(dotted_name(("defaults", descriptor.recipe)), configured.recipe),
+        OptionLayer("catalogue", {name: value for name, value in entry.options.items() if descriptor.option(name)}),
+        OptionLayer(configured.section, configured.model),
+        OptionLayer(options.FILE, saved),
+    ]
+
+
+def merged_options(layers: Iterable[OptionLayer], asked: Mapping[str, OptionValue]) -> Options:
+    """Return the options of a load: those that it asks for, which were checked, over all layers."""
+    merged: Options = {}
+    for layer in layers:
+        merged.update(layer.options)
+    return {**merged, **asked}
 
 
 def choose_backend(descriptor: RecipeDescriptor, chosen: Options, devices: Collection[str] = ()) -> BackendDescriptor:

@@ -95,9 +95,14 @@ def _in_words(value: Any) -> str:
 
 def defaults(descriptor: RecipeDescriptor, settings: Settings) -> Options:
     """Return what the settings, or else the recipe, say for each option; options without a value are left out."""
-    # A setting's name has no hyphen, as `sd-cpp_backend` has.
-    found = {each.name: getattr(settings, each.name.replace("-", ""), each.default) for each in descriptor.options}
+    found = {each.name: getattr(settings, setting_of(each.name), each.default) for each in descriptor.options}
     return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def setting_of(option: str) -> str:
+    """Return the setting that is the default of an option, empty if there is none."""
+    name = option.replace("-", "")  # A setting's name has no hyphen, as `sd-cpp_backend` has.
+    return name if name in Settings.__struct_fields__ else ""
 
 
 def check_settings(settings: Settings) -> None:

@@ -24,7 +24,7 @@ from supervisor.models.extra_models import ExtraModels
 from supervisor.models.files import ModelFiles
 from supervisor.models.model_configuration import ModelConfiguration
 from supervisor.models.model_entries import ModelEntries
-from supervisor.models.model_specs import descriptor_of, merged_options, model_spec
+from supervisor.models.model_specs import OptionLayer, descriptor_of, merged_options, model_spec, option_layers
 from supervisor.models.names import NameIndex
 from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_models import UserModels
@@ -287,7 +287,14 @@ class ModelRegistry:
     ) -> options.Options:
         saved = {} if ignore_saved else self.options.of(entry.name)
         checked = options.check(descriptor, asked, self._file_directories)
-        return merged_options(entry, descriptor, self._settings, self.configuration.options(entry), saved, checked)
+        layers = option_layers(entry, descriptor, self._settings, self.configuration.options(entry), saved)
+        return merged_options(layers, checked)
+
+    def option_layers(self, model: str | CatalogueEntry) -> list[OptionLayer]:
+        """Return the options with which a load would begin that asks for none, by their origins; raises as :meth:`spec`."""
+        entry = self._entry(model)
+        configured = self.configuration.options(entry)
+        return option_layers(entry, self.descriptor(entry), self._settings, configured, self.options.of(entry.name))
 
     def precheck(self, spec: ModelSpec) -> None:
         """Raise what is wrong with the options or the backend, before a running model is stopped or files are fetched."""

@@ -17,7 +17,18 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.backends import inventory
-from supervisor.handlers import admin, downloads, loading, metrics, peers, pull, requests, responses, sampling_defaults
+from supervisor.handlers import (
+    admin,
+    downloads,
+    loading,
+    metrics,
+    model_configuration,
+    peers,
+    pull,
+    requests,
+    responses,
+    sampling_defaults,
+)
 from supervisor.handlers.backends import BackendJobs
 from supervisor.handlers.deletion import Deletions
 from supervisor.handlers.file_headers import FileHeaders
@@ -171,6 +182,7 @@ def _handlers(supervisor: Supervisor) -> dict[type, Handler]:
             requests.HANDLERS,
             downloads.HANDLERS,
             admin.HANDLERS,
+            model_configuration.HANDLERS,
             metrics.HANDLERS,
             pull.HANDLERS,
             responses.HANDLERS,

@@ -12,7 +12,7 @@ from protocol.failures import Code, LemonbusError
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.models.files import ModelFiles
 from supervisor.models.model_configuration import ConfiguredOptions
-from supervisor.models.model_specs import choose_backend, descriptor_of, merged_options, model_spec
+from supervisor.models.model_specs import choose_backend, descriptor_of, merged_options, model_spec, option_layers
 
 LLAMACPP = descriptor_of(CatalogueEntry("m", "o/m", "llamacpp"))
 CONFIGURED = ModelSettings(env={"A": "b"}, devices=["1"])
@@ -27,7 +27,8 @@ def test_a_request_comes_before_saved_options_the_model_its_catalogue_its_recipe
     entry = CatalogueEntry("m", "o/m", "llamacpp", options={**option.get("catalogue", {}), "steps": 4})
     settings = Settings(ctx_size=sizes["settings"])
     configured = ConfiguredOptions(option.get("defaults", {}), option.get("model", {}))
-    merged = merged_options(entry, LLAMACPP, settings, configured, option.get("saved", {}), option.get("asked", {}))
+    layers = option_layers(entry, LLAMACPP, settings, configured, option.get("saved", {}))
+    merged = merged_options(layers, option.get("asked", {}))
     assert merged["ctx_size"] == SIZES[given - 1][1]
     assert "steps" not in merged, "llamacpp has no such option"
 

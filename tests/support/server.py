@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from protocol.config import handover
 from protocol.config.settings import Settings
 from tests.support import processes
 from tests.support.http_client import RawHttpClient
@@ -88,17 +89,24 @@ class LemonbusServer(ServerInspector):
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("LEMON")}
-        environment["LEMONBUS_SETTINGS"] = msgspec.json.encode(self.settings).decode()
+        handed = handover.hand_over({handover.VARIABLES[0]: msgspec.json.encode(self.settings).decode()})
+        environment |= handed
         environment["SERVER_UNDER_TEST"] = str(self.runtime)  # engines keep it: how leftovers are found
         environment |= self._environment
-        return subprocess.Popen(
-            [sys.executable, "-S", "-m", "supervisor.keeper"],
-            cwd=self._root,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._log.stderr,
-        )
+        files = [int(handed[name]) for name in handed if name == handover.FILE_VARIABLE]
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-S", "-m", "supervisor.keeper"],
+                cwd=self._root,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log.stderr,
+                pass_fds=files,
+            )
+        finally:
+            for file in files:
+                os.close(file)
 
     @property
     def lines(self) -> list[dict[str, Any]]:

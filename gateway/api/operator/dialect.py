@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
+from gateway.api.operator.configuration import ConfigurationResource
 from gateway.api.operator.reload import ReloadResource
 from gateway.bus.session import SupervisorSession
 
@@ -13,7 +14,10 @@ class OperatorDialect(Dialect):
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes."""
-        return {"/internal/reload": ReloadResource(session)}
+        return {
+            "/internal/configuration": ConfigurationResource(session),
+            "/internal/reload": ReloadResource(session),
+        }
 
     def documentation(self) -> Documentation:
         """Return what the routes take and answer."""

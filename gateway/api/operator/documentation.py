@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.api.common.operations import BODY, UNSUPPORTED, Documentation, Operation
-from gateway.api.operator import reload
+from gateway.api.common.operations import BODY, MODEL, UNSUPPORTED, Documentation, Operation
+from gateway.api.operator import configuration, reload
 
 
 class ReloadRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -20,6 +20,14 @@ DOCUMENTATION: Final = Documentation(
     "lemonbus",
     "Routes for the operator of this server.",
     {
+        configuration.ConfigurationResource: {
+            "GET": Operation(
+                "Shows what is configured for a model, and where each value comes from.",
+                answer=configuration.ConfigurationAnswer,
+                query=configuration.ConfigurationQuery,
+                failures=MODEL,
+            )
+        },
         reload.ReloadResource: {
             "POST": Operation(
                 "Reads the configuration again, and applies what has changed.",
@@ -29,6 +37,6 @@ DOCUMENTATION: Final = Documentation(
                 failures=BODY | UNSUPPORTED,
                 examples={"only show": {"dry_run": True}},
             )
-        }
+        },
     },
 )

@@ -1,0 +1,45 @@
+"""The call that shows what the configuration says for one model, and its report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from protocol.messages.admin import ModelEntry
+from protocol.models.recipes import OptionValue
+from protocol.wire.envelope import control_message
+
+
+@control_message
+class ShowModel(msgspec.Struct, frozen=True):
+    """Gateway → supervisor: what is configured for this model → :class:`ConfiguredModel`."""
+
+    number: int
+    model: str
+
+
+class ConfiguredValue(msgspec.Struct, frozen=True):
+    """One value, and where it comes from."""
+
+    name: str
+    value: Any
+    origin: str
+    """A section (``models.NAME``, ``defaults.RECIPE``), ``settings``, ``recipe``, ``catalogue`` or a file of the state."""
+
+
+class ConfiguredModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is configured for a model. Variables of its engine are masked, because they often hold secrets."""
+
+    entry: ModelEntry
+    names: list[str]
+    """Its aliases: of the configuration, of the catalogue, and those that users gave."""
+    options: list[ConfiguredValue]
+    """The load options of a load that asks for none."""
+    settings: list[ConfiguredValue]
+    """What its sections say beside options and arguments: ``ttl``, ``set`` …"""
+    groups: list[str] = []
+    state: str = ""
+    """A state of the model's lifecycle; empty if it is neither loaded nor asked for."""
+    loaded_options: dict[str, OptionValue] = {}
+    """The load options that its engine was started with; empty if it is not loaded."""

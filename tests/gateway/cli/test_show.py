@@ -1,0 +1,51 @@
+"""``lemonbus show``: what is configured for a model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.cli.main import main
+from tests.gateway.fake_server import FakeServer, Reply
+
+ANSWER: dict[str, Any] = {
+    "id": "Qwen",
+    "names": ["small"],
+    "recipe": "llamacpp",
+    "type": "llm",
+    "downloaded": True,
+    "state": "ready",
+    "options": [
+        {"name": "ctx_size", "value": 512, "origin": "models.Qwen"},
+        {"name": "threads", "value": 0, "origin": "settings"},
+    ],
+    "settings": [{"name": "ttl", "value": 5.0, "origin": "defaults.llamacpp"}],
+    "groups": [],
+    "loaded_options": {"ctx_size": 1024, "threads": 0},
+}
+PATH = "/internal/configuration?model=a%2Fb%3AQ4"
+
+
+@pytest.fixture
+def server(server: FakeServer) -> FakeServer:
+    server.replies["GET", PATH] = Reply(ANSWER)
+    return server
+
+
+def test_values_and_their_origins(server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "a/b:Q4"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["model", "Qwen"]
+    assert ["names", "small"] in lines
+    assert ["ctx_size", "512", "(loaded", "with", "1024)", "models.Qwen"] in lines
+    assert ["threads", "0", "settings"] in lines
+    assert ["ttl", "5.0", "defaults.llamacpp"] in lines
+    assert server.asked[-1][:2] == ("GET", PATH)
+
+
+@pytest.mark.usefixtures("server")
+def test_the_answer_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "a/b:Q4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == ANSWER

@@ -1,0 +1,139 @@
+"""A configuration with sections for models and recipes: each of their settings does what it says, for every API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from tests.conftest import StartServer
+from tests.support.http_client import RawHttpClient
+from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.server import LemonbusServer
+
+LOOP, EMBED = "extra.tiny-loop", "extra.tiny-embed"
+HI = [{"role": "user", "content": "Hi"}]
+FIRST_WORD = CHAT_TEXT.split()[0]
+LONG = "x" * 60_000
+"""Prompts of three models with this length do not fit into the environment."""
+MODELS: dict[str, Any] = {
+    LOOP: {
+        "aliases": ["gpt-4o", "loop:1b"],
+        "preload": True,
+        "options": {"ctx_size": 2048, "slots": 2},
+        "args": "--cache-ram 16",
+        "env": {"SECTION_OF_MODEL": "own value"},
+        "devices": ["3", "GPU-12345678"],
+        "set": {"max_tokens": 3},
+        "drop": ["stop", "grammar"],
+        "system_prompt": "Be brief.",
+    },
+    EMBED: {"options": {"ctx_size": 128}},
+    **{f"extra.tiny-{name}": {"system_prompt": LONG} for name in ("chat", "tale", "think")},
+}
+DEFAULTS = {"llamacpp": {"env": {"SECTION_OF_RECIPE": "1", "SECTION_OF_MODEL": "not this"}, "options": {"threads": 1}}}
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> LemonbusServer:
+    names = ("tiny-loop", "tiny-embed", "tiny-chat", "tiny-tale", "tiny-think")
+    started = start_module_server(*names, models=MODELS, defaults=DEFAULTS, groups={}, gateway_workers=1)
+    started.wait_loaded(LOOP)  # by preload: no request has asked for it
+    return started
+
+
+@pytest.fixture
+def client(server: LemonbusServer) -> RawHttpClient:
+    return server.client
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "loop:1b", "gpt-4o:latest", LOOP])
+def test_aliases_mean_the_model(client: RawHttpClient, name: str) -> None:
+    answer = client.post("/v1/chat/completions", {"model": name, "messages": HI}).json()
+    assert (answer["model"], answer["usage"]["completion_tokens"]) == (name, 3)
+
+
+@pytest.mark.parametrize("limit", [{}, {"max_tokens": 9}, {"max_completion_tokens": 9}])
+def test_a_field_that_is_set_wins_over_the_request(client: RawHttpClient, limit: dict[str, int]) -> None:
+    body = {"model": LOOP, "messages": HI, **limit}
+    assert client.post("/v1/chat/completions", body).json()["usage"]["completion_tokens"] == 3
+    for path, prompt in (("/v1/completions", "Hi"), ("/completion", "Hi")):
+        answer = client.post(path, {"model": LOOP, "prompt": prompt, **limit}).json()
+        assert answer.get("tokens_predicted") or answer["usage"]["completion_tokens"] == 3
+
+
+def test_it_is_set_whatever_the_api(client: RawHttpClient) -> None:
+    anthropic = client.post("/v1/messages", {"model": "gpt-4o", "max_tokens": 50, "messages": HI}).json()
+    assert anthropic["usage"]["output_tokens"] == 3
+    ollama = client.post(
+        "/api/chat", {"model": "loop:1b", "stream": False, "messages": HI, "options": {"num_predict": 50}}
+    )
+    assert ollama.json()["eval_count"] == 3
+    responses = client.post("/v1/responses", {"model": LOOP, "input": "Hi", "max_output_tokens": 50}).json()
+    assert responses["usage"]["output_tokens"] == 3
+
+
+def test_a_field_that_is_dropped_has_no_effect(client: RawHttpClient) -> None:
+    body = {"model": LOOP, "messages": HI, "stop": [FIRST_WORD], "grammar": "none at all ("}
+    answer = client.post("/v1/chat/completions", body)
+    assert answer.status == 200
+    assert FIRST_WORD in answer.json()["choices"][0]["message"]["content"]
+
+
+def test_chats_without_a_system_message_get_the_prompt(client: RawHttpClient) -> None:
+    prompt = client.post("/apply-template", {"model": LOOP, "messages": HI}).json()["prompt"]
+    assert "Be brief." in prompt
+    own = [{"role": "system", "content": "Be long."}, *HI]
+    prompt = client.post("/apply-template", {"model": LOOP, "messages": own}).json()["prompt"]
+    assert "Be long." in prompt
+    assert "Be brief." not in prompt
+    counted = client.post("/v1/messages/count_tokens", {"model": LOOP, "messages": HI}).json()["input_tokens"]
+    used = client.post("/v1/chat/completions", {"model": LOOP, "messages": HI}).json()["usage"]["prompt_tokens"]
+    assert counted == used
+
+
+def test_the_engine_gets_options_arguments_variables_and_devices(server: LemonbusServer) -> None:
+    loaded = next(each for each in server.health()["all_models_loaded"] if each["model_name"] == LOOP)
+    command = loaded["launch_command"]
+    words = command if isinstance(command, list) else command.split()
+    assert words[words.index("-np") + 1] == "2"
+    assert words[words.index("--ctx-size") + 1] == str(2 * 2048)
+    assert words[words.index("--cache-ram") + 1] == "16"
+    environment = psutil.Process(server.engine_pid(LOOP)).environ()
+    assert environment["SECTION_OF_MODEL"] == "own value"
+    assert environment["SECTION_OF_RECIPE"] == "1"
+    assert environment["CUDA_VISIBLE_DEVICES"] == environment["HIP_VISIBLE_DEVICES"] == "3,GPU-12345678"
+    assert "LEMONBUS_SETTINGS_FD" not in environment
+    assert not [name for name in environment if name.startswith("LEMONBUS_")]
+
+
+def test_a_loads_own_options_win_and_what_is_configured_is_shown(server: LemonbusServer) -> None:
+    def shown(name: str) -> Any:
+        answer = server.client.get(f"/internal/configuration?model={name}", **server.admin_headers)
+        assert answer.status == 200
+        return answer.json()
+
+    assert server.client.post("/v1/load", {"model_name": EMBED, "ctx_size": 256}).status == 200
+    embed = shown(EMBED)
+    ctx_size = next(option for option in embed["options"] if option["name"] == "ctx_size")
+    assert ctx_size == {"name": "ctx_size", "value": 128, "origin": f'models."{EMBED}"'}
+    assert embed["loaded_options"]["ctx_size"] == 256
+    loop = shown("gpt-4o")
+    assert (loop["id"], loop["names"], loop["state"]) == (LOOP, ["gpt-4o", "loop:1b"], "ready")
+    origins = {each["name"]: (each["value"], each["origin"]) for each in [*loop["options"], *loop["settings"]]}
+    own = f'models."{LOOP}"'
+    assert origins["llamacpp_args"] == ("--cache-ram 16", own)
+    assert origins["threads"] == (1, "defaults.llamacpp")
+    assert origins["set"] == ({"max_tokens": 3}, own)
+    assert origins["env"] == (dict.fromkeys(["SECTION_OF_RECIPE", "SECTION_OF_MODEL"], "********"), own)
+
+
+def test_a_model_that_is_not_there_and_no_model(server: LemonbusServer) -> None:
+    assert server.client.get("/internal/configuration?model=nothing.here").status == 404
+    assert server.client.get("/internal/configuration").status == 400
+
+
+def test_prompts_that_do_not_fit_into_the_environment_reach_the_engine(client: RawHttpClient) -> None:
+    prompt = client.post("/apply-template", {"model": "extra.tiny-tale", "messages": HI}).json()["prompt"]
+    assert LONG in prompt
