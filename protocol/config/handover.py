@@ -37,7 +37,7 @@ def hand_over(values: Mapping[str, str]) -> dict[str, str]:
 def take_over(environment: MutableMapping[str, str]) -> dict[str, str]:
     """Remove the variables from the environment and return their values. The file is closed in this process.
 
-    Raises ``msgspec.MsgspecError`` and OSError for one that nobody of ours has made.
+    Raises ``msgspec.MsgspecError`` and OSError for variables that :func:`hand_over` has not made.
     """
     file = environment.pop(FILE_VARIABLE, "")
     values = {name: environment.pop(name) for name in VARIABLES if name in environment}
