@@ -73,6 +73,7 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
     yield _counter(f"{prefix}model_loads", "Loads of models", metrics.loads)
     yield _histogram(f"{prefix}model_load_seconds", "Time from start to readiness of an engine", metrics.load_seconds)
     yield _counter(f"{prefix}evictions", "Models unloaded for another one", metrics.evictions)
+    yield _counter(f"{prefix}idle_unloads", "Models unloaded because they were idle", metrics.idle_unloads)
     yield _counter(f"{prefix}engine_restarts", "Engines started again after their end", metrics.restarts)
     models = now.models[:MAX_MODELS]
     loaded = [model for model in models if model.loaded]

@@ -67,6 +67,7 @@ class ServerMetrics:
         self.loads = Counter("model", "result")
         self.load_seconds = Histogram(LOAD_BUCKETS, "model")
         self.evictions = Counter("reason")
+        self.idle_unloads = Counter(initial=[()])
         self.restarts = Counter("reason")
         self.retries = Counter("reason")
         self.refusals = Counter("code")
@@ -143,6 +144,10 @@ class ServerMetrics:
     def model_evicted(self, reason: str) -> None:
         """Note that a model was unloaded for another one."""
         self.evictions.add((reason,))
+
+    def model_expired(self) -> None:
+        """Note that a model was unloaded because it was idle."""
+        self.idle_unloads.add(())
 
     def engine_restarted(self, reason: str) -> None:
         """Note that an engine is started again without a request for it; ``reason``: a failure's code, or ``abandoned``."""

@@ -92,6 +92,7 @@ def _unload_expired(state: SchedulerState, model: ScheduledModel, now: float) ->
     idle_s = round(now - model.last_use, 3)
     state.emit(LogDecision("info", "model unloaded, it was idle", {"model": model.name, "idle_s": idle_s}))
     state.count("expirations")
+    state.metrics.model_expired()
     model_changes.unload(state, model, process)
 
 

@@ -8,8 +8,10 @@ from protocol.messages.recovery import WorkerPhase
 from protocol.messages.work import SubmitRequest
 from supervisor.recovery.snapshots import is_consistent, join_snapshots, to_be_submitted
 from supervisor.scheduler.effects import Effect, NotifyGrant, SpawnWorker
+from supervisor.scheduler.policy import FixedPolicies
 from supervisor.scheduler.state import ModelTarget
 from supervisor.scheduler.worker_states import WorkerState
+from tests.supervisor import invariants
 from tests.supervisor.effect_player import spec
 from tests.supervisor.simulated_peers import GatewayTruth, ObservedScheduler, WorkerTruth
 from tests.supervisor.simulation import Simulation
@@ -59,7 +61,12 @@ class RecoverySimulation(Simulation):
             self._play(effect)
         self.recover()
 
-    def recover(self) -> None:
+    def reload(self, policies: FixedPolicies) -> None:
+        """A supervisor with another configuration takes over."""
+        self.before_change = invariants.loaded_now(self.scheduler)
+        self.recover(policies)
+
+    def recover(self, policies: FixedPolicies | None = None) -> None:
         """Start a new supervisor, whose scheduler knows what the peers tell."""
         self.dies_after = None
         for worker in self.killed:
@@ -67,7 +74,7 @@ class RecoverySimulation(Simulation):
                 del self.truth[worker]
         self._end_unwanted()
         old = self.scheduler
-        self.scheduler = ObservedScheduler(old.limits, old.new_worker, policies=old.policies)
+        self.scheduler = ObservedScheduler(old.limits, old.new_worker, policies=policies or old.policies)
         self.scheduler.workers_truth, self.scheduler.gateways = self.truth, self.gateways
         connected = {worker: truth.snapshot() for worker, truth in self.truth.items() if truth.connected}
         assert all(is_consistent(snapshot) for snapshot in connected.values())

@@ -26,6 +26,7 @@ def test_a_model_is_unloaded_when_it_was_idle_for_its_ttl() -> None:
     sim.pass_time(0.1)
     assert not is_loaded(sim)
     assert sim.scheduler.counters["expirations"] == 1
+    assert sim.scheduler.metrics.idle_unloads.values == {(): 1}
     assert [note.fields["model"] for note in sim.notes if note.event == "model unloaded, it was idle"] == ["a"]
 
 

@@ -8,8 +8,9 @@ from hypothesis.stateful import initialize, rule
 
 from protocol.ids import RequestKey
 from protocol.messages.recovery import WorkerPhase
+from supervisor.scheduler.policy import FixedPolicies
 from tests.supervisor.recovery_simulation import RecoverySimulation
-from tests.supervisor.scheduler_machine import GATEWAYS, MODELS, SchedulerMachine
+from tests.supervisor.scheduler_machine import GATEWAYS, MODELS, POLICIES, SchedulerMachine
 
 UNHEARD = st.sampled_from(["end", "run", "granted", "ready", "engine", "worker", "gateway", "cancel", "submit"])
 
@@ -17,7 +18,7 @@ UNHEARD = st.sampled_from(["end", "run", "granted", "ready", "engine", "worker",
 class RecoveryMachine(SchedulerMachine):
     sim: RecoverySimulation
 
-    @initialize(models=st.integers(1, 2), slots=st.sampled_from([2, 4]))
+    @initialize(models=st.integers(1, 3), slots=st.sampled_from([2, 4]))
     def open(self, models: int, slots: int) -> None:
         self.sim = RecoverySimulation(models, slots, queue_requests=5)
         self.calls = 1000
@@ -31,6 +32,10 @@ class RecoveryMachine(SchedulerMachine):
         for what in unheard:
             getattr(self, f"_{what}_unheard")(data)
         self.sim.recover()
+
+    @rule(policies=POLICIES)
+    def configuration_is_read_again(self, policies: FixedPolicies) -> None:
+        self.sim.reload(policies)
 
     def _end_unheard(self, data: st.DataObject) -> None:
         for key in self._one(data, self.running()):
