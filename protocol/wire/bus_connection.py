@@ -17,9 +17,9 @@ import zmq
 from protocol.wire import endpoints
 from protocol.wire.frames import Socket
 
-_SHORTEST_LOOK_S: Final = 0.01
-_LONGEST_LOOK_S: Final = 0.1
-_LOOK_SHARE: Final = 0.1
+_SHORTEST_INTERVAL_S: Final = 0.01
+_LONGEST_INTERVAL_S: Final = 0.1
+_INTERVAL_SHARE: Final = 0.1
 HELLO_INTERVAL_S: Final = 1.0
 """A peer that no new supervisor has welcomed for so long opens a new connection."""
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -38,9 +38,9 @@ def find_supervisor(runtime: Path) -> int:
     return pid
 
 
-def next_look(waited: float) -> float:
+def probe_interval(waited: float) -> float:
     """Return how many seconds later to look for a supervisor again, after ``waited`` seconds without one."""
-    return min(_LONGEST_LOOK_S, max(_SHORTEST_LOOK_S, _LOOK_SHARE * waited))
+    return min(_LONGEST_INTERVAL_S, max(_SHORTEST_INTERVAL_S, _INTERVAL_SHARE * waited))
 
 
 def connect_once(dealer: S, runtime: Path, peer: bytes) -> S:

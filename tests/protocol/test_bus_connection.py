@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from protocol.wire import endpoints, frames
-from protocol.wire.bus_connection import connect_once, find_supervisor, next_look
+from protocol.wire.bus_connection import connect_once, find_supervisor, probe_interval
 from tests.support.waiting import pause, wait_for
 
 
@@ -54,5 +54,5 @@ def test_a_dealer_connects_once(tmp_path: Path) -> None:
 
 
 def test_looks_get_rarer_the_longer_there_is_no_supervisor() -> None:
-    looks = [next_look(waited) for waited in (0.0, 0.05, 0.2, 0.5, 1.0, 60.0)]
-    assert looks == pytest.approx([0.01, 0.01, 0.02, 0.05, 0.1, 0.1])
+    intervals = [probe_interval(waited) for waited in (0.0, 0.05, 0.2, 0.5, 1.0, 60.0)]
+    assert intervals == pytest.approx([0.01, 0.01, 0.02, 0.05, 0.1, 0.1])

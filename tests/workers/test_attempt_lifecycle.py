@@ -13,6 +13,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey, topic
 from protocol.messages.events import Event, EventKind, failure_of
+from protocol.messages.recovery import MAX_ENDED, AttemptId, WorkerSnapshot
 from protocol.messages.work import AttemptEnded, Run
 from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
@@ -21,7 +22,9 @@ from protocol.runtime.process_context import ProcessContext
 from tests.workers.fake_worker_bus import FakeWorkerBus
 from workers.backends.base import EngineRequest
 from workers.worker.attempt import Attempt
+from workers.worker.process_state import WorkerProcessState
 from workers.worker.requests import WorkerRequests
+from workers.worker.snapshot import ModelRecord
 
 
 class FakePool:
@@ -203,3 +206,42 @@ def test_a_run_that_crosses_the_engines_death_is_returned_and_does_not_start_at_
     assert worker.pool.attempts == []
     assert worker.ends() == [(1, Code.RETURNED)]
     assert worker.event_kinds(1) == ([EventKind.FAILED] if gateway == "g" else []), "at most once"
+
+
+def test_the_snapshot_has_each_attempt_until_its_end_and_then_its_key(worker: Worker) -> None:
+    def snapshot() -> WorkerSnapshot:
+        return worker.requests.snapshot(WorkerProcessState.READY, ModelRecord(), 0)
+
+    worker.run(1)
+    worker.requests.run(Run("g", 2, 3, "m", "completions", "req-2", stream=True, weight=4), b"{}")
+    one, two = snapshot().attempts
+    assert (one.number, one.attempt, one.weight) == (1, 1, 1)
+    assert (two.number, two.attempt, two.weight) == (2, 3, 4)
+    assert one.began <= two.began == snapshot().last_use
+    begin_answer(worker.pool.attempts[0])
+    end_answer(worker.pool.attempts[0])
+    assert [each.number for each in snapshot().attempts] == [2]
+    assert snapshot().ended == [AttemptId("g", 1, 1)]
+    assert snapshot().last_use > two.began
+
+
+def test_the_snapshot_has_no_end_of_which_only_the_supervisor_can_tell_the_gateway(worker: Worker) -> None:
+    worker.run(1, gateway="late")
+    worker.run(2)
+    worker.run(3)
+    worker.requests.cancel(RequestKey("g", 3, 1), Code.CANCELLED)
+    worker.requests.fail_all(Failure(Code.BACKEND_DIED, "the engine died"))
+    worker.run(4, gateway="late")
+    snapshot = worker.requests.snapshot(WorkerProcessState.ENGINE_LOST, ModelRecord(), 0)
+    assert snapshot.attempts == []
+    assert [each.number for each in snapshot.ended] == [2, 3], "1 and 4 were returned"
+
+
+def test_the_snapshot_has_a_bounded_number_of_ends_and_reads_are_no_use(worker: Worker) -> None:
+    for number in range(1, MAX_ENDED + 3):
+        worker.requests.run(Run("g", number, 1, "m", "tokenize", "req", stream=True, weight=0), b"{}")
+        begin_answer(worker.pool.attempts[-1])
+        end_answer(worker.pool.attempts[-1])
+    snapshot = worker.requests.snapshot(WorkerProcessState.READY, ModelRecord(), 0)
+    assert [each.number for each in snapshot.ended] == list(range(3, MAX_ENDED + 3))
+    assert snapshot.last_use == 0.0

@@ -27,7 +27,7 @@ class Server:
         self._processes: list[subprocess.Popen[bytes]] = []
         self.keeper = self.start_process()
         self.listening: subprocess.Popen[bytes] | None = self.start_process()
-        self.said: list[str] = []
+        self.actions: list[str] = []
         context = ProcessContext(Path("/nowhere"), "boot", self.keeper.pid, self.listening.pid)
         bus: Any = self
         self.link = SupervisorLink(
@@ -36,8 +36,8 @@ class Server:
             context,
             Hello("job", "j1", 1, "boot"),
             JobSnapshot,
-            lambda: self.said.append("again"),
-            lambda: self.said.append("keeper died"),
+            lambda: self.actions.append("again"),
+            lambda: self.actions.append("keeper died"),
         )
 
     def start_process(self) -> subprocess.Popen[bytes]:
@@ -52,7 +52,7 @@ class Server:
     def run_until(self, condition: Callable[[], object]) -> None:
         end = time.monotonic() + DEADLINE
         while not condition():
-            assert time.monotonic() < end, self.said
+            assert time.monotonic() < end, self.actions
             self.loop.run_once(0.05)
 
     def run_for(self, seconds: float) -> None:
@@ -60,7 +60,7 @@ class Server:
         self.run_until(lambda: time.monotonic() > end)
 
     def hellos(self) -> int:
-        return self.said.count("hello")
+        return self.actions.count("hello")
 
     def welcome(self) -> None:
         assert self.listening is not None
@@ -77,14 +77,14 @@ class Server:
         return self.listening.pid if self.listening else 0
 
     def connect(self) -> None:
-        self.said.append("connect")
+        self.actions.append("connect")
 
     def disconnect(self) -> None:
-        self.said.append("disconnect")
+        self.actions.append("disconnect")
 
     def send(self, message: object, _payload: bytes) -> None:
         assert isinstance(message, Hello)
-        self.said.append("hello")
+        self.actions.append("hello")
 
 
 @pytest.fixture
@@ -97,23 +97,23 @@ def server() -> Iterator[Server]:
 
 def test_hello_is_said_once_to_a_supervisor_that_lives(server: Server) -> None:
     server.run_for(1.2 * HELLO_INTERVAL_S)
-    assert server.said == ["hello"]
+    assert server.actions == ["hello"]
     server.welcome()
     assert server.link.welcomed
     server.run_for(0.1)
-    assert server.said == ["hello"]
+    assert server.actions == ["hello"]
 
 
 def test_the_next_supervisor_gets_hello_on_a_new_connection(server: Server) -> None:
     server.welcome()
     former, server.listening = server.listening, None
     server.end(former)
-    server.run_until(lambda: server.said.count("disconnect") >= 3)
+    server.run_until(lambda: server.actions.count("disconnect") >= 3)
     assert not server.link.welcomed
     assert server.hellos() == 1
     server.listening = server.start_process()
     server.run_until(lambda: server.hellos() == 2)
-    assert server.said[-4:] == ["disconnect", "connect", "hello", "again"]
+    assert server.actions[-4:] == ["disconnect", "connect", "hello", "again"]
     server.welcome()
     server.run_for(1.2 * HELLO_INTERVAL_S)
     assert server.hellos() == 2
@@ -154,11 +154,11 @@ def test_after_the_keepers_end_no_supervisor_is_looked_for(server: Server) -> No
     former, server.listening = server.listening, None
     server.end(former)
     server.end(server.keeper)
-    server.run_until(lambda: "keeper died" in server.said)
+    server.run_until(lambda: "keeper died" in server.actions)
     assert not server.link.server_lives
-    server.said.clear()
+    server.actions.clear()
     server.listening = server.start_process()
     server.welcome()
     server.run_for(0.2)
-    assert not server.said
+    assert not server.actions
     assert not server.link.welcomed

@@ -71,7 +71,7 @@ def stream(worker: WorkerProcess, number: int, body: dict[str, Any] = ENDLESS) -
     worker.begun(number)
 
 
-def goes_on(worker: WorkerProcess, number: int) -> None:
+def assert_continues(worker: WorkerProcess, number: int) -> None:
     received = worker.received[number]
     so_far = len(received.events)
     worker.until(lambda: len(received.events) > so_far, f"request {number} goes on")
@@ -167,8 +167,8 @@ def test_streams_lose_nothing_over_several_supervisors(ready: WorkerProcess) -> 
         stream(ready, number)
     for _ in range(3):
         assert {32, 33} <= set(numbers(ready.replace_supervisor()))
-        goes_on(ready, 32)
-        goes_on(ready, 33)
+        assert_continues(ready, 32)
+        assert_continues(ready, 33)
     # ``receive`` checks that the numbers of all events have no gap.
     assert ready.ended(31).done.output_tokens == 600
     ready.until(
@@ -237,7 +237,7 @@ def test_a_run_that_was_never_read_is_not_run(ready: WorkerProcess) -> None:
 def test_a_cancellation_that_was_never_read_is_sent_again(ready: WorkerProcess) -> None:
     stream(ready, 51)
     assert numbers(next_after_losing(ready, Cancel(ready.gateway, 51, 1, "cancelled"))) == [51]
-    goes_on(ready, 51)
+    assert_continues(ready, 51)
     ready.cancel(51)
     assert ready.expect(AttemptEnded).number == 51
 
@@ -254,7 +254,7 @@ def test_a_run_that_is_sent_again_starts_nothing(ready: WorkerProcess) -> None:
     ready.replace_supervisor()
     ready.run(71, "chat/completions", {**CHAT, "max_tokens": 1}, stream=True)
     assert_answers(ready)
-    goes_on(ready, 71)
+    assert_continues(ready, 71)
     assert ready.received[71].end is None
 
 

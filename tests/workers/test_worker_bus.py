@@ -13,7 +13,7 @@ import zmq
 
 from protocol import ids
 from protocol.messages.peers import Ping, Pong
-from protocol.messages.work import AttemptEnded, AttemptsEnded
+from protocol.messages.work import AttemptEnded, AttemptsEnded, Cancel
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope
@@ -29,11 +29,13 @@ class FakeSupervisor:
         self._runtime = endpoints.RuntimeDirectory(folder)
         self._context = zmq.Context()
         self.router = self._context.socket(zmq.ROUTER)
+        self.router.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self.router.bind(endpoints.bus(self._runtime.path))
         self.loop = Loop()
         self.name = ids.peer_id("worker")
+        self._boot = ids.boot_id()
         self.bus = WorkerBus(
-            self.loop, ProcessContext(self._runtime.path, ids.boot_id(), os.getpid(), os.getpid()), self.name
+            self.loop, ProcessContext(self._runtime.path, self._boot, os.getpid(), os.getpid()), self.name
         )
         self.bus.send(Pong(0))
         assert self.receive() == Pong(0)
@@ -47,6 +49,12 @@ class FakeSupervisor:
             assert time.monotonic() < end
             self.loop.run_once(0.01)
         return envelope.decode(self.router.recv_multipart()[1])[0]
+
+    def bind_logs(self) -> zmq.Socket[bytes]:
+        """Return a socket to which the log records go."""
+        logs = self._context.socket(zmq.PULL)
+        logs.bind(endpoints.logs(self._runtime.path, self._boot))
+        return logs
 
     def close(self) -> None:
         self.bus.close(server_lives=False)
@@ -79,3 +87,49 @@ def test_ends_that_wait_are_sent_before_any_other_message(supervisor: FakeSuperv
         supervisor.bus.send_soon(end, 60.0)
     supervisor.bus.send(Pong(9))
     assert [supervisor.receive(), supervisor.receive()] == [AttemptsEnded(ends), Pong(9)]
+
+
+def test_a_new_connection_has_nothing_of_the_former_one(supervisor: FakeSupervisor) -> None:
+    supervisor.bus.send_soon(AttemptEnded("g", 1, 1), 0.0)
+    supervisor.bus.disconnect()
+    supervisor.bus.send(Pong(1))
+    supervisor.bus.send_soon(AttemptEnded("g", 2, 1), 0.0)
+    supervisor.loop.run_once(0.01)
+    supervisor.bus.connect()
+    supervisor.bus.send(Pong(2))
+    assert supervisor.receive() == Pong(2)
+    supervisor.send(Ping(3))
+    assert supervisor.receive() == Pong(3)
+
+
+def test_a_connection_that_is_replaced_while_it_is_read_is_read_no_more(supervisor: FakeSupervisor) -> None:
+    received: list[object] = []
+
+    def replace(message: object, _payload: bytes) -> None:
+        received.append(message)
+        supervisor.bus.disconnect()
+        supervisor.bus.connect()
+        supervisor.bus.send(Pong(0))
+
+    supervisor.bus.on_message = replace
+    for number in (1, 2, 3):
+        supervisor.send(Cancel("g", number, 1, ""))
+    assert supervisor.receive() == Pong(0)
+    supervisor.send(Ping(4))
+    assert supervisor.receive() == Pong(4)
+    assert received == [Cancel("g", 1, 1, "")]
+
+
+def test_log_records_wait_for_the_next_supervisor_up_to_a_bound(supervisor: FakeSupervisor) -> None:
+    first = supervisor.bind_logs()
+    supervisor.bus.log(b"first")
+    assert first.recv() == b"first"
+    first.close(0)
+    began = time.monotonic()
+    while not supervisor.bus.log.dropped:
+        assert time.monotonic() - began < DEADLINE
+        supervisor.bus.log(b"{later}")
+    second = supervisor.bind_logs()
+    received = [second.recv() for _ in range(100)]
+    assert set(received) == {b"{later}"}
+    second.close(0)

@@ -100,7 +100,7 @@ class AttemptLifecycle:
             tokens = attempt.tokens if phase is AttemptPhase.STOPPING else attempt.tokens_sent
             if tokens:
                 unfinished.append(AttemptTokens(*attempt.key, tokens))
-            self._remove(attempt, told=phase is not AttemptPhase.WAITING)
+            self._remove(attempt, gateway_knows=phase is not AttemptPhase.WAITING)
             if phase is AttemptPhase.WAITING:
                 self._bus.send(AttemptEnded(*attempt.key, code=Code.RETURNED))
             elif phase is AttemptPhase.RUNNING:
@@ -173,19 +173,19 @@ class AttemptLifecycle:
 
     def end(self, attempt: Attempt, code: str) -> None:
         """End an attempt without an outcome."""
-        ended_at = self._remove(attempt, told=code != Code.RETURNED)
+        ended_at = self._remove(attempt, gateway_knows=code != Code.RETURNED)
         self._bus.send(AttemptEnded(*attempt.key, code=code, tokens=attempt.tokens, at=ended_at))
         if not self._attempts:
             self._on_empty()
 
-    def _remove(self, attempt: Attempt, *, told: bool = True) -> float:
+    def _remove(self, attempt: Attempt, *, gateway_knows: bool = True) -> float:
         """Take an attempt out of the table, and return when that was; the caller reports its end.
 
-        ``told``: the gateway needs no word of the supervisor to know that it has ended.
+        ``gateway_knows``: the gateway needs no word of the supervisor to know that it has ended.
         """
         now = self._loop.now()
         self._used(attempt, now)
-        if told:
+        if gateway_knows:
             self.ended.append(attempt.key)
         attempt.enter(AttemptPhase.ENDED)
         self._attribute_lines(attempt, lambda: self._line_attribution.before_end(attempt.run.label))

@@ -19,7 +19,7 @@ from protocol.messages.peers import Hello, Welcome
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire.bus_connection import HELLO_INTERVAL_S, next_look
+from protocol.wire.bus_connection import HELLO_INTERVAL_S, probe_interval
 from protocol.wire.envelope import pack_payload
 from workers.worker.bus import WorkerBus
 
@@ -86,7 +86,7 @@ class SupervisorLink:
         self._cancel_timer()
         if not self.welcomed and self._lost_at:
             # It was only seen to listen. Another one that is dead may listen, too, as long as a child of it has the socket.
-            self._timer = self._loop.call_later(next_look(0.0), self._look_for_supervisor)
+            self._timer = self._loop.call_later(probe_interval(0.0), self._look_for_supervisor)
             return
         self.welcomed = False
         self._lost_at = self._loop.now()
@@ -104,7 +104,7 @@ class SupervisorLink:
             self._send_again()
             wait = HELLO_INTERVAL_S
         else:
-            wait = next_look(self._loop.now() - self._lost_at)
+            wait = probe_interval(self._loop.now() - self._lost_at)
         self._timer = self._loop.call_later(wait, self._look_for_supervisor)
 
     def _say_hello(self) -> None:

@@ -1,0 +1,62 @@
+"""What a worker's snapshot says in each state, with and without a report that may not have been read."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.failures import Code, Failure
+from protocol.messages.peers import EngineDied, EngineReady, LoadFailed
+from protocol.messages.recovery import RememberedState, WorkerPhase
+from protocol.models.recipes import ModelSpec
+from workers.worker.process_state import WorkerProcessState
+from workers.worker.snapshot import ModelRecord, SentReport, unread, worker_snapshot
+
+SPEC = ModelSpec("m", "m", "llamacpp", "cpu", "llm", "/m.gguf")
+FACTS = EngineReady(4, 4096, 7, "http://127.0.0.1:1", 0.5)
+PINNED = RememberedState(pinned=True)
+DIED = EngineDied(Failure(Code.BACKEND_DIED, "it died"))
+FAILED = LoadFailed(Failure(Code.LOAD_FAILED, "it failed"), started=True)
+
+
+def record(report: SentReport | None = None) -> ModelRecord:
+    return ModelRecord(SPEC, FACTS, PINNED, report)
+
+
+@pytest.mark.parametrize(
+    ("state", "report", "phase"),
+    [
+        (WorkerProcessState.SPARE, None, WorkerPhase.SPARE),
+        (WorkerProcessState.SPARE, SentReport(FAILED, 5), WorkerPhase.LOADING),
+        (WorkerProcessState.SPARE, SentReport(FAILED, 4), WorkerPhase.SPARE),
+        (WorkerProcessState.LOADING, None, WorkerPhase.LOADING),
+        (WorkerProcessState.READY, None, WorkerPhase.READY),
+        (WorkerProcessState.ENGINE_LOST, SentReport(DIED, 5), WorkerPhase.READY),
+        (WorkerProcessState.ENGINE_LOST, SentReport(DIED, 4), WorkerPhase.ENGINE_LOST),
+        (WorkerProcessState.LEAVING, None, WorkerPhase.LEAVING),
+        (WorkerProcessState.LEAVING, SentReport(DIED, 5), WorkerPhase.LEAVING),
+    ],
+)
+def test_a_snapshot_is_of_the_moment_before_an_unread_report(
+    state: WorkerProcessState, report: SentReport | None, phase: WorkerPhase
+) -> None:
+    """Six `Ping`s have come so far."""
+    snapshot = worker_snapshot(state, record(report), [], [], 3.0, pings=6)
+    assert snapshot.phase is phase
+    assert snapshot.last_use == 3.0
+    assert snapshot.spec == (None if phase is WorkerPhase.SPARE else SPEC)
+    assert snapshot.remembered == (RememberedState() if phase is WorkerPhase.SPARE else PINNED)
+    assert snapshot.facts == (FACTS if phase in (WorkerPhase.READY, WorkerPhase.LEAVING) else None)
+
+
+def test_a_report_is_unread_until_the_second_ping() -> None:
+    assert unread(None, 0) is None
+    assert [unread(SentReport(DIED, 3), pings) for pings in (3, 4, 5, 6)] == [DIED, DIED, None, None]
+
+
+def test_an_engine_that_starts_keeps_what_is_remembered_of_the_same_model() -> None:
+    model = record(SentReport(DIED, 1))
+    model.started(SPEC)
+    assert model == ModelRecord(SPEC, None, PINNED, None)
+    other = ModelSpec("n", "n", "llamacpp", "cpu", "llm", "/n.gguf")
+    model.started(other)
+    assert model == ModelRecord(other)
