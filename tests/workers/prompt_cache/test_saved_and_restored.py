@@ -89,30 +89,6 @@ def test_slots_with_tokens_are_saved_when_the_worker_leaves_and_restored_at_the_
     assert not others(tmp_path)
 
 
-def test_other_options_do_not_get_what_was_saved(tmp_path: Path) -> None:
-    saved(tmp_path)
-    with running_worker(tmp_path, llama_server=program(tmp_path, "well_behaved")) as one:
-        other = structs.replace(SPEC, options={**SPEC.options, "ctx_size": 1024})
-        assert one.load(other).restored_tokens == 0
-
-
-@pytest.mark.parametrize(
-    ("spec", "settings"),
-    [
-        (structs.replace(SPEC, options={**SPEC.options, "keep_prompt_cache": False}), {}),
-        (SPEC, {"prompt_cache_bytes": 0}),
-        (SPEC, {"prompt_cache_bytes": SLOT_TOKENS - 1}),
-    ],
-)
-def test_nothing_is_kept_where_it_is_not_wanted(tmp_path: Path, spec: Any, settings: dict[str, Any]) -> None:
-    with running_worker(tmp_path, llama_server=program(tmp_path, "well_behaved"), **settings) as one:
-        one.load(spec)
-        use(one)
-        left(one)
-    assert not entries(tmp_path)
-    assert not others(tmp_path)
-
-
 def test_an_engine_that_cannot_save_ends_all_the_same(tmp_path: Path) -> None:
     with running_worker(tmp_path, llama_server=program(tmp_path, "slot_save_fails")) as one:
         one.load(SPEC)

@@ -1,0 +1,39 @@
+"""An idle engine is stopped (SIGSTOP) and then evicted: its prompt caches cannot be saved, and the other model waits no longer for that than it may."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from protocol.models import prompt_caches
+from tests.conftest import StartServer
+from tests.support.models.tiny_models import TALE_TEXT
+from tests.support.processes import alive
+
+CHAT, TALE = "extra.tiny-chat", "extra.tiny-tale"
+SAVE_TIMEOUT_S = 1.0
+
+
+def test_another_model_is_loaded_in_its_place(start_server: StartServer) -> None:
+    server = start_server(
+        "tiny-chat",
+        "tiny-tale",
+        max_loaded_models=1,
+        keep_prompt_cache=True,
+        prompt_cache_save_timeout=SAVE_TIMEOUT_S,
+    )
+    question = [{"role": "user", "content": "x" * 200}]
+    assert server.client.chat(CHAT, messages=question, max_tokens=2).status == 200
+    engine = server.engine_pid(CHAT)
+    os.kill(engine, signal.SIGSTOP)
+    begun = time.monotonic()
+    answer = server.client.chat(TALE)
+    took = time.monotonic() - begun
+    assert answer.json()["choices"][0]["message"]["content"] == TALE_TEXT
+    # The save, SIGKILL 2 s after SIGTERM, and the load of the other model; less than the supervisor's own limit.
+    assert SAVE_TIMEOUT_S < took < 15.0
+    assert not alive(engine)
+    assert any(line["event"] == "prompt caches not saved" for line in server.lines)
+    assert prompt_caches.entries_of(str(server.home / "cache"), CHAT) == []
+    assert server.client.chat(CHAT, messages=question, max_tokens=2).status == 200
