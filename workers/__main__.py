@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 
 from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_exit import exit_immediately
 from workers.engine.process import raise_oom_score
 from workers.worker.bus import WorkerBus
 from workers.worker.control import WorkerController
@@ -37,4 +37,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_immediately(main())

@@ -7,6 +7,7 @@ import math
 import os
 import select
 import signal
+import sys
 from typing import Any, Final
 
 import gevent
@@ -22,6 +23,7 @@ from protocol import ids
 from protocol.config.settings import Settings
 from protocol.runtime import logs, memory
 from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_exit import exit_immediately
 from protocol.wire import endpoints
 
 HEARTBEAT_TIMEOUT_S: Final = 120
@@ -198,6 +200,8 @@ def worker_exit(_master: GunicornMaster, worker: GunicornWorker) -> None:
     bus.close()
     if worker.serving:
         os._exit(1)
+    if isinstance(end := sys.exception(), SystemExit):
+        exit_immediately(_exit_code(end))
 
 
 def main() -> None:
@@ -207,4 +211,11 @@ def main() -> None:
     logs.configure("gateway", settings.log_level, settings.log_format)
     gunicorn_log.install_library_log_handler()
     heartbeat_fd = int(os.environ.get("LEMONBUS_HEARTBEAT_FD", "-1"))
-    GunicornApplication(process_context, int(os.environ["LEMONBUS_LISTEN_FD"]), heartbeat_fd).run()
+    try:
+        GunicornApplication(process_context, int(os.environ["LEMONBUS_LISTEN_FD"]), heartbeat_fd).run()
+    except SystemExit as end:
+        exit_immediately(_exit_code(end))
+
+
+def _exit_code(end: SystemExit) -> int:
+    return end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -1,12 +1,10 @@
-"""The end of our engine servers: at a signal or with the process that started them, and at once."""
+"""When our engine servers end: at a signal, or with the process that started them."""
 
 from __future__ import annotations
 
 import os
 import select
 import signal
-import sys
-from typing import NoReturn
 
 
 def open_parent_pidfd() -> int:
@@ -21,10 +19,3 @@ def wait_for_shutdown(parent: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     select.select([wake, parent], [], [])
-
-
-def exit_immediately(code: int) -> NoReturn:
-    """End this process now: nothing that it still computes is needed, and the kernel frees its memory."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from protocol.runtime.process_exit import exit_immediately
 from workers.engines.oga_server.server import main
-from workers.engines.process_exit import exit_immediately
 
 if __name__ == "__main__":
     exit_immediately(main(sys.argv[1:]))

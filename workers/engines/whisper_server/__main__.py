@@ -18,12 +18,13 @@ from typing import Any
 
 import msgspec
 
+from protocol.runtime.process_exit import exit_immediately
 from protocol.wire import form_data, transcripts
 from protocol.wire.transcripts import Transcript, TranscriptSegment
 from workers.engines.flags import FlagError
 from workers.engines.http_errors import EngineHttpError
 from workers.engines.http_server import JSON_CONTENT_TYPE, EngineHttpHandler, EngineHttpServer, not_found_error
-from workers.engines.process_exit import exit_immediately, open_parent_pidfd, wait_for_shutdown
+from workers.engines.process_exit import open_parent_pidfd, wait_for_shutdown
 from workers.engines.whisper_server.audio import AudioError, Samples, decode_audio
 from workers.engines.whisper_server.flags import KEY, parse_command_line, parse_form_fields, version
 from workers.engines.whisper_server.transcriber import Transcriber, TranscriptionError
