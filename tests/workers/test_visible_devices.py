@@ -46,7 +46,10 @@ def test_an_engine_gets_the_variables_and_devices_of_the_configuration(recipe: s
     assert (environment["OMP_NUM_THREADS"], environment["GOMP_SPINCOUNT"], environment["KEPT"]) == ("3", "7", "yes")
 
 
-def test_the_key_of_an_engine_cannot_be_replaced() -> None:
-    spec = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m", env={"LLAMA_API_KEY": "mine"})
+def test_what_the_engine_reads_as_options_is_left_out() -> None:
+    env = {"LLAMA_API_KEY": "mine", "LLAMA_ARG_PORT": "1", "llama_arg_host": "0.0.0.0"}  # noqa: S104 - nothing listens
+    spec = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m", env=env)
     backend = BACKEND_CLASSES["llamacpp"](spec, Settings())
-    assert backend.environment({})["LLAMA_API_KEY"] == backend.key
+    environment = backend.environment({})
+    assert environment["LLAMA_API_KEY"] == backend.key
+    assert not {"LLAMA_ARG_PORT", "llama_arg_host"} & set(environment)

@@ -214,8 +214,12 @@ class Backend(abc.ABC):
         """Return the engine's environment, made from the worker's."""
 
     def configured_environment(self) -> dict[str, str]:
-        """Return the variables that the configuration gives to the engine: which devices it sees, and others."""
-        return {**device_variables(self.spec.devices), **self.spec.env}
+        """Return the variables that the configuration gives to the engine: which devices it sees, and others.
+
+        Not those that the engine reads as options: lemonbus checks options, and sets some itself.
+        """
+        given = {name: value for name, value in self.spec.env.items() if not name.upper().startswith(self.hidden)}
+        return {**device_variables(self.spec.devices), **given}
 
     @abc.abstractmethod
     def prepare(self) -> None:
