@@ -47,7 +47,7 @@ def test_an_engine_gets_the_variables_and_devices_of_the_configuration(recipe: s
 
 
 def test_what_the_engine_reads_as_options_is_left_out() -> None:
-    env = {"LLAMA_API_KEY": "mine", "LLAMA_ARG_PORT": "1", "llama_arg_host": "0.0.0.0"}  # noqa: S104 - nothing listens
+    env = {"LLAMA_API_KEY": "mine", "LLAMA_ARG_PORT": "1", "llama_arg_host": "0.0.0.0"}
     spec = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m", env=env)
     backend = BACKEND_CLASSES["llamacpp"](spec, Settings())
     environment = backend.environment({})
