@@ -48,14 +48,20 @@ class ControlSocket(EventSocket, Protocol):
     def read_control(self) -> None:
         """Deliver what the supervisor has sent."""
 
-    def reconnect(self, snapshot: bytes) -> None:
-        """Drop the connection with all that waits in it, and say Hello with ``snapshot`` on a new one."""
+    def find_supervisor(self) -> int:
+        """Return the pid of the supervisor that takes connections now, 0 if there is none."""
+
+    def connect_control(self, snapshot: bytes) -> None:
+        """Say Hello with ``snapshot`` on a new connection to that supervisor."""
+
+    def disconnect_control(self) -> None:
+        """Drop the connection with all that waits in it, if there is one."""
 
     def watch_supervisor(self, pid: int) -> None:
         """Tell the session when the process of this pid has ended; of no other any more."""
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back in the next iteration of the hub's loop."""
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back in the hub, in a later iteration of its loop."""
 
 
 class MessageHandlers:

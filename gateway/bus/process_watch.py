@@ -17,6 +17,8 @@ class ProcessWatch:
     def __init__(self, pid: int, callback: Callable[[], None]) -> None:
         """Watch ``pid`` from now on."""
         self.pid = pid
+        self.ended = False
+        """Whether the process has ended, or there was none."""
         self._callback = callback
         self._descriptor = -1
         self._watcher: Any = None
@@ -30,6 +32,7 @@ class ProcessWatch:
 
     def _ended(self) -> None:
         callback = self._callback
+        self.ended = True
         self.close()
         callback()
 

@@ -173,10 +173,7 @@ class SupervisorSession:
 
     def send_end(self, message: work.Cancel | work.AnswerLost | admin.AbandonCall) -> None:
         """Tell the supervisor, if it is there, how something ended that was sent before."""
-        if self.state is not AdmissionState.LOST:
-            # A full outbox must not lose it: the request would stay queued and be granted for no client.  At most one
-            # follows each attempt and call that the outbox has taken, so these messages are bounded as well.
-            self._sockets.send(message, must_arrive=True)
+        self._connection.send_end(message)
 
     def end_call(self, number: int) -> None:
         """Deliver no more messages to this call."""
@@ -185,7 +182,9 @@ class SupervisorSession:
     # Start and shutdown, in the hub
 
     def welcomed(self, supervisor_pid: int) -> None:
-        """Admit requests: the supervisor knows this gateway. ``supervisor_pid``: 0 if its process is not watched."""
+        """Admit requests: the supervisor of this pid knows this gateway."""
+        if self.state is AdmissionState.LOST:
+            return
         self._connection.welcome(supervisor_pid)
         if self.state in WAITING_STATES:
             self.state = AdmissionState.OPEN
@@ -195,10 +194,11 @@ class SupervisorSession:
         """Let requests wait for the supervisor's successor; those that run go on."""
         if self.state is AdmissionState.LOST:
             return
-        logs.get_logger().warning("the supervisor has ended; requests wait for the next one", gateway=self.id)
+        if self._connection.welcomed:
+            logs.get_logger().warning("the supervisor has ended; requests wait for the next one", gateway=self.id)
         if self.state is AdmissionState.OPEN:
             self.state = AdmissionState.RECOVERING
-        self._connection.connect()
+        self._connection.supervisor_ended()
         self._message_handlers.notify_exchanges()
 
     def check_connection(self, now: float) -> None:
@@ -229,6 +229,7 @@ class SupervisorSession:
         if self.state is AdmissionState.LOST:
             return
         self.state = AdmissionState.LOST
+        self._connection.close()
         self._message_handlers.supervisor_lost()
         self._pending.fail_without_worker(ADMISSION_FAILURES[AdmissionState.LOST])
         if self.on_shutdown is not None:

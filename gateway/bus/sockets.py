@@ -28,14 +28,13 @@ from protocol.runtime import logs
 from protocol.runtime.log_records import DropCounter
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames
+from protocol.wire.bus_connection import connect_once, find_supervisor
 
 _READ: Final = 1
 MAX_OUTBOX_MESSAGES: Final = 10_000
 """Control messages that wait for a supervisor that does not read; beyond them, only those that must arrive."""
 EVENTS_HIGH_WATER: Final = 100_000
 """Event messages that wait to be read; a worker sends one in each iteration of its loop."""
-CONTROL_RECONNECT_MS: Final = 10
-"""Requests wait while a new supervisor is not connected; connecting to a socket without a listener costs little."""
 READ_ALL_INTERVAL_S: Final = 0.5
 RECORDS_DELAY_S: Final = 0.02
 RECORDS_PER_MESSAGE: Final = 256
@@ -76,7 +75,9 @@ class GatewayBus:
         self._session = session
         self._process_context = process_context
         self._supervisor: ProcessWatch | None = None
-        self._open_control()
+        self._control: zmq.Socket[bytes] | None = None
+        """Exists while there is a connection to a supervisor."""
+        self._control_watcher: Any = None
         self._handlers = session.open(self)
         self._watchers += [self._watch(self._events, self._read_events), self._watch(self._monitor, self._read_monitor)]
         self._timer = gevent.get_hub().loop.timer(READ_ALL_INTERVAL_S, READ_ALL_INTERVAL_S)
@@ -95,27 +96,32 @@ class GatewayBus:
 
     # The supervisor
 
-    def _open_control(self) -> None:
-        self._control = self._socket(zmq.DEALER)
-        self._control.routing_id = self._session.id.encode()
-        self._control.sndhwm = MAX_OUTBOX_MESSAGES
-        self._control.rcvhwm = MAX_OUTBOX_MESSAGES
-        self._control.reconnect_ivl = CONTROL_RECONNECT_MS
-        self._control_watcher = self._watch(self._control, self._read_control)
+    def find_supervisor(self) -> int:
+        """Return the pid of the supervisor that takes connections now, 0 if there is none."""
+        return find_supervisor(self._process_context.runtime)
 
-    def reconnect(self, snapshot: bytes) -> None:
-        """Drop the connection with all that waits in it, and say Hello with ``snapshot`` on a new one."""
-        self._control_watcher.stop()
-        self._control_watcher.close()
-        self._control.close()
-        self._outbox.clear()
-        self._open_control()
-        self._control.connect(endpoints.bus(self._process_context.runtime))
+    def connect_control(self, snapshot: bytes) -> None:
+        """Say Hello with ``snapshot`` on a new connection to the supervisor that listens."""
+        self.disconnect_control()
+        dealer, name = self._socket(zmq.DEALER), self._session.id.encode()
+        self._control = connect_once(dealer, self._process_context.runtime, name, MAX_OUTBOX_MESSAGES)
+        self._control_watcher = self._watch(self._control, self._read_control)
         self.send(Hello("gateway", self._session.id, os.getpid(), self._process_context.boot), snapshot)
+
+    def disconnect_control(self) -> None:
+        """Drop the connection with all that waits in it, if there is one."""
+        self._outbox.clear()
+        control, self._control = self._control, None
+        if control is not None:
+            self._control_watcher.stop()
+            self._control_watcher.close()
+            control.close()
 
     def watch_supervisor(self, pid: int) -> None:
         """Tell the session when the process of this pid has ended; of no other any more."""
         if self._supervisor is not None:
+            if self._supervisor.pid == pid and not self._supervisor.ended:
+                return
             self._supervisor.close()
         self._supervisor = ProcessWatch(pid, self._supervisor_ended)
 
@@ -124,9 +130,9 @@ class GatewayBus:
             self.drain_events()  # they tell which requests have a worker
             self._session.supervisor_ended()
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back in the next iteration of the hub's loop."""
-        timer = gevent.get_hub().loop.timer(0.0)
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back in a later iteration of the hub's loop."""
+        timer = gevent.get_hub().loop.timer(seconds)
 
         def call() -> None:
             timer.close()
@@ -143,6 +149,8 @@ class GatewayBus:
         ``must_arrive``: the message waits in any case. Only for one that ends a request or a call that was sent before.
         """
         frame = envelope.encode(message, payload)
+        if self._control is None:
+            raise Failure(Code.OVERLOADED, "the supervisor is being replaced", retry_after=1).raised()
         if self._outbox or not frames.send(self._control, frame):
             if len(self._outbox) >= MAX_OUTBOX_MESSAGES and not must_arrive:
                 raise Failure(Code.OVERLOADED, "the supervisor does not keep up", retry_after=1).raised()
@@ -191,10 +199,11 @@ class GatewayBus:
             return
         self._scheduled.discard(self._read_control)
         self.read_control()
-        while self._outbox and frames.send(self._control, self._outbox[0]):
-            self._outbox.popleft()
-        # Sending may have consumed the edge of what arrived meanwhile.
-        self._read_soon(self._control, self._read_control)
+        if self._control is not None:
+            while self._outbox and frames.send(self._control, self._outbox[0]):
+                self._outbox.popleft()
+            # Sending may have consumed the edge of what arrived meanwhile.
+            self._read_soon(self._control, self._read_control)
         self._handlers.notify_exchanges()
 
     def _read_events(self) -> None:
@@ -218,6 +227,8 @@ class GatewayBus:
 
     def read_control(self) -> None:
         """Deliver what the supervisor has sent."""
+        if self._control is None:
+            return
         for frame in frames.receive_each(self._control):
             try:
                 message, payload = envelope.decode(frame)
@@ -281,12 +292,13 @@ class GatewayBus:
             self._record_timer.close()
         self._timer.stop()
         self._timer.close()
+        self.disconnect_control()
         if self._supervisor is not None:
             self._supervisor.close()
-        for watcher in (self._control_watcher, *self._watchers):
+        for watcher in self._watchers:
             watcher.stop()
             watcher.close()
         self._events.disable_monitor()
-        for socket in (self._monitor, self._control, self._events, self._logs):
+        for socket in (self._monitor, self._events, self._logs):
             socket.close()
         self._context.term()

@@ -4,7 +4,8 @@ Invariants:
 
 * A request or a call is sent once on each connection, in the order of its arrival: what is submitted while older ones are
   still to be sent waits behind them.
-* Everything that a supervisor must know is in :class:`PendingRequests`, so a connection can be dropped with what it holds.
+* Everything that a supervisor must know is in :class:`PendingRequests`, so a connection can be dropped with what it holds, and
+  nothing is sent while there is none.
 * One iteration of the hub's loop sends a bounded number of bytes: streams go on meanwhile.
 """
 
@@ -19,12 +20,15 @@ from gateway.bus.message_handlers import ControlSocket
 from gateway.bus.pending_requests import PendingRequests
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.requests.exchange import RequestExchange
+from protocol.failures import Code, Failure
+from protocol.messages.admin import AbandonCall
 from protocol.messages.recovery import GatewaySnapshot, RequestSnapshot
-from protocol.messages.work import SubmitRequest
+from protocol.messages.work import AnswerLost, Cancel, SubmitRequest
 from protocol.wire import envelope
+from protocol.wire.bus_connection import HELLO_INTERVAL_S, next_look
 
-HELLO_INTERVAL_S: Final = 1.0
-"""Seconds after which a connection without a Welcome is replaced."""
+MAX_WAITING: Final = 10_000
+"""Requests and calls that wait in this process while there is no connection."""
 _SEND_MESSAGES: Final = 64
 _SEND_BYTES: Final = 4 * 1024 * 1024
 """What is sent again in one iteration of the loop: messages, and about how many bytes."""
@@ -52,6 +56,10 @@ class SupervisorConnection:
         """What this connection still has to send, oldest first."""
         self._sending = False
         """Whether the loop will go on with that."""
+        self._connected = False
+        """Whether Hello was sent to a process that has not ended."""
+        self._looking = False
+        """Whether the loop will look for a supervisor again."""
         self.welcomed = False
         self.waiting_since = time.monotonic()
         """Since when no supervisor has answered."""
@@ -60,49 +68,98 @@ class SupervisorConnection:
     # From one supervisor to the next
 
     def connect(self) -> None:
-        """Say Hello on a new connection, and send again what no worker has."""
-        self._sockets.read_control()  # what the last supervisor said counts
-        if self.welcomed:
-            self.welcomed, self.waiting_since = False, time.monotonic()
+        """Say Hello to the supervisor that listens, and send it what no worker has; without one, look again soon."""
+        self._disconnect()
+        supervisor_pid = self._sockets.find_supervisor()
+        if not supervisor_pid:
+            self._look_later(time.monotonic() - self.waiting_since)
+            return
         self._hello_at = time.monotonic()
-        self._sockets.reconnect(envelope.pack_payload(snapshot(self._pending)))
+        self._connected = True
+        self._sockets.connect_control(envelope.pack_payload(snapshot(self._pending)))
+        self._sockets.watch_supervisor(supervisor_pid)
         self._unsent = {n: each for n, each in self._pending.exchanges.items() if not each.worker and not each.over}
         self._unsent |= {n: each for n, each in self._pending.calls.items() if each.repeatable}
         self._send_some()
+
+    def supervisor_ended(self) -> None:
+        """Drop the connection with all that waits in it, and look for the next supervisor."""
+        if not self.welcomed:
+            # It was only seen to listen. Another one that is dead may listen, too, as long as a child of it has the socket.
+            self._disconnect()
+            self._look_later(0.0)
+            return
+        self._sockets.read_control()  # what it has said counts
+        self.welcomed, self.waiting_since = False, time.monotonic()
+        self.connect()
         for exchange in list(self._pending.exchanges.values()):
             exchange.supervisor_ended()
         for call in [each for each in self._pending.calls.values() if not each.repeatable]:
             self._pending.fail_one(call, OUTCOME_UNKNOWN)
 
     def welcome(self, supervisor_pid: int) -> None:
-        """Note that a supervisor has taken this process over, and watch its process."""
+        """Note that a supervisor has taken this process over; its process is watched."""
         self.welcomed = True
         for call in self._pending.calls.values():
             call.exposed = call.exposed or call.number not in self._unsent
-        if supervisor_pid:
-            self._sockets.watch_supervisor(supervisor_pid)
+        self._sockets.watch_supervisor(supervisor_pid)
 
     def repeat_hello(self, now: float) -> None:
         """Replace a connection on which no Welcome has come for a while. ``now``: the time of ``time.monotonic``."""
-        if not self.welcomed and now - self._hello_at >= HELLO_INTERVAL_S:
+        if self._connected and not self.welcomed and now - self._hello_at >= HELLO_INTERVAL_S:
+            self.connect()
+
+    def close(self) -> None:
+        """Look for no supervisor any more: the server ends."""
+        self._disconnect()
+        self._looking = True
+
+    def _disconnect(self) -> None:
+        self._connected = False
+        self._unsent = {}
+        self._sockets.disconnect_control()
+
+    def _look_later(self, waited: float) -> None:
+        if not self._looking:
+            self._looking = True
+            self._sockets.call_later(next_look(waited), self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        if not self._connected:
             self.connect()
 
     # Sending
 
     def submit(self, exchange: RequestExchange) -> None:
         """Send the present attempt of a request; raises ``LemonbusError`` if too many messages wait."""
-        if self._unsent:
+        if not self._connected:
+            self._check_waiting()
+        elif self._unsent:
             self._unsent.setdefault(exchange.number, exchange)
         else:
             self._send_request(exchange, since=0.0 if self.welcomed else exchange.since)
 
     def call(self, call: SupervisorCall) -> None:
         """Send a call; raises as :meth:`submit`."""
-        if self._unsent:
+        if not self._connected:
+            self._check_waiting()
+        elif self._unsent:
             self._unsent[call.number] = call
         else:
             call.exposed = self.welcomed
             self._sockets.send(call.message, call.payload)
+
+    def send_end(self, message: Cancel | AnswerLost | AbandonCall) -> None:
+        """Tell the supervisor how something ended that was sent before; the next one learns it from the snapshot."""
+        if self._connected:
+            # A full outbox must not lose it: the request would stay queued and be granted for no client.  At most one
+            # follows each attempt and call that the outbox has taken, so these messages are bounded as well.
+            self._sockets.send(message, must_arrive=True)
+
+    def _check_waiting(self) -> None:
+        if len(self._pending.exchanges) + len(self._pending.calls) > MAX_WAITING:
+            raise Failure(Code.OVERLOADED, "too many requests wait for the supervisor", retry_after=1).raised()
 
     def _send_some(self) -> None:
         self._sending = False
@@ -120,7 +177,7 @@ class SupervisorConnection:
                 self._pending.fail_one(waiting, INTERNAL_FAILURE)
         if self._unsent and not self._sending:
             self._sending = True
-            self._sockets.call_soon(self._send_some)
+            self._sockets.call_later(0.0, self._send_some)
 
     def _send_again(self, waiting: RequestExchange | SupervisorCall) -> int:
         if isinstance(waiting, RequestExchange):

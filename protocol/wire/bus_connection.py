@@ -43,13 +43,13 @@ def probe_interval(waited: float) -> float:
     return min(_LONGEST_INTERVAL_S, max(_SHORTEST_INTERVAL_S, _INTERVAL_SHARE * waited))
 
 
-def connect_once(dealer: S, runtime: Path, peer: bytes) -> S:
+def connect_once(dealer: S, runtime: Path, peer: bytes, limit: int = 0) -> S:
     """Connect a new DEALER to the supervisor that listens now, or to none; return it.
 
-    When that connection has ended, the socket takes nothing more: ``frames.send`` returns False.
+    When that connection has ended, the socket takes nothing more: ``frames.send`` returns False. ``limit``: how many messages may wait
+    in it, in each direction. A peer that has no more of them under way than it has requests needs none (0).
     """
-    # As many messages are under way as there are requests: no bound is needed, and nothing is lost.
-    dealer.set_hwm(0)
+    dealer.set_hwm(limit)
     dealer.setsockopt(zmq.LINGER, 0)
     dealer.setsockopt(zmq.RECONNECT_IVL, -1)
     dealer.setsockopt(zmq.ROUTING_ID, peer)

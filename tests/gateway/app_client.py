@@ -33,6 +33,8 @@ class FakeGatewayBus:
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.snapshots: list[GatewaySnapshot] = []
+        self.supervisor_pid = 1
+        """Of the supervisor that listens."""
         self.bodies: list[bytes] = []
         self.reports: dict[type, Any] = {}
         self.answers: dict[str, Any] = {}
@@ -79,14 +81,20 @@ class FakeGatewayBus:
     def read_control(self) -> None:
         """Everything is answered at once."""
 
-    def reconnect(self, snapshot: bytes) -> None:
+    def find_supervisor(self) -> int:
+        return self.supervisor_pid
+
+    def connect_control(self, snapshot: bytes) -> None:
         """Keep the snapshot that came with Hello."""
         self.snapshots.append(envelope.unpack_payload(snapshot, GatewaySnapshot))
+
+    def disconnect_control(self) -> None:
+        """Nothing waits."""
 
     def watch_supervisor(self, pid: int) -> None:
         """No process is watched."""
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call at once."""
         callback()
 
@@ -149,7 +157,8 @@ class AppClient:
         self.reports, self.answers = self.bus.reports, self.bus.answers
         self.session = SupervisorSession("g1", settings, Spool(folder, "g1", 1 << 20))
         self.bus.handlers = self.session.open(self.bus)
-        self.session.welcomed(0)
+        self.session.connect()
+        self.session.welcomed(1)
         self.client = falcon.testing.TestClient(create_app(self.session, dialects))
 
     def asked(self, cls: type) -> list[Any]:

@@ -60,13 +60,13 @@ class RecoveringSession:
         self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
         self.handlers = self.session.open(self.bus)
         self.session.connect()
-        self.session.welcomed(0)
+        self.session.welcomed(1)
 
     def replace(self) -> list[Any]:
         """End the supervisor, let another take over, and return what that was sent."""
         self.bus.sent.clear()
         self.session.supervisor_ended()
-        self.session.welcomed(0)
+        self.session.welcomed(1)
         return self.bus.sent
 
     def answer(self, number: int, report: Any) -> None:

@@ -34,12 +34,28 @@ LIMIT = 8
 class UnreadBus:
     """A gateway's bus whose supervisor reads nothing before :meth:`read`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._runtime = folder / "runtime"
         self._directory = endpoints.RuntimeDirectory(self._runtime)
+        self._context = zmq.Context()
+        self._supervisor = self._context.socket(zmq.ROUTER)
+        self._supervisor.bind(endpoints.bus(self._runtime))
+        self._taken = 0
+        self._read = False
+        self._send = frames.send
         self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
-        self._bus = GatewayBus(self.session, ProcessContext(self._runtime, ids.boot_id(), os.getpid(), os.getpid()))
-        self.session.welcomed(0)
+        context = ProcessContext(self._runtime, ids.boot_id(), os.getpid(), os.getpid())
+        monkeypatch.setattr(frames, "send", self._send_some)
+        self._bus = GatewayBus(self.session, context)
+        self.session.welcomed(os.getpid())
+
+    def _send_some(self, socket: zmq.Socket[bytes], frame: bytes) -> bool:
+        """Stand in for a connection that takes little while its other end does not read."""
+        if socket.type == zmq.DEALER:
+            self._taken += 1
+            if self._taken > LIMIT and not self._read:
+                return False
+        return self._send(socket, frame)
 
     def start_request(self) -> RequestExchange:
         """Send a request to the supervisor."""
@@ -51,31 +67,27 @@ class UnreadBus:
 
     def read(self, count: int) -> list[Any]:
         """Return the ``count`` messages that the supervisor gets once it reads; fails if fewer or more come."""
-        context = zmq.Context()
-        supervisor = context.socket(zmq.ROUTER)
+        self._read = True
         received: list[Any] = []
-        try:
-            supervisor.bind(endpoints.bus(self._runtime))
-            deadline = time.monotonic() + DEADLINE
-            while len(received) < count:
-                assert time.monotonic() < deadline, f"{len(received)} of {count} messages arrived"
-                gevent.sleep(0.01)
-                received += [envelope.decode(frame)[0] for _, frame in frames.receive_routed(supervisor)]
-        finally:
-            supervisor.close(0)
-            context.term()
+        deadline = time.monotonic() + DEADLINE
+        while len(received) < count:
+            assert time.monotonic() < deadline, f"{len(received)} of {count} messages arrived"
+            gevent.sleep(0.01)
+            received += [envelope.decode(frame)[0] for _, frame in frames.receive_routed(self._supervisor)]
         assert len(received) == count
         return received
 
     def close(self) -> None:
         self._bus.close()
+        self._supervisor.close(0)
+        self._context.term()
         self._directory.release()
 
 
 @pytest.fixture
 def unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[UnreadBus]:
     monkeypatch.setattr(sockets, "MAX_OUTBOX_MESSAGES", LIMIT)
-    bus = UnreadBus(tmp_path)
+    bus = UnreadBus(tmp_path, monkeypatch)
     yield bus
     bus.close()
 

@@ -30,7 +30,8 @@ class OpenedSession:
         self.bus = SilentBus()
         self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
         self.handlers = self.session.open(self.bus)
-        self.session.welcomed(0)
+        self.session.connect()
+        self.session.welcomed(1)
 
     def start(self, label: str = "r.1") -> RequestExchange:
         """Send a request to the supervisor."""

@@ -35,7 +35,7 @@ class DelayingBus(SilentBus):
         self.unread: list[Any] = []
         """Messages that a supervisor sent before its end."""
 
-    def call_soon(self, callback: Any) -> None:
+    def call_later(self, seconds: float, callback: Any) -> None:
         self.callbacks.append(callback)
 
     def iterate(self) -> None:
@@ -59,7 +59,7 @@ class Gateway:
         self.session.connect()
 
     def welcome(self) -> None:
-        self.handlers.on_message(Welcome("b1", 0), b"")
+        self.handlers.on_message(Welcome("b1", 1), b"")
 
     def start(self, label: str = "r.1", caller: Caller | None = None, body: bytes = b"{}") -> RequestExchange:
         return self.session.start_exchange(InferenceRequest("chat/completions", "tiny", body, label), caller)
@@ -148,6 +148,7 @@ def test_what_was_cancelled_meanwhile_is_not_asked_again(gateway: Gateway) -> No
     # The one whose request is on its way is cancelled behind it.
     exchanges[1].abandon(Code.CANCELLED)
     assert gateway.bus.sent[-1] == Cancel("g1", exchanges[1].number, 1, Code.CANCELLED)
+    gateway.welcome()
     gateway.session.supervisor_ended()
     assert [each.number for each in gateway.bus.snapshots[-1].requests] == sent[1:]
 
@@ -177,10 +178,38 @@ def test_without_a_welcome_all_is_done_again_a_second_later(gateway: Gateway) ->
     assert len(gateway.bus.snapshots) == hellos + 1
 
 
+def test_without_a_supervisor_that_listens_nothing_is_sent_and_it_is_looked_for(gateway: Gateway) -> None:
+    gateway.bus.supervisor_pid = 0
+    hellos = len(gateway.bus.snapshots)
+    gateway.end_supervisor()
+    waiting, cancelled = gateway.start(), gateway.start()
+    cancelled.abandon(Code.CANCELLED)
+    for _ in range(3):
+        gateway.session.check_connection(time.monotonic() + 5)
+        gateway.bus.iterate()
+    assert (gateway.bus.sent, len(gateway.bus.snapshots)) == ([], hellos)
+    gateway.bus.supervisor_pid = 2
+    gateway.bus.iterate()
+    assert gateway.submitted() == [(waiting.number, 1, waiting.since)]
+    assert len(gateway.bus.snapshots) == hellos + 1
+
+
+def test_the_number_of_requests_that_wait_is_bounded(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_connection, "MAX_WAITING", 3)
+    gateway.bus.supervisor_pid = 0
+    gateway.end_supervisor()
+    for _ in range(3):
+        gateway.start()
+    with pytest.raises(LemonbusError) as refused:
+        gateway.start()
+    assert refused.value.failure.code is Code.OVERLOADED
+
+
 def test_two_deaths_in_a_row_and_one_before_the_welcome(gateway: Gateway) -> None:
     exchange = gateway.start()
     for welcomed in (False, True, True):
         gateway.end_supervisor()
+        gateway.bus.iterate()
         if welcomed:
             gateway.welcome()
             assert gateway.session.state is AdmissionState.OPEN
