@@ -25,7 +25,7 @@ from protocol.messages.admin import AbandonCall
 from protocol.messages.recovery import GatewaySnapshot, RequestSnapshot
 from protocol.messages.work import AnswerLost, Cancel, SubmitRequest
 from protocol.wire import envelope
-from protocol.wire.bus_connection import HELLO_INTERVAL_S, next_look
+from protocol.wire.bus_connection import HELLO_INTERVAL_S, probe_interval
 
 MAX_WAITING: Final = 10_000
 """Requests and calls that wait in this process while there is no connection."""
@@ -122,7 +122,7 @@ class SupervisorConnection:
     def _look_later(self, waited: float) -> None:
         if not self._looking:
             self._looking = True
-            self._sockets.call_later(next_look(waited), self._look)
+            self._sockets.call_later(probe_interval(waited), self._look)
 
     def _look(self) -> None:
         self._looking = False
