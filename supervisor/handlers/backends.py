@@ -33,6 +33,7 @@ from supervisor.backends.inventory import (
 )
 from supervisor.backends.releases import PinnedRelease
 from supervisor.processes import jobs
+from supervisor.processes.child_processes import ChildProcess
 from supervisor.runtime.supervisor import Handler, Supervisor
 from workers.backends.registry import DESCRIPTORS
 
@@ -172,6 +173,16 @@ class BackendJobs:
         job, _ = jobs.start(supervisor, MODULE, self._ended, task.order)
         self._by_job[job] = task
         log.info("backend job started", backend=task.name, order=type(task.order).__name__, job=job)
+
+    def take_over(
+        self, _supervisor: Supervisor, job: str, _child: ChildProcess, order: StartInstall | StartUninstall
+    ) -> jobs.OnEnded | None:
+        """Register a job that an earlier supervisor started; None if another job does the same."""
+        key = (order.recipe, order.backend)
+        if key in self._tasks:
+            return None
+        self._tasks[key] = self._by_job[job] = BackendJob(key, order)
+        return self._ended
 
     def _progress(self, supervisor: Supervisor, job: str, message: InstallProgress, _payload: bytes) -> None:
         task = self._by_job.get(job)

@@ -15,6 +15,7 @@ from supervisor.handlers.requests import resolve_target
 from supervisor.models import registration
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.processes import jobs
+from supervisor.processes.child_processes import ChildProcess
 from supervisor.processes.download_registry import DownloadWaiter, RunningDownload
 from supervisor.runtime.supervisor import Handler, Supervisor
 
@@ -91,6 +92,15 @@ def result(supervisor: Supervisor, job: str, message: Pulled | PullFailed, _payl
     download = supervisor.downloads.of_job(job)
     if download is not None:
         download.result = message if isinstance(message, Pulled) else message.failure
+
+
+def take_over(supervisor: Supervisor, job: str, child: ChildProcess, order: StartPull) -> jobs.OnEnded | None:
+    """Register the download of a job that an earlier supervisor started; None if the model is downloaded by another job."""
+    if supervisor.downloads.running_for(order.name) is not None:
+        return None
+    download = supervisor.downloads.begin(job, order.name, order.sources, None)
+    download.child = child
+    return _job_ended
 
 
 def cancel(supervisor: Supervisor, model: str, why: Failure, then: Callable[[], None]) -> bool:

@@ -20,41 +20,83 @@ from protocol.messages.peers import (
     Welcome,
     WorkerUp,
 )
+from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, WorkerSnapshot
 from protocol.runtime import logs
+from protocol.wire import envelope
 from protocol.wire.endpoints import spool
 from supervisor.processes import jobs
+from supervisor.recovery.snapshots import is_consistent, join_snapshots, known_attempts
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 log = logs.get_logger()
 
 
-def hello(supervisor: Supervisor, peer: str, message: Hello, _payload: bytes) -> None:
-    """Register a peer, and send it what it needs to begin."""
-    expected = message.role != "worker" or peer in supervisor.scheduler.workers
-    if message.boot != supervisor.process_context.boot or not expected:
+def hello(supervisor: Supervisor, peer: str, message: Hello, payload: bytes) -> None:
+    """Register a peer, and send it what it needs to begin. One that is registered already begins anew."""
+    if message.boot != supervisor.process_context.boot or not _is_expected(supervisor, peer, message.role):
         supervisor.bus.send(peer, Shutdown(0.0, "this server did not start this process"))
         return
     if message.version not in UNDERSTOOD:
         supervisor.other_version(peer, message.version)
         return
+    known = supervisor.peers.get(peer) is not None
     supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
     supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid()))
     if message.role == "worker":
-        supervisor.scheduler.worker_reported(peer)
-        for on_hello in supervisor.on_worker_hello:
-            on_hello(peer)
-        for gateway in supervisor.peers.of("gateway"):
-            supervisor.bus.send(gateway, WorkerUp(peer, supervisor.workers.endpoint(peer)))
+        _worker_hello(supervisor, peer, payload, known=known)
     elif message.role == "gateway":
-        supervisor.gateway.worker_up()
-        supervisor.loop.on_death(message.pid, partial(_gateway_gone, supervisor, peer))
-        for worker in supervisor.peers.of("worker"):
-            supervisor.bus.send(peer, WorkerUp(worker, supervisor.workers.endpoint(worker)))
-    else:
+        _gateway_hello(supervisor, peer, message.pid, payload, known=known)
+    elif not payload or not envelope.unpack_payload(payload, JobSnapshot).order:
         jobs.send_order(supervisor, peer)
 
 
-def _gateway_gone(supervisor: Supervisor, peer: str) -> None:
+def _worker_hello(supervisor: Supervisor, peer: str, payload: bytes, *, known: bool) -> None:
+    if known and not _take_up_worker(supervisor, peer, envelope.unpack_payload(payload, WorkerSnapshot)):
+        log.error("worker killed", worker=peer, why="messages to it were lost")
+        supervisor.workers.kill(peer)
+        return
+    supervisor.scheduler.worker_reported(peer)
+    for on_hello in supervisor.on_worker_hello:
+        on_hello(peer)
+    for gateway in supervisor.peers.of("gateway"):
+        supervisor.bus.send(gateway, WorkerUp(peer, supervisor.workers.endpoint(peer)))
+
+
+def _gateway_hello(supervisor: Supervisor, peer: str, pid: int, payload: bytes, *, known: bool) -> None:
+    supervisor.gateway.worker_up()
+    if known:
+        _cancel_unwanted(supervisor, peer, envelope.unpack_payload(payload, GatewaySnapshot))
+    else:
+        supervisor.loop.on_death(pid, partial(gateway_gone, supervisor, peer))
+    for worker in supervisor.peers.of("worker"):
+        supervisor.bus.send(peer, WorkerUp(worker, supervisor.workers.endpoint(worker)))
+
+
+def _is_expected(supervisor: Supervisor, peer: str, role: str) -> bool:
+    if role == "worker":
+        return peer in supervisor.scheduler.workers
+    return role != "job" or peer in supervisor.job_processes
+
+
+def _take_up_worker(supervisor: Supervisor, peer: str, snapshot: WorkerSnapshot) -> bool:
+    """Go on with a worker whose former connection may have lost messages; return False if that is not possible."""
+    world = join_snapshots({peer: snapshot}, {})
+    ended = known_attempts({peer: snapshot})
+    return is_consistent(snapshot) and supervisor.scheduler.worker_reconnected(
+        world.workers[0], ended, supervisor.loop.now()
+    )
+
+
+def _cancel_unwanted(supervisor: Supervisor, peer: str, snapshot: GatewaySnapshot) -> None:
+    """Cancel the attempts of a gateway that it does not wait for any more: its cancels may be lost."""
+    wanted = {RequestKey(peer, request.number, request.attempt) for request in snapshot.requests}
+    for key in supervisor.scheduler.attempts_of_gateway(peer) - wanted:
+        supervisor.admission.cancelled(key)
+        supervisor.scheduler.request_cancelled(key, "its gateway does not wait for it any more")
+
+
+def gateway_gone(supervisor: Supervisor, peer: str) -> None:
+    """Forget a gateway that has ended, with all that waits for it."""
     known = supervisor.peers.remove(peer)
     supervisor.bus.forget(peer)
     supervisor.logbook.forget_peer(peer)

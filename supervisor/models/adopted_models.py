@@ -13,6 +13,7 @@ from typing import Final
 
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.models.checkpoints import printable
+from protocol.models.recipes import ModelSpec
 from supervisor.models import catalogue, extra_models, user_models
 from supervisor.models.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from supervisor.models.names import LATEST, NameIndex, bare_checkpoint
@@ -98,6 +99,20 @@ class AdoptedModels:
         self.entries[entry.name] = entry
         self._index().add(entry)
         return entry
+
+    def restore(self, spec: ModelSpec) -> None:
+        """Add the entry of a model that an earlier supervisor had loaded, if it is known only by that."""
+        if self._find(spec.name) is not None:
+            return
+        if "/" in spec.name:
+            self.adopt_checkpoint(spec.name, spec.recipe)
+        else:
+            checkpoint = Path(spec.path).name
+            self._add(
+                CatalogueEntry(
+                    spec.name, checkpoint, spec.recipe, labels=spec.labels, path=spec.path, mmproj=spec.mmproj
+                )
+            )
 
     def keep(self, name: str) -> None:
         """Keep an adopted checkpoint beyond the server's end: its files are here. Does nothing for any other model.

@@ -6,7 +6,7 @@ files on the disk were changed, and reads only those that were.  A handler resol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -142,6 +142,14 @@ class ModelRegistry:
         return self.adopted.adopt_checkpoint(name, recipe)
 
     # Registration
+
+    def restore(self, specs: Iterable[ModelSpec]) -> None:
+        """Make known again what an earlier supervisor had loaded and no file says: files that a client has named."""
+        for spec in specs:
+            try:
+                self.adopted.restore(spec)
+            except LemonbusError as problem:
+                self.problems.append(f"{printable(spec.name)} is loaded, and its name is not known: {problem}")
 
     def registered(self, name: str) -> CatalogueEntry | None:
         """Return the entry that a user registered under exactly this name, None if there is none.

@@ -56,8 +56,8 @@ def _kill_if_silent(supervisor: Supervisor, job: str) -> None:
 
 
 def send_order(supervisor: Supervisor, job: str) -> None:
-    """Send its order to a job that has said Hello."""
-    message = supervisor.job_orders.pop(job, None)
+    """Send its order to a job that has said Hello and has none."""
+    message = supervisor.job_orders.get(job)
     if message is not None:
         supervisor.bus.send(job, message)
 

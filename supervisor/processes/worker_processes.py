@@ -55,6 +55,10 @@ class WorkerProcesses:
         if child is not None:
             self._processes.kill(child)
 
+    def names(self) -> list[str]:
+        """Return the workers whose processes run."""
+        return list(self._children)
+
     def pid(self, worker: str) -> int:
         """Return a worker's pid, 0 if it has ended."""
         child = self._children.get(worker)

@@ -74,6 +74,14 @@ def join_snapshots(
     )
 
 
+def known_attempts(workers: Mapping[str, WorkerSnapshot]) -> set[RequestKey]:
+    """Return the attempts that workers hold, or have ended a moment ago."""
+    running = {RequestKey(each.gateway, each.number, each.attempt) for of in workers.values() for each in of.attempts}
+    return running | {
+        RequestKey(each.gateway, each.number, each.attempt) for of in workers.values() for each in of.ended
+    }
+
+
 def to_be_submitted(gateways: Mapping[str, GatewaySnapshot]) -> set[RequestKey]:
     """Return the attempts for which a ``SubmitRequest`` follows the Hello of their gateway."""
     return {

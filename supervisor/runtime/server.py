@@ -6,12 +6,15 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from protocol import RELEASE
 from protocol.config.settings import write_settings
 from protocol.failures import LemonbusError
+from protocol.messages.backend_installs import StartInstall, StartUninstall
+from protocol.messages.model_files import StartPull
 from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -41,8 +44,15 @@ from supervisor.machine import hardware
 from supervisor.models import compatibility
 from supervisor.processes import abandoned_processes, surviving_processes
 from supervisor.processes.listener import bind_listener
-from supervisor.processes.surviving_processes import SurvivingProcess
-from supervisor.reload.reloader import Reloader
+    reloader = Reloader(supervisor, succession, given.secrets)
+    reloader.on_finished = keeper.reloaded
+    keeper.on_reload = partial(supervisor.when_serving, reloader.hangup)
+    heartbeat_fd = keeper.take(channel.HEARTBEAT)
+    supervisor.gateway.on_heartbeat_pipe = partial(keeper.hold, channel.HEARTBEAT)
+    handlers = _handlers(supervisor)
+    if keeper.predecessors:
+        Recovery(supervisor, handlers.jobs).begin(surviving_processes.find(process_context), heartbeat_fd)
+    supervisor.open(merge_handlers([handlers.messages, reloader.handlers()]))
 from supervisor.runtime import startup
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.keeper_client import KeeperClient
@@ -110,12 +120,11 @@ def _serve(
     keeper.on_end = closing.ordered
     keeper.on_exited = supervisor.processes.keeper_reaped
     _log_start(given, process_context, keeper)
-    reloader = Reloader(supervisor, succession, given.secrets)
-    reloader.on_finished = keeper.reloaded
-    keeper.on_reload = reloader.hangup
-    survivors = surviving_processes.find(process_context) if keeper.predecessors else []
-    _adopt(supervisor, keeper, survivors)
-    supervisor.open(merge_handlers([_handlers(supervisor), reloader.handlers()]))
+class _Handlers(NamedTuple):
+    """What each message means, and what takes over the jobs of an earlier supervisor, by the types of their orders."""
+
+    messages: dict[type, Handler]
+    jobs: dict[type, TakeOver]
     keeper.listen(loop)
     abandoned_processes.kill_later(loop, process_context, max(settings.grace, earlier_grace))
     RuntimeDirectoryCheck(supervisor, closing.begin_failed)
@@ -148,6 +157,7 @@ def _log_start(given: StartupSettings, process_context: ProcessContext, keeper: 
         log.warning("configuration", problem=warning)
 
 
+<<<<<<< HEAD
 def _adopt(supervisor: Supervisor, keeper: KeeperClient, survivors: list[SurvivingProcess]) -> None:
     """Take over the gateway; what the scheduler does not know yet is ended."""
     heartbeat_fd = keeper.take(channel.HEARTBEAT)
@@ -159,9 +169,16 @@ def _adopt(supervisor: Supervisor, keeper: KeeperClient, survivors: list[Survivi
         if survivor.role != "gateway":
             survivor.kill()
             survivor.close()
+=======
+class _Handlers(NamedTuple):
+    """What each message means, and what takes over the jobs of an earlier supervisor, by the types of their orders."""
+
+    messages: dict[type, Handler]
+    jobs: dict[type, TakeOver]
+>>>>>>> 734daa1 (supervisor: takes over from one that died: a state that listens until it knows what runs)
 
 
-def _handlers(supervisor: Supervisor) -> dict[type, Handler]:
+def _handlers(supervisor: Supervisor) -> _Handlers:
     settings = supervisor.settings
     defaults = sampling_defaults.SamplingDefaultsStore(
         Path(settings.state_dir) / sampling_defaults.FILE,
@@ -176,7 +193,7 @@ def _handlers(supervisor: Supervisor) -> dict[type, Handler]:
     installs = BackendJobs(known, lambda: inspection.machine.devices)
     headers = FileHeaders()
     defaults.send_to_new_workers(supervisor)
-    return merge_handlers(
+    messages = merge_handlers(
         [
             peers.HANDLERS,
             requests.HANDLERS,
@@ -197,3 +214,9 @@ def _handlers(supervisor: Supervisor) -> dict[type, Handler]:
             ModelLists(headers).handlers(),
         ]
     )
+    jobs: dict[type, TakeOver] = {
+        StartPull: downloads.take_over,
+        StartInstall: installs.take_over,
+        StartUninstall: installs.take_over,
+    }
+    return _Handlers(messages, jobs)

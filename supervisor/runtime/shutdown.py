@@ -47,6 +47,9 @@ class GracefulShutdown:
 
     def begin(self) -> None:
         """Stop taking requests; end when what runs has ended, at the latest after the grace."""
+        self._supervisor.when_serving(self._begin)
+
+    def _begin(self) -> None:
         supervisor = self._supervisor
         if supervisor.scheduler.closing:
             return

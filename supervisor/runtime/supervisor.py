@@ -9,7 +9,7 @@ counted (:mod:`supervisor.runtime.internal_errors`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -71,6 +71,20 @@ _SETTLED_MESSAGES: Final = frozenset(
 """After these the scheduler need not look at all models again, unless something waits or moves: see
 :func:`supervisor.scheduler.reconcile.reconcile_unless_settled`."""
 
+
+class MessageReceiver(Protocol):
+    """What has the handling of messages and of ends while a supervisor takes over (:mod:`supervisor.recovery.recovering`)."""
+
+    def received(self, peer: str, message: Any, payload: bytes) -> None:
+        """Take a message."""
+
+    def worker_ended(self, worker: str) -> None:
+        """Note that a worker's process has ended."""
+
+    def when_over(self, callback: Callable[[], None]) -> None:
+        """Call back when everything is taken over."""
+
+
 log = logs.get_logger()
 Handler = Callable[["Supervisor", str, Any, bytes], None]
 """(supervisor, the peer that sent the message, the message, its payload)."""
@@ -127,7 +141,7 @@ class Supervisor:
         """Name that clients use for a running model → its registered name, so that it is not looked up again."""
         self.job_processes: dict[str, ChildProcess] = {}
         self.job_orders: dict[str, msgspec.Struct] = {}
-        """Job → its order, until its process has said Hello."""
+        """Job → its order, as long as it runs."""
         self.stats = StatsReport()
         """Figures of the last generation."""
         self.stats_by_model: dict[str, StatsReport] = {}
@@ -149,19 +163,33 @@ class Supervisor:
             self.answer,
         )
         self._handlers: dict[type, Handler] = {}
+        self.recovery: MessageReceiver | None = None
+        """While this supervisor takes over from another one; then nothing is decided and nothing granted."""
 
     # Life
 
     def open(self, handlers: Mapping[type, Handler]) -> None:
-        """Read the bus from now on, and start the gateway and the first spare worker."""
+        """Read the bus from now on, and start the gateway; serve at once, unless there is something to take over."""
         self._handlers.update(handlers)
-        self.bus.listen(self._received, self._logged, self._peer_monitor.outbox_overflowed, self.other_version)
+        self.bus.listen(self.received, self._logged, self._peer_monitor.outbox_overflowed, self.other_version)
         logs.set_sink(self._logged)
-        self.loop.every(RECONCILE_INTERVAL_S, self.reconcile)
         self._peer_monitor.start()
         self.loop.after_each_iteration(self._send_log_batches)
         self.gateway.start()
+        if self.recovery is None:
+            self.serve()
+
+    def serve(self) -> None:
+        """Let the scheduler decide from now on; it starts the first spare worker."""
+        self.loop.every(RECONCILE_INTERVAL_S, self.reconcile)
         self.reconcile()
+
+    def when_serving(self, callback: Callable[[], None]) -> None:
+        """Call back as soon as everything is taken over from an earlier supervisor: now, if there is none."""
+        if self.recovery is None:
+            callback()
+        else:
+            self.recovery.when_over(callback)
 
     def reconcile(self) -> None:
         """Let the scheduler do what the present state allows, and carry out its effects."""
@@ -171,6 +199,8 @@ class Supervisor:
 
     def _reconcile(self, decide: Callable[[float], None]) -> None:
         """Let the scheduler decide. Effects from before an exception are carried out too: peers wait for them."""
+        if self.recovery is not None:
+            return
         try:
             decide(self.loop.now())
         except Exception as problem:  # noqa: BLE001 - logged and counted; the next event tries again
@@ -200,7 +230,11 @@ class Supervisor:
 
     # Messages
 
-    def _received(self, peer: str, message: Any, payload: bytes) -> None:
+    def received(self, peer: str, message: Any, payload: bytes) -> None:
+        """Handle a message, or leave it to the recovery."""
+        if self.recovery is not None:
+            self.recovery.received(peer, message, payload)
+            return
         known = self.peers.message_received(peer, self.loop.now())
         handler = self._handlers.get(type(message))
         if handler is None or not (known or isinstance(message, Hello)):
@@ -268,6 +302,8 @@ class Supervisor:
         self.on_process_ended()
 
     def _worker_ended(self, worker: str, why: str) -> None:
+        if self.recovery is not None:
+            self.recovery.worker_ended(worker)
         self.peers.remove(worker)
         self.bus.forget(worker)
         process = self.scheduler.workers.get(worker)

@@ -8,12 +8,12 @@ requests that were about to be retried, and shares between keys are not known an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import EngineReady
+from protocol.messages.peers import EngineReady, Shutdown
 from protocol.messages.recovery import RememberedState, WorkerPhase
 from protocol.messages.work import Caller, Cancel
 from protocol.models.recipes import ModelSpec
@@ -22,9 +22,15 @@ from supervisor.scheduler.effects import LogDecision, SendMessage
 from supervisor.scheduler.queue.work_items import SlotGrant
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import ModelTarget, SchedulerState
-from supervisor.scheduler.worker_states import WorkerEvent
+from supervisor.scheduler.worker_states import WorkerEvent, WorkerState
 
 ENGINE_LOST: Final = "its engine died while no supervisor ran"
+_PHASES: Final = {
+    WorkerState.SPAWNED: WorkerPhase.SPARE,
+    WorkerState.SPARE: WorkerPhase.SPARE,
+    WorkerState.LOADING: WorkerPhase.LOADING,
+}
+"""State of a worker without an engine that answers → what it must say that it does."""
 
 
 class RunningAttempt(NamedTuple):
@@ -91,6 +97,33 @@ def recovered(state: SchedulerState, world: World, now: float) -> None:
     for running in world.workers:
         if running.phase is WorkerPhase.ENGINE_LOST and state.workers[running.worker].serves:
             worker_events.engine_died(state, running.worker, Failure(Code.BACKEND_DIED, ENGINE_LOST), now)
+
+
+def worker_reconnected(
+    state: SchedulerState, running: RunningWorker, known: Collection[RequestKey], now: float
+) -> bool:
+    """A worker has begun a new connection: what was sent to it, or by it, on the one before may be lost.
+
+    ``known``: the attempts that it has, or has ended.  Returns False if it has to be ended, because a step of a load is lost.
+    """
+    process = state.workers[running.worker]
+    phase, serves = running.phase, process.serves
+    if process.state is WorkerState.STOPPING:
+        state.emit(SendMessage(running.worker, Shutdown(0.0)))
+        return True
+    if process.state is WorkerState.LOADING and phase is WorkerPhase.READY and running.facts is not None:
+        worker_events.engine_ready(state, running.worker, running.facts, now)
+        return True
+    if not serves:
+        return phase is _PHASES.get(process.state)
+    if phase is not WorkerPhase.READY or process.model is None:
+        return False
+    has = {attempt.key for attempt in running.attempts}
+    for key in process.model.grants.keys() - has:
+        worker_events.attempt_ended(state, key, "" if key in known else Code.RETURNED, now)
+    for key in has - process.model.grants.keys():
+        state.emit(SendMessage(running.worker, Cancel(*key, "it has no slot any more")))
+    return True
 
 
 def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> None:

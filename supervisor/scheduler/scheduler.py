@@ -37,6 +37,7 @@ class Scheduler(SchedulerState):
     close = gateway_events.close
 
     recovered = recovery.recovered
+    worker_reconnected = recovery.worker_reconnected
 
     worker_reported = worker_events.worker_reported
     version_mismatch = spare_workers.version_mismatch

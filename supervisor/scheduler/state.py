@@ -119,6 +119,15 @@ class SchedulerState:
             if model.process and any(_is_of_key(grant.caller, key) for grant in model.grants.values())
         ]
 
+    def attempts_of_gateway(self, gateway: str) -> set[RequestKey]:
+        """Return the attempts of a gateway that wait or run."""
+        return {
+            key
+            for model in self.models.values()
+            for key in (*model.grants, *(waiting.key for waiting in model.queue))
+            if key.gateway == gateway
+        }
+
     def latest(self, serves: Callable[[ScheduledModel], bool]) -> ScheduledModel | None:
         """Return the model used last, among those that have an engine and pass ``serves``."""
         loaded = [model for model in self.models.values() if model.process and model.process.serves and serves(model)]

@@ -81,7 +81,7 @@ def test_a_failed_call_affects_no_other(
     for way in ("reconcile", "reconcile_unless_settled"):
         monkeypatch.setattr(supervisor.scheduler, way, lambda _now: went_on.append(True))
     monkeypatch.setitem(supervisor._handlers, type(message), fails)
-    supervisor._received("g1", message, b"")
+    supervisor.received("g1", message, b"")
     ((peer, answer),) = sent
     assert (peer, type(answer), answer.number) == ("g1", Refused, 7)
     assert answer.attempt == attempt

@@ -1,0 +1,58 @@
+"""Which peers of an earlier supervisor have not reported yet, and what they have announced and not sent. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+from protocol.ids import RequestKey
+
+
+class ExpectedPeers:
+    """The peers that are waited for. Workers and jobs are known by their names, gateways by their pids alone."""
+
+    def __init__(self) -> None:
+        """Wait for none."""
+        self._names: set[str] = set()
+        self._pids: set[int] = set()
+        self._requests: set[RequestKey] = set()
+
+    def expect(self, name: str) -> None:
+        """Wait for a worker or a job."""
+        self._names.add(name)
+
+    def expect_gateway(self, pid: int) -> None:
+        """Wait for a gateway."""
+        self._pids.add(pid)
+
+    def reported(self, name: str, pid: int) -> None:
+        """Wait no longer for a peer: it has said Hello, or has ended. ``pid``: of a gateway, else 0."""
+        self._names.discard(name)
+        self._pids.discard(pid)
+
+    def announced(self, gateway: str, requests: Iterable[RequestKey]) -> None:
+        """Wait for requests that a gateway is about to submit; what it announced before is not true any more."""
+        self.forget_requests(gateway)
+        self._requests.update(requests)
+
+    def submitted(self, key: RequestKey) -> None:
+        """Wait no longer for a request: it was submitted, or cancelled."""
+        self._requests.discard(key)
+
+    def forget_requests(self, gateway: str) -> None:
+        """Wait for no request of a gateway."""
+        self._requests = {key for key in self._requests if key.gateway != gateway}
+
+    def is_complete(self, without: AbstractSet[RequestKey] = frozenset()) -> bool:
+        """Return whether nothing is waited for; ``without``: requests that need not be submitted any more."""
+        return not (self._names or self._pids or self._requests - without)
+
+    @property
+    def missing(self) -> list[str]:
+        """The workers and jobs that have not reported."""
+        return sorted(self._names)
+
+    @property
+    def missing_gateways(self) -> list[int]:
+        """The pids of the gateways that have not reported."""
+        return sorted(self._pids)

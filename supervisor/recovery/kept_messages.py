@@ -1,0 +1,64 @@
+"""The messages that wait until a new supervisor knows what runs, and the order in which it handles them. Pure.
+
+Each connection of a peer begins with its ``Hello``: what it sent on an older one is in the snapshot, or will be sent again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from protocol.messages.work import SubmitRequest
+
+MAX_MESSAGES: Final = 65_536
+MAX_BYTES: Final = 512 * 1024 * 1024
+"""Of the payloads together: what gateways may have submitted when a supervisor died, many times over."""
+
+
+class KeptMessage(NamedTuple):
+    """A message of a peer that has said Hello."""
+
+    peer: str
+    message: Any
+    payload: bytes
+
+
+class KeptMessages:
+    """Bounded. Iterating empties it: reports of workers first, then requests by their age, then all else in its order."""
+
+    def __init__(self) -> None:
+        """Keep nothing yet."""
+        self._kept: list[KeptMessage] = []
+        self.size = 0
+        """Bytes of all payloads."""
+
+    def __len__(self) -> int:
+        """Return how many messages are kept."""
+        return len(self._kept)
+
+    def keep(self, peer: str, message: Any, payload: bytes) -> bool:
+        """Keep a message; return False if there is no room for it."""
+        if len(self._kept) >= MAX_MESSAGES or self.size + len(payload) > MAX_BYTES:
+            return False
+        self._kept.append(KeptMessage(peer, message, payload))
+        self.size += len(payload)
+        return True
+
+    def drop(self, peer: str) -> None:
+        """Forget the messages of a peer that has ended, or begins anew."""
+        self._kept = [kept for kept in self._kept if kept.peer != peer]
+        self.size = sum(len(kept.payload) for kept in self._kept)
+
+    def take(self, gateways: frozenset[str]) -> Iterator[KeptMessage]:
+        """Yield and forget all messages, in the order in which they are to be handled."""
+        kept, self._kept, self.size = self._kept, [], 0
+
+        def turn(each: KeptMessage) -> tuple[int, float]:
+            if each.peer not in gateways:
+                return (0, 0.0)
+            if isinstance(each.message, SubmitRequest):
+                return (1, each.message.since or math.inf)
+            return (2, 0.0)
+
+        yield from sorted(kept, key=turn)

@@ -1,0 +1,290 @@
+"""The state of a supervisor that takes over from another one: until it knows what runs, it only listens.
+
+::
+
+    begin ──▶ each surviving process is adopted; those that had reported to an earlier supervisor are expected to do so again
+      │       Hello: its snapshot is kept, and it is welcomed         other messages: kept, in their order
+      ▼
+    all have reported and have sent what they announced, or TIMEOUT_S has passed
+      │       who is missing is killed; the snapshots are joined; gateways learn which workers live; jobs get their calls back
+      ▼
+    the kept messages are handled, and from now on all others at once
+
+The time counts only while this process runs: a supervisor that was stopped, or that waits for a processor, learns nothing
+about others from their silence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from protocol import UNDERSTOOD
+from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
+from protocol.messages.admin import Peer
+from protocol.messages.peers import Hello, Pong, Shutdown, Welcome, WorkerUp
+from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, Recovered, WorkerSnapshot
+from protocol.messages.work import Cancel, Refused, SubmitRequest
+from protocol.runtime import logs
+from protocol.wire import envelope
+from supervisor.handlers import peers
+from supervisor.keeper import process_tree
+from supervisor.processes.surviving_processes import SurvivingProcess
+from supervisor.recovery.expected_peers import ExpectedPeers
+from supervisor.recovery.kept_messages import KeptMessages
+from supervisor.recovery.snapshots import is_consistent, join_snapshots, known_attempts, to_be_submitted
+from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOver
+from supervisor.runtime.supervisor import Supervisor
+from supervisor.scheduler.recovery import World
+
+TIMEOUT_S: Final = 2.0
+"""A process that runs says Hello within milliseconds after it has noticed that its supervisor has ended."""
+_TICK_S: Final = 0.02
+_LONGEST_TICK_S: Final = 0.1
+"""A longer time between two ticks was not this process's own."""
+_YOUNG_JOB_S: Final = 1.0
+"""A job of this age has done nothing yet that would be lost, and may still be importing modules."""
+_LEAVE_MARGIN_S: Final = 5.0
+_FULL: Final = Failure(Code.OVERLOADED, "too many requests came while the supervisor was replaced", retry_after=1)
+
+log = logs.get_logger()
+
+
+class Recovery:
+    """Has the handling of messages and ends of peers until :attr:`Supervisor.recovery` is None again."""
+
+    def __init__(self, supervisor: Supervisor, job_kinds: Mapping[type, TakeOver]) -> None:
+        """Take part from now on; nothing is adopted before :meth:`begin`. ``job_kinds``: see :class:`TakenOverJobs`."""
+        self._supervisor = supervisor
+        self._jobs = TakenOverJobs(supervisor, job_kinds, self._job_ended)
+        self._expected = ExpectedPeers()
+        self._kept = KeptMessages()
+        self._workers: dict[str, WorkerSnapshot] = {}
+        self._gateways: dict[str, GatewaySnapshot] = {}
+        self._gateway_peers: dict[int, str] = {}
+        self._starting: set[str] = set()
+        """Workers that have not said Hello to any supervisor."""
+        self._leaving: set[str] = set()
+        """Workers that speak another version: their streams may end."""
+        self._then: list[Callable[[], None]] = []
+        self._began = self._ticked = supervisor.loop.now()
+        self._seconds = 0.0
+        self._over = False
+        supervisor.recovery = self
+
+    def begin(self, survivors: Sequence[SurvivingProcess], heartbeat_fd: int) -> None:
+        """Adopt what runs. ``heartbeat_fd``: of the pipe of gunicorn's master, -1 if it was lost."""
+        masters = [survivor for survivor in survivors if survivor.role == "gateway"]
+        if masters:
+            self._adopt_gateways(masters, heartbeat_fd)
+        for survivor in survivors:
+            self._adopt(survivor)
+        counts = {"workers": len(self._supervisor.workers.names()), "jobs": len(self._supervisor.job_processes)}
+        log.info("recovering", **counts, missing=len(self._expected.missing))
+        self._supervisor.loop.call_later(0.0, self._tick)
+
+    def when_over(self, callback: Callable[[], None]) -> None:
+        """Call back when everything is taken over."""
+        self._then.append(callback)
+
+    def _adopt_gateways(self, masters: list[SurvivingProcess], heartbeat_fd: int) -> None:
+        gateways = [pid for master in masters for pid in process_tree.children(master.pid)]
+        self._supervisor.gateway.adopt(masters, heartbeat_fd)
+        for pid in gateways:
+            self._expected.expect_gateway(pid)
+            self._supervisor.loop.on_death(pid, partial(self._gateway_ended, pid))
+
+    def _adopt(self, survivor: SurvivingProcess) -> None:
+        supervisor = self._supervisor
+        if survivor.role == "worker":
+            supervisor.workers.adopt(survivor)
+            if supervisor.workers.socket_file(survivor.peer).exists():
+                self._expected.expect(survivor.peer)
+            else:  # it binds its socket before it says Hello
+                self._starting.add(survivor.peer)
+        elif survivor.role == "job":
+            child = self._jobs.adopt(survivor)
+            if process_tree.age(survivor.pid) < _YOUNG_JOB_S:
+                supervisor.processes.kill(child)
+            else:
+                self._expected.expect(survivor.peer)
+
+    # ---- messages and ends ---------------------------------------------------------------------------------------
+
+    def received(self, peer: str, message: Any, payload: bytes) -> None:
+        """Take a message."""
+        if isinstance(message, Hello):
+            self._hello(peer, message, payload)
+        elif not self._supervisor.peers.message_received(peer, self._supervisor.loop.now()):
+            log.warning("message of a peer that has not said hello", peer=peer, message=type(message).__name__)
+        elif isinstance(message, Pong):
+            peers.pong(self._supervisor, peer, message, payload)
+        else:
+            self._keep(peer, message, payload)
+        self._end_if_complete()
+
+    def _keep(self, peer: str, message: Any, payload: bytes) -> None:
+        if isinstance(message, SubmitRequest | Cancel):
+            self._expected.submitted(RequestKey(peer, message.number, message.attempt))
+        if not self._kept.keep(peer, message, payload):
+            attempt = getattr(message, "attempt", 0)
+            self._supervisor.bus.send(peer, Refused(getattr(message, "number", 0), attempt, _FULL))
+
+    def _hello(self, peer: str, message: Hello, payload: bytes) -> None:
+        supervisor = self._supervisor
+        known = message.role == "gateway" or peer in (*supervisor.workers.names(), *supervisor.job_processes)
+        if message.boot != supervisor.process_context.boot or not known:
+            supervisor.bus.send(peer, Shutdown(0.0, "this server did not start this process"))
+            return
+        self._forget(peer)
+        self._expected.reported(peer, message.pid if message.role == "gateway" else 0)
+        if message.version not in UNDERSTOOD:
+            self._let_leave(peer, message)
+            return
+        try:
+            self._take_snapshot(peer, message, payload)
+        except envelope.MalformedError as problem:
+            why = f"its snapshot cannot be used: {problem}"
+            log.warning("peer killed", peer=peer, role=message.role, peer_pid=message.pid, why=why)
+            _kill(message.pid)
+            return
+        supervisor.peers.add(Peer(message.role, peer, message.pid), supervisor.loop.now())
+        supervisor.bus.send(peer, Welcome(supervisor.process_context.boot, os.getpid()))
+
+    def _take_snapshot(self, peer: str, message: Hello, payload: bytes) -> None:
+        if message.role == "worker":
+            snapshot: WorkerSnapshot = envelope.unpack_payload(payload, WorkerSnapshot)
+            if not is_consistent(snapshot):
+                raise envelope.MalformedError(f"it contradicts itself: {snapshot.phase} without a model")
+            self._workers[peer] = snapshot
+        elif message.role == "gateway":
+            self._gateways[peer] = envelope.unpack_payload(payload, GatewaySnapshot)
+            self._expected.announced(peer, to_be_submitted({peer: self._gateways[peer]}))
+            if message.pid not in self._gateway_peers:
+                self._supervisor.loop.forget_death(message.pid)
+                self._supervisor.loop.on_death(message.pid, partial(self._gateway_ended, message.pid))
+            self._gateway_peers[message.pid] = peer
+            self._supervisor.gateway.worker_up()
+        else:
+            self._jobs.reported(peer, envelope.unpack_payload(payload, JobSnapshot))
+
+    def _let_leave(self, peer: str, message: Hello) -> None:
+        """Tell a process of another version to finish what runs, and to leave."""
+        grace = self._supervisor.settings.grace
+        log.warning("a process of another version leaves", peer=peer, role=message.role, speaks=message.version)
+        self._supervisor.bus.send(peer, Shutdown(grace, "another version of lemonbus takes over"))
+        self._supervisor.loop.call_later(grace + _LEAVE_MARGIN_S, partial(_kill, message.pid))
+        if message.role == "worker":
+            self._leaving.add(peer)
+
+    def worker_ended(self, worker: str) -> None:
+        """Forget a worker that has ended meanwhile: the gateways settle what it had."""
+        self._forget(worker)
+        self._leaving.discard(worker)
+        self._starting.discard(worker)
+        self._expected.reported(worker, 0)
+        self._end_soon()
+
+    def _job_ended(self, job: str) -> None:
+        self._expected.reported(job, 0)
+        self._end_soon()
+
+    def _gateway_ended(self, pid: int) -> None:
+        peer = self._gateway_peers.pop(pid, "")
+        self._expected.reported("", pid)
+        if peer:
+            self._forget(peer)
+            peers.gateway_gone(self._supervisor, peer)
+        self._end_soon()
+
+    def _forget(self, peer: str) -> None:
+        self._kept.drop(peer)
+        self._expected.forget_requests(peer)
+        self._workers.pop(peer, None)
+        self._gateways.pop(peer, None)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def _end_soon(self) -> None:
+        if not self._over:
+            self._supervisor.loop.call_later(0.0, self._end_if_complete)
+
+    def _tick(self) -> None:
+        if self._over:
+            return
+        now = self._supervisor.loop.now()
+        self._seconds += min(now - self._ticked, _LONGEST_TICK_S)
+        self._ticked = now
+        if self._seconds >= TIMEOUT_S:
+            self._end()
+        else:
+            self._end_if_complete()
+            self._supervisor.loop.call_later(_TICK_S, self._tick)
+
+    def _end_if_complete(self) -> None:
+        if self._over:
+            return
+        # A gateway may get the answer of what a worker has before it could submit it again.
+        if self._expected.is_complete(without=known_attempts(self._workers)):
+            self._end()
+
+    def _end(self) -> None:
+        self._over = True
+        supervisor = self._supervisor
+        missing = self._kill_missing()
+        world = join_snapshots(self._workers, self._gateways, sorted(self._starting - self._workers.keys()))
+        taken_over = self._jobs.take_over(supervisor)
+        supervisor.models.restore([running.spec for running in world.workers if running.spec is not None])
+        supervisor.scheduler.recovered(world, supervisor.loop.now())
+        self._tell_gateways(world)
+        for worker in self._workers:
+            for on_hello in supervisor.on_worker_hello:
+                on_hello(worker)
+        waited = len(self._kept)
+        supervisor.recovery = None
+        supervisor.serve()
+        for kept in self._kept.take(frozenset(self._gateways)):
+            supervisor.received(*kept)
+        log.info(
+            "recovered",
+            workers=len(self._workers),
+            gateways=len(self._gateways),
+            attempts=sum(len(running.attempts) for running in world.workers),
+            messages=waited,
+            jobs=taken_over,
+            killed=missing,
+            milliseconds=round((supervisor.loop.now() - self._began) * 1000),
+        )
+        for callback in self._then:
+            callback()
+
+    def _kill_missing(self) -> list[str]:
+        supervisor = self._supervisor
+        for name in self._expected.missing:
+            supervisor.workers.kill(name)
+            if name in supervisor.job_processes:
+                supervisor.processes.kill(supervisor.job_processes[name])
+        for pid in self._expected.missing_gateways:
+            _kill(pid)
+        missing = [*self._expected.missing, *(f"gateway {pid}" for pid in self._expected.missing_gateways)]
+        if missing:
+            log.error("processes killed, they did not report to this supervisor", processes=missing)
+        return missing
+
+    def _tell_gateways(self, world: World) -> None:
+        supervisor = self._supervisor
+        workers = sorted({*(running.worker for running in world.workers), *self._leaving})
+        for gateway in self._gateways:
+            for worker in workers:
+                supervisor.bus.send(gateway, WorkerUp(worker, supervisor.workers.endpoint(worker)))
+            supervisor.bus.send(gateway, Recovered(workers))
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
