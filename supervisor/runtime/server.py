@@ -44,15 +44,10 @@ from supervisor.machine import hardware
 from supervisor.models import compatibility
 from supervisor.processes import abandoned_processes, surviving_processes
 from supervisor.processes.listener import bind_listener
-    reloader = Reloader(supervisor, succession, given.secrets)
-    reloader.on_finished = keeper.reloaded
-    keeper.on_reload = partial(supervisor.when_serving, reloader.hangup)
-    heartbeat_fd = keeper.take(channel.HEARTBEAT)
-    supervisor.gateway.on_heartbeat_pipe = partial(keeper.hold, channel.HEARTBEAT)
-    handlers = _handlers(supervisor)
-    if keeper.predecessors:
-        Recovery(supervisor, handlers.jobs).begin(surviving_processes.find(process_context), heartbeat_fd)
-    supervisor.open(merge_handlers([handlers.messages, reloader.handlers()]))
+from supervisor.recovery.recovering import Recovery
+from supervisor.recovery.taken_over_jobs import TakeOver
+from supervisor.reload import outdated
+from supervisor.reload.reloader import Reloader
 from supervisor.runtime import startup
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.keeper_client import KeeperClient
@@ -120,11 +115,16 @@ def _serve(
     keeper.on_end = closing.ordered
     keeper.on_exited = supervisor.processes.keeper_reaped
     _log_start(given, process_context, keeper)
-class _Handlers(NamedTuple):
-    """What each message means, and what takes over the jobs of an earlier supervisor, by the types of their orders."""
-
-    messages: dict[type, Handler]
-    jobs: dict[type, TakeOver]
+    reloader = Reloader(supervisor, succession, given.secrets)
+    reloader.on_finished = keeper.reloaded
+    keeper.on_reload = partial(supervisor.when_serving, reloader.hangup)
+    heartbeat_fd = keeper.take(channel.HEARTBEAT)
+    supervisor.gateway.on_heartbeat_pipe = partial(keeper.hold, channel.HEARTBEAT)
+    handlers = _handlers(supervisor)
+    if keeper.predecessors:
+        Recovery(supervisor, handlers.jobs).begin(surviving_processes.find(process_context), heartbeat_fd)
+        supervisor.when_serving(partial(outdated.bring_up_to_date, supervisor))
+    supervisor.open(merge_handlers([handlers.messages, reloader.handlers()]))
     keeper.listen(loop)
     abandoned_processes.kill_later(loop, process_context, max(settings.grace, earlier_grace))
     RuntimeDirectoryCheck(supervisor, closing.begin_failed)
@@ -157,25 +157,11 @@ def _log_start(given: StartupSettings, process_context: ProcessContext, keeper: 
         log.warning("configuration", problem=warning)
 
 
-<<<<<<< HEAD
-def _adopt(supervisor: Supervisor, keeper: KeeperClient, survivors: list[SurvivingProcess]) -> None:
-    """Take over the gateway; what the scheduler does not know yet is ended."""
-    heartbeat_fd = keeper.take(channel.HEARTBEAT)
-    supervisor.gateway.on_heartbeat_pipe = partial(keeper.hold, channel.HEARTBEAT)
-    masters = [survivor for survivor in survivors if survivor.role == "gateway"]
-    if masters:
-        supervisor.gateway.adopt(masters, heartbeat_fd)
-    for survivor in survivors:
-        if survivor.role != "gateway":
-            survivor.kill()
-            survivor.close()
-=======
 class _Handlers(NamedTuple):
     """What each message means, and what takes over the jobs of an earlier supervisor, by the types of their orders."""
 
     messages: dict[type, Handler]
     jobs: dict[type, TakeOver]
->>>>>>> 734daa1 (supervisor: takes over from one that died: a state that listens until it knows what runs)
 
 
 def _handlers(supervisor: Supervisor) -> _Handlers:
