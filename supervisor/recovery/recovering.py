@@ -255,7 +255,7 @@ class Recovery:
             workers=len(self._workers),
             gateways=len(self._gateways),
             attempts=sum(len(running.attempts) for running in world.workers),
-            messages=waited,
+            kept=waited,
             jobs=taken_over,
             killed=missing,
             milliseconds=round((supervisor.loop.now() - self._began) * 1000),
