@@ -171,6 +171,7 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     last_use: float
     """Unix seconds."""
     slots: int = 0
+    """Slots that requests may hold at once."""
     context: int = 0
     granted: int = 0
     queued: int = 0

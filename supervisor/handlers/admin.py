@@ -86,7 +86,7 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
         state=model.state.value,
         worker_pid=supervisor.workers.pid(process.worker),
         last_use=math.floor((time.time() - unused_s) * 1000) / 1000,
-        slots=facts.slots if facts else 0,
+        slots=model.slots or (facts.slots if facts else 0),
         context=facts.context if facts else 0,
         granted=model.busy,
         queued=len(model.queue),

@@ -119,6 +119,8 @@ def test_one_request_runs_one_waits_and_the_next_is_refused(server: LemonbusServ
     refused = server.client.chat(LOOP, max_tokens=1)
     assert (refused.status, refused.error["code"]) == (503, "overloaded")
     assert int(refused.headers["retry-after"]) >= 1
+    (model,) = server.state()["models"]
+    assert (model["slots"], model["granted"]) == (1, 1)
     stream.hang_up()
     assert waiting.finish().status == 200
     server.assert_idle()
