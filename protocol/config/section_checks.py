@@ -17,6 +17,9 @@ VISIBLE_DEVICES: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_V
 """Variables that ``devices`` sets."""
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """All but the ends of lines and tabs."""
+_TEXTS_WITH_LINES: Final = frozenset({"args", "system_prompt"})
+"""Settings whose text may have several lines."""
+_SPACES: Final = re.compile(r"[\t\n]")
 _GPU: Final = re.compile(r"\d{1,3}|(GPU|MIG)-[A-Za-z0-9/-]+")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -32,17 +35,19 @@ def is_gpu_number(device: str) -> bool:
 
 def name_problem(name: str) -> str:
     """Return what is wrong with the name of a section; empty: nothing."""
-    good = 1 <= len(name) <= 256 and not _CONTROL.search(name)
+    good = 1 <= len(name) <= 256 and not (_CONTROL.search(name) or _SPACES.search(name))
     return "" if good else "expected a name of 1 to 256 characters"
 
 
 def text_problem(key: str, value: object) -> str:
     """Return what is wrong with the texts of a setting that has the right type; empty: nothing."""
     for text in value if isinstance(value, list) else [value]:
-        if isinstance(text, str) and _CONTROL.search(text):
+        if not isinstance(text, str):
+            continue
+        if _CONTROL.search(text) or (key not in _TEXTS_WITH_LINES and _SPACES.search(text)):
             return "expected a text without control characters"
         if key == "drop" and text in PROTECTED_FIELDS:
-            return _protected(str(text))
+            return _protected(text)
     return ""
 
 

@@ -15,6 +15,7 @@ from protocol.runtime import logs
 from supervisor.models.model_configuration import ModelKey
 from supervisor.reload.effects import engine_fingerprint
 from supervisor.reload.plan import ReloadableModel
+from supervisor.runtime import request_rules
 from supervisor.runtime.supervisor import Supervisor
 from supervisor.scheduler.state import ModelTarget
 
@@ -34,7 +35,8 @@ def reloadable_models(supervisor: Supervisor, new: Settings) -> list[ReloadableM
 
 
 def bring_up_to_date(supervisor: Supervisor) -> None:
-    """Replace what is outdated. To be called once, when all that runs was taken over."""
+    """Replace what is outdated, and tell workers their new rules. To be called once, when all that runs was taken over."""
+    request_rules.send_to_loaded(supervisor)
     scheduler = supervisor.scheduler
     scheduler.stop_spares([worker for worker in scheduler.workers if supervisor.workers.is_outdated(worker)])
     outdated = [

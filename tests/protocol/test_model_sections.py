@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
+from hypothesis import strategies as st
 
 from protocol.config.model_sections import MAX_SECTIONS
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, merge_model_settings
 from protocol.config.settings import Settings
+from protocol.failures import LemonbusError
 from tests.protocol.resolved_settings import PATH, complaint, resolved
+from tests.support.accepted_share import accepted_share
 
 TEXT = """
 port = 1
@@ -110,6 +115,8 @@ TEXTS = "expected a text without control characters"
         (f"{M}queue = true", "2: models.x.queue: expected a whole number from 1 up to 10000, got true"),
         (f"{M}aliases = 'a'", "2: models.x.aliases: expected a list of names of at most 256 characters, got 'a'"),
         (f"{M}aliases = ['']", "2: models.x.aliases: expected a list of names"),
+        ('[models."a\\nb"]', '1: models."a\\nb": expected a name of 1 to 256 characters'),
+        (f'{M}aliases = ["a\\nb"]', f"2: models.x.aliases: {TEXTS}"),
         (f'{M}aliases = ["\\u0001"]', f"2: models.x.aliases: {TEXTS}"),
         (f"{M}args = ['--mlock']", "2: models.x.args: expected a command line, as one text, got ['--mlock']"),
         (f'{M}args = "\\u0000"', f"2: models.x.args: {TEXTS}"),
@@ -223,3 +230,34 @@ def test_a_model_wins_over_its_recipe(model: dict[str, object], merged: dict[str
     expected = msgspec.convert({**msgspec.to_builtins(DEFAULTS), **merged}, ModelSettings)
     assert merge_model_settings(DEFAULTS, own) == expected
     assert merge_model_settings(RecipeDefaults(), own) == own
+
+
+KEYS = st.sampled_from([*ModelSettings.__struct_fields__, "ctx_size", "swap", "x"])
+SCALARS = st.one_of(
+    *(st.booleans(), st.integers(-2, 400), st.floats(), st.text(max_size=5)),
+    st.sampled_from(["0", "CUDA0", "a b", "--mlock", "temperature"]),
+)
+TABLES = st.dictionaries(KEYS, SCALARS, max_size=2)
+SECTIONS = st.dictionaries(KEYS, SCALARS | TABLES | st.lists(SCALARS, max_size=2), max_size=3)
+
+
+@accepted_share(0.02, examples=300, sections=st.dictionaries(st.text(max_size=4), SECTIONS, max_size=2))
+def test_any_sections_are_settings_or_an_error(sections: dict[str, Any]) -> bool:
+    text = f"models = {_toml(sections)}"
+    try:
+        settings = resolved(text=text).settings
+    except LemonbusError as problem:
+        assert str(problem).startswith(f"{PATH}:1: models")  # noqa: PT017 - either outcome is right
+        return False
+    assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings
+    return True
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(key)} = {_toml(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, str):
+        return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else repr(value)
