@@ -137,3 +137,11 @@ def test_a_model_that_is_not_there_and_no_model(server: LemonbusServer) -> None:
 def test_prompts_that_do_not_fit_into_the_environment_reach_the_engine(client: RawHttpClient) -> None:
     prompt = client.post("/apply-template", {"model": "extra.tiny-tale", "messages": HI}).json()["prompt"]
     assert LONG in prompt
+
+
+def test_a_new_supervisor_has_the_same_sections(server: LemonbusServer) -> None:
+    engine = server.engine_pid(LOOP)
+    server.kill_supervisor()
+    body = {"model": "loop:1b", "messages": HI, "max_tokens": 9}
+    answer = server.client.post("/v1/chat/completions", body, patience=60.0).json()
+    assert (answer["usage"]["completion_tokens"], server.engine_pid(LOOP)) == (3, engine)
