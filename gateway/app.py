@@ -7,7 +7,7 @@ Anthropic  the same prefixes: messages, messages/count_tokens
 llama.cpp  the same prefixes: reranking, slots
 Mullama    /api: generate, chat, embeddings, models, defaults, system/status; its error form for all of /api
 Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
-Operator   /internal/reload
+Operator   /internal: configuration, reload, upgrade
 To no dialect belong /live and /health, for process monitors, and /openapi.json and /docs, which describe all routes.
 """
 

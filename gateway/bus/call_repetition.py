@@ -22,6 +22,7 @@ from protocol.messages import (
     reload,
     responses,
     system_info,
+    upgrade,
 )
 from protocol.models import sampling
 
@@ -57,6 +58,11 @@ def _nothing(_call: Any) -> None:
     """Return the report of a call that has none."""
 
 
+def _begun(call: upgrade.UpgradeServer) -> upgrade.UpgradeServer:
+    """Return the call as the supervisor gets it that has taken over because of it."""
+    return msgspec.structs.replace(call, begun=True)
+
+
 _REPEATED: Final = Repetition()
 _NOT_REPEATED: Final = Repetition(repeated=False)
 
@@ -72,6 +78,7 @@ REPETITIONS: Final[Mapping[type[msgspec.Struct], Repetition]] = {
     admin.PinModel: _REPEATED,
     # Its report is what has changed, which only the first reload finds.
     reload.ReloadSettings: _NOT_REPEATED,
+    upgrade.UpgradeServer: Repetition(change=_begun),
     model_files.ListVariants: _REPEATED,
     model_files.PullModel: _REPEATED,
     # Its report counts the files, which only the first deletion finds.

@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "logs": "Show the logs of all processes.",
     "system-info": "Show the machine, its devices and what can be run on them.",
     "reload": "Read the configuration again, without a restart.",
+    "upgrade": "Let the release that is installed now take over, without a restart.",
     "config": "Show every setting and where its value comes from.",
     "version": "Show the version.",
     "completion": "Print the completion script of a shell.",

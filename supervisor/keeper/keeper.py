@@ -190,6 +190,8 @@ class Keeper:
         try:
             if self._fork_servers.begin_upgrade(now):
                 self._manager.reloading()
+            elif self._fork_servers.former is not None:
+                self._upgrade_failed("the last upgrade is not complete yet; ask again in a moment")
         except OSError as problem:
             self._upgrade_failed(f"no process can be started: {problem.strerror}")
 

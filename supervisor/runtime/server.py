@@ -38,6 +38,7 @@ from supervisor.handlers.file_headers import FileHeaders
 from supervisor.handlers.model_details import ModelDescriptions
 from supervisor.handlers.model_lists import ModelLists
 from supervisor.handlers.system_info import SystemInspection
+from supervisor.handlers.upgrade import Upgrades
 from supervisor.handlers.variants import VariantQueries
 from supervisor.keeper import channel
 from supervisor.machine import hardware
@@ -124,7 +125,8 @@ def _serve(
     if keeper.predecessors:
         Recovery(supervisor, handlers.jobs).begin(surviving_processes.find(process_context), heartbeat_fd)
         supervisor.when_serving(partial(outdated.bring_up_to_date, supervisor))
-    supervisor.open(merge_handlers([handlers.messages, reloader.handlers()]))
+    upgrades = Upgrades(supervisor, keeper)
+    supervisor.open(merge_handlers([handlers.messages, reloader.handlers(), upgrades.handlers()]))
     keeper.listen(loop)
     abandoned_processes.kill_later(loop, process_context, max(settings.grace, earlier_grace))
     RuntimeDirectoryCheck(supervisor, closing.begin_failed)

@@ -24,7 +24,6 @@ class Succession:
         supervisor.gateway.on_worker_up = self._ready
         keeper.on_hand_over = self.take_over
         keeper.on_keeper_gone = self._keeper_gone
-        keeper.on_upgrade_failed = lambda why: log.error("not upgraded: this version goes on", why=why)
 
     def hold_listener(self, listener: socket.socket) -> None:
         """Have the keeper hold this listener in place of the present one."""

@@ -6,6 +6,7 @@ from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
 from gateway.api.operator.configuration import ConfigurationResource
 from gateway.api.operator.reload import ReloadResource
+from gateway.api.operator.upgrade import UpgradeResource
 from gateway.bus.session import SupervisorSession
 
 
@@ -17,6 +18,7 @@ class OperatorDialect(Dialect):
         return {
             "/internal/configuration": ConfigurationResource(session),
             "/internal/reload": ReloadResource(session),
+            "/internal/upgrade": UpgradeResource(session),
         }
 
     def documentation(self) -> Documentation:

@@ -7,13 +7,17 @@ from typing import Final
 import msgspec
 
 from gateway.api.common.operations import BODY, MODEL, UNSUPPORTED, Documentation, Operation
-from gateway.api.operator import configuration, reload
+from gateway.api.operator import configuration, reload, upgrade
 
 
 class ReloadRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Whether to apply what has changed."""
 
     dry_run: bool = False
+
+
+class UpgradeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """An upgrade has no fields."""
 
 
 DOCUMENTATION: Final = Documentation(
@@ -26,6 +30,15 @@ DOCUMENTATION: Final = Documentation(
                 answer=configuration.ConfigurationAnswer,
                 query=configuration.ConfigurationQuery,
                 failures=MODEL,
+            )
+        },
+        upgrade.UpgradeResource: {
+            "POST": Operation(
+                "Lets the release that is installed now take over; 500 if it cannot start, and nothing has changed.",
+                body=UpgradeRequest,
+                body_required=False,
+                answer=upgrade.UpgradeAnswer,
+                failures=BODY | UNSUPPORTED,
             )
         },
         reload.ReloadResource: {

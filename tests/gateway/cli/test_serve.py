@@ -27,7 +27,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def test_serve_executes_the_supervisor_with_the_settings(
+def test_serve_becomes_the_keeper_with_the_settings(
     lemonbus: Ends, executed: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LEMONBUS_API_KEY", "k")
@@ -37,7 +37,7 @@ def test_serve_executes_the_supervisor_with_the_settings(
     monkeypatch.chdir(tmp_path)
     assert lemonbus("serve", *words.split()) == (0, "", "")
     program, command, settings, origins, warnings = executed
-    assert (program, command) == (sys.executable, [sys.executable, "-m", "supervisor"])
+    assert (program, command) == (sys.executable, [sys.executable, "-S", "-m", "supervisor.keeper"])
     expected = {"host": "0.0.0.0", "port": 0, "load": ["A", "B"], "max_loaded_models": 1, "gateway_workers": 3}
     assert expected.items() <= settings.items()
     assert settings["state_dir"] == str(tmp_path)

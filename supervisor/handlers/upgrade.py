@@ -1,0 +1,51 @@
+"""The upgrade: the keeper starts the installed release, and a supervisor of that takes over and answers the call."""
+
+from __future__ import annotations
+
+import os
+
+from protocol import RELEASE
+from protocol.failures import Code, Failure
+from protocol.messages.upgrade import UpgradeReport, UpgradeServer
+from protocol.runtime import logs
+from supervisor.runtime.keeper_client import KeeperClient
+from supervisor.runtime.supervisor import Handler, Supervisor
+
+log = logs.get_logger()
+
+
+class Upgrades:
+    """The calls for an upgrade of one supervisor: the one that is replaced, or the one that has taken over."""
+
+    def __init__(self, supervisor: Supervisor, keeper: KeeperClient) -> None:
+        """Ask ``keeper`` for upgrades."""
+        self._supervisor, self._keeper = supervisor, keeper
+        self._callers: list[tuple[str, int]] = []
+        self._failed_before: Failure | None = None
+        """Why the upgrade failed that this supervisor's predecessor made way for."""
+        keeper.on_upgrade_failed = self._failed
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return what the call does."""
+        return {UpgradeServer: self._requested}
+
+    def _requested(self, supervisor: Supervisor, peer: str, call: UpgradeServer, _payload: bytes) -> None:
+        if supervisor.scheduler.closing:
+            supervisor.refuse(peer, call.number, Failure(Code.DRAINING, "the server is ending"))
+        elif not call.begun:
+            self._callers.append((peer, call.number))
+            self._keeper.upgrade()
+        elif self._failed_before is not None:
+            supervisor.refuse(peer, call.number, self._failed_before)
+        else:
+            supervisor.answer(peer, call.number, UpgradeReport(RELEASE, os.getpid()))
+
+    def _failed(self, why: str) -> None:
+        failure = Failure(Code.INTERNAL, f"not upgraded, release {RELEASE} goes on: {why}")
+        log.error("not upgraded: this release goes on", release=RELEASE, why=why)
+        callers, self._callers = self._callers, []
+        for peer, number in callers:
+            if self._supervisor.peers.get(peer) is not None:
+                self._supervisor.refuse(peer, number, failure)
+        if self._keeper.predecessors and not callers:
+            self._failed_before = failure

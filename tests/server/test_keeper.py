@@ -1,0 +1,104 @@
+"""The process of ``lemonbus serve``, with the real server: it stays when a supervisor dies, is stopped or is upgraded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.support import processes
+from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.server import ROOT, LemonbusServer
+from tests.support.waiting import wait_for
+
+CHAT = "extra.tiny-chat"
+CODE = ("protocol", "supervisor", "workers", "gateway")
+
+
+def wait_replaced(server: LemonbusServer, old: int) -> int:
+    """Wait for another supervisor than ``old``; return its pid."""
+    return wait_for(lambda: (pid := server.supervisor_pid) != old and pid, "another supervisor runs")
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> LemonbusServer:
+    return start_module_server("tiny-chat", load=[CHAT], gateway_workers=1)
+
+
+def test_a_killed_supervisor_is_replaced_under_the_same_gateway(server: LemonbusServer) -> None:
+    server.wait_loaded(CHAT)
+    gateways = server.gateway_pids()
+    old = server.kill_supervisor()
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    wait_replaced(server, old)
+    assert server.gateway_pids() == gateways
+    assert any(line["event"] == "the last supervisor has ended" and line["why"] == "SIGKILL" for line in server.lines)
+
+
+def test_the_fork_server_may_die_at_any_time(server: LemonbusServer) -> None:
+    (fork_server,) = [each.pid for each in server.process_tree() if processes.name(each.pid) == "lemonbus-fork"]
+    processes.kill(fork_server)
+    old = server.kill_supervisor()
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    wait_replaced(server, old)
+
+
+def test_the_lock_stays_locked_in_the_name_of_the_keeper(server: LemonbusServer) -> None:
+    old = server.kill_supervisor()
+    wait_replaced(server, old)
+    assert int((server.runtime / "lock").read_text()) == server.keeper_pid
+    second = LemonbusServer("tiny-chat", wait=False, runtime=server.runtime)
+    try:
+        assert second.wait_exit() == 1
+        assert f"pid {server.keeper_pid}" in second.unread[0]
+    finally:
+        second.clean()
+
+
+def test_an_upgrade_to_the_same_release(server: LemonbusServer) -> None:
+    old = server.supervisor_pid
+    answer = server.client.post("/internal/upgrade", {}, **server.admin_headers)
+    assert answer.status == 200, answer
+    assert answer.json()["pid"] == wait_replaced(server, old)
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    assert server.client.post("/internal/upgrade", {"x": 1}, **server.admin_headers).status == 400
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A copy of the code, which a test may change."""
+    for package in CODE:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "mistake", "said"),
+    [
+        ("supervisor/runtime/fork_server.py", "import nothing_of_that_name\n", "could not be started: exit 1"),
+        ("supervisor/runtime/server.py", "\ndef run(keeper: object) -> int:\n    return 1 // 0\n", "ZeroDivisionError"),
+    ],
+)
+def test_a_release_that_cannot_start_changes_nothing(
+    start_server: StartServer, installed: Path, file: str, mistake: str, said: str
+) -> None:
+    server = start_server("tiny-chat", load=[CHAT], root=installed)
+    server.wait_loaded(CHAT)
+    with (installed / file).open("a") as code:
+        code.write(mistake)
+    answer = server.client.post("/internal/upgrade", {})
+    assert answer.status == 500
+    assert said in answer.error["message"]
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    assert any(line["event"] == "not upgraded: this release goes on" for line in server.lines)
+
+
+def test_sigusr2_upgrades(server: LemonbusServer) -> None:
+    old = server.supervisor_pid
+    os.kill(server.keeper_pid, signal.SIGUSR2)
+    wait_replaced(server, old)
+    assert server.client.chat(CHAT).text == CHAT_TEXT
