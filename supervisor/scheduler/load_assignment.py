@@ -85,7 +85,10 @@ def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now:
 
 def _claims_of_settings(state: SchedulerState, capacity: Capacity) -> dict[str, EvictionClaim]:
     """Return claims on models that a change of the settings does not let stay beside others."""
-    loaded_models = [_loaded_model(model, process, {}) for process, model in _loaded_workers(state)]
+    loaded = list(_loaded_workers(state))
+    if not capacity.groups and len(loaded) <= capacity.max_loaded:
+        return {}
+    loaded_models = [_loaded_model(model, process, {}) for process, model in loaded]
     over = models_over_limits(loaded_models, capacity)
     return {name: EvictionClaim(0, sure=True, reason=reason) for name, reason in over.items()}
 

@@ -169,8 +169,10 @@ class ScheduledModel:
     @property
     def expires_at(self) -> float | None:
         """When it is unloaded if nothing uses it until then; None if no idle time unloads it, or something uses it now."""
-        idle = self.state is ModelState.READY and not (self.grants or self.queue or self.loaders)
-        return self.last_use + self.ttl if idle and self.ttl != NO_TTL else None
+        ttl = self.ttl
+        if ttl == NO_TTL or self.state is not ModelState.READY or self.grants or self.queue or self.loaders:
+            return None
+        return self.last_use + ttl
 
     def expired(self, now: float) -> bool:
         """Return whether it has been idle for too long."""
