@@ -194,9 +194,8 @@ class SupervisorSession:
         """Let requests wait for the supervisor's successor; those that run go on."""
         if self.state is AdmissionState.LOST:
             return
-        if self._connection.welcomed:
-            logs.get_logger().warning("the supervisor has ended; requests wait for the next one", gateway=self.id)
         if self.state is AdmissionState.OPEN:
+            logs.get_logger().warning("the supervisor has ended; requests wait for the next one", gateway=self.id)
             self.state = AdmissionState.RECOVERING
         self._connection.supervisor_ended()
         self._message_handlers.notify_exchanges()

@@ -17,6 +17,7 @@ import msgspec
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from gateway.bus.log_sender import LogSender
 from gateway.bus.process_watch import ProcessWatch
 from gateway.bus.session import SupervisorSession
 from gateway.logs.request_log_buffer import RequestLogBuffer
@@ -25,7 +26,6 @@ from protocol.failures import Code, Failure
 from protocol.messages.events import unpack_batch
 from protocol.messages.peers import Hello
 from protocol.runtime import logs
-from protocol.runtime.log_records import DropCounter
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames
 from protocol.wire.bus_connection import connect_once, find_supervisor
@@ -36,9 +36,6 @@ MAX_OUTBOX_MESSAGES: Final = 10_000
 EVENTS_HIGH_WATER: Final = 100_000
 """Event messages that wait to be read; a worker sends one in each iteration of its loop."""
 READ_ALL_INTERVAL_S: Final = 0.5
-RECORDS_DELAY_S: Final = 0.02
-RECORDS_PER_MESSAGE: Final = 256
-"""Log records in one message."""
 
 
 class GatewayBus:
@@ -55,12 +52,8 @@ class GatewayBus:
         self._watchers: list[Any] = []
         self._context = zmq.Context()
         self._logs = self._socket(zmq.PUSH)
-        self._logs.linger = 200
-        self._logs.sndhwm = MAX_OUTBOX_MESSAGES
+        self._log_sender = LogSender(self._logs)
         self._logs.connect(endpoints.logs(process_context.runtime, process_context.boot))
-        self._records: list[bytes] = []
-        self._record_timer: Any = None
-        logs.set_sink(DropCounter(self._send_record))
         self._request_log_buffer = RequestLogBuffer()
         self._events = self._socket(zmq.SUB)
         self._events.rcvhwm = EVENTS_HIGH_WATER
@@ -163,35 +156,6 @@ class GatewayBus:
             self._scheduled.add(read)
             gevent.get_hub().loop.run_callback(read)
 
-    def _send_record(self, record: bytes) -> bool:
-        """Keep a log record for a moment: a message for each line would wake three threads and another process."""
-        if len(self._records) >= MAX_OUTBOX_MESSAGES:
-            return False
-        self._records.append(record)
-        if self._record_timer is None:
-            self._send_records_soon()
-        return True
-
-    def _send_records_soon(self) -> None:
-        # A new timer each time: a one-shot timer of libev that is started again fires at once.
-        self._record_timer = gevent.get_hub().loop.timer(RECORDS_DELAY_S)
-        self._record_timer.start(self._send_records, update=True)
-
-    def _send_records(self) -> None:
-        if self._record_timer is not None:
-            self._record_timer.close()
-            self._record_timer = None
-        self._send_some_records()
-        if self._records:
-            self._send_records_soon()
-
-    def _send_some_records(self) -> bool:
-        batch = self._records[:RECORDS_PER_MESSAGE]
-        if not batch or not frames.send(self._logs, b"\n".join(batch)):
-            return False
-        del self._records[:RECORDS_PER_MESSAGE]
-        return True
-
     # Reading
 
     def _read_control(self) -> None:
@@ -285,11 +249,7 @@ class GatewayBus:
         """Close all sockets."""
         self._closed = True
         self._request_log_buffer.close()
-        logs.set_sink(None)
-        while self._send_some_records():
-            pass
-        if self._record_timer is not None:
-            self._record_timer.close()
+        self._log_sender.close()
         self._timer.stop()
         self._timer.close()
         self.disconnect_control()

@@ -11,7 +11,16 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks import dialects, footprint, latencies, one_token, processor_time, prompt_cache, throughput
+from tests.benchmarks import (
+    dialects,
+    footprint,
+    latencies,
+    one_token,
+    processor_time,
+    prompt_cache,
+    recovery,
+    throughput,
+)
 from tests.benchmarks.report import BenchmarkReport, machine
 
 PARTS: Final = {
@@ -21,6 +30,7 @@ PARTS: Final = {
     "dialects": "streams of each dialect",
     "processor-time": "processor time of small requests, with and without keys",
     "prompt-cache": "conversations that go on after a swap",
+    "recovery": "supervisors that are killed",
     "memory": "memory",
 }
 
@@ -63,6 +73,8 @@ def _measure(report: BenchmarkReport, part: str, rounds: int, turns: int, model:
             report.processor_time = processor_time.measure(rounds)
         case "prompt-cache":
             report.prompt_caches = prompt_cache.measure(min(turns, 3), model)
+        case "recovery":
+            report.recovery = recovery.measure(50)
         case "memory":
             report.footprint = footprint.measure()
 

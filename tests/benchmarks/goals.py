@@ -10,6 +10,7 @@ from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.prompt_cache import PromptCacheResult
+from tests.benchmarks.recovery import Recovery
 from tests.benchmarks.throughput import Comparison
 
 
@@ -108,6 +109,17 @@ def prompt_cache_goals(results: list[PromptCacheResult]) -> list[Goal]:
         Goal("second turn after a swap: tokens that are read", kept.read, 100, 50, "tokens"),
         Goal("its first token, beside one without prompt cache", kept.second_turn / without.second_turn, 0.5, 0.25, ""),
         Goal("what saving adds to a swap", kept.save, 500, 100),
+    ]
+
+
+def recovery_goals(recovery: Recovery) -> list[Goal]:
+    """Return the goals of a supervisor that is killed."""
+    return [
+        Goal("supervisor killed to next answer, median", recovery.grant, 300, 150),
+        Goal("supervisor killed to next answer, p99", recovery.grant_p99, 1000, 500),
+        Goal(f"the same with {recovery.models} models loaded, median", recovery.many_grant, 1000, 500),
+        Goal("requests that such a kill broke", recovery.broken, 0, 0, ""),
+        Goal("memory of the keeper", recovery.keeper, 8, 6, "MB"),
     ]
 
 

@@ -19,12 +19,14 @@ from tests.benchmarks.goals import (
     latency_goals,
     one_token_goals,
     prompt_cache_goals,
+    recovery_goals,
     throughput_goals,
 )
 from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.prompt_cache import PromptCacheResult
+from tests.benchmarks.recovery import Recovery
 from tests.benchmarks.throughput import Comparison, Ratio
 
 Rows = Iterable[Iterable[object]]
@@ -40,6 +42,7 @@ class BenchmarkReport(msgspec.Struct):
     dialects: list[DialectComparison] = []
     processor_time: list[ProcessorTime] = []
     prompt_caches: list[PromptCacheResult] = []
+    recovery: Recovery | None = None
     footprint: Footprint | None = None
 
     @property
@@ -51,6 +54,7 @@ class BenchmarkReport(msgspec.Struct):
             *key_goals(self.processor_time),
             *(latency_goals(self.latencies) if self.latencies else ()),
             *prompt_cache_goals(self.prompt_caches),
+            *(recovery_goals(self.recovery) if self.recovery else ()),
             *(footprint_goals(self.footprint) if self.footprint else ()),
             broken_answers(self.comparisons, self.one_token, self.dialects),
         ]
@@ -113,6 +117,8 @@ class BenchmarkReport(msgspec.Struct):
                     _prompt_cache_rows(self.prompt_caches),
                 ),
             ]
+        if self.recovery:
+            parts.append(_table(("a supervisor is killed", ""), _recovery_rows(self.recovery)))
         if self.footprint:
             parts.append(_table(("process", "PSS, MB"), _footprint(self.footprint)))
         parts.append(
@@ -215,6 +221,17 @@ def _prompt_cache_rows(results: list[PromptCacheResult]) -> Rows:
         tokens = f"{each.read:.0f} ({each.cached:.0f})"
         times = (_number(time) for time in (each.first_turn, each.swap, each.second_turn))
         yield each.model, "yes" if each.kept else "no", *times, tokens, _number(each.size) if each.size else "", *rates
+
+
+def _recovery_rows(recovery: Recovery) -> Rows:
+    yield (
+        f"to the next answer, median / p99 of {recovery.kills}",
+        (f"{_number(recovery.grant)} / {_number(recovery.grant_p99)} ms"),
+    )
+    yield "the same answer without a kill", f"{_number(recovery.answer)} ms"
+    yield f"the first with {recovery.models} models loaded, median", f"{_number(recovery.many_grant)} ms"
+    yield "PSS of the keeper", f"{_number(recovery.keeper)} MB"
+    yield "PSS of the fork server", f"{_number(recovery.fork_server)} MB"
 
 
 def _footprint(footprint: Footprint) -> Rows:
