@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import StartServer
-from tests.fake_engines.llama_server import program
+from tests.fake_engines.llama_server import program_by_model
 from tests.support.models.tiny_models import prompt_of
 from tests.support.server import LemonbusServer
 from tests.support.waiting import DEADLINE, stays, wait_for
@@ -19,7 +18,7 @@ LOOP, SLOW, CHAT = "extra.tiny-loop", "extra.tiny-slow", "extra.tiny-chat"
 
 @pytest.fixture(scope="module")
 def short_silence_server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-loop", "tiny-slow", silence=0.4, load=[LOOP, SLOW])
+    return start_module_server("tiny-loop", "tiny-slow", silence=0.4, load=[LOOP, SLOW], gateway_workers=1)
 
 
 def test_a_stopped_engine_is_replaced(short_silence_server: LemonbusServer) -> None:
@@ -71,18 +70,23 @@ def test_a_pause_of_worker_and_engine_is_no_hang(short_silence_server: LemonbusS
     assert server.engine_pid(LOOP) == engine
 
 
-def test_a_slow_generation_is_never_touched(start_server: StartServer, tmp_path: Path) -> None:
-    engine = program(tmp_path, "slow_generation")
-    server = start_server("tiny-chat", llamacpp_backend="system", llama_server=engine, silence=0.5, load=[CHAT])
-    stream = server.client.start_chat(CHAT, stream=True, max_tokens=30).finish()
+@pytest.fixture(scope="module")
+def slow_engines_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
+    """A server whose engine of tiny-loop says a word every tenth of a second; that of tiny-chat hangs after two words."""
+    names = {"tiny-loop": "slow_generation", "tiny-chat": "hangs_mid_stream"}
+    engine = program_by_model(tmp_path_factory.mktemp("engine"), names)
+    settings = {"llamacpp_backend": "system", "llama_server": engine, "gateway_workers": 1}
+    return start_module_server("tiny-loop", "tiny-chat", silence=0.5, **settings)
+
+
+def test_a_slow_generation_is_never_touched(slow_engines_server: LemonbusServer) -> None:
+    stream = slow_engines_server.client.start_chat(LOOP, stream=True, max_tokens=30).finish()
     assert stream.done
     assert len(stream.text.split()) == 30
 
 
-def test_an_engine_that_hangs_in_mid_stream(start_server: StartServer, tmp_path: Path) -> None:
-    engine = program(tmp_path, "hangs_mid_stream")
-    server = start_server("tiny-chat", llamacpp_backend="system", llama_server=engine, silence=0.5, load=[CHAT])
-    stream = server.client.start_chat(CHAT, stream=True).finish()
+def test_an_engine_that_hangs_in_mid_stream(slow_engines_server: LemonbusServer) -> None:
+    stream = slow_engines_server.client.start_chat(CHAT, stream=True).finish()
     assert stream.text == " one two"
     assert stream.error["code"] == "backend_hung"
     assert stream.error["tokens_sent"] == 2
@@ -92,7 +96,9 @@ def test_an_engine_that_hangs_in_mid_stream(start_server: StartServer, tmp_path:
 @pytest.fixture(scope="module")
 def patient_server(start_module_server: StartServer) -> LemonbusServer:
     """A server that takes no engine for hung within these tests, and has one loaded model at most."""
-    return start_module_server("tiny-loop", "tiny-chat", max_loaded_models=1, slots=4, breaker_deaths=50)
+    return start_module_server(
+        "tiny-loop", "tiny-chat", max_loaded_models=1, slots=4, breaker_deaths=50, gateway_workers=1
+    )
 
 
 def load(server: LemonbusServer) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.conftest import StartServer
+from tests.fake_engines.llama_server import program
 from tests.support import processes
 from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
 from tests.support.server import LemonbusServer
@@ -15,7 +18,7 @@ CHAT, TALES, LOOP = "extra.tiny-chat", "extra.tiny-tale", "extra.tiny-loop"
 
 @pytest.fixture(scope="module")
 def first(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-chat")
+    return start_module_server("tiny-chat", gateway_workers=1)
 
 
 def exits_with_one_line(second: LemonbusServer) -> str:
@@ -51,9 +54,10 @@ def test_a_stale_runtime_directory(start_server: StartServer) -> None:
     assert second.client.chat(CHAT).text == CHAT_TEXT
 
 
-def test_a_server_started_within_the_grace_of_a_dead_one(start_server: StartServer) -> None:
-    first = start_server("tiny-loop", load=[LOOP])
-    stream = first.client.start_chat(LOOP, stream=True, max_tokens=1500)
+def test_a_server_started_within_the_grace_of_a_dead_one(start_server: StartServer, tmp_path: Path) -> None:
+    engine = program(tmp_path, "slow_generation")
+    first = start_server("tiny-loop", load=[LOOP], llamacpp_backend="system", llama_server=engine)
+    stream = first.client.start_chat(LOOP, stream=True, max_tokens=30)
     stream.until(lambda it: len(it.events) > 2)
     first.kill_keeper()
     second = start_server("tiny-chat", runtime=first.runtime, port=first.port)

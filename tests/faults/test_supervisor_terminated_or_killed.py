@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import StartServer
+from tests.fake_engines.llama_server import program
 from tests.support import processes
 from tests.support.http_client import chat_body
 from tests.support.waiting import wait_for
@@ -14,14 +17,20 @@ from tests.support.waiting import wait_for
 LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
 
 
-def test_sigterm_lets_running_requests_end(start_server: StartServer) -> None:
+@pytest.fixture
+def unhurried(tmp_path: Path) -> dict[str, Any]:
+    """Settings for an engine that says a word every tenth of a second: its streams last, and leave the processor alone."""
+    return {"llamacpp_backend": "system", "llama_server": program(tmp_path, "slow_generation")}
+
+
+def test_sigterm_lets_running_requests_end(start_server: StartServer, unhurried: dict[str, Any]) -> None:
     # One gateway: the kept connection is at the one that says it is not ready any more.
-    server = start_server("tiny-loop", load=[LOOP], gateway_workers=1, grace=120)
+    server = start_server("tiny-loop", load=[LOOP], gateway_workers=1, grace=120, **unhurried)
     server.wait_loaded(LOOP)
     engine = server.engine_pid(LOOP)
     kept = server.client.connect()
     assert not server.client.start("GET", "/live", connection=kept).until(lambda it: it.complete).closed
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=20)
     stream.until(lambda it: len(it.events) > 2)
 
     with processes.stopped(engine):  # however fast or slow it is, it is not done before all this is seen
@@ -47,11 +56,11 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer) -> None:
     server.assert_nothing_left()
 
 
-def test_sigterm_refuses_what_waits(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120)
+def test_sigterm_refuses_what_waits(start_server: StartServer, unhurried: dict[str, Any]) -> None:
+    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120, **unhurried)
     server.wait_loaded(LOOP)
     engine = server.engine_pid(LOOP)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=20)
     stream.until(lambda it: len(it.events) > 2)
     with processes.stopped(engine):
         waiting = server.client.start_chat(LOOP)
@@ -64,21 +73,22 @@ def test_sigterm_refuses_what_waits(start_server: StartServer) -> None:
     assert server.wait_exit() == 0
 
 
-@pytest.mark.parametrize("framing", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
-def test_sigterm_waits_for_no_body(start_server: StartServer, framing: bytes) -> None:
+def test_sigterm_waits_for_no_body(start_server: StartServer) -> None:
     server = start_server("tiny-loop", grace=25, gateway_workers=1)
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    slow = server.client.raw(head + framing + b"\r\n\r\n5\r\n{")
+    framings = (b"Content-Length: 100", b"Transfer-Encoding: chunked")
+    both = [server.client.raw(head + framing + b"\r\n\r\n5\r\n{") for framing in framings]
     server.signal(signal.SIGTERM)
-    slow.until(lambda it: it.complete, 5)
-    assert (slow.status, slow.error["code"]) == (503, "draining")
-    assert slow.read_to_close()
+    for slow in both:
+        slow.until(lambda it: it.complete, 5)
+        assert (slow.status, slow.error["code"]) == (503, "draining")
+        assert slow.read_to_close()
     assert server.wait_exit() == 0
 
 
-def test_the_grace_has_an_end(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", load=[LOOP], grace=0.5)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+def test_the_grace_has_an_end(start_server: StartServer, unhurried: dict[str, Any]) -> None:
+    server = start_server("tiny-loop", load=[LOOP], grace=0.5, **unhurried)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1000)
     stream.until(lambda it: len(it.events) > 2)
     server.signal(signal.SIGTERM)
     stream.finish()
@@ -121,9 +131,9 @@ def test_sigkill_of_an_idle_supervisor_ends_all(start_server: StartServer) -> No
     wait_for(lambda: not server.process_tree(), "idle workers, spare and gateway leave at once")
 
 
-def test_sigkill_of_the_supervisor_answers_every_client(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120, gateway_workers=2)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+def test_sigkill_of_the_supervisor_answers_every_client(start_server: StartServer, unhurried: dict[str, Any]) -> None:
+    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120, gateway_workers=2, **unhurried)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=50)
     stream.until(lambda it: len(it.events) > 2)
     waiting = [server.client.start_chat(LOOP, stream=stream_it) for stream_it in (True, False)]
     wait_for(lambda: server.state()["queued"] == 2, "two wait")
@@ -139,9 +149,9 @@ def test_sigkill_of_the_supervisor_answers_every_client(start_server: StartServe
     wait_for(lambda: not server.process_tree(), "then all leave")
 
 
-def test_the_grace_after_the_supervisors_death_has_an_end(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", load=[LOOP], grace=0.5)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
+def test_the_grace_after_the_supervisors_death_has_an_end(start_server: StartServer, unhurried: dict[str, Any]) -> None:
+    server = start_server("tiny-loop", load=[LOOP], grace=0.5, **unhurried)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1000)
     stream.until(lambda it: len(it.events) > 2)
     server.kill_keeper()
     stream.finish()
