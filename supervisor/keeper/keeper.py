@@ -250,7 +250,7 @@ class Keeper:
         self._follow(SupervisorEnd(status, 0.0, first=not self._started), now)
 
     def _follow(self, end: SupervisorEnd, now: float) -> None:
-        decision = self._policy.after(end, closing=self._closing > 0)
+        decision = self._policy.after(end, orders_to_end=self._closing)
         if isinstance(decision, Exit):
             self._exit_code = decision.code
             if decision.gave_up:

@@ -6,6 +6,8 @@ EARLY_S = 1.0
 """A supervisor that dies so soon may die of what its successor finds, too; one that lived longer has served clients."""
 MAX_EARLY_DEATHS = 10
 """So many early deaths in a row end the server."""
+MAX_DEATHS_IN_SHUTDOWN = 3
+"""So many supervisors may die, one after the other, that were to end the server."""
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
 EXIT_FAILED = 1
@@ -59,13 +61,18 @@ class RestartPolicy:
     def __init__(self) -> None:
         """None has died yet."""
         self._early = 0
+        self._deaths_in_shutdown = 0
 
-    def after(self, end: SupervisorEnd, *, closing: bool = False) -> Restart | Exit:
-        """Return what to do now. ``closing``: the server was told to end."""
-        if end.leaving is not None and end.ends_server(closing=closing):
+    def after(self, end: SupervisorEnd, *, orders_to_end: int = 0) -> Restart | Exit:
+        """Return what to do now. ``orders_to_end``: how often the server was told to end; the second means at once."""
+        if end.leaving is not None and end.ends_server(closing=orders_to_end > 0):
             return Exit(end.leaving)
-        if closing:
-            return Exit(EXIT_FAILED)
+        if orders_to_end:
+            # Its successor ends the server in an orderly way: streams still have the grace.
+            self._deaths_in_shutdown += 1
+            if orders_to_end > 1 or self._deaths_in_shutdown > MAX_DEATHS_IN_SHUTDOWN:
+                return Exit(EXIT_FAILED)
+            return Restart(0.0)
         if end.handed_over:
             return Restart(0.0)
         if end.first and not end.ready and end.status is not None and end.status > 0:

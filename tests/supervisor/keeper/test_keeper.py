@@ -117,13 +117,14 @@ def test_a_supervisor_that_does_not_obey_the_second_signal_is_killed(start_keepe
     assert keeper.wait_exit() == 1
 
 
-def test_a_supervisor_that_dies_during_the_shutdown_ends_the_server(start_keeper: StartKeeper) -> None:
-    keeper = start_keeper("stubborn")
+def test_the_successor_of_a_supervisor_that_dies_during_the_shutdown_ends_the_server(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("stubborn", "serve")
     supervisor = keeper.wait_started(0)
     keeper.send(signal.SIGTERM)
     keeper.wait_line("told 0 end")
     os.kill(supervisor, signal.SIGKILL)
-    assert keeper.wait_exit() == 1
+    keeper.wait_line("told 1 end")
+    assert keeper.wait_exit() == 0
     assert not keeper.left()
 
 

@@ -18,34 +18,41 @@ KILLED = -9
 
 
 @pytest.mark.parametrize(
-    ("end", "closing", "expected"),
+    ("end", "orders", "expected"),
     [
-        (SupervisorEnd(0, 9.0, leaving=0, ready=True), False, 0),
-        (SupervisorEnd(1, 9.0, leaving=1, ready=True), False, 1),  # it cannot go on: its service manager decides
-        (SupervisorEnd(2, 0.1, leaving=2, first=True), False, 2),  # bad settings
-        (SupervisorEnd(1, 0.1, leaving=1, first=True), False, 1),  # the port is taken
-        (SupervisorEnd(1, 0.1, first=True), False, 1),  # an exception at the first start
-        (SupervisorEnd(0, 9.0, leaving=0), True, 0),
-        (SupervisorEnd(KILLED, 9.0, ready=True), True, 1),
-        (SupervisorEnd(None, 0.0), True, 1),
-        (SupervisorEnd(KILLED, 0.1, first=True), False, None),
-        (SupervisorEnd(None, 0.0, first=True), False, None),
-        (SupervisorEnd(KILLED, 99.0, ready=True), False, None),
-        (SupervisorEnd(1, 99.0, ready=True), False, None),  # an exception: not what it announced
-        (SupervisorEnd(0, 99.0, ready=True), False, None),
-        (SupervisorEnd(2, 0.1, leaving=2), False, None),  # a later one finds the settings bad: what runs, runs on
-        (SupervisorEnd(1, 0.1), False, None),
-        (SupervisorEnd(0, 0.1, handed_over=True), False, None),
+        (SupervisorEnd(0, 9.0, leaving=0, ready=True), 0, 0),
+        (SupervisorEnd(1, 9.0, leaving=1, ready=True), 0, 1),  # it cannot go on: its service manager decides
+        (SupervisorEnd(2, 0.1, leaving=2, first=True), 0, 2),  # bad settings
+        (SupervisorEnd(1, 0.1, leaving=1, first=True), 0, 1),  # the port is taken
+        (SupervisorEnd(1, 0.1, first=True), 0, 1),  # an exception at the first start
+        (SupervisorEnd(0, 9.0, leaving=0), 1, 0),
+        (SupervisorEnd(KILLED, 9.0, ready=True), 1, None),  # its successor lets streams end
+        (SupervisorEnd(KILLED, 9.0, ready=True), 2, 1),
+        (SupervisorEnd(None, 0.0), 2, 1),
+        (SupervisorEnd(KILLED, 0.1, first=True), 0, None),
+        (SupervisorEnd(None, 0.0, first=True), 0, None),
+        (SupervisorEnd(KILLED, 99.0, ready=True), 0, None),
+        (SupervisorEnd(1, 99.0, ready=True), 0, None),  # an exception: not what it announced
+        (SupervisorEnd(0, 99.0, ready=True), 0, None),
+        (SupervisorEnd(2, 0.1, leaving=2), 0, None),  # a later one finds the settings bad: what runs, runs on
+        (SupervisorEnd(1, 0.1), 0, None),
+        (SupervisorEnd(0, 0.1, handed_over=True), 0, None),
     ],
 )
-def test_the_end_of_one_supervisor(end: SupervisorEnd, closing: bool, expected: int | None) -> None:
-    decision = RestartPolicy().after(end, closing=closing)
+def test_the_end_of_one_supervisor(end: SupervisorEnd, orders: int, expected: int | None) -> None:
+    decision = RestartPolicy().after(end, orders_to_end=orders)
     if isinstance(decision, Exit):
         assert decision.code == expected
         assert not decision.gave_up
     else:
         assert expected is None
         assert decision.pause == 0.0
+
+
+def test_supervisors_that_die_in_the_shutdown_are_replaced_three_times() -> None:
+    policy = RestartPolicy()
+    decisions = [policy.after(SupervisorEnd(KILLED, 9.0), orders_to_end=1) for _ in range(4)]
+    assert [isinstance(decision, Exit) for decision in decisions] == [False, False, False, True]
 
 
 def test_early_deaths_are_followed_later_and_later_and_ten_in_a_row_are_the_end() -> None:
