@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from protocol.config.settings import Settings
+from protocol.failures import LemonbusError
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from workers.backends.base import EngineFacts, SlotFiles
@@ -52,7 +53,7 @@ class EngineCaches:
         """Restore what was kept, if ``use`` is true; ``done`` is called with whether the engine may be used."""
         try:
             self._key = self._files.key(facts)
-        except OSError as problem:
+        except (OSError, LemonbusError) as problem:
             self._log.warning("prompt caches are not kept", reason=str(problem))
         if not use or not self._key:
             done(True)
