@@ -10,8 +10,10 @@ import pytest
 import structlog
 
 from protocol.failures import Code, Failure
-from protocol.messages.peers import Shutdown
+from protocol.messages.peers import SetRequestRules, Shutdown, StartEngine
 from protocol.messages.work import GrantedAttempt, Refused
+from protocol.models.recipes import ModelSpec
+from protocol.models.request_rules import RequestRules
 from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.scheduler import effects
 from supervisor.scheduler.effects import Effect
@@ -30,6 +32,10 @@ EFFECTS: list[tuple[Effect, Any]] = [
     (effects.FetchModel("m"), call.fetch("m")),
     (effects.ForgetModel("m"), call.models.adopted.forget("m")),
 ]
+
+
+SPEC = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m")
+RULES = RequestRules(drop=["top_k"])
 
 
 def executor(parts: Mock) -> EffectExecutor:
@@ -66,3 +72,11 @@ def test_a_decision_is_logged() -> None:
 
 def test_every_kind_of_effect_is_in_this_table() -> None:
     assert {type(effect) for effect, _ in EFFECTS} | {effects.LogDecision} == set(get_args(Effect))
+
+
+def test_a_worker_gets_the_rules_of_its_model_before_the_engine_starts() -> None:
+    parts = Mock()
+    parts.models.configuration.request_rules.return_value = RULES
+    executor(parts).execute([effects.SendMessage("w1", StartEngine(SPEC))])
+    assert parts.bus.mock_calls == [call.send("w1", SetRequestRules(RULES)), call.send("w1", StartEngine(SPEC), b"")]
+    parts.models.configuration.request_rules.assert_called_once_with(SPEC)
