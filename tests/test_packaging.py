@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pip
 import pytest
+
+from tests.support.cache import made_once
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "supervisor", "workers", "gateway")
@@ -57,14 +60,17 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+def download_theirs(folder: Path) -> None:
+    run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--retries=1", "-d", folder, THEIRS)
+
+
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """PyPI's supervisor; without an index, a wheel that installs the same top-level package."""
-    folder = tmp_path_factory.mktemp("theirs")
-    run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--retries=1", "-d", folder, THEIRS, check=False)
-    for found in folder.glob("supervisor-*"):
+    with contextlib.suppress(AssertionError):
+        (found,) = made_once(THEIRS, download_theirs).glob("supervisor-*")
         return found
-    made = folder / "supervisor-4.3.0-py3-none-any.whl"
+    made = tmp_path_factory.mktemp("theirs") / "supervisor-4.3.0-py3-none-any.whl"
     info = "supervisor-4.3.0.dist-info"
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr("supervisor/__init__.py", "")
@@ -96,8 +102,9 @@ class Environment:
         (self.packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
     def module(self, name: str, **environment: str) -> Path:
-        where = run(self.python, "-c", f"import {name}; print({name}.__file__)", environment=environment)
-        return Path(where.strip())
+        """Return the file that an import would run."""
+        find = f"import importlib.util; print(importlib.util.find_spec({name!r}).origin)"
+        return Path(run(self.python, "-c", find, environment=environment).strip())
 
 
 @pytest.fixture
