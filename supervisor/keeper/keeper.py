@@ -235,7 +235,7 @@ class Keeper:
         self._kill_due = 0.0
         end = supervisor.ended(now)
         self._why = "" if end.handed_over else supervisor.describe_end()
-        if end.handed_over:
+        if end.handed_over and self._fork_servers.next is None:
             self._reloading = False  # the new settings are what its successor starts with
         if not end.ends_server(closing=self._closing > 0):
             if self._fork_servers.replace():

@@ -1,4 +1,5 @@
-"""The systemd unit under a real systemd: a server that dies comes back at once, and its streams end whole beside it."""
+"""The systemd unit under a real systemd: a supervisor or a server that dies comes back at once, a reload is an upgrade, and
+streams end whole."""
 
 from __future__ import annotations
 
@@ -42,6 +43,9 @@ def check(machine: Root) -> int:
         try:
             unit = Unit(container, port)
             unit.is_up()
+            unit.is_verified()
+            unit.survives_its_supervisor()
+            unit.is_upgraded_by_a_reload()
             unit.lets_a_stream_end_when_the_server_dies()
             unit.stops()
         except AssertionError as wrong:
@@ -49,7 +53,7 @@ def check(machine: Root) -> int:
             print(f"bare: the systemd unit: {wrong}", flush=True)
             return 1
     print(
-        "bare: under systemd a server that died came back at once, its stream ended whole, and nothing was left",
+        "bare: under systemd supervisor and server came back at once, streams ended whole, and nothing was left",
         flush=True,
     )
     return 0
@@ -94,13 +98,39 @@ class Unit:
         """Its server answers and has loaded what its configuration names."""
         wait_for(self._loaded, "the server has loaded its model", 60)
 
+    def is_verified(self) -> None:
+        """systemd understands every line of it."""
+        said = self._container.run("sh", "-c", "systemd-analyze verify lemonbus.service 2>&1")
+        assert "lemonbus.service" not in said, said
+
+    def _supervisor(self) -> int:
+        return int(self._client.get("/v1/health", patience=2.0).json()["lemonbus"]["pid"])
+
+    def survives_its_supervisor(self) -> None:
+        """Kill the supervisor while a stream runs: the unit's main process stays, and the stream ends whole."""
+        main, old = self._main(), self._supervisor()
+        stream = self._client.start_chat(MODEL, stream=True, max_tokens=TOKENS)
+        stream.until(lambda it: len(it.events) > 2)
+        self._container.process(old).kill()
+        assert stream.finish(60).done, "the stream ended whole"
+        wait_for(lambda: self._supervisor() != old, "another supervisor serves", 30)
+        assert self._main() == main
+
+    def is_upgraded_by_a_reload(self) -> None:
+        """Reload it: another supervisor serves, and the model is still loaded."""
+        main, old = self._main(), self._supervisor()
+        self._container.run("systemctl", "reload", "lemonbus")
+        wait_for(lambda: self._supervisor() != old, "another supervisor serves", 30)
+        self.is_up()
+        assert self._main() == main
+
     def lets_a_stream_end_when_the_server_dies(self) -> None:
-        """Kill the supervisor while a stream runs: a new one serves before that ends, whole; then all of the old are gone."""
+        """Kill the keeper while a stream runs: a new one serves before that ends, whole; then all of the old are gone."""
         old = self._main()
         stream = self._client.start_chat(MODEL, stream=True, max_tokens=TOKENS)
         stream.until(lambda it: len(it.events) > 2)
         self._container.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "lemonbus")
-        wait_for(lambda: self._main() not in (0, old), "systemd starts a new supervisor", 30)
+        wait_for(lambda: self._main() not in (0, old), "systemd starts a new keeper", 30)
         self.is_up()
         assert stream.finish(60).done, "the stream ended whole"
         main = self._container.process(self._main())
