@@ -1,0 +1,175 @@
+"""``lemonbus reload`` under load: what changed takes effect as it was announced, and nothing else is touched."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.configuration_file import ConfiguredServer
+from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
+from tests.support.ports import free_port
+from tests.support.waiting import wait_for
+
+CHAT, TALES, LOOP = "extra.tiny-chat", "extra.tiny-tale", "extra.tiny-loop"
+
+
+@pytest.fixture
+def server() -> Iterator[ConfiguredServer]:
+    with ExitStack() as stack:
+        yield stack.enter_context(
+            ConfiguredServer("tiny-chat", "tiny-tale", "tiny-loop", gateway_workers=1, slots=2, load=[CHAT, TALES])
+        )
+
+
+@contextmanager
+def requests_that_all_succeed(server: ConfiguredServer) -> Iterator[None]:
+    """Ask all the time; no request may fail."""
+    answered: list[tuple[int, str]] = []
+    end = threading.Event()
+
+    def ask(model: str) -> None:
+        for _ in itertools.count():
+            if end.is_set():
+                return
+            answer = server.client.chat(model)
+            answered.append((answer.status, answer.text))
+
+    threads = [threading.Thread(target=ask, args=(model,)) for model in (CHAT, TALES)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_for(lambda: len(answered) >= 4, "requests are answered")
+        yield
+        before = len(answered)
+        wait_for(lambda: len(answered) >= before + 4, "requests are answered afterwards")
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join(30)
+    assert {*answered} == {(200, CHAT_TEXT), (200, TALE_TEXT)}
+
+
+def masters(server: ConfiguredServer) -> set[int]:
+    found = {process.pid: process for process in server.process_tree() if process.runs("gateway")}
+    return {pid for pid, process in found.items() if process.parent not in found}
+
+
+def effects(answer: Any) -> dict[str, list[str]]:
+    return {change["setting"]: change["effects"] for change in answer["changes"]}
+
+
+def wait_taken_over(server: ConfiguredServer, predecessor: int) -> None:
+    wait_for(lambda: server.supervisor_pid != predecessor, "another supervisor runs")
+    wait_for(lambda: server.health()["status"] == "ok", "it has taken over")
+
+
+def test_settings_of_the_supervisor_take_effect_at_once_and_nothing_is_touched(server: ConfiguredServer) -> None:
+    server.wait_loaded(CHAT, TALES)
+    engines = [server.engine_pid(model) for model in (CHAT, TALES)]
+    gateways, supervisor = masters(server), server.supervisor_pid
+    long_stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+    long_stream.until(lambda it: len(it.events) > 2)
+    with requests_that_all_succeed(server):
+        server.configure(max_loaded_models=3, queue_requests=7, sections=f'[models."{CHAT}"]\nttl = 500\npin = true\n')
+        announced = effects(server.reload(dry_run=True))
+        assert server.supervisor_pid == supervisor, "a dry run changes nothing"
+        assert effects(server.reload()) == announced
+        assert announced == {
+            "max_loaded_models": ["now"],
+            "queue_requests": ["now"],
+            f"models.{CHAT}.ttl": ["now"],
+            f"models.{CHAT}.pin": ["now"],
+        }
+        wait_taken_over(server, supervisor)
+    assert [server.engine_pid(model) for model in (CHAT, TALES)] == engines
+    assert masters(server) == gateways
+    loaded = {each["model_name"]: each for each in server.health()["all_models_loaded"]}
+    assert loaded[CHAT]["pinned"]
+    assert loaded[CHAT]["ttl"] == 500
+    assert not loaded[TALES]["pinned"]
+    assert server.health()["max_models"]["llm"] == 3
+    assert long_stream.finish(60).done, "it ran over the whole reload"
+
+
+def test_gateways_are_replaced_gracefully(server: ConfiguredServer) -> None:
+    server.wait_loaded(CHAT, TALES)
+    (former,) = masters(server)
+    engines = [server.engine_pid(model) for model in (CHAT, TALES)]
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=20_000)
+    stream.until(lambda it: len(it.events) > 2)
+    holder = server.gateway_of(stream)
+    with requests_that_all_succeed(server):
+        server.configure(body_limit=2000)
+        assert effects(server.reload()) == {"body_limit": ["gateways restart gracefully"]}
+        wait_for(lambda: masters(server) - {former}, "another gateway runs")
+        wait_for(lambda: server.client.post("/v1/chat/completions", b"{" + b" " * 3000).status == 413, "new limit")
+    assert holder in {process.pid for process in server.process_tree()}, "the stream's gateway lives while it runs"
+    stream.hang_up()
+    wait_for(lambda: former not in masters(server), "the former gateway has ended")
+    assert [server.engine_pid(model) for model in (CHAT, TALES)] == engines
+
+
+def test_the_server_moves_to_another_port(server: ConfiguredServer) -> None:
+    server.wait_loaded(CHAT)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+    stream.until(lambda it: len(it.events) > 2)
+    former, engine = server.client.port, server.engine_pid(CHAT)
+    moved = free_port()
+    file = server.file.read_text()
+    server.file.write_text(file.replace(f"port = {former}", f"port = {moved}"))
+    assert effects(server.reload()) == {"port": ["a new listener is opened", "gateways restart gracefully"]}
+    server.configure(port=moved)
+    wait_for(server.listens, "the new port is open")
+    assert server.client.chat(CHAT).text == CHAT_TEXT
+    assert server.engine_pid(CHAT) == engine
+    assert stream.finish(60).done, "what was connected at the old port ended there"
+
+
+def test_a_model_whose_section_changed_is_reloaded_when_idle_and_no_other(server: ConfiguredServer) -> None:
+    server.wait_loaded(CHAT, TALES)
+    engine, other = server.engine_pid(CHAT), server.engine_pid(TALES)
+    with requests_that_all_succeed(server):
+        server.configure(sections=f'[models."{CHAT}"]\noptions = {{ ctx_size = 2048 }}\nenv = {{ SOURNESS = "9" }}\n')
+        (options, variables) = server.reload()["changes"]
+        for change in (options, variables):
+            assert (change["effects"], change["models"]) == (["the model is reloaded when idle"], [CHAT])
+        assert variables["new"] == {"SOURNESS": "********"}
+        wait_for(lambda: server.engine_pid(CHAT) != engine, "its engine is another one")
+        server.wait_loaded(CHAT)
+    assert b"SOURNESS=9" in Path(f"/proc/{server.engine_pid(CHAT)}/environ").read_bytes()
+    assert server.engine_pid(TALES) == other
+
+
+def test_a_broken_file_is_refused_whole_by_call_and_by_signal(server: ConfiguredServer) -> None:
+    supervisor = server.supervisor_pid
+    text = server.file.read_text()
+    server.file.write_text(text + "max_loaded_models = 9\nports = 1\n")
+    answer = server.client.post("/internal/reload", {})
+    assert answer.status == 400
+    assert "unknown setting 'ports'" in answer.error["message"]
+    server.signal(signal.SIGHUP)
+
+    def complaints() -> list[Any]:
+        return [line for line in server.lines if line["event"].startswith("configuration not reloaded")]
+
+    wait_for(lambda: len(complaints()) == 2, "both refusals are logged")
+    server.file.unlink()
+    assert "no such configuration file" in server.client.post("/internal/reload", {}).error["message"]
+    assert server.supervisor_pid == supervisor
+    server.file.write_text(text + "queue_bytes = 77777\n")
+    server.signal(signal.SIGHUP)
+    wait_taken_over(server, supervisor)
+    changed = [line for line in server.lines if line["event"] == "setting changed"]
+    assert [(line["setting"], line["new"]) for line in changed] == [("queue_bytes", 77777)]
+
+
+@pytest.mark.parametrize("body", [{"dry_run": 1}, {"dryrun": True}])
+def test_a_wrong_request_reloads_nothing(shared_server: Any, body: dict[str, Any]) -> None:
+    assert shared_server.client.post("/internal/reload", body).status == 400
