@@ -77,23 +77,25 @@ def test_settings_of_the_supervisor_take_effect_at_once_and_nothing_is_touched(s
     long_stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
     long_stream.until(lambda it: len(it.events) > 2)
     with requests_that_all_succeed(server):
-        server.configure(max_loaded_models=3, queue_requests=7, sections=f'[models."{CHAT}"]\nttl = 500\npin = true\n')
+        server.configure(
+            max_loaded_models=3,
+            queue_requests=7,
+            sections=f'[models."{CHAT}"]\nttl = 500\n[models."{TALES}"]\npin = true\n',
+        )
         announced = effects(server.reload(dry_run=True))
         assert server.supervisor_pid == supervisor, "a dry run changes nothing"
         assert effects(server.reload()) == announced
         assert announced == {
             "max_loaded_models": ["now"],
             "queue_requests": ["now"],
-            f"models.{CHAT}.ttl": ["now"],
-            f"models.{CHAT}.pin": ["now"],
+            f'models."{CHAT}".ttl': ["now"],
+            f'models."{TALES}".pin': ["now"],
         }
         wait_taken_over(server, supervisor)
     assert [server.engine_pid(model) for model in (CHAT, TALES)] == engines
     assert masters(server) == gateways
     loaded = {each["model_name"]: each for each in server.health()["all_models_loaded"]}
-    assert loaded[CHAT]["pinned"]
-    assert loaded[CHAT]["ttl"] == 500
-    assert not loaded[TALES]["pinned"]
+    assert (loaded[CHAT]["pinned"], loaded[CHAT]["ttl"], loaded[TALES]["pinned"]) == (False, 500, True)
     assert server.health()["max_models"]["llm"] == 3
     assert long_stream.finish(60).done, "it ran over the whole reload"
 
