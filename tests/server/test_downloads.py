@@ -184,6 +184,23 @@ def test_a_download_goes_on_after_the_server_was_killed(
     continues(hub, start_own_server())
 
 
+def test_a_download_does_not_notice_that_the_supervisor_was_killed(hub: Hub, server: LemonbusServer) -> None:
+    hub.hold_after = HELD
+    answer = start(server, stream=True).until(begun)
+    left = start(server)
+    (job,) = jobs(server)
+    server.kill_supervisor()
+    wait_for(lambda: [line for line in server.lines if line["event"] == "recovered"], "the next one has taken over")
+    joined = start(server, stream=True).until(begun)
+    assert jobs(server) == [job]
+    hub.released.set()
+    assert named(answer.finish(), "complete")
+    assert named(joined.finish(), "complete")
+    assert left.finish().json()["status"] == "success"
+    assert [file for file, _ in hub.transfers] == ["tiny-Q4_0.gguf", "mmproj-F16.gguf"]
+    assert server.client.get(f"/v1/models/{NAME}").json()["downloaded"] is True
+
+
 def continues(hub: Hub, server: LemonbusServer) -> None:
     """Pull what broke off: only what is missing is transferred, and it is whole."""
     hub.hold_after = 0
