@@ -84,6 +84,7 @@ class FlmBackend(Backend):
     """One model behind one ``flm serve``."""
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
+    hidden: ClassVar[tuple[str, ...]] = ("FLM_SERVE_PORT",)
 
     def __init__(self, spec: ModelSpec, settings: Settings) -> None:
         """Check the arguments; raises ``invalid_request``."""
