@@ -48,6 +48,7 @@ ONLY_IN = {
         "protocol/wire/bus_connection.py",
         "supervisor/runtime/bus.py",
         "workers/worker/bus.py",
+        "gateway/bus/log_sender.py",
         "gateway/bus/sockets.py",
     ),
     "falcon": ("gateway/",),
