@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import falcon
 import gevent
 import msgspec
-import simple_websocket
 from gevent.event import Event
-from wsproto.utilities import RemoteProtocolError
 
 from gateway.access.presented_key import bearer_subprotocols
 from gateway.access.scopes import Scope
@@ -35,7 +33,15 @@ from gateway.logs.websocket import WebSocketAdapter
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.admin import LogBatch, LogSnapshot
 from protocol.runtime import logs
+from protocol.runtime.deferred_module import DeferredModule
 from protocol.wire import envelope
+
+if TYPE_CHECKING:
+    import simple_websocket
+    from wsproto import utilities
+else:  # imported for the first reader: most gateways never have one, and it takes a tenth of their start
+    simple_websocket = DeferredModule("simple_websocket")
+    utilities = DeferredModule("wsproto.utilities")
 
 PING_INTERVAL: Final = 25.0
 READER_TIMEOUT_S: Final = 30.0
@@ -49,7 +55,11 @@ MAX_READERS: Final = 64
 _ENTRIES_BEFORE_YIELD: Final = 100
 """Entries that are rendered before other greenlets run."""
 _GOING_AWAY: Final = 1001
-_CLOSED: Final = (simple_websocket.ConnectionClosed, OSError)
+
+
+def _closed() -> tuple[type[BaseException], ...]:
+    """Return what says that a reader is gone."""
+    return simple_websocket.ConnectionClosed, OSError
 
 
 class LogStreamResource:
@@ -100,7 +110,7 @@ class LogStreamResource:
                 ping_interval=PING_INTERVAL,
                 max_message_size=MAX_MESSAGE_BYTES,
             )
-        except (RemoteProtocolError, simple_websocket.ConnectionError) as problem:
+        except (utilities.RemoteProtocolError, simple_websocket.ConnectionError) as problem:
             raise invalid(f"this is no WebSocket handshake: {problem}") from None
         context.hand_over()
         try:
@@ -133,12 +143,12 @@ class _LogReader:
                 return
             with call:
                 self._send_entries(call)
-        except _CLOSED:
+        except _closed():
             return
         except LemonbusError as problem:
             self._failure = problem.failure
         if self._failure is not None and self._failure.code != Code.CANCELLED:
-            with contextlib.suppress(*_CLOSED):
+            with contextlib.suppress(*_closed()):
                 self._send_error(self._failure)
                 self._socket.close(_GOING_AWAY, self._failure.message[:100])
 
@@ -219,7 +229,7 @@ class _LogReader:
 
     def _listen(self) -> None:
         """Read until the client leaves; it has nothing to send after its subscription."""
-        with contextlib.suppress(*_CLOSED):
+        with contextlib.suppress(*_closed()):
             for _ in range(MAX_INVALID_MESSAGES):
                 self._socket.receive()
                 self._send_error(Failure(Code.INVALID_REQUEST, "the subscription is made; connect again to change it"))
