@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from typing import Any
 
+from protocol.messages.peers import Pong
 from protocol.runtime import logs
 from supervisor.keeper import channel
 from supervisor.runtime.keeper_client import KeeperClient
 from supervisor.runtime.supervisor import Supervisor
 
 log = logs.get_logger()
+
+
+class _HandOver:
+    """Has the handling of messages once a successor is ready: all that needs an answer is left to that one.
+
+    Its peers ask again for what was not answered, and say again what was not read.
+    """
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def received(self, peer: str, message: Any, _payload: bytes) -> None:
+        """Take note of answers to pings alone."""
+        if isinstance(message, Pong):
+            self._supervisor.worker_barrier.pong(peer, message.number)
+
+    def worker_ended(self, worker: str) -> None:
+        """Do nothing: the successor finds no such process."""
+
+    def when_over(self, callback: Callable[[], None]) -> None:
+        """Do nothing: this process ends before."""
 
 
 class Succession:
@@ -30,10 +54,15 @@ class Succession:
         self._keeper.hold(channel.LISTENER, listener.fileno())
 
     def take_over(self) -> None:
-        """Let a new supervisor take over; this one ends, and nothing else does."""
-        if not self._supervisor.scheduler.closing:
+        """Let a new supervisor take over; this one ends when its peers have read what it sent, and nothing else does."""
+        supervisor = self._supervisor
+        if supervisor.recovery is not None:
+            supervisor.when_serving(self.take_over)
+        elif not supervisor.scheduler.closing:
             self.ends_server = False
-            self._supervisor.loop.stop()
+            supervisor.recovery = _HandOver(supervisor)
+            on_bus = [peer for role in ("gateway", "worker", "job") for peer in supervisor.peers.of(role)]
+            supervisor.worker_barrier.wait(on_bus, supervisor.loop.stop)
 
     def _ready(self) -> None:
         """Say once that clients are answered."""
