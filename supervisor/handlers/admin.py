@@ -20,7 +20,7 @@ from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import NO_TTL
 from supervisor.scheduler.queue.work_items import key_of
-from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 
 
 def abandon_call(supervisor: Supervisor, peer: str, call: admin.AbandonCall, _payload: bytes) -> None:
@@ -78,7 +78,8 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
         raise TypeError("not running")
     facts = process.facts
     now = supervisor.loop.now()
-    unused_s = 0.0 if model.grants else now - max(model.last_use, supervisor.started_at)
+    last_use = supervisor.started_at if model.last_use == NEVER else model.last_use
+    unused_s = 0.0 if model.grants else now - last_use
     expires_at = model.expires_at
     return admin.RunningModel(
         spec=model.spec,

@@ -25,6 +25,7 @@ from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.worker_events import EVICTED
 from supervisor.scheduler.worker_states import WorkerState
 
 LAST_ORDER: Final = 1 << 62
@@ -38,11 +39,19 @@ _OBSTACLES: Final = {
 
 
 class EvictionClaim(NamedTuple):
-    """A model is to be evicted for a request of this order; ``sure``: the model that comes has been checked."""
+    """A model is to be evicted for a request of this order; ``sure``: the model that comes has been checked.
+
+    Order 0: for no request, but because the settings do not let it stay beside others.
+    """
 
     order: int
     sure: bool
     reason: EvictionReason
+
+    @property
+    def why(self) -> str:
+        """The reason in words, for the log."""
+        return EVICTED if self.order else "the settings do not let it stay beside others any more"
 
 
 def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:

@@ -123,11 +123,16 @@ def _drain_or_resume(state: SchedulerState, model: ScheduledModel, claim: Evicti
     must = claim is not None or model.unloaders or model.pending_spec is not None or state.closing or model.stuck
     if must and model.state is ModelState.READY:
         model_changes.drain(model, process)
-        fields = {"model": model.name, "worker": process.worker, "why": stop_reason(state, model)}
+        fields = {"model": model.name, "worker": process.worker, "why": _why(state, model, claim)}
         state.emit(LogDecision("info", "draining", fields))
     elif not must and model.state is ModelState.DRAINING:
         model_changes.resume(model, process)
         answers.answer_loads(state, model)  # that came while it drained
+
+
+def _why(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None) -> str:
+    why = stop_reason(state, model)
+    return claim.why if claim is not None and why == EVICTED else why
 
 
 def _grant(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None, now: float) -> None:
@@ -148,7 +153,7 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
     if not asked and not evicted and not model.stuck:
         return
     if model.grants:
-        why = EVICTED if evicted and not asked else stop_reason(state, model)
+        why = claim.why if claim is not None and evicted and not asked else stop_reason(state, model)
         fields = {"model": model.name, "worker": process.worker, "why": why}
         state.emit(LogDecision("warning", "engine ended, the clients of its requests are gone", fields))
     if asked:

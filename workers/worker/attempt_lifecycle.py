@@ -74,7 +74,7 @@ class AttemptLifecycle:
         self.ended: Final[deque[RequestKey]] = deque(maxlen=MAX_ENDED)
         """The attempts that ended last, without those whose gateway learns their end from the supervisor (``returned``)."""
         self.last_use = 0.0
-        """When an attempt began or ended last, 0 if none has; reads do not count."""
+        """When the engine became ready, or an attempt began or ended last; 0: never. Reads do not count."""
 
     # The engine.
 
@@ -83,6 +83,7 @@ class AttemptLifecycle:
         self._session, self._log = session, log
         self._line_attribution.read_output = session.engine.read_output
         self._cancellations = Cancellations(self._loop, self._bus, session, self._attempts, self.end)
+        self.last_use = self._loop.now()
         self.accepts = True
 
     def close(self) -> None:
