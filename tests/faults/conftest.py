@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.conftest import StartServer
-from tests.fake_engines.llama_server import program
+from tests.fake_engines.llama_server import program_by_model
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -44,10 +44,11 @@ def crashing_server(
     no_downloads: Callable[[pytest.MonkeyPatch], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
-    """A server whose engines die of a prompt that has the word POISON."""
-    engine = program(tmp_path_factory.mktemp("engine"), "crashes_on_prompt")
+    """A server whose engines die of a prompt that has the word POISON; that of tiny-loop drops its first connection."""
+    names = {"tiny-loop": "drops_connection"}
+    engine = program_by_model(tmp_path_factory.mktemp("engine"), names, "crashes_on_prompt")
     with pytest.MonkeyPatch.context() as patch:
         no_downloads(patch)
         return start_session_server(
-            "tiny-chat", llamacpp_backend="system", llama_server=engine, slots=4, breaker_deaths=_MANY
+            "tiny-chat", "tiny-loop", llamacpp_backend="system", llama_server=engine, slots=4, breaker_deaths=_MANY
         )

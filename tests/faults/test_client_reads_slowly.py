@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+
+import pytest
 
 from tests.conftest import StartServer
 from tests.fake_engines.large_output import PIECE
 from tests.fake_engines.llama_server import program
 from tests.support import processes
 from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 FLOOD, CHAT = "extra.tiny-tale", "extra.tiny-chat"
@@ -17,10 +19,23 @@ MOST = 40_000_000
 """Bytes by which the whole server may grow, where the answer has 64 million."""
 
 
-def test_a_slow_client_is_cut_off(start_server: StartServer, tmp_path: Path) -> None:
-    server = start_server("tiny-tale", "tiny-chat", llama_server=program(tmp_path, "large_output"), load=[CHAT])
-    loaded = server.client.post("/v1/load", {"model_name": FLOOD, "llamacpp_backend": "system"})
-    assert loaded.status == 200, loaded
+@pytest.fixture
+def server(module_server: LemonbusServer) -> LemonbusServer:
+    """A server with tiny-chat, and an engine of tiny-tale that has just been started and has much to say."""
+    assert module_server.client.post("/v1/unload", {}).status == 200
+    for load in ({"model_name": CHAT}, {"model_name": FLOOD, "llamacpp_backend": "system"}):
+        loaded = module_server.client.post("/v1/load", load)
+        assert loaded.status == 200, loaded
+    return module_server
+
+
+@pytest.fixture(scope="module")
+def module_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
+    engine = program(tmp_path_factory.mktemp("engine"), "large_output")
+    return start_module_server("tiny-tale", "tiny-chat", llama_server=engine, gateway_workers=1)
+
+
+def test_a_slow_client_is_cut_off(server: LemonbusServer) -> None:
     assert server.client.chat(CHAT).text == CHAT_TEXT
     ours = [server.supervisor_pid, *server.gateway_pids(), *(worker.pid for worker in server.workers())]
     before = sum(processes.memory(pid) for pid in ours)
@@ -44,11 +59,9 @@ def test_a_slow_client_is_cut_off(start_server: StartServer, tmp_path: Path) -> 
     assert not slow.complete
 
 
-def test_what_fits_the_inbox_is_whole_however_large_its_pieces(start_server: StartServer, tmp_path: Path) -> None:
-    engine = program(tmp_path, "large_output")
-    server = start_server("tiny-chat", llamacpp_backend="system", llama_server=engine, load=[CHAT])
+def test_what_fits_the_inbox_is_whole_however_large_its_pieces(server: LemonbusServer) -> None:
     for stream in (True, False):
-        flood = server.client.start_chat(CHAT, stream=stream, max_tokens=3).finish(60)
+        flood = server.client.start_chat(FLOOD, stream=stream, max_tokens=3).finish(60)
         assert flood.complete
         assert flood.done == stream
         assert len(flood.text) == 3 * len(PIECE)
