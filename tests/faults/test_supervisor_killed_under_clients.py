@@ -1,0 +1,90 @@
+"""Published clients, monitors and log readers of a server whose supervisor is killed: they notice nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import simple_websocket
+
+from tests.conftest import StartServer
+from tests.support.openai_client import openai_client
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def streamed(server: LemonbusServer, _: int) -> str:
+    """Return why a stream of the OpenAI package ended."""
+    chunks = list(
+        openai_client(server).chat.completions.create(model=LOOP, messages=HELLO, max_tokens=150, stream=True)
+    )  # type: ignore[call-overload]
+    return str(next(chunk.choices[0].finish_reason for chunk in reversed(chunks) if chunk.choices))
+
+
+def curled(server: LemonbusServer, model: str, _: int) -> int:
+    """Return the tokens of an answer that curl got; it neither retries nor knows of lemonbus."""
+    body = json.dumps({"model": model, "messages": HELLO, "max_tokens": 4})
+    url = f"http://127.0.0.1:{server.port}/v1/chat/completions"
+    command = ["curl", "-sS", "--fail-with-body", "-m", "60", "-H", "Content-Type: application/json", "-d", body, url]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return int(json.loads(answer.stdout)["usage"]["completion_tokens"])
+
+
+def recovered(server: LemonbusServer) -> int:
+    """How many supervisors have taken over so far."""
+    return sum(line["event"] == "recovered" for line in server.lines)
+
+
+def test_openai_and_curl_notice_nothing(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", "tiny-chat", slots=8, load=[LOOP, CHAT], max_loaded_models=2, gateway_workers=2)
+    server.wait_loaded(LOOP, CHAT)
+    engines = [server.engine_pid(model) for model in (LOOP, CHAT)]
+    with ThreadPoolExecutor(32) as pool:
+        streams = [pool.submit(streamed, server, number) for number in range(16)]
+        wait_for(lambda: server.state()["granted"] >= 8, "all slots work")
+        wholes = []
+        for turn in range(3):
+            wholes += [pool.submit(curled, server, CHAT, number) for number in range(2)]
+            server.kill_supervisor()
+            wholes += [pool.submit(curled, server, LOOP, number) for number in range(2)]
+            wait_for(lambda turn=turn: recovered(server) > turn, "the next one has taken over")
+        assert {each.result(120) for each in streams} == {"length"}
+        assert {each.result(120) for each in wholes} == {4}
+    assert [server.engine_pid(model) for model in (LOOP, CHAT)] == engines
+    server.assert_idle()
+
+
+def test_a_log_reader_and_a_monitor_go_on(start_server: StartServer) -> None:
+    server = start_server("tiny-chat", load=[CHAT])
+    server.wait_loaded(CHAT)
+    reader = simple_websocket.Client(f"ws://127.0.0.1:{server.port}/logs/stream")
+    try:
+        reader.send(json.dumps({"type": "logs.subscribe", "after_seq": None}))
+        seen: list[str] = []
+
+        def reads(event: str) -> bool:
+            message = json.loads(reader.receive(timeout=0.1) or "{}")
+            entries = message.get("entries", [message["entry"]] if "entry" in message else [])
+            seen.extend(json.dumps(entry) for entry in entries)
+            return any(event in line for line in seen)
+
+        wait_for(partial(reads, "engine ready"), "the reader has the log so far")
+        server.kill_supervisor()
+        for path in ("/live", "/health", "/v1/health"):
+            assert server.client.get(path, patience=5).status == 200
+        wait_for(partial(reads, "(Supervisor) recovered"), "the new log reaches the reader of the old one")
+        label = "asked-after-the-kill"
+        answer = server.client.start_chat(CHAT, headers={"X-Request-ID": label}, max_tokens=2).finish()
+        assert answer.status == 200
+        wait_for(partial(reads, label), "new lines reach it, too")
+        assert len(seen) == len(set(seen)), "no line comes twice"
+    finally:
+        with contextlib.suppress(simple_websocket.ConnectionClosed):
+            reader.close()
