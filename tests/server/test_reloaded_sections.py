@@ -25,8 +25,8 @@ class ConfiguredServer:
         line = msgspec.json.encode({"flags": {}, "config": str(file), "folder": "/"}).decode()
         self.server: LemonbusServer = start("tiny-chat", "tiny-loop", environment={"LEMONBUS_COMMAND_LINE": line})
 
-    def reload(self, **sections: Any) -> Any:
-        """Write these sections beside the server's own settings, and reload; return the answer."""
+    def reload(self, status: int = 200, **sections: Any) -> Any:
+        """Write these sections beside the server's own settings, and reload; return the answer, which has this status."""
         own = {
             name: value
             for name, value in msgspec.to_builtins(self.server.settings).items()
@@ -34,7 +34,9 @@ class ConfiguredServer:
         }
         written = {**own, **sections}
         self._file.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in written.items()))
-        return self.server.client.post("/internal/reload", {}, patience=60.0)
+        answer = self.server.client.post("/internal/reload", {}, patience=60.0)
+        assert answer.status == status, answer.body
+        return answer.json()
 
     def tokens(self, model: str) -> int:
         """Ask a model for nine tokens; return how many there are."""
@@ -62,14 +64,14 @@ def test_each_change_has_its_moment_and_touches_nothing_else(configured: Configu
     server = configured.server
     chat, loop = server.engine_pid(CHAT), server.engine_pid(LOOP)
 
-    changed = configured.reload(models={LOOP: {"set": {"max_tokens": 3}, "aliases": ["small"]}}).json()
+    changed = configured.reload(models={LOOP: {"set": {"max_tokens": 3}, "aliases": ["small"]}})
     assert {change["setting"] for change in changed["changes"]} == {
         f'models."{LOOP}".{key}' for key in ("set", "aliases")
     }
     wait_for(lambda: configured.tokens("small") == 3, "rules and names count at once")
     assert (server.engine_pid(CHAT), server.engine_pid(LOOP)) == (chat, loop)
 
-    changed = configured.reload(models={LOOP: {"options": {"slots": 2}}}).json()
+    changed = configured.reload(models={LOOP: {"options": {"slots": 2}}})
     moments = {change["setting"].rpartition(".")[2]: change["effects"] for change in changed["changes"]}
     assert moments["options"] == ["the model is reloaded when idle"]
     wait_for(lambda: server.engine_pid(LOOP) != loop, "the model with new options is reloaded", 60.0)
@@ -78,7 +80,6 @@ def test_each_change_has_its_moment_and_touches_nothing_else(configured: Configu
     assert server.engine_pid(CHAT) == chat
 
     loop = server.engine_pid(LOOP)
-    refused = configured.reload(models={LOOP: {"options": {"slots": -1}}})
-    assert refused.status == 400
-    assert f'models."{LOOP}".options.slots' in refused.json()["message"]
+    refused = configured.reload(400, models={LOOP: {"options": {"slots": -1}}})
+    assert f'models."{LOOP}".options.slots' in refused["message"]
     assert (configured.tokens(LOOP), server.engine_pid(LOOP)) == (9, loop)
