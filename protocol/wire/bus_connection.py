@@ -21,7 +21,7 @@ _SHORTEST_INTERVAL_S: Final = 0.01
 _LONGEST_INTERVAL_S: Final = 0.1
 _INTERVAL_SHARE: Final = 0.1
 HELLO_INTERVAL_S: Final = 1.0
-"""A peer that no new supervisor has welcomed for so long opens a new connection."""
+"""A peer that is not welcomed looks this often whether its connection is broken, and then opens another one."""
 _CREDENTIALS: Final = struct.Struct("3i")
 """``struct ucred``: process, user, group."""
 
@@ -41,6 +41,11 @@ def find_supervisor(runtime: Path) -> int:
 def probe_interval(waited: float) -> float:
     """Return how many seconds later to look for a supervisor again, after ``waited`` seconds without one."""
     return min(_LONGEST_INTERVAL_S, max(_SHORTEST_INTERVAL_S, _INTERVAL_SHARE * waited))
+
+
+def is_broken(dealer: Socket) -> bool:
+    """Return whether the one connection of a DEALER has ended, or could not be made."""
+    return not int(dealer.get(zmq.EVENTS)) & int(zmq.POLLOUT)
 
 
 def connect_once(dealer: S, runtime: Path, peer: bytes, limit: int = 0) -> S:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from tests.conftest import StartServer
+from tests.support import processes
 from tests.support.server import LemonbusServer
 from tests.support.waiting import pause, wait_for
 
@@ -84,8 +85,10 @@ def test_no_client_notices(start_server: StartServer, seed: int) -> None:
         clients.start(LOOP, 6, max_tokens=200)
         clients.start(CHAT, 4, max_tokens=3)
         for _ in range(KILLS):
+            victim = server.supervisor_pid
             pause(choose.uniform(0.0, LONGEST_PAUSE_S))
-            server.kill_supervisor()
+            processes.kill(victim)
+            wait_for(lambda victim=victim: not processes.alive(victim), "it is dead")
         last = server.supervisor_pid
         wait_for(lambda: any(line["pid"] == last for line in recoveries(server)), "the last one takes over", 30)
     assert clients.failures == []

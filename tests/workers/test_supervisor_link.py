@@ -28,6 +28,7 @@ class Server:
         self.keeper = self.start_process()
         self.listening: subprocess.Popen[bytes] | None = self.start_process()
         self.actions: list[str] = []
+        self.broken = False
         context = ProcessContext(Path("/nowhere"), "boot", self.keeper.pid, self.listening.pid)
         bus: Any = self
         self.link = SupervisorLink(
@@ -82,6 +83,9 @@ class Server:
     def disconnect(self) -> None:
         self.actions.append("disconnect")
 
+    def is_broken(self) -> bool:
+        return self.broken
+
     def send(self, message: object, _payload: bytes) -> None:
         assert isinstance(message, Hello)
         self.actions.append("hello")
@@ -96,19 +100,18 @@ def server() -> Iterator[Server]:
 
 
 def test_hello_is_said_once_to_a_supervisor_that_lives(server: Server) -> None:
-    server.run_for(1.2 * HELLO_INTERVAL_S)
-    assert server.actions == ["hello"]
+    server.run_for(2.2 * HELLO_INTERVAL_S)
     server.welcome()
     assert server.link.welcomed
     server.run_for(0.1)
-    assert server.actions == ["hello"]
+    assert server.actions == ["disconnect", "connect", "hello", "again"]
 
 
 def test_the_next_supervisor_gets_hello_on_a_new_connection(server: Server) -> None:
     server.welcome()
     former, server.listening = server.listening, None
     server.end(former)
-    server.run_until(lambda: server.actions.count("disconnect") >= 3)
+    server.run_until(lambda: server.actions.count("disconnect") >= 4)
     assert not server.link.welcomed
     assert server.hellos() == 1
     server.listening = server.start_process()
@@ -119,13 +122,25 @@ def test_the_next_supervisor_gets_hello_on_a_new_connection(server: Server) -> N
     assert server.hellos() == 2
 
 
-def test_a_supervisor_that_does_not_answer_gets_hello_again(server: Server) -> None:
-    server.welcome()
-    former, server.listening = server.listening, server.start_process()
-    server.end(former)
+def test_the_first_supervisor_need_not_be_the_one_that_started_the_process() -> None:
+    server = Server()
+    try:
+        server.end(server.listening)
+        server.listening = None
+        server.link.start()
+        server.run_for(0.05)
+        assert server.hellos() == 0
+        server.listening = server.start_process()
+        server.run_until(lambda: server.hellos() == 1)
+    finally:
+        server.close()
+
+
+def test_a_broken_connection_is_replaced(server: Server) -> None:
+    server.broken = True
     began = time.monotonic()
-    server.run_until(lambda: server.hellos() == 3)
-    assert time.monotonic() - began >= HELLO_INTERVAL_S
+    server.run_until(lambda: server.hellos() == 2)
+    assert time.monotonic() - began >= 0.9 * HELLO_INTERVAL_S
 
 
 def test_the_end_of_a_supervisor_that_has_not_answered_is_noticed_at_once(server: Server) -> None:

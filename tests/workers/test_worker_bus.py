@@ -37,6 +37,7 @@ class FakeSupervisor:
         self.bus = WorkerBus(
             self.loop, ProcessContext(self._runtime.path, self._boot, os.getpid(), os.getpid()), self.name
         )
+        self.bus.connect()
         self.bus.send(Pong(0))
         assert self.receive() == Pong(0)
 

@@ -25,7 +25,7 @@ from protocol.runtime.log_records import DropCounter
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames
-from protocol.wire.bus_connection import connect_once, find_supervisor
+from protocol.wire.bus_connection import connect_once, find_supervisor, is_broken
 
 EVENTS_HIGH_WATER: Final = 10_000
 LOGS_HIGH_WATER: Final = 10_000
@@ -40,7 +40,7 @@ class WorkerBus:
     """Sends and receives; decides nothing."""
 
     def __init__(self, loop: Loop, context: ProcessContext, name: str, *, for_gateways: bool = True) -> None:
-        """Open the sockets; ``for_gateways``: bind the one for events, too (a job has none)."""
+        """Open the sockets, but no connection to a supervisor; ``for_gateways``: bind the one for events (a job has none)."""
         self._loop = loop
         self._name = name.encode()
         self._context = zmq.Context()
@@ -58,7 +58,6 @@ class WorkerBus:
         """How many `Ping`s have come so far."""
         self._control: zmq.Socket[bytes] | None = None
         self._control_number = -1
-        self.connect()
         self._events = self._open(zmq.XPUB)
         self._events.setsockopt(zmq.XPUB_NODROP, 1)
         self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
@@ -88,6 +87,13 @@ class WorkerBus:
         if control is not None:
             self._loop.on_socket(control, None)
             control.close(0)
+
+    def is_broken(self) -> bool:
+        """Return whether the connection has ended."""
+        if self._control is None:
+            return True
+        self._loop.used(self._control_number)
+        return is_broken(self._control)
 
     def find_supervisor(self) -> int:
         """Return the pid of the supervisor that takes connections now, 0 if there is none."""

@@ -4,7 +4,8 @@ Invariants:
 
 * Each connection begins with `Hello` and the snapshot of that moment; when the supervisor has ended, its connection is
   closed with all that waits in it.
-* While no new supervisor has answered, `Hello` is repeated every ``HELLO_INTERVAL_S``, each time on a new connection.
+* A supervisor that lives gets one `Hello`, however late it answers, unless the connection breaks: what it sends with its
+  answer would be lost.
 * The keeper's end is the end of the server: from then on no supervisor is looked for.
 """
 
@@ -47,17 +48,16 @@ class SupervisorLink:
         self._supervisor = 0
         """The pid of the supervisor that is watched, 0 while there is none."""
         self._timer: Timer | None = None
-        self._lost_at = 0.0
+        self._lost_at = loop.now()
         """Since when there is no supervisor."""
         self.welcomed = False
         """Whether the supervisor that is watched has answered."""
         self.server_lives = True
 
     def start(self) -> None:
-        """Say Hello for the first time."""
-        self._say_hello()
+        """Say Hello to the supervisor that listens: it need not be the one that started this process."""
         self._loop.on_death(self._context.keeper, self._keeper_died)
-        self._watch(self._context.supervisor)
+        self._look_for_supervisor()
 
     def take_welcome(self, welcome: Welcome) -> None:
         """Take the supervisor's answer: it is the one to be watched."""
@@ -84,7 +84,7 @@ class SupervisorLink:
             return
         self._supervisor = 0
         self._cancel_timer()
-        if not self.welcomed and self._lost_at:
+        if not self.welcomed:
             # It was only seen to listen. Another one that is dead may listen, too, as long as a child of it has the socket.
             self._timer = self._loop.call_later(probe_interval(0.0), self._look_for_supervisor)
             return
@@ -100,15 +100,21 @@ class SupervisorLink:
         if supervisor:
             self._bus.connect()
             self._watch(supervisor)
-            self._say_hello()
+            self._bus.send(self._hello, pack_payload(self._snapshot()))
             self._send_again()
-            wait = HELLO_INTERVAL_S
+            self._check_connection_later()
         else:
             wait = probe_interval(self._loop.now() - self._lost_at)
-        self._timer = self._loop.call_later(wait, self._look_for_supervisor)
+            self._timer = self._loop.call_later(wait, self._look_for_supervisor)
 
-    def _say_hello(self) -> None:
-        self._bus.send(self._hello, pack_payload(self._snapshot()))
+    def _check_connection_later(self) -> None:
+        self._timer = self._loop.call_later(HELLO_INTERVAL_S, self._check_connection)
+
+    def _check_connection(self) -> None:
+        if self._bus.is_broken():
+            self._look_for_supervisor()
+        else:
+            self._check_connection_later()
 
     def _keeper_died(self) -> None:
         self.server_lives = self.welcomed = False
