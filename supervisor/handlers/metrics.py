@@ -7,7 +7,6 @@ from typing import Final
 from protocol import RELEASE
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from supervisor.machine.process_memory import resident_bytes
-from supervisor.metrics import exposition
 from supervisor.metrics.snapshot import EngineMetrics, ModelSnapshot, ServerSnapshot
 from supervisor.runtime.supervisor import Handler, Supervisor
 from supervisor.scheduler.scheduled_model import ScheduledModel
@@ -28,6 +27,9 @@ def get_metrics(supervisor: Supervisor, peer: str, call: GetMetrics, _payload: b
     workers = {model.process.worker: model.name for model in _serving(supervisor) if model.process}
 
     def answer(answers: dict[str, bytes]) -> None:
+        # The library imports an HTTP server and TLS: a tenth of what a supervisor imports, for servers that are scraped.
+        from supervisor.metrics import exposition  # noqa: PLC0415
+
         engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
         now = take_snapshot(supervisor, [engine for engine in engines if engine.text != b""])
         text = exposition.render(supervisor.metrics, now, with_mullama=supervisor.settings.mullama_metrics)
