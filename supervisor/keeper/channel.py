@@ -93,9 +93,9 @@ class Channel:
         self._end.close()
 
     def send(self, word: str, arguments: str = "", descriptor: int = -1, timeout: float = 0.0) -> bool:
-        """Send; return False if the other end has not read for so long that there is no room, or is gone.
+        """Send; return False if the other end has not read for so long that no more messages fit, or is gone.
 
-        ``timeout``: seconds to wait for room.
+        ``timeout``: seconds to wait until it fits.
         """
         message = f"{word}\n{arguments}".encode()[:MAX_BYTES]
         attached = [] if descriptor < 0 else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]

@@ -123,7 +123,7 @@ class Keeper:
         supervisor = self._supervisor
         if supervisor is not None:
             while received := supervisor.receive(now):
-                self._told(supervisor, *received, now)
+                self._word_received(supervisor, *received, now)
 
     def _signalled(self, number: int, now: float) -> None:
         if number == signal.SIGHUP and not self._signals.terminal_was_closed():
@@ -133,7 +133,9 @@ class Keeper:
         elif number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self._end(now)
 
-    def _told(self, supervisor: SupervisorProcess, word: str, arguments: str, descriptor: int, now: float) -> None:
+    def _word_received(
+        self, supervisor: SupervisorProcess, word: str, arguments: str, descriptor: int, now: float
+    ) -> None:
         if word == channel.HOLD and descriptor >= 0:
             if arguments in self._held:
                 os.close(self._held[arguments])

@@ -32,7 +32,7 @@ class Signals:
         return []
 
     def terminal_was_closed(self) -> bool:
-        """Return whether a SIGHUP says that there is no terminal any more, and not that somebody asks for a reload."""
+        """Return whether a SIGHUP says that there is no terminal any more, and not that a reload is asked for."""
         return self._had_terminal and not _has_terminal()
 
 

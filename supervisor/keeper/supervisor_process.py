@@ -13,7 +13,7 @@ from supervisor.keeper.heartbeat import Heartbeat
 from supervisor.keeper.restart_policy import SupervisorEnd
 
 _TIMEOUT_S = 5.0
-"""How long a message that must not be lost may wait for room."""
+"""How long a message that must not be lost may wait until it fits into the channel."""
 
 
 class SupervisorProcess:

@@ -38,7 +38,7 @@ class KeptMessages:
         return len(self._kept)
 
     def keep(self, peer: str, message: Any, payload: bytes) -> bool:
-        """Keep a message; return False if there is no room for it."""
+        """Keep a message; return False if too much is kept already."""
         if len(self._kept) >= MAX_MESSAGES or self.size + len(payload) > MAX_BYTES:
             return False
         self._kept.append(KeptMessage(peer, message, payload))

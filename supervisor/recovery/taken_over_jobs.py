@@ -1,6 +1,6 @@
 """The jobs of an earlier supervisor: downloads and installations go on, and calls that are made again join them.
 
-A removal goes on as well, because half a removal helps nobody; all other jobs are ended, and begun anew when they are asked for.
+A removal goes on as well, because half a removal leaves a broken model; all other jobs are ended, and begun anew when they are asked for.
 """
 
 from __future__ import annotations

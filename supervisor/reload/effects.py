@@ -100,8 +100,8 @@ ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices"})
 
 def engine_fingerprint(configured: ModelSettings) -> str:
     """Return what engines differ in for which the sections of the configuration say different things; empty for nothing."""
-    said = {key: value for key in sorted(ENGINE_KEYS) if (value := getattr(configured, key))}
-    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:16] if said else ""
+    values = {key: value for key in sorted(ENGINE_KEYS) if (value := getattr(configured, key))}
+    return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()[:16] if values else ""
 
 
 def gateway_fingerprint(settings: Settings) -> str:

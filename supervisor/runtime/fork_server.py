@@ -64,7 +64,7 @@ def _become_supervisor(descriptor: int) -> NoReturn:
             client.last_words(f"{type(problem).__name__}: {problem}")
             raise
     except ClosedError:
-        pass  # there is nobody to serve
+        pass  # there is no keeper to serve
     except Exception:  # noqa: BLE001 - this stack is not the fork server's: nothing below may run
         sys.excepthook(*sys.exc_info())
     finally:

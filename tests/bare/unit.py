@@ -100,8 +100,8 @@ class Unit:
 
     def is_verified(self) -> None:
         """systemd understands every line of it."""
-        said = self._container.run("sh", "-c", "systemd-analyze verify lemonbus.service 2>&1")
-        assert "lemonbus.service" not in said, said
+        output = self._container.run("sh", "-c", "systemd-analyze verify lemonbus.service 2>&1")
+        assert "lemonbus.service" not in output, output
 
     def _supervisor(self) -> int:
         return int(self._client.get("/v1/health", patience=2.0).json()["lemonbus"]["pid"])

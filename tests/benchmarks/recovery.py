@@ -17,7 +17,7 @@ _PAUSE_S = 1.1
 """Between two kills: the keeper gives up when ten supervisors in a row die in their first second."""
 
 
-class Recovery(msgspec.Struct):
+class RecoveryTimes(msgspec.Struct):
     """``grant``: from the kill to the end of a one-token answer to a request that was sent right after it."""
 
     kills: int
@@ -35,7 +35,7 @@ class Recovery(msgspec.Struct):
     fork_server: float
 
 
-def measure(kills: int) -> Recovery:
+def measure(kills: int) -> RecoveryTimes:
     """Kill the supervisors of a server with one model, then of one with many."""
     with LemonbusServer("tiny-chat", log_level="info", gateway_workers=0, load=[CHAT]) as server:
         server.wait_loaded(CHAT)
@@ -44,7 +44,7 @@ def measure(kills: int) -> Recovery:
         keeper, fork_server = _keeper(server)
     many, known = _many_models(max(3, kills // 10))
     times = [seconds for seconds, _ in killed]
-    return Recovery(
+    return RecoveryTimes(
         kills=kills,
         grant=ms(median(times)),
         grant_p99=ms(percentile(times, 0.99)),

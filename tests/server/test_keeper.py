@@ -77,14 +77,14 @@ def installed(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("file", "mistake", "said"),
+    ("file", "mistake", "message"),
     [
         ("supervisor/runtime/fork_server.py", "import nothing_of_that_name\n", "could not be started: exit 1"),
         ("supervisor/runtime/server.py", "\ndef run(keeper: object) -> int:\n    return 1 // 0\n", "ZeroDivisionError"),
     ],
 )
 def test_a_release_that_cannot_start_changes_nothing(
-    start_server: StartServer, installed: Path, file: str, mistake: str, said: str
+    start_server: StartServer, installed: Path, file: str, mistake: str, message: str
 ) -> None:
     server = start_server("tiny-chat", load=[CHAT], root=installed)
     server.wait_loaded(CHAT)
@@ -92,7 +92,7 @@ def test_a_release_that_cannot_start_changes_nothing(
         code.write(mistake)
     answer = server.client.post("/internal/upgrade", {})
     assert answer.status == 500
-    assert said in answer.error["message"]
+    assert message in answer.error["message"]
     assert server.client.chat(CHAT).text == CHAT_TEXT
     assert any(line["event"] == "not upgraded: this release goes on" for line in server.lines)
 

@@ -149,6 +149,26 @@ def test_a_model_whose_section_changed_is_reloaded_when_idle_and_no_other(server
     assert server.engine_pid(TALES) == other
 
 
+def test_request_rules_and_names_of_a_model_take_effect_at_once(server: ConfiguredServer) -> None:
+    def tokens(model: str) -> int:
+        answer = server.client.chat(model, patience=60.0, max_tokens=9)
+        return int(answer.json()["usage"]["completion_tokens"]) if answer.status == 200 else 0
+
+    assert tokens(LOOP) == 9
+    engine = server.engine_pid(LOOP)
+    server.configure(sections=f'[models."{LOOP}"]\nset = {{ max_tokens = 3 }}\naliases = ["small"]\n')
+    assert effects(server.reload()) == {f'models."{LOOP}".{key}': ["now"] for key in ("set", "aliases")}
+    wait_for(lambda: tokens("small") == 3, "rules and names are those of the file")
+    server.file.write_text(server.file.read_text() + "options = { slots = -1 }\n")
+    refused = server.client.post("/internal/reload", {})
+    assert refused.status == 400
+    assert f'models."{LOOP}".options.slots' in refused.json()["message"]
+    server.configure(sections="")
+    server.reload()
+    wait_for(lambda: tokens("small") == 0, "the alias is gone")
+    assert (tokens(LOOP), server.engine_pid(LOOP)) == (9, engine)
+
+
 def test_a_broken_file_is_refused_whole_by_call_and_by_signal(server: ConfiguredServer) -> None:
     supervisor = server.supervisor_pid
     text = server.file.read_text()

@@ -9,7 +9,7 @@ import pytest
 from workers.engine.line_attribution import LATE_LINE_S, LineAttribution
 
 
-class RunningAttempt:
+class StartedAttempt:
     """An attempt, as far as it matters here."""
 
     def __init__(self, label: str) -> None:
@@ -22,7 +22,7 @@ class Requests:
 
     def __init__(self) -> None:
         self.now = 10.0
-        self.attempts: dict[str, RunningAttempt] = {}
+        self.attempts: dict[str, StartedAttempt] = {}
         self.later: list[Callable[[], None]] = []
         self.read: list[str] = []
         self.attribution = LineAttribution(self.attempts, lambda: self.now, self.later.append)
@@ -31,7 +31,7 @@ class Requests:
     def start(self, *labels: str) -> None:
         for label in labels:
             self.attribution.before_start()
-            self.attempts[label] = RunningAttempt(label)
+            self.attempts[label] = StartedAttempt(label)
 
     def end(self, *labels: str) -> None:
         for label in labels:
