@@ -10,7 +10,7 @@ from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.prompt_cache import PromptCacheResult
-from tests.benchmarks.recovery import Recovery
+from tests.benchmarks.recovery import RecoveryTimes
 from tests.benchmarks.throughput import Comparison
 
 
@@ -112,7 +112,7 @@ def prompt_cache_goals(results: list[PromptCacheResult]) -> list[Goal]:
     ]
 
 
-def recovery_goals(recovery: Recovery) -> list[Goal]:
+def recovery_goals(recovery: RecoveryTimes) -> list[Goal]:
     """Return the goals of a supervisor that is killed."""
     return [
         Goal("supervisor killed to next answer, median", recovery.grant, 300, 150),

@@ -26,7 +26,7 @@ from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.prompt_cache import PromptCacheResult
-from tests.benchmarks.recovery import Recovery
+from tests.benchmarks.recovery import RecoveryTimes
 from tests.benchmarks.throughput import Comparison, Ratio
 
 Rows = Iterable[Iterable[object]]
@@ -42,7 +42,7 @@ class BenchmarkReport(msgspec.Struct):
     dialects: list[DialectComparison] = []
     processor_time: list[ProcessorTime] = []
     prompt_caches: list[PromptCacheResult] = []
-    recovery: Recovery | None = None
+    recovery: RecoveryTimes | None = None
     footprint: Footprint | None = None
 
     @property
@@ -223,7 +223,7 @@ def _prompt_cache_rows(results: list[PromptCacheResult]) -> Rows:
         yield each.model, "yes" if each.kept else "no", *times, tokens, _number(each.size) if each.size else "", *rates
 
 
-def _recovery_rows(recovery: Recovery) -> Rows:
+def _recovery_rows(recovery: RecoveryTimes) -> Rows:
     yield (
         f"to the next answer, median / p99 of {recovery.kills}",
         (f"{_number(recovery.grant)} / {_number(recovery.grant_p99)} ms"),
