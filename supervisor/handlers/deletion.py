@@ -126,6 +126,9 @@ class Deletions:
             supervisor.answer_when_written(peer, call.number, Deleted(alias))
             return True
         model = supervisor.models.resolve(call.model).name
+        if alias in supervisor.models.configuration.aliases:
+            reason = f"{alias} is an alias of {model} in the configuration: remove it there, or delete {model}"
+            raise Failure(Code.CONFLICT, reason, model=model).raised()
         others = names.of(model)
         if others:
             reason = f"model {model} has copies, which use its files: delete {' and '.join(sorted(others))} first"

@@ -145,3 +145,9 @@ def test_a_new_supervisor_has_the_same_sections(server: LemonbusServer) -> None:
     body = {"model": "loop:1b", "messages": HI, "max_tokens": 9}
     answer = server.client.post("/v1/chat/completions", body, patience=60.0).json()
     assert (answer["usage"]["completion_tokens"], server.engine_pid(LOOP)) == (3, engine)
+
+
+def test_an_alias_of_the_configuration_is_not_deleted_with_its_model(client: RawHttpClient) -> None:
+    answer = client.start("DELETE", "/api/delete", {"model": "gpt-4o"}).finish()
+    assert answer.status == 409
+    assert "remove it there" in answer.body.decode()
