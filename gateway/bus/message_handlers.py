@@ -57,6 +57,9 @@ class ControlSocket(EventSocket, Protocol):
     def disconnect_control(self) -> None:
         """Drop the connection with all that waits in it, if there is one."""
 
+    def connection_is_broken(self) -> bool:
+        """Return whether that connection has ended, or could not be made."""
+
     def watch_supervisor(self, pid: int) -> None:
         """Tell the session when the process of this pid has ended; of no other any more."""
 

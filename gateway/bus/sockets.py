@@ -28,7 +28,7 @@ from protocol.messages.peers import Hello
 from protocol.runtime import logs
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames
-from protocol.wire.bus_connection import connect_once, find_supervisor
+from protocol.wire.bus_connection import connect_once, find_supervisor, is_broken
 
 _READ: Final = 1
 MAX_OUTBOX_MESSAGES: Final = 10_000
@@ -109,6 +109,10 @@ class GatewayBus:
             self._control_watcher.stop()
             self._control_watcher.close()
             control.close()
+
+    def connection_is_broken(self) -> bool:
+        """Return whether that connection has ended, or could not be made."""
+        return self._control is None or is_broken(self._control)
 
     def watch_supervisor(self, pid: int) -> None:
         """Tell the session when the process of this pid has ended; of no other any more."""

@@ -105,8 +105,12 @@ class SupervisorConnection:
         self._sockets.watch_supervisor(supervisor_pid)
 
     def repeat_hello(self, now: float) -> None:
-        """Replace a connection on which no Welcome has come for a while. ``now``: the time of ``time.monotonic``."""
-        if self._connected and not self.welcomed and now - self._hello_at >= HELLO_INTERVAL_S:
+        """Replace a connection that broke before a Welcome came. ``now``: the time of ``time.monotonic``.
+
+        A supervisor that lives and is slow gets one Hello: what it sends with its Welcome would be lost with the connection.
+        """
+        waits = self._connected and not self.welcomed and now - self._hello_at >= HELLO_INTERVAL_S
+        if waits and self._sockets.connection_is_broken():
             self.connect()
 
     def close(self) -> None:

@@ -34,6 +34,8 @@ class FakeGatewayBus:
         self.sent: list[Any] = []
         self.snapshots: list[GatewaySnapshot] = []
         self.supervisor_pid = 1
+        self.broken = False
+        """Whether the connection with the supervisor is."""
         """Of the supervisor that listens."""
         self.bodies: list[bytes] = []
         self.reports: dict[type, Any] = {}
@@ -90,6 +92,9 @@ class FakeGatewayBus:
 
     def disconnect_control(self) -> None:
         """Nothing waits."""
+
+    def connection_is_broken(self) -> bool:
+        return self.broken
 
     def watch_supervisor(self, pid: int) -> None:
         """No process is watched."""
