@@ -1,0 +1,160 @@
+"""A supervisor that takes over, in this process: its peers are sockets of a test, and their processes only sleep."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+
+from protocol import VERSION, ids
+from protocol.config.settings import Settings
+from protocol.messages.model_files import StartPull
+from protocol.messages.peers import EngineReady, Hello
+from protocol.messages.recovery import AttemptSnapshot, WorkerPhase, WorkerSnapshot
+from protocol.models.recipes import ModelSpec
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire import endpoints, envelope
+from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.handlers import downloads, peers, requests
+from supervisor.processes.surviving_processes import SurvivingProcess
+from supervisor.recovery.recovering import Recovery
+from supervisor.runtime.handler_table import merge_handlers
+from supervisor.runtime.supervisor import Supervisor
+
+MODEL = "SmolLM2-135M-Instruct-GGUF"
+SPEC = ModelSpec(MODEL, "checkpoint", "llamacpp", "cpu", "llm", "/models/m.gguf")
+DEADLINE = 10.0
+
+
+def ready(*attempts: AttemptSnapshot, slots: int = 1) -> WorkerSnapshot:
+    facts = EngineReady(slots, 4096, 1, "http://127.0.0.1:1", 0.1)
+    return WorkerSnapshot(WorkerPhase.READY, SPEC, facts, list(attempts), last_use=1.0)
+
+
+class PeerStandIn:
+    """One peer's connection."""
+
+    def __init__(self, runtime: Path, boot: str, role: str, name: str, pid: int) -> None:
+        self._runtime, self._boot, self._role, self._name, self._pid = runtime, boot, role, name, pid
+        self._context = zmq.Context()
+        self._dealer = self._connect()
+        self.received: list[Any] = []
+
+    def _connect(self) -> zmq.Socket[bytes]:
+        dealer = self._context.socket(zmq.DEALER)
+        dealer.setsockopt(zmq.IDENTITY, self._name.encode())
+        dealer.setsockopt(zmq.LINGER, 0)
+        dealer.connect(endpoints.bus(self._runtime))
+        return dealer
+
+    def hello(self, snapshot: object = None, version: int = VERSION) -> None:
+        payload = b"" if snapshot is None else envelope.pack_payload(snapshot)
+        self.send(Hello(self._role, self._name, self._pid, self._boot, version), payload)
+
+    def reconnect(self) -> None:
+        self._dealer.close()
+        self._dealer = self._connect()
+
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
+        self._dealer.send(envelope.encode(message, payload))
+
+    def read(self) -> list[Any]:
+        """Everything that has arrived so far."""
+        while self._dealer.poll(0):
+            self.received.append(envelope.decode(self._dealer.recv())[0])
+        return self.received
+
+    def got(self, kind: type) -> list[Any]:
+        return [message for message in self.read() if type(message) is kind]
+
+    def close(self) -> None:
+        self._context.destroy(0)
+
+
+class TakingOver:
+    """The supervisor, and what it finds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.runtime = RuntimeDirectory(folder / "r")
+        self.boot = ids.boot_id()
+        self.passed = 0.0
+        """Seconds that this process was stopped."""
+        self.loop = Loop(lambda: time.monotonic() + self.passed)
+        settings = Settings(state_dir=str(folder), cache_dir=str(folder), runtime_dir=str(self.runtime.path))
+        context = ProcessContext(self.runtime.path, self.boot, os.getpid(), os.getpid())
+        self.supervisor = Supervisor(settings, context, self.loop, -1)
+        self.supervisor.gateway.start = lambda: None  # type: ignore[method-assign]
+        self.supervisor.workers.start = lambda _worker: None  # type: ignore[method-assign]
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._peers: list[PeerStandIn] = []
+        self._survivors: list[SurvivingProcess] = []
+        self._beats: list[int] = []
+
+    def survivor(self, role: str, name: str = "", *, connected: bool = True) -> PeerStandIn:
+        """A worker or a job. ``connected``: it had said Hello to the supervisor before."""
+        process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        self._processes.append(process)
+        self._survivors.append(SurvivingProcess(process.pid, role, name, os.pidfd_open(process.pid)))
+        if role == "worker" and connected:
+            self.supervisor.workers.socket_file(name).touch()
+        return self.peer(role, name, process.pid)
+
+    def gateway(self, name: str) -> PeerStandIn:
+        """A gateway, with a master of its own."""
+        master = subprocess.Popen(
+            ["sh", "-c", "sleep 600 & echo $!; wait"], start_new_session=True, stdout=subprocess.PIPE
+        )
+        self._processes.append(master)
+        assert master.stdout is not None
+        with master.stdout as words:
+            pid = int(words.readline())
+        fingerprint = self.supervisor.gateway._fingerprint
+        self._survivors.append(SurvivingProcess(master.pid, "gateway", "", os.pidfd_open(master.pid), fingerprint))
+        return self.peer("gateway", name, pid)
+
+    def peer(self, role: str, name: str, pid: int) -> PeerStandIn:
+        made = PeerStandIn(self.runtime.path, self.boot, role, name, pid)
+        self._peers.append(made)
+        return made
+
+    def begin(self) -> None:
+        heartbeat, beat = os.pipe2(os.O_NONBLOCK)
+        self._beats.append(beat)
+        recovery = Recovery(self.supervisor, {StartPull: downloads.take_over})
+        recovery.begin(self._survivors, heartbeat)
+        self.supervisor.open(merge_handlers([peers.HANDLERS, requests.HANDLERS, downloads.HANDLERS]))
+
+    @property
+    def over(self) -> bool:
+        return self.supervisor.recovery is None
+
+    def run_until(self, done: Callable[[], object]) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not done():
+            assert time.monotonic() < deadline
+            self.loop.run_once(0.02)
+
+    def is_alive(self, number: int) -> bool:
+        """Whether a process that survived lives, in the order in which they were made."""
+        return self._processes[number].poll() is None
+
+    def close(self) -> None:
+        for peer in self._peers:
+            peer.close()
+        self.supervisor.scheduler.close()
+        for process in self._processes:
+            os.killpg(process.pid, 9) if process.poll() is None else None
+            process.wait()
+        self.supervisor.state_writer.close()
+        self.supervisor.bus.close()
+        self.loop.close()
+        for end in self._beats:
+            os.close(end)
+        self.runtime.release()

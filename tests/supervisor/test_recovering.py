@@ -1,0 +1,285 @@
+"""The state of a supervisor that takes over: whom it waits for, what it keeps, and what it tells when it is over."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol import VERSION
+from protocol.failures import Code
+from protocol.messages.model_files import Pulled, StartInspection, StartPull
+from protocol.messages.peers import EngineReady, Pong, Shutdown, Welcome, WorkerGone, WorkerUp
+from protocol.messages.recovery import (
+    AttemptSnapshot,
+    GatewaySnapshot,
+    JobSnapshot,
+    Recovered,
+    RequestSnapshot,
+    WorkerPhase,
+    WorkerSnapshot,
+)
+from protocol.messages.work import AttemptEnded, Cancel, Granted, Refused, Run, SubmitRequest
+from protocol.wire import envelope
+from supervisor.keeper import process_tree
+from supervisor.recovery import kept_messages, recovering
+from supervisor.runtime.shutdown import GracefulShutdown
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.worker_states import WorkerState
+from tests.supervisor.recovery_harness import MODEL, SPEC, TakingOver, ready
+
+
+@pytest.fixture
+def taking_over() -> Iterator[TakingOver]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="lb-") as folder:
+        made = TakingOver(Path(folder))
+        yield made
+        made.close()
+
+
+def submit(number: int, since: float, attempt: int = 1) -> SubmitRequest:
+    return SubmitRequest(number, attempt, MODEL, "chat/completions", f"r.{number}", since=since)
+
+
+def test_nothing_is_granted_before_all_have_reported_and_then_in_the_old_order(taking_over: TakingOver) -> None:
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    taking_over.begin()
+    other = taking_over.peer("gateway", "g2", 1)
+    worker.hello(ready())
+    other.hello(GatewaySnapshot([RequestSnapshot(1, 1, 7.0)]))
+    other.send(submit(1, 7.0))
+    taking_over.run_until(lambda: worker.got(Welcome) and other.got(Welcome))
+    assert not taking_over.over
+    gateway.hello(GatewaySnapshot([RequestSnapshot(5, 1, 6.0)]))
+    taking_over.run_until(lambda: gateway.got(Welcome))
+    assert not taking_over.over, "it has announced a request"
+    gateway.send(submit(9, 0.0))
+    gateway.send(submit(5, 6.0))
+    taking_over.run_until(lambda: worker.got(Run))
+    assert [type(message) for message in gateway.read()[:3]] == [Welcome, WorkerUp, Recovered]
+    assert gateway.got(Recovered) == [Recovered(["w1"])]
+    assert [run.number for run in worker.got(Run)] == [5]
+    assert [waiting.key.number for waiting in taking_over.supervisor.scheduler.models[MODEL].queue] == [1, 9]
+
+
+def test_what_runs_goes_on_and_its_end_is_not_lost(taking_over: TakingOver) -> None:
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    taking_over.begin()
+    worker.hello(ready(AttemptSnapshot("g1", 1, 1, 1, 5.0), AttemptSnapshot("g1", 2, 1, 1, 5.0), slots=3))
+    worker.send(AttemptEnded("g1", 2, 1))
+    gateway.hello(GatewaySnapshot([RequestSnapshot(1, 1, 4.0), RequestSnapshot(3, 1, 4.0, "w1")]))
+    gateway.send(submit(1, 4.0))
+    taking_over.run_until(lambda: gateway.got(Granted) and gateway.got(Refused) and worker.got(Cancel))
+    assert list(taking_over.supervisor.scheduler.models[MODEL].grants) == [("g1", 1, 1)]
+    assert [grant.number for message in gateway.got(Granted) for grant in message.grants] == [1]
+    assert [(refused.number, refused.failure.code) for refused in gateway.got(Refused)] == [(3, Code.RETURNED)]
+    assert [cancel.number for cancel in worker.got(Cancel)] == [2]
+    assert worker.got(Run) == []
+
+
+def test_who_does_not_report_is_killed(taking_over: TakingOver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovering, "TIMEOUT_S", 0.3)
+    worker, _, gateway = (
+        taking_over.survivor("worker", "w1"),
+        taking_over.survivor("worker", "w2"),
+        taking_over.gateway("g1"),
+    )
+    silent = taking_over.survivor("job", "j1")
+    monkeypatch.setattr(process_tree, "age", lambda _pid: 60.0)
+    taking_over.begin()
+    worker.hello(ready())
+    gateway.hello(GatewaySnapshot())
+    silent.send(Pulled(MODEL))  # without a Hello it is none of ours
+    taking_over.run_until(lambda: taking_over.over)
+    assert taking_over.supervisor.scheduler.models[MODEL].state is ModelState.READY
+    taking_over.run_until(lambda: not taking_over.is_alive(1) and not taking_over.is_alive(3))
+    assert taking_over.is_alive(0)
+    taking_over.run_until(lambda: gateway.got(WorkerGone))
+
+
+def test_the_time_of_a_stopped_supervisor_does_not_count(taking_over: TakingOver) -> None:
+    worker = taking_over.survivor("worker", "w1")
+    taking_over.begin()
+    taking_over.passed = 60.0
+    for _ in range(3):
+        taking_over.loop.run_once(0.03)
+    assert not taking_over.over
+    worker.hello(ready())
+    taking_over.run_until(lambda: taking_over.over)
+    assert taking_over.is_alive(0)
+
+
+def test_a_worker_that_starts_is_not_waited_for(taking_over: TakingOver) -> None:
+    worker = taking_over.survivor("worker", "w1", connected=False)
+    taking_over.begin()
+    taking_over.run_until(lambda: taking_over.over)
+    workers = taking_over.supervisor.scheduler.workers
+    assert workers["w1"].state is WorkerState.SPAWNED
+    worker.hello(WorkerSnapshot())
+    taking_over.run_until(lambda: worker.got(Welcome))
+    assert workers["w1"].state is WorkerState.SPARE
+
+
+def test_a_peer_that_begins_anew_is_taken_at_its_last_word(taking_over: TakingOver) -> None:
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    taking_over.begin()
+    gateway.hello(GatewaySnapshot([RequestSnapshot(1, 1, 5.0), RequestSnapshot(2, 1, 6.0)]))
+    gateway.send(submit(1, 5.0))
+    taking_over.run_until(lambda: gateway.got(Welcome))
+    gateway.reconnect()
+    gateway.hello(GatewaySnapshot([RequestSnapshot(2, 1, 6.0)]))
+    gateway.send(submit(2, 6.0))
+    worker.hello(ready())
+    taking_over.run_until(lambda: worker.got(Run))
+    assert [run.number for run in worker.got(Run)] == [2]
+    assert not taking_over.supervisor.scheduler.models[MODEL].queue
+
+
+def test_a_request_that_is_cancelled_is_not_waited_for(taking_over: TakingOver) -> None:
+    gateway = taking_over.gateway("g1")
+    taking_over.begin()
+    gateway.hello(GatewaySnapshot([RequestSnapshot(1, 1, 5.0)]))
+    gateway.send(Cancel("g1", 1, 1, "the client left"))
+    taking_over.run_until(lambda: taking_over.over)
+
+
+def test_a_peer_of_another_server_is_sent_away(taking_over: TakingOver) -> None:
+    worker = taking_over.survivor("worker", "w1")
+    taking_over.begin()
+    strangers = [taking_over.peer("worker", "w9", 1), taking_over.peer("job", "j9", 1)]
+    for stranger in strangers:
+        stranger.hello(WorkerSnapshot())
+    taking_over.run_until(lambda: all(stranger.got(Shutdown) for stranger in strangers))
+    worker.hello(ready())
+    taking_over.run_until(lambda: taking_over.over)
+    assert list(taking_over.supervisor.scheduler.workers) == [
+        "w1",
+        *taking_over.supervisor.scheduler.workers.keys() - {"w1"},
+    ]
+    late = taking_over.peer("job", "j8", 1)
+    late.hello(JobSnapshot())
+    taking_over.run_until(lambda: late.got(Shutdown))
+
+
+def test_a_worker_of_another_version_may_finish(taking_over: TakingOver) -> None:
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    taking_over.begin()
+    worker.hello(b"whatever that version says", version=VERSION + 1)
+    gateway.hello(GatewaySnapshot([RequestSnapshot(1, 1, 5.0, "w1")]))
+    taking_over.run_until(lambda: worker.got(Shutdown) and gateway.got(Recovered))
+    assert worker.got(Shutdown)[0].grace > 0
+    assert gateway.got(Recovered) == [Recovered(["w1"])], "its streams go on"
+    assert gateway.got(Refused) == []
+    assert taking_over.is_alive(0)
+
+
+@pytest.mark.parametrize("snapshot", [WorkerSnapshot(WorkerPhase.READY), b"no snapshot"])
+def test_a_worker_that_cannot_be_understood_is_killed(taking_over: TakingOver, snapshot: object) -> None:
+    worker = taking_over.survivor("worker", "w1")
+    taking_over.begin()
+    worker.hello(snapshot)
+    taking_over.run_until(lambda: taking_over.over and not taking_over.is_alive(0))
+    assert worker.got(Welcome) == []
+
+
+def test_a_worker_that_ends_meanwhile_is_not_waited_for(taking_over: TakingOver) -> None:
+    taking_over.survivor("worker", "w1")
+    taking_over.begin()
+    taking_over.supervisor.workers.kill("w1")
+    taking_over.run_until(lambda: taking_over.over)
+    assert "w1" not in taking_over.supervisor.scheduler.workers
+
+
+def test_a_download_goes_on_and_another_job_does_not(taking_over: TakingOver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_tree, "age", lambda _pid: 60.0)
+    pull, other = taking_over.survivor("job", "j1"), taking_over.survivor("job", "j2")
+    taking_over.begin()
+    pull.hello(JobSnapshot(envelope.encode(StartPull(MODEL, [], "/cache"))))
+    other.hello(JobSnapshot(envelope.encode(StartInspection("a/b"))))
+    taking_over.run_until(lambda: taking_over.over)
+    assert taking_over.supervisor.downloads.running() == [MODEL]
+    taking_over.run_until(lambda: not taking_over.is_alive(1))
+    assert taking_over.is_alive(0)
+    taking_over.run_until(lambda: "j2" not in taking_over.supervisor.job_processes)
+    assert "j1" in taking_over.supervisor.job_processes
+
+
+def test_a_young_job_is_not_waited_for(taking_over: TakingOver) -> None:
+    taking_over.survivor("job", "j1")
+    taking_over.begin()
+    taking_over.run_until(lambda: taking_over.over and not taking_over.is_alive(0))
+
+
+def test_a_shutdown_waits_until_it_is_over(taking_over: TakingOver) -> None:
+    worker = taking_over.survivor("worker", "w1")
+    taking_over.begin()
+    GracefulShutdown(taking_over.supervisor).begin()
+    taking_over.loop.run_once(0.01)
+    assert not taking_over.supervisor.scheduler.closing
+    worker.hello(ready())
+    taking_over.run_until(lambda: worker.got(Shutdown))
+
+
+def test_what_is_kept_is_bounded(taking_over: TakingOver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_messages, "MAX_MESSAGES", 2)
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    taking_over.begin()
+    gateway.hello(GatewaySnapshot())
+    for number in (1, 2, 3):
+        gateway.send(submit(number, 0.0))
+    gateway.send(Pong(1))
+    taking_over.run_until(lambda: gateway.got(Refused))
+    assert [(refused.number, refused.failure.code) for refused in gateway.got(Refused)] == [(3, Code.OVERLOADED)]
+    worker.hello(ready())
+    taking_over.run_until(lambda: worker.got(Run))
+
+
+def test_a_worker_that_connects_again_later_is_taken_up(taking_over: TakingOver) -> None:
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    taking_over.begin()
+    worker.hello(ready(AttemptSnapshot("g1", 1, 1, 1, 5.0), AttemptSnapshot("g1", 2, 1, 1, 5.0), slots=2))
+    gateway.hello(GatewaySnapshot([RequestSnapshot(1, 1, 4.0, "w1"), RequestSnapshot(2, 1, 4.0, "w1")]))
+    taking_over.run_until(lambda: taking_over.over)
+    worker.reconnect()
+    worker.hello(ready(AttemptSnapshot("g1", 1, 1, 1, 5.0), AttemptSnapshot("g1", 9, 1, 1, 5.0), slots=2))
+    taking_over.run_until(lambda: gateway.got(Refused) and worker.got(Cancel))
+    assert [(refused.number, refused.failure.code) for refused in gateway.got(Refused)] == [(2, Code.RETURNED)]
+    assert [cancel.number for cancel in worker.got(Cancel)] == [9]
+    assert list(taking_over.supervisor.scheduler.models[MODEL].grants) == [("g1", 1, 1)]
+    worker.reconnect()
+    worker.hello(WorkerSnapshot(WorkerPhase.LOADING, SPEC))
+    taking_over.run_until(lambda: not taking_over.is_alive(0))
+
+
+def test_a_gateway_that_connects_again_later_has_its_lost_cancels_done(taking_over: TakingOver) -> None:
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    taking_over.begin()
+    worker.hello(ready(AttemptSnapshot("g1", 1, 1, 1, 5.0)))
+    gateway.hello(
+        GatewaySnapshot([RequestSnapshot(1, 1, 4.0, "w1"), RequestSnapshot(2, 1, 4.0), RequestSnapshot(3, 1, 4.0)])
+    )
+    gateway.send(submit(2, 4.0))
+    gateway.send(submit(3, 4.0))
+    taking_over.run_until(lambda: taking_over.over)
+    gateway.reconnect()
+    gateway.hello(GatewaySnapshot([RequestSnapshot(3, 1, 4.0)]))
+    gateway.send(submit(3, 4.0))
+    taking_over.run_until(lambda: worker.got(Cancel))
+    assert [waiting.key.number for waiting in taking_over.supervisor.scheduler.models[MODEL].queue] == [3]
+
+
+def test_a_load_that_became_ready_on_a_lost_connection_is_ready(taking_over: TakingOver) -> None:
+    worker = taking_over.survivor("worker", "w1")
+    taking_over.begin()
+    worker.hello(WorkerSnapshot(WorkerPhase.LOADING, SPEC))
+    taking_over.run_until(lambda: taking_over.over)
+    model = taking_over.supervisor.scheduler.models[MODEL]
+    assert model.state is ModelState.LOADING
+    worker.reconnect()
+    worker.hello(ready())
+    taking_over.run_until(lambda: model.state is ModelState.READY)
+    worker.send(EngineReady(1, 4096, 1, "", 0.1))  # again: it does no harm
+    taking_over.loop.run_once(0.02)
+    assert model.state is ModelState.READY
