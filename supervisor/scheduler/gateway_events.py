@@ -27,7 +27,7 @@ def request_submitted(
     state: SchedulerState, key: RequestKey, request: SubmitRequest, payload: bytes, target: ModelTarget, now: float
 ) -> None:
     """A gateway wants a request run."""
-    if request.since and _known_already(state, key):
+    if request.since and _known_already(state, key, target.name):
         return
     model = model_changes.find_or_add(state, target)
     order = model.returning.pop((key.gateway, key.number), None) or next(state.order)
@@ -47,19 +47,21 @@ def request_submitted(
     model.queue.add(waiting)
 
 
-def _known_already(state: SchedulerState, key: RequestKey) -> bool:
-    """Return whether an attempt that is submitted again waits, runs or has ended, and tell its gateway where."""
+def _known_already(state: SchedulerState, key: RequestKey, name: str) -> bool:
+    """Return whether an attempt that is submitted again waits, runs or has ended, and tell its gateway where.
+
+    ``name``: its model's.
+    """
+    if any(model.queue.has(key) for model in state.models.values()):
+        return True
     ended_at = state.ended_before.pop(key, "")
-    for model in state.models.values():
-        if model.queue.has(key):
-            return True
-        worker = model.process.worker if model.process else ""
-        if key in model.grants or (ended_at and ended_at == worker):
-            state.emit(NotifyGrant(key.gateway, GrantedAttempt(key.number, key.attempt, worker, model.name)))
-            return True
-    if ended_at:
-        state.refuse(key, Failure(Code.RETURNED, "The worker of the request is gone"))
-    return bool(ended_at)
+    running_at = next((model.process for model in state.models.values() if key in model.grants), None)
+    worker = running_at.worker if running_at is not None else ended_at
+    if worker in state.workers:
+        state.emit(NotifyGrant(key.gateway, GrantedAttempt(key.number, key.attempt, worker, name)))
+    elif worker:
+        state.refuse(key, Failure(Code.RETURNED, "The worker of the request is gone", model=name))
+    return bool(worker)
 
 
 def _read_granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:

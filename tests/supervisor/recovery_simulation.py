@@ -23,6 +23,7 @@ class RecoverySimulation(Simulation):
         self.gateways = GatewayTruth()
         self.dies_after: int | None = None
         """The supervisor dies when it has carried out so many of its next effects."""
+        self._unread_answers: list[RequestKey] = []
         super().__init__(models, slots, **limits)
         self.recover()
 
@@ -33,7 +34,7 @@ class RecoverySimulation(Simulation):
             case SpawnWorker(worker):
                 self.truth[worker] = WorkerTruth()
             case NotifyGrant(gateway, grant):
-                self.gateways.granted[RequestKey(gateway, grant.number, grant.attempt)] = grant.worker
+                self.gateways.note_grant(RequestKey(gateway, grant.number, grant.attempt), grant.worker)
         super()._play(effect)
         self.gateways.calls = {call: again for call, again in self.gateways.calls.items() if call in self.calls}
 
@@ -73,6 +74,7 @@ class RecoverySimulation(Simulation):
             if self.workers.pop(worker, None) is not None:
                 del self.truth[worker]
         self._end_unwanted()
+        self._unread_answers = [key for key in self._unread_answers if key in self.gateways.waiting]
         old = self.scheduler
         self.scheduler = ObservedScheduler(old.limits, old.new_worker, policies=policies or old.policies)
         self.scheduler.workers_truth, self.scheduler.gateways = self.truth, self.gateways
@@ -85,6 +87,9 @@ class RecoverySimulation(Simulation):
         again = to_be_submitted(gateways)
         for key in sorted(again, key=lambda key: self.gateways.waiting[key].since):
             self._submit_again(key)
+        for key in self._unread_answers:  # a second Run of it would fail from here on
+            self.end(key)
+        self._unread_answers.clear()
         self._check_order()
         for call, make in list(self.gateways.calls.items()):
             make(self.scheduler, self.now)
@@ -111,6 +116,7 @@ class RecoverySimulation(Simulation):
                 assert process.state is WorkerState.READY
                 assert process.model.grants.keys() == truth.attempts.keys()
                 assert process.model.spec == truth.spec
+                assert process.model.abandoned == {key for key, each in truth.attempts.items() if each.abandoned}
                 assert process.model.overrides == (truth.remembered.pinned, truth.remembered.ttl)
 
     def _check_order(self) -> None:
@@ -122,12 +128,15 @@ class RecoverySimulation(Simulation):
 
     # What happens while there is no supervisor.
 
-    def ends_unheard(self, key: RequestKey) -> None:
-        """An attempt ends: its gateway gets the answer, no supervisor its report."""
+    def ends_unheard(self, key: RequestKey, *, answer_read: bool = True) -> None:
+        """An attempt ends: no supervisor gets the report; its gateway has read the answer, or reads it after its Hello."""
         worker = next(worker for worker, truth in self.truth.items() if key in truth.attempts)
         self.truth[worker].end(key, self.now)
         self.workers[worker].running.remove(key)
-        self.end(key)
+        if answer_read or key not in self.gateways.waiting:
+            self.end(key)
+        else:
+            self._unread_answers.append(key)
 
     def run_unread(self, key: RequestKey) -> None:
         """The last ``Run`` was still on its way."""
@@ -152,6 +161,9 @@ class RecoverySimulation(Simulation):
     def worker_dies_unheard(self, worker: str) -> None:
         """A worker dies in the same moment as the supervisor."""
         self._fail_running(worker)
+        for key in [key for key in self._unread_answers if key in self.truth[worker].ended]:
+            self._unread_answers.remove(key)
+            self.end(key)  # its gateway reads all events before it disconnects
         del self.truth[worker], self.workers[worker]
         for key in [key for key, at in self.gateways.granted.items() if at == worker]:
             self.end(key)  # although the worker had not read of it

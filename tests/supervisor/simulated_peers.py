@@ -112,6 +112,10 @@ class GatewayTruth:
         since = self._since.setdefault((key.gateway, key.number), now + 1e-9 * next(self._arrivals))
         self.waiting.setdefault(key, Waiting(request, target, since))
 
+    def note_grant(self, key: RequestKey, worker: str) -> None:
+        if key in self.waiting:
+            self.granted[key] = worker
+
     def end(self, key: RequestKey) -> None:
         self.waiting.pop(key, None)
         self.granted.pop(key, None)

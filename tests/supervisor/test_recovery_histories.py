@@ -39,7 +39,7 @@ class RecoveryMachine(SchedulerMachine):
 
     def _end_unheard(self, data: st.DataObject) -> None:
         for key in self._one(data, self.running()):
-            self.sim.ends_unheard(key)
+            self.sim.ends_unheard(key, answer_read=data.draw(st.booleans()))
 
     def _run_unheard(self, _data: st.DataObject) -> None:
         if self.sim.order[-1:] and self.sim.order[-1] in self.running():

@@ -152,8 +152,10 @@ def test_a_request_that_has_just_ended_is_not_run_again() -> None:
     assert scheduler.models["a"].busy == 0
 
 
-def test_a_request_that_ended_at_a_worker_without_its_model_is_returned() -> None:
-    scheduler, _ = recovered(RunningWorker("w1", WorkerPhase.SPARE), ended={KEY: "w1"})
+def test_a_request_that_ended_at_a_worker_that_is_gone_is_returned() -> None:
+    scheduler, _ = recovered(ready(), ended={KEY: "w1"})
+    scheduler.worker_gone("w1", FAILURE, NOW)
+    scheduler.effects()
     (refused,) = sent(submit(scheduler))
     assert refused.failure.code is Code.RETURNED
 
