@@ -151,10 +151,11 @@ def pytest_sessionfinish() -> None:
 def pytest_collection() -> Generator[None, object, object]:
     """Let the garbage collector leave alone what lives to the end: thousands of tests and all that they import."""
     gc.disable()
-    result = yield
-    gc.freeze()
-    gc.enable()
-    return result
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_configure() -> None:

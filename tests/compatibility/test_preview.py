@@ -28,7 +28,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 @pytest.fixture(scope="module")
 def server(hub: Hub, start_module_server: StartServer) -> LemonbusServer:
     assert hub.url
-    return start_module_server("tiny-chat", offline=False)
+    return start_module_server("tiny-chat", offline=False, gateway_workers=1)
 
 
 @pytest.fixture

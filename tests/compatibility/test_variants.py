@@ -43,7 +43,7 @@ def server(
         patch.setenv("HF_ENDPOINT", hub.url)
         patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
         patch.setenv("HF_TOKEN", "hf_secret")
-        yield start_module_server("tiny-chat", offline=False)
+        yield start_module_server("tiny-chat", offline=False, gateway_workers=1)
 
 
 @pytest.fixture(autouse=True)

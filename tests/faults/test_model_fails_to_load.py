@@ -41,7 +41,7 @@ def test_a_pinned_model_is_never_evicted(start_server: StartServer) -> None:
 @pytest.fixture(scope="module")
 def full_server(start_module_server: StartServer) -> LemonbusServer:
     """A server that may load one model, which is tiny-chat, and files that are no models."""
-    server = start_module_server("tiny-chat", "tiny-tale", max_loaded_models=1, load=[CHAT])
+    server = start_module_server("tiny-chat", "tiny-tale", max_loaded_models=1, load=[CHAT], gateway_workers=1)
     whole = (server.models / "tiny-tale.gguf").read_bytes()
     (server.models / "truncated.gguf").write_bytes(whole[: len(whole) // 2])
     (server.models / "headless.gguf").write_bytes(whole[:12])

@@ -17,7 +17,9 @@ LOOP = "extra.tiny-loop"
 
 @pytest.fixture(scope="module")
 def server(start_module_server: StartServer) -> LemonbusServer:
-    server = start_module_server("tiny-loop", slots=1, queue_requests=3, queue_bytes=100_000, load=[LOOP])
+    server = start_module_server(
+        "tiny-loop", slots=1, queue_requests=3, queue_bytes=100_000, load=[LOOP], gateway_workers=1
+    )
     server.wait_loaded(LOOP)
     return server
 
