@@ -15,7 +15,7 @@ from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import ROOT, LemonbusServer
 from tests.support.waiting import wait_for
 
-CHAT = "extra.tiny-chat"
+CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 CODE = ("protocol", "supervisor", "workers", "gateway")
 
 
@@ -102,3 +102,20 @@ def test_sigusr2_upgrades(server: LemonbusServer) -> None:
     os.kill(server.keeper_pid, signal.SIGUSR2)
     wait_replaced(server, old)
     assert server.client.chat(CHAT).text == CHAT_TEXT
+
+
+@pytest.mark.parametrize("order", [(signal.SIGKILL, signal.SIGTERM), (signal.SIGTERM, signal.SIGKILL)])
+def test_sigterm_around_a_supervisors_death(start_server: StartServer, order: tuple[int, int]) -> None:
+    server = start_server("tiny-loop", load=[LOOP], grace=60)
+    server.wait_loaded(LOOP)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=3000)
+    stream.until(lambda it: len(it.events) > 2)
+    supervisor = server.supervisor_pid
+    with processes.stopped(server.engine_pid(LOOP)):
+        for number in order:
+            os.kill(supervisor if number == signal.SIGKILL else server.keeper_pid, number)
+        wait_for(lambda: not processes.alive(supervisor), "the supervisor is dead")
+        wait_for(lambda: not server.listens() or server.client.get("/health").status == 503, "no requests are taken")
+    assert stream.finish(60).done, "what runs may end"
+    assert server.wait_exit() == 0
+    server.assert_nothing_left()
