@@ -7,9 +7,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
-
-import pytest
 
 from tests.conftest import StartServer
 from tests.support import processes
@@ -18,7 +17,8 @@ from tests.support.waiting import pause, wait_for
 
 LOOP: Final = "extra.tiny-loop"
 CHAT: Final = "extra.tiny-chat"
-KILLS: Final = 12
+TALE: Final = "extra.tiny-tale"
+KILLS: Final = 8
 LONGEST_PAUSE_S: Final = 2.0
 """Some die before they have taken over; if ten in a row died in their first second, the server would end."""
 PATIENCE: Final = 60.0
@@ -75,24 +75,48 @@ def recoveries(server: LemonbusServer) -> list[dict[str, Any]]:
     return [line for line in server.lines if line["event"] == "recovered"]
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_no_client_notices(start_server: StartServer, seed: int) -> None:
+def kill_at_random_moments(server: LemonbusServer, seed: int) -> None:
+    """Kill one supervisor after the other, and wait until the last one has taken over."""
     choose = random.Random(seed)
-    server = start_server("tiny-loop", "tiny-chat", slots=4, load=[LOOP, CHAT], max_loaded_models=2, gateway_workers=2)
+    for _ in range(KILLS):
+        supervisor = server.supervisor_pid
+        pause(choose.uniform(0.0, LONGEST_PAUSE_S))
+        processes.kill(supervisor)
+        wait_for(partial(is_dead, supervisor), "it is dead")
+    last = server.supervisor_pid
+    wait_for(lambda: any(line["pid"] == last for line in recoveries(server)), "the last one takes over", 30)
+
+
+def is_dead(pid: int) -> bool:
+    return not processes.alive(pid)
+
+
+def test_no_client_notices_and_no_model_is_loaded_again(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", "tiny-chat", slots=32, load=[LOOP, CHAT], max_loaded_models=2, gateway_workers=2)
     server.wait_loaded(LOOP, CHAT)
     engines = {model: server.engine_pid(model) for model in (LOOP, CHAT)}
     with asking(server) as clients:
-        clients.start(LOOP, 6, max_tokens=200)
+        clients.start(LOOP, 40, max_tokens=200)
         clients.start(CHAT, 4, max_tokens=3)
-        for _ in range(KILLS):
-            victim = server.supervisor_pid
-            pause(choose.uniform(0.0, LONGEST_PAUSE_S))
-            processes.kill(victim)
-            wait_for(lambda victim=victim: not processes.alive(victim), "it is dead")
-        last = server.supervisor_pid
-        wait_for(lambda: any(line["pid"] == last for line in recoveries(server)), "the last one takes over", 30)
+        kill_at_random_moments(server, 1)
     assert clients.failures == []
-    assert all(clients.answers[model] > 10 for model in (LOOP, CHAT)), clients.answers
+    assert all(clients.answers[model] > KILLS for model in (LOOP, CHAT)), clients.answers
     assert all(line["killed"] == [] for line in recoveries(server))
     assert {model: server.engine_pid(model) for model in (LOOP, CHAT)} == engines
+    server.assert_idle()
+
+
+def test_no_client_notices_while_models_are_swapped(start_server: StartServer) -> None:
+    server = start_server(
+        "tiny-loop", "tiny-chat", "tiny-tale", slots=8, load=[LOOP, CHAT], max_loaded_models=2, gateway_workers=2
+    )
+    server.wait_loaded(LOOP, CHAT)
+    with asking(server) as clients:
+        clients.start(LOOP, 8, max_tokens=200)
+        clients.start(CHAT, 2, max_tokens=3)
+        clients.start(TALE, 2, max_tokens=3)
+        kill_at_random_moments(server, 2)
+    assert clients.failures == []
+    assert all(line["killed"] == [] for line in recoveries(server))
+    assert not [line for line in server.lines if line["event"] == "worker killed"]
     server.assert_idle()
