@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 
 from protocol.ids import RequestKey
 
@@ -35,17 +34,23 @@ class ExpectedPeers:
         self.forget_requests(gateway)
         self._requests.update(requests)
 
-    def submitted(self, key: RequestKey) -> None:
-        """Wait no longer for a request: it was submitted, or cancelled."""
-        self._requests.discard(key)
+    def submitted(self, requests: Iterable[RequestKey]) -> None:
+        """Wait no longer for requests: they were submitted, or cancelled, or a worker has them."""
+        self._requests.difference_update(requests)
 
     def forget_requests(self, gateway: str) -> None:
         """Wait for no request of a gateway."""
         self._requests = {key for key in self._requests if key.gateway != gateway}
 
-    def is_complete(self, without: AbstractSet[RequestKey] = frozenset()) -> bool:
-        """Return whether nothing is waited for; ``without``: requests that need not be submitted any more."""
-        return not (self._names or self._pids or self._requests - without)
+    @property
+    def all_reported(self) -> bool:
+        """Whether every peer has said Hello, or has ended."""
+        return not (self._names or self._pids)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is waited for."""
+        return self.all_reported and not self._requests
 
     @property
     def missing(self) -> list[str]:

@@ -35,6 +35,7 @@ from protocol.wire import envelope
 from supervisor.handlers import peers
 from supervisor.keeper import process_tree
 from supervisor.processes.surviving_processes import SurvivingProcess
+from supervisor.recovery import leftovers
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
 from supervisor.recovery.snapshots import is_consistent, join_snapshots, known_attempts, to_be_submitted
@@ -130,7 +131,7 @@ class Recovery:
 
     def _keep(self, peer: str, message: Any, payload: bytes) -> None:
         if isinstance(message, SubmitRequest | Cancel):
-            self._expected.submitted(RequestKey(peer, message.number, message.attempt))
+            self._expected.submitted({RequestKey(peer, message.number, message.attempt)})
         if not self._kept.keep(peer, message, payload):
             attempt = getattr(message, "attempt", 0)
             self._supervisor.bus.send(peer, Refused(getattr(message, "number", 0), attempt, _FULL))
@@ -222,15 +223,17 @@ class Recovery:
         self._ticked = now
         if self._seconds >= TIMEOUT_S:
             self._end()
-        else:
-            self._end_if_complete()
-            self._supervisor.loop.call_later(_TICK_S, self._tick)
+            return
+        if self._expected.all_reported:
+            # A gateway may get the answer of what a worker has before it could submit it again.
+            self._expected.submitted(known_attempts(self._workers))
+        self._end_if_complete()
+        self._supervisor.loop.call_later(_TICK_S, self._tick)
 
     def _end_if_complete(self) -> None:
         if self._over:
             return
-        # A gateway may get the answer of what a worker has before it could submit it again.
-        if self._expected.is_complete(without=known_attempts(self._workers)):
+        if self._expected.complete:
             self._end()
 
     def _end(self) -> None:
@@ -246,6 +249,7 @@ class Recovery:
             for on_hello in supervisor.on_worker_hello:
                 on_hello(worker)
         waited = len(self._kept)
+        leftovers.remove_later(supervisor)
         supervisor.recovery = None
         supervisor.serve()
         for kept in self._kept.take(frozenset(self._gateways)):

@@ -22,9 +22,9 @@ from protocol.messages.recovery import (
     WorkerSnapshot,
 )
 from protocol.messages.work import AttemptEnded, Cancel, Granted, Refused, Run, SubmitRequest
-from protocol.wire import envelope
+from protocol.wire import endpoints, envelope
 from supervisor.keeper import process_tree
-from supervisor.recovery import kept_messages, recovering
+from supervisor.recovery import kept_messages, leftovers, recovering
 from supervisor.runtime.shutdown import GracefulShutdown
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.worker_states import WorkerState
@@ -210,6 +210,21 @@ def test_a_young_job_is_not_waited_for(taking_over: TakingOver) -> None:
     taking_over.survivor("job", "j1")
     taking_over.begin()
     taking_over.run_until(lambda: taking_over.over and not taking_over.is_alive(0))
+
+
+def test_files_of_what_died_with_the_supervisor_are_removed(taking_over: TakingOver) -> None:
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    workers, bodies = taking_over.supervisor.workers, endpoints.spool(taking_over.runtime.path)
+    workers.socket_file("w2").touch()
+    for name in ("g1-7", "g2-7"):
+        (bodies / name).touch()
+    taking_over.begin()
+    worker.hello(ready())
+    gateway.hello(GatewaySnapshot())
+    taking_over.run_until(lambda: taking_over.over)
+    leftovers.remove(taking_over.supervisor)
+    assert [workers.socket_file(name).exists() for name in ("w1", "w2")] == [True, False]
+    assert [body.name for body in bodies.iterdir()] == ["g1-7"]
 
 
 def test_a_shutdown_waits_until_it_is_over(taking_over: TakingOver) -> None:
