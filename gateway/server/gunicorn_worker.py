@@ -176,7 +176,9 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         os._exit(1)
 
     def handle_quit(self, _signal: int, _frame: Any) -> None:
-        """End as with SIGTERM (SIGINT, SIGQUIT): gunicorn would exit under running requests."""
+        """End within the grace (SIGINT, SIGQUIT): gunicorn would exit under running requests."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self.session.settings.grace
         self.alive = False
 
     def master_died(self) -> None:
