@@ -218,6 +218,8 @@ class SupervisorSession:
         """Admit no more requests; those that run have ``grace`` seconds."""
         if self.state in (AdmissionState.DRAINING, AdmissionState.LOST):
             return
+        if self.state in WAITING_STATES:  # no supervisor will ever answer this process
+            self._pending.fail_waiting(ADMISSION_FAILURES[AdmissionState.DRAINING])
         self.state = AdmissionState.DRAINING
         self._pending.fail_endless_calls(ADMISSION_FAILURES[AdmissionState.DRAINING])
         if self.on_shutdown is not None:

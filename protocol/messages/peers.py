@@ -6,10 +6,20 @@ import msgspec
 
 from protocol import RELEASE, VERSION
 from protocol.failures import Failure
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.models.request_rules import RequestRules
 from protocol.models.sampling import SamplingValue
 from protocol.wire.envelope import control_message, stable_message
+
+
+class ModelInUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The model of a worker, in a form that every version understands: fields may only be added."""
+
+    name: str
+    asked: dict[str, OptionValue] = {}
+    """The options that a call asked for."""
+    pinned: bool | None = None
+    ttl: float | None = None
 
 
 @stable_message
@@ -29,6 +39,8 @@ class Hello(msgspec.Struct, frozen=True):
     """The version of the protocol that the peer speaks."""
     release: str = RELEASE
     """The release of lemonbus that it runs."""
+    model: ModelInUse | None = None
+    """The model of a worker that has an engine."""
 
 
 @stable_message

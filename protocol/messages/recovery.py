@@ -11,7 +11,7 @@ import enum
 
 import msgspec
 
-from protocol.messages.peers import EngineReady
+from protocol.messages.peers import EngineReady, ModelInUse
 from protocol.messages.work import Caller
 from protocol.models.recipes import ModelSpec
 from protocol.wire.envelope import control_message
@@ -84,6 +84,13 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     last_use: float = 0.0
     """When the engine became ready, or an attempt with slots began or ended last, by ``CLOCK_MONOTONIC``; 0: never."""
     remembered: RememberedState = RememberedState()
+
+    @property
+    def model_in_use(self) -> ModelInUse | None:
+        """What every version must know of its model."""
+        if self.spec is None or self.phase in (WorkerPhase.SPARE, WorkerPhase.LEAVING):
+            return None
+        return ModelInUse(self.spec.name, self.spec.asked, self.remembered.pinned, self.remembered.ttl)
 
 
 MAX_ENDED = 256

@@ -38,6 +38,7 @@ from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.recovery import leftovers
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
+from supervisor.recovery.other_versions import OtherVersions
 from supervisor.recovery.snapshots import is_consistent, join_snapshots, known_attempts, to_be_submitted
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOver
 from supervisor.runtime.supervisor import Supervisor
@@ -50,7 +51,6 @@ _LONGEST_TICK_S: Final = 0.1
 """A longer time between two ticks was not this process's own."""
 _YOUNG_JOB_S: Final = 1.0
 """A job of this age has done nothing yet that would be lost, and may still be importing modules."""
-_LEAVE_MARGIN_S: Final = 5.0
 _FULL: Final = Failure(Code.OVERLOADED, "too many requests came while the supervisor was replaced", retry_after=1)
 
 log = logs.get_logger()
@@ -70,8 +70,7 @@ class Recovery:
         self._gateway_peers: dict[int, str] = {}
         self._starting: set[str] = set()
         """Workers that have not said Hello to any supervisor."""
-        self._leaving: set[str] = set()
-        """Workers that speak another version: their streams may end."""
+        self._other_versions = OtherVersions(supervisor)
         self._then: list[Callable[[], None]] = []
         self._began = self._ticked = supervisor.loop.now()
         self._seconds = 0.0
@@ -145,7 +144,7 @@ class Recovery:
         self._forget(peer)
         self._expected.reported(peer, message.pid if message.role == "gateway" else 0)
         if message.version not in UNDERSTOOD:
-            self._let_leave(peer, message)
+            self._other_versions.let_leave(peer, message)
             return
         try:
             self._take_snapshot(peer, message, payload)
@@ -174,19 +173,9 @@ class Recovery:
         else:
             self._jobs.reported(peer, envelope.unpack_payload(payload, JobSnapshot))
 
-    def _let_leave(self, peer: str, message: Hello) -> None:
-        """Tell a process of another version to finish what runs, and to leave."""
-        grace = self._supervisor.settings.grace
-        log.warning("a process of another version leaves", peer=peer, role=message.role, speaks=message.version)
-        self._supervisor.bus.send(peer, Shutdown(grace, "another version of lemonbus takes over"))
-        self._supervisor.loop.call_later(grace + _LEAVE_MARGIN_S, partial(_kill, message.pid))
-        if message.role == "worker":
-            self._leaving.add(peer)
-
     def worker_ended(self, worker: str) -> None:
         """Forget a worker that has ended meanwhile: the gateways settle what it had."""
         self._forget(worker)
-        self._leaving.discard(worker)
         self._starting.discard(worker)
         self._expected.reported(worker, 0)
         self._end_soon()
@@ -282,7 +271,7 @@ class Recovery:
 
     def _tell_gateways(self, world: World) -> None:
         supervisor = self._supervisor
-        workers = sorted({*(running.worker for running in world.workers), *self._leaving})
+        workers = sorted({*(running.worker for running in world.workers), *self._other_versions.workers})
         for gateway in self._gateways:
             for worker in workers:
                 supervisor.bus.send(gateway, WorkerUp(worker, supervisor.workers.endpoint(worker)))

@@ -146,6 +146,10 @@ class Supervisor:
         """Figures of the last generation."""
         self.stats_by_model: dict[str, StatsReport] = {}
         """Registered name of a model → figures of its last generation."""
+        self.leaving_peers: set[str] = set()
+        """Peers of another version that were told to leave: what else they say is not understood."""
+        self.on_worker_ended: list[Callable[[str], None]] = []
+        """Called with the name of each worker that has ended."""
         self.on_worker_hello: list[Callable[[str], None]] = []
         """Called with the name of each worker that has said Hello."""
         self.on_process_ended: Callable[[], None] = lambda: None
@@ -268,6 +272,8 @@ class Supervisor:
 
     def other_version(self, peer: str, version: int) -> None:
         """Handle a message of a process with another version: the installed lemonbus has changed under this server."""
+        if peer in self.leaving_peers:
+            return
         self.scheduler.version_mismatch(peer, version, self.loop.now())
         job = self.job_processes.get(peer)
         if job is not None:
@@ -320,5 +326,7 @@ class Supervisor:
         try:
             self.scheduler.worker_gone(worker, failure, self.loop.now())
         finally:
+            for on_ended in self.on_worker_ended:
+                on_ended(worker)
             self.reconcile()
             self.on_process_ended()

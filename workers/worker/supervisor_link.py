@@ -17,6 +17,7 @@ from collections.abc import Callable
 import msgspec
 
 from protocol.messages.peers import Hello, Welcome
+from protocol.messages.recovery import WorkerSnapshot
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
@@ -100,7 +101,9 @@ class SupervisorLink:
         if supervisor:
             self._bus.connect()
             self._watch(supervisor)
-            self._bus.send(self._hello, pack_payload(self._snapshot()))
+            snapshot = self._snapshot()
+            model = snapshot.model_in_use if isinstance(snapshot, WorkerSnapshot) else None
+            self._bus.send(msgspec.structs.replace(self._hello, model=model), pack_payload(snapshot))
             self._send_again()
             self._check_connection_later()
         else:

@@ -1,0 +1,77 @@
+"""Processes that speak a version of the protocol which this supervisor does not understand: they finish what they do.
+
+A newer release may have taken over from an older one.  `Hello` and `Shutdown` have the same form in all versions, so such a
+process can say which model it has, and can be told to end when its requests have ended.  When a worker has ended, its
+model is loaded again, with the options that calls had asked for.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from protocol.failures import Failure, LemonbusError
+from protocol.messages.peers import Hello, ModelInUse, Shutdown
+from protocol.runtime import logs
+from supervisor.handlers.requests import resolve_target
+from supervisor.runtime.supervisor import Supervisor
+from supervisor.scheduler.policy import PolicyOverrides
+
+LONGEST_S: Final = 86_400.0
+"""How long the requests of such a process may take."""
+
+log = logs.get_logger()
+
+
+class OtherVersions:
+    """The processes of other versions that were taken over. They end by themselves."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        """There are none yet."""
+        self._supervisor = supervisor
+        self._models: dict[str, ModelInUse | None] = {}
+        """Worker → its model."""
+        supervisor.on_worker_ended.append(self._worker_ended)
+
+    @property
+    def workers(self) -> list[str]:
+        """The workers among them that have not ended."""
+        return list(self._models)
+
+    def let_leave(self, peer: str, hello: Hello) -> None:
+        """Tell a process that has said Hello to finish what runs, and to leave."""
+        context = {"model": hello.model.name} if hello.model else {}
+        log.warning(
+            "a process of another version ends with its last request",
+            peer=peer,
+            role=hello.role,
+            version=hello.version,
+            **context,
+        )
+        grace = 0.0 if hello.role == "job" else LONGEST_S
+        self._supervisor.bus.send(peer, Shutdown(grace, "another version of lemonbus takes over"))
+        self._supervisor.leaving_peers.add(peer)
+        if hello.role == "worker":
+            self._models[peer] = hello.model
+
+    def _worker_ended(self, worker: str) -> None:
+        model = self._models.pop(worker, None)
+        if model is not None and not self._supervisor.scheduler.closing:
+            self._supervisor.when_serving(partial(self._load, model))
+
+    def _load(self, model: ModelInUse) -> None:
+        supervisor = self._supervisor
+        number = supervisor.internal_calls.begin(partial(_loaded, model.name))
+        try:
+            target = resolve_target(supervisor, model.name, model.asked)
+        except LemonbusError as problem:
+            supervisor.internal_calls.end(number, problem.failure)
+            return
+        asked = PolicyOverrides(pinned=model.pinned, ttl=model.ttl)
+        supervisor.scheduler.load_requested("", number, target._replace(asked=asked), supervisor.loop.now())
+        supervisor.reconcile()
+
+
+def _loaded(model: str, result: object) -> None:
+    if isinstance(result, Failure):
+        log.error("model not loaded again after the upgrade", model=model, reason=result.message, detail=result.detail)
