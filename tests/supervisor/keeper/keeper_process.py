@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -22,8 +23,14 @@ SILENCE_S = 1.5
 class KeeperProcess:
     """Use it as a context manager: leaving it kills what is left."""
 
-    def __init__(self, *behaviours: str, environment: dict[str, str] | None = None, silence: float = SILENCE_S) -> None:
-        """Start it; ``behaviours``: see ``stand_in.py``."""
+    def __init__(
+        self,
+        *behaviours: str,
+        environment: dict[str, str] | None = None,
+        silence: float = SILENCE_S,
+        within: Sequence[str] = (),
+    ) -> None:
+        """Start it; ``behaviours``: see ``stand_in.py``; ``within``: a command that starts it as its child."""
         self._folder = tempfile.TemporaryDirectory(prefix="lb-keeper-")
         self._behaviours = Path(self._folder.name) / "behaviours"
         self.install(*behaviours)
@@ -31,7 +38,7 @@ class KeeperProcess:
         """What the stand-ins tell, and what the keeper itself says."""
         script = Path(__file__).with_name("run_keeper.py")
         self._process = subprocess.Popen(
-            [sys.executable, "-S", str(script), str(self._behaviours), str(silence)],
+            [*within, sys.executable, "-S", str(script), str(self._behaviours), str(silence)],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
             stdin=subprocess.DEVNULL,

@@ -181,3 +181,20 @@ def test_it_is_small(start_keeper: StartKeeper) -> None:
     keeper = start_keeper("die", "serve")
     keeper.wait_started(1)
     assert processes.memory(keeper.pid) < MAX_PSS
+
+
+NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a process namespace")
+def test_as_the_first_process_of_a_container(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("hold", "serve", within=NAMESPACE)
+    keeper.wait_line("started 1")
+    (inside,) = processes.children(keeper.pid)
+    assert keeper.wait_line("leader") != "", "an orphan became its child"
+    os.kill(inside.pid, signal.SIGHUP)
+    keeper.wait_line("told 1 reload")
+    os.kill(inside.pid, signal.SIGTERM)
+    keeper.wait_line("told 1 end")
+    assert keeper.wait_exit() == 0, "a first process gets no signal that it has not asked for"
+    assert not keeper.left()
