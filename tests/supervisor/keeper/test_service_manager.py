@@ -70,6 +70,9 @@ def test_the_life_of_a_server(address: str, manager: Manager) -> None:
         os.kill(keeper.wait_started(0), signal.SIGKILL)
         assert manager.next() == {"STATUS": "the supervisor is started again (SIGKILL)"}
         assert manager.next() == {"READY": "1", "STATUS": "serving 1"}
+        keeper.send(signal.SIGUSR2)
+        assert manager.next()["RELOADING"] == "1"
+        assert manager.next() == {"READY": "1", "STATUS": "serving 2"}
         keeper.send(signal.SIGTERM)
         assert manager.next()["STOPPING"] == "1"
         assert keeper.wait_exit() == 0
