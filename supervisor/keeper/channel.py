@@ -64,6 +64,8 @@ UPGRADE_FAILED = "upgrade failed"
 LOCK = "lock"
 LISTENER = "listener"
 HEARTBEAT = "heartbeat"
+RESPONSES = "responses"
+"""The journal of the stored responses: memory without a name."""
 
 
 class ClosedError(Exception):

@@ -238,6 +238,8 @@ class Recovery:
             for on_hello in supervisor.on_worker_hello:
                 on_hello(worker)
         waited = len(self._kept)
+        for gateway in supervisor.responses.owners() - self._gateways.keys():
+            supervisor.responses.gateway_gone(gateway)
         leftovers.remove_later(supervisor)
         supervisor.recovery = None
         supervisor.serve()

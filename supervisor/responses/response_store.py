@@ -177,7 +177,7 @@ class ResponseStore:
             raise Failure(Code.NOT_FOUND, message, param="response_id", quotes=True).raised()
         return entry
 
-    def _evict_oldest(self, new: _Entry) -> None:
+    def _evict_oldest(self, new: _Entry | None) -> None:
         """Evict the oldest responses until the bounds hold; raises ``overloaded`` if only running ones are left."""
         for response_id, entry in list(self._entries.items()):
             if len(self._entries) <= self._limits.entries and self._turns.size <= self._limits.bytes:

@@ -119,6 +119,7 @@ def _serve(
     reloader = Reloader(supervisor, succession, given.secrets)
     reloader.on_finished = keeper.reloaded
     keeper.on_reload = partial(supervisor.when_serving, reloader.hangup)
+    supervisor.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
     heartbeat_fd = keeper.take(channel.HEARTBEAT)
     supervisor.gateway.on_heartbeat_pipe = partial(keeper.hold, channel.HEARTBEAT)
     handlers = _handlers(supervisor)

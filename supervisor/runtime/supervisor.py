@@ -47,7 +47,8 @@ from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.peer_monitor import PeerMonitor
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.reload.effects import gateway_fingerprint, worker_fingerprint
-from supervisor.responses.response_store import ResponseStore, StoreLimits
+from supervisor.responses.journaled_store import JournaledStore
+from supervisor.responses.response_store import StoreLimits
 from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.runtime.grant_notices import GrantNotices
@@ -93,6 +94,9 @@ Handler = Callable[["Supervisor", str, Any, bytes], None]
 class Supervisor:
     """All state of the supervisor process."""
 
+    recovery: MessageReceiver | None = None
+    """While this supervisor takes over from another one; then nothing is decided and nothing granted."""
+
     def __init__(self, settings: Settings, process_context: ProcessContext, loop: Loop, listen_fd: int) -> None:
         """Open the bus; start no process yet. The caller holds the runtime directory's lock and the listener."""
         self.settings = settings
@@ -106,7 +110,7 @@ class Supervisor:
         self.logbook = LogBook(process_context.boot, settings.log_retained)
         self.peers = PeerRegistry(settings.peer_silence)
         self.downloads = DownloadRegistry()
-        self.responses = ResponseStore(
+        self.responses = JournaledStore(
             StoreLimits(settings.response_store_entries, settings.response_store_bytes, settings.response_store_ttl)
         )
         self.processes = ChildProcesses(loop, process_context)
@@ -167,8 +171,6 @@ class Supervisor:
             self.answer,
         )
         self._handlers: dict[type, Handler] = {}
-        self.recovery: MessageReceiver | None = None
-        """While this supervisor takes over from another one; then nothing is decided and nothing granted."""
 
     # Life
 

@@ -114,6 +114,16 @@ def test_an_unload_is_answered(loop_server: LemonbusServer) -> None:
     wait_for(lambda: not loop_server.engine_now(LOOP), "it is unloaded")
 
 
+def test_stored_responses_can_be_continued(loop_server: LemonbusServer) -> None:
+    body = {"model": LOOP, "input": "hi", "max_output_tokens": 3}
+    first = loop_server.client.post("/v1/responses", body).json()
+    kill_together(loop_server)
+    kill_together(loop_server)
+    second = loop_server.client.post("/v1/responses", {**body, "previous_response_id": first["id"]})
+    assert second.status == 200
+    assert loop_server.client.get(f"/v1/responses/{first['id']}").json()["output"] == first["output"]
+
+
 def test_a_response_in_the_background_goes_on(loop_server: LemonbusServer) -> None:
     body = {"model": LOOP, "input": "hi", "max_output_tokens": 2000, "background": True}
     begun = loop_server.client.post("/v1/responses", body).json()

@@ -1,0 +1,165 @@
+"""The stored responses, with a journal from which the next supervisor makes them again.
+
+The store is a function of what was done to it and when, so the journal is exactly that.  When it has become much larger than
+what is stored, a new one takes its place that leads to the same store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from protocol.failures import LemonbusError
+from protocol.messages.responses import ResponseState, StoredTurn
+from protocol.runtime import logs
+from supervisor.responses.conversation import Turn
+from supervisor.responses.journal import Abandoned, Added, Cancelled, Deleted, Finished, Journal, Record
+from supervisor.responses.response_store import Owner, ResponseKey, ResponseStore, StoreLimits
+
+_SPARE_BYTES: Final = 1024 * 1024
+_UNBOUNDED: Final = StoreLimits(1 << 60, 1 << 60, float("inf"))
+
+log = logs.get_logger()
+
+
+class JournaledStore(ResponseStore):
+    """A store that is written down while it has a journal."""
+
+    def __init__(self, limits: StoreLimits) -> None:
+        """Begin empty and without a journal."""
+        super().__init__(limits)
+        self._journal: Journal | None = None
+        self._hold: Callable[[int], None] = lambda _: None
+
+    def use_journal(self, descriptor: int, hold: Callable[[int], None]) -> None:
+        """Do again what a journal says, and write it on. ``descriptor``: -1 for a new one; ``hold`` gets each new one's."""
+        self._hold = hold
+        journal = Journal(descriptor)
+        limits, self._limits = self._limits, _UNBOUNDED  # what a full journal tells must not evict while it is read
+        for record in journal.read():
+            with contextlib.suppress(LemonbusError):  # as it was refused then
+                self._repeat(record)
+        self._limits = limits
+        with contextlib.suppress(LemonbusError):
+            self._evict_oldest(None)
+        self._journal = journal
+        if descriptor < 0:
+            hold(journal.descriptor)
+
+    def owners(self) -> set[str]:
+        """Return the gateways that run responses."""
+        return {entry.owner.gateway for entry in self._entries.values() if entry.owner is not None}
+
+    # What changes the store
+
+    def add(self, key: ResponseKey, stored: StoredTurn, previous: str, now: float, owner: Owner | None = None) -> None:
+        """See :meth:`ResponseStore.add`."""
+        super().add(key, stored, previous, now, owner)
+        gateway, number = owner or ("", 0)
+        self._write(Added(key.id, key.api_key, previous, stored.input, stored.response, now, gateway, number))
+
+    def finish(self, response_id: str, response: bytes, now: float) -> None:
+        """See :meth:`ResponseStore.finish`."""
+        entry = self._entries.get(response_id)
+        owner = entry.owner if entry is not None else None
+        super().finish(response_id, response, now)
+        if entry is not None and owner is not None:
+            ended = entry.state is ResponseState.ENDED
+            self._write(Finished(response_id, response, now) if ended else Abandoned(*owner))
+
+    def cancel(self, key: ResponseKey, now: float) -> Owner | None:
+        """See :meth:`ResponseStore.cancel`."""
+        owner = super().cancel(key, now)
+        self._write(Cancelled(*key, now))
+        return owner
+
+    def delete(self, key: ResponseKey, now: float) -> Owner | None:
+        """See :meth:`ResponseStore.delete`."""
+        owner = super().delete(key, now)
+        self._write(Deleted(*key, now))
+        return owner
+
+    def call_abandoned(self, owner: Owner) -> None:
+        """See :meth:`ResponseStore.call_abandoned`."""
+        if any(entry.owner == owner for entry in self._entries.values()):
+            super().call_abandoned(owner)
+            self._write(Abandoned(*owner))
+
+    def gateway_gone(self, gateway: str) -> None:
+        """See :meth:`ResponseStore.gateway_gone`."""
+        if gateway in self.owners():
+            super().gateway_gone(gateway)
+            self._write(Abandoned(gateway))
+
+    # The journal
+
+    def _repeat(self, record: Record) -> None:
+        match record:
+            case Added(response_id, api_key, previous, input_, response, at, gateway, number):
+                owner = Owner(gateway, number) if gateway else None
+                super().add(ResponseKey(response_id, api_key), StoredTurn(input_, response), previous, at, owner)
+            case Finished(response_id, response, at):
+                super().finish(response_id, response, at)
+            case Cancelled(response_id, api_key, at):
+                super().cancel(ResponseKey(response_id, api_key), at)
+            case Deleted(response_id, api_key, at):
+                super().delete(ResponseKey(response_id, api_key), at)
+            case Abandoned(gateway, 0):
+                super().gateway_gone(gateway)
+            case Abandoned(gateway, number):
+                super().call_abandoned(Owner(gateway, number))
+
+    def _write(self, record: Record) -> None:
+        journal = self._journal
+        if journal is None:
+            return
+        try:
+            journal.append(record)
+            if journal.size > 2 * self.size + _SPARE_BYTES:
+                self._journal = journal.rewritten(self._records())
+                self._hold(self._journal.descriptor)
+                journal.close()
+        except OSError as problem:
+            log.error("stored responses will be lost with this supervisor", problem=str(problem))  # noqa: TRY400 - no bug
+            self._journal = None
+
+    def _records(self) -> Iterator[Record]:
+        """Yield what leads to this store: turns that only later ones refer to are added under other names, and deleted."""
+        names = {id(entry.turn): response_id for response_id, entry in self._entries.items()}
+        unnamed: list[Deleted] = []
+        for response_id, entry in self._entries.items():
+            for turn in _earlier_turns(entry.turn):
+                if id(turn) not in names:
+                    name = names[id(turn)] = f"-{len(unnamed)}"
+                    unnamed.append(Deleted(name, entry.api_key, entry.created))
+                    yield _added(name, entry.api_key, turn, names, entry.created)
+            owner = entry.owner or (Owner("-", 1) if entry.state is not ResponseState.ENDED else Owner("", 0))
+            yield _added(response_id, entry.api_key, entry.turn, names, entry.created, owner)
+            if entry.state is ResponseState.CANCELLED:
+                yield Cancelled(response_id, entry.api_key, entry.created)
+            elif entry.state is ResponseState.LOST:
+                yield Abandoned(*owner)
+        yield from unnamed
+
+
+def _earlier_turns(turn: Turn) -> list[Turn]:
+    """Return what came before a turn, oldest first."""
+    found = []
+    at = turn.previous
+    while at is not None:
+        found.append(at)
+        at = at.previous
+    return found[::-1]
+
+
+def _added(
+    name: str,
+    api_key: str,
+    turn: Turn,
+    names: dict[int, str],
+    at: float,
+    owner: Owner = Owner("", 0),  # noqa: B008 - a frozen value
+) -> Added:
+    previous = names[id(turn.previous)] if turn.previous is not None else ""
+    return Added(name, api_key, previous, turn.stored.input, turn.stored.response, at, *owner)
