@@ -118,20 +118,9 @@ class Supervisor:
         self._peer_monitor = PeerMonitor(loop, self.bus, self.peers)
         self.worker_barrier = WorkerBarrier(loop, self.bus)
         self.metrics_collections = MetricsCollections(loop, self.bus)
-        policy = BackoffPolicy(
-            settings.backoff_first, settings.backoff_most, settings.breaker_deaths, settings.breaker_window
-        )
-        limits = SchedulerLimits(
-            settings.max_loaded_models,
-            settings.queue_requests,
-            settings.queue_bytes,
-            settings.grace,
-            policy,
-            verbose=settings.log_level in ("debug", "trace"),
-        )
         self.metrics = ServerMetrics()
         policies = ConfiguredPolicies(self.models.configuration, self.models.known)
-        self.scheduler = Scheduler(limits, lambda: ids.peer_id("worker"), self.metrics, policies)
+        self.scheduler = Scheduler(_limits(settings), lambda: ids.peer_id("worker"), self.metrics, policies)
         self.admission = KeyAdmission(
             loop, self.worker_barrier, self.scheduler, self.errors, self._report_usage, self._reconcile_after_request
         )
@@ -332,3 +321,17 @@ class Supervisor:
                 on_ended(worker)
             self.reconcile()
             self.on_process_ended()
+
+
+def _limits(settings: Settings) -> SchedulerLimits:
+    policy = BackoffPolicy(
+        settings.backoff_first, settings.backoff_most, settings.breaker_deaths, settings.breaker_window
+    )
+    return SchedulerLimits(
+        settings.max_loaded_models,
+        settings.queue_requests,
+        settings.queue_bytes,
+        settings.grace,
+        policy,
+        verbose=settings.log_level in ("debug", "trace"),
+    )
