@@ -16,8 +16,6 @@ class ProcessContext(NamedTuple):
     boot: str
     keeper: int
     """The pid of the process whose end ends the server: the keeper, which starts a supervisor again that has died."""
-    supervisor: int
-    """The pid of the supervisor that started this process; ``Welcome`` names the present one."""
 
     @classmethod
     def from_environment(cls) -> ProcessContext:
@@ -26,13 +24,12 @@ class ProcessContext(NamedTuple):
             Path(os.environ["LEMONBUS_CONTEXT_DIR"]),
             os.environ["LEMONBUS_BOOT"],
             int(os.environ["LEMONBUS_KEEPER"]),
-            int(os.environ["LEMONBUS_SUPERVISOR"]),
         )
 
     @classmethod
     def of_supervisor(cls, runtime: Path) -> ProcessContext:
-        """Return what this process, a supervisor, tells those that it starts; raises KeyError if no keeper started it."""
-        return cls(runtime, os.environ["LEMONBUS_BOOT"], int(os.environ["LEMONBUS_KEEPER"]), os.getpid())
+        """Return what a supervisor tells those that it starts; raises KeyError if no keeper started it."""
+        return cls(runtime, os.environ["LEMONBUS_BOOT"], int(os.environ["LEMONBUS_KEEPER"]))
 
     def environment(self) -> dict[str, str]:
         """Return the variables that tell a child the same."""
@@ -40,7 +37,6 @@ class ProcessContext(NamedTuple):
             "LEMONBUS_CONTEXT_DIR": str(self.runtime),
             "LEMONBUS_BOOT": self.boot,
             "LEMONBUS_KEEPER": str(self.keeper),
-            "LEMONBUS_SUPERVISOR": str(self.supervisor),
         }
 
     def settings(self) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from protocol import RELEASE
@@ -58,7 +59,7 @@ def take_snapshot(supervisor: Supervisor, engines: list[EngineMetrics]) -> Serve
         uptime=supervisor.loop.now() - supervisor.started_at,
         active_requests=sum(len(model.grants) for model in scheduler.models.values()),
         models=models,
-        process_bytes={"supervisor": resident_bytes(supervisor.process_context.supervisor), **processes},
+        process_bytes={"supervisor": resident_bytes(os.getpid()), **processes},
         bus_drops={
             "malformed": supervisor.bus.malformed,
             "undeliverable": supervisor.bus.undeliverable,

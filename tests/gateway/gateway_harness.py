@@ -243,7 +243,7 @@ class GatewayHarness:
 
     def launch(self) -> None:
         """Start the gateway, and return at once."""
-        process_context = ProcessContext(self.runtime, self.boot, self.keeper.pid, self.supervisor.pid)
+        process_context = ProcessContext(self.runtime, self.boot, self.keeper.pid)
         self.gateway = subprocess.Popen(
             [sys.executable, "-m", self.module],
             cwd=ROOT,

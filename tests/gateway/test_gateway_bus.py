@@ -44,7 +44,7 @@ class UnreadBus:
         self._read = False
         self._send = frames.send
         self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
-        context = ProcessContext(self._runtime, ids.boot_id(), os.getpid(), os.getpid())
+        context = ProcessContext(self._runtime, ids.boot_id(), os.getpid())
         monkeypatch.setattr(frames, "send", self._send_some)
         self._bus = GatewayBus(self.session, context)
         self.session.welcomed(os.getpid())

@@ -61,7 +61,7 @@ class JobRunner:
 
         ``keeper``: the pid whose end ends it, instead of ours.  ``within``: a command that becomes the job.
         """
-        process_context = ProcessContext(self.runtime, BOOT, keeper or os.getpid(), self._supervisor.pid)
+        process_context = ProcessContext(self.runtime, BOOT, keeper or os.getpid())
         job = self._jobs[name] = subprocess.Popen(
             [*within, sys.executable, "-m", module],
             env={**os.environ, **self._environment, **process_context.environment(), "LEMONBUS_PEER": name},

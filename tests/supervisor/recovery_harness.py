@@ -88,7 +88,7 @@ class TakingOver:
         """Seconds that this process was stopped."""
         self.loop = Loop(lambda: time.monotonic() + self.passed)
         settings = Settings(state_dir=str(folder), cache_dir=str(folder), runtime_dir=str(self.runtime.path))
-        context = ProcessContext(self.runtime.path, self.boot, os.getpid(), os.getpid())
+        context = ProcessContext(self.runtime.path, self.boot, os.getpid())
         self.supervisor = Supervisor(settings, context, self.loop, -1)
         self.supervisor.gateway.start = lambda: None  # type: ignore[method-assign]
         self.supervisor.workers.start = lambda _worker: None  # type: ignore[method-assign]

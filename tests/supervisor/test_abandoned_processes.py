@@ -29,11 +29,11 @@ def child(stack: ExitStack, environment: dict[str, str]) -> subprocess.Popen[byt
 
 
 def test_only_what_an_earlier_server_started_here_is_killed(tmp_path: Path, stack: ExitStack) -> None:
-    context = ProcessContext(tmp_path, "now", os.getpid(), os.getpid())
-    earlier = child(stack, ProcessContext(tmp_path, "earlier", 1, 1).environment())
+    context = ProcessContext(tmp_path, "now", os.getpid())
+    earlier = child(stack, ProcessContext(tmp_path, "earlier", 1).environment())
     others = [
         child(stack, context.environment()),
-        child(stack, ProcessContext(tmp_path / "other", "earlier", 1, 1).environment()),
+        child(stack, ProcessContext(tmp_path / "other", "earlier", 1).environment()),
         child(stack, {}),
     ]
     kill_abandoned(context)

@@ -38,7 +38,7 @@ def supervisor() -> Iterator[Supervisor]:
         runtime = RuntimeDirectory(Path(folder) / "r")
         settings = Settings(state_dir=folder, cache_dir=folder, runtime_dir=str(runtime.path))
         loop = Loop()
-        made = Supervisor(settings, ProcessContext(runtime.path, ids.boot_id(), os.getpid(), os.getpid()), loop, -1)
+        made = Supervisor(settings, ProcessContext(runtime.path, ids.boot_id(), os.getpid()), loop, -1)
         made.peers.add(Peer("gateway", "g1", os.getpid()), 0.0)
         made.bus.listen(lambda *_: None, lambda _: None, lambda _: None, lambda *_: None)
         yield made

@@ -29,7 +29,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 @pytest.fixture
 def context(tmp_path: Path) -> ProcessContext:
     """This process is the keeper: what it has started counts as started by a supervisor that is gone."""
-    return ProcessContext(tmp_path, BOOT, os.getpid(), 1)
+    return ProcessContext(tmp_path, BOOT, os.getpid())
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ class Worker:
     def __init__(self) -> None:
         self.loop, self.bus, self.pool = Loop(), FakeWorkerBus(), FakePool()
         self.empty = 0
-        context = ProcessContext(Path("/nowhere"), "boot", 1, 1)
+        context = ProcessContext(Path("/nowhere"), "boot", 1)
         self.requests = WorkerRequests(self.loop, self.bus, context, Settings(), self._emptied)  # type: ignore[arg-type]
         backend = SimpleNamespace(
             program="engine",

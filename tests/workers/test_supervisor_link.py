@@ -29,7 +29,7 @@ class Server:
         self.listening: subprocess.Popen[bytes] | None = self.start_process()
         self.actions: list[str] = []
         self.broken = False
-        context = ProcessContext(Path("/nowhere"), "boot", self.keeper.pid, self.listening.pid)
+        context = ProcessContext(Path("/nowhere"), "boot", self.keeper.pid)
         bus: Any = self
         self.link = SupervisorLink(
             self.loop,

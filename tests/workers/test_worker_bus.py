@@ -34,9 +34,7 @@ class FakeSupervisor:
         self.loop = Loop()
         self.name = ids.peer_id("worker")
         self._boot = ids.boot_id()
-        self.bus = WorkerBus(
-            self.loop, ProcessContext(self._runtime.path, self._boot, os.getpid(), os.getpid()), self.name
-        )
+        self.bus = WorkerBus(self.loop, ProcessContext(self._runtime.path, self._boot, os.getpid()), self.name)
         self.bus.connect()
         self.bus.send(Pong(0))
         assert self.receive() == Pong(0)

@@ -36,7 +36,7 @@ def failing_backend() -> Any:
 @pytest.fixture
 def worker() -> Iterator[tuple[Loop, Any, WorkerRequests]]:
     loop, bus = Loop(), FakeWorkerBus()
-    context = ProcessContext(Path("/nowhere"), "boot", 1, 1)
+    context = ProcessContext(Path("/nowhere"), "boot", 1)
     requests = WorkerRequests(loop, bus, context, Settings(), lambda: None)  # type: ignore[arg-type]
     backend = failing_backend()
     engine = SimpleNamespace(read_output=lambda: None)
@@ -73,7 +73,7 @@ def test_an_error_in_a_load_fails_that_load(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(registry, "backend_class", broken)
     loop, bus = Loop(), FakeWorkerBus()
-    context = ProcessContext(tmp_path, "boot", 1, 1)
+    context = ProcessContext(tmp_path, "boot", 1)
     WorkerController(loop, bus, context, Settings(), "w1")  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="a bug"):
         bus.on_message(CheckModel(ModelSpec("m", "m", "llamacpp", "cpu", "llm", "/x")), b"")

@@ -83,7 +83,7 @@ class WorkerProcess:
         self.supervisor = SupervisorStandIn(self.runtime.path, mortal=mortal)
         self.name = ids.peer_id("worker")
         self.gateway = ids.peer_id("gateway")
-        self.process_context = ProcessContext(self.runtime.path, self.boot, keeper_pid, self.supervisor.pid)
+        self.process_context = ProcessContext(self.runtime.path, self.boot, keeper_pid)
         self.messages: list[Any] = []
         self.snapshot = WorkerSnapshot()
         """What came with the last Hello."""

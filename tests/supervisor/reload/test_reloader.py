@@ -61,7 +61,7 @@ class Reloading:
         )
         write_settings(self.settings, self.runtime.path)
         loop = Loop()
-        context = ProcessContext(self.runtime.path, ids.boot_id(), os.getpid(), os.getpid())
+        context = ProcessContext(self.runtime.path, ids.boot_id(), os.getpid())
         self.supervisor = Supervisor(self.settings, context, loop, -1)
         self.supervisor.peers.add(Peer("gateway", GATEWAY, os.getpid()), 0.0)
         self.takeovers = Takeovers()
