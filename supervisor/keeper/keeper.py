@@ -58,14 +58,21 @@ class Keeper:
     def run(self) -> int:
         """Keep a supervisor running until the server ends; return the exit code."""
         while self._exit_code is None:
-            self._start_missing(time.monotonic())
-            self._wait()
-            self._read(time.monotonic())
-            self._look(time.monotonic())
+            try:
+                self._turn()
+            except Exception:  # noqa: BLE001 - nothing starts a keeper again: one step has failed, and is tried again
+                sys.excepthook(*sys.exc_info())
+                time.sleep(TICK_S)
         for fork_server in self._fork_servers:
             fork_server.dismiss()
         reaper.kill_all(KILL_TIMEOUT_S)
         return self._exit_code
+
+    def _turn(self) -> None:
+        self._start_missing(time.monotonic())
+        self._wait()
+        self._read(time.monotonic())
+        self._look(time.monotonic())
 
     # Starting
 

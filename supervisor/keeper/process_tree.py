@@ -1,9 +1,10 @@
-"""The children of a process, as /proc lists them, and the name under which `ps` shows a process."""
+"""The children of a process, as /proc lists them, the name under which `ps` shows a process, and how one has ended."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 
 
@@ -49,3 +50,13 @@ def _stat(pid: int, field: int) -> int:
             return int(file.read().rpartition(")")[2].split()[field])
     except (OSError, IndexError):
         return 0
+
+
+def describe_status(status: int) -> str:
+    """Return how a process ended, from its status as in ``subprocess``: ``exit 1`` or ``SIGKILL``."""
+    if status >= 0:
+        return f"exit {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {-status}"

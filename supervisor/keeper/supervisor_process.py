@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Mapping
 
-from supervisor.keeper import channel
+from supervisor.keeper import channel, process_tree
 from supervisor.keeper.channel import ClosedError
 from supervisor.keeper.heartbeat import Heartbeat
 from supervisor.keeper.restart_policy import SupervisorEnd
@@ -58,11 +58,11 @@ class SupervisorProcess:
 
     def _note(self, word: str, arguments: str, now: float) -> bool:
         """Note what it says about itself; return whether that is all."""
-        if word == channel.STARTED:
+        if word == channel.STARTED and arguments.isdigit():
             self.pid, self._began = int(arguments), now
         elif word == channel.ALIVE:
             self.heartbeat.beat()
-        elif word == channel.LEAVING:
+        elif word == channel.LEAVING and arguments.isdigit():
             self._leaving = int(arguments)
         elif word == channel.HANDED_OVER:
             self._handed_over = True
@@ -107,10 +107,5 @@ class SupervisorProcess:
 
     def describe_end(self) -> str:
         """Return in a few words how it ended."""
-        if self._status is None:
-            how = "it ended before it ran"
-        elif self._status < 0:
-            how = signal.Signals(-self._status).name
-        else:
-            how = f"exit {self._status}"
+        how = "it ended before it ran" if self._status is None else process_tree.describe_status(self._status)
         return f"{how}: {self.last_words}" if self.last_words else how

@@ -17,6 +17,7 @@ from typing import Final
 
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from supervisor.keeper import process_tree
 from supervisor.processes.surviving_processes import SurvivingProcess
 
 REPORT_TIMEOUT_S: Final = 1.0
@@ -130,7 +131,7 @@ class ChildProcesses:
         """Handle the keeper's report of a process that has ended; it has killed the rest of its group."""
         child = self._children.get(pid)
         if child is not None and pid in self._ends:
-            self._adopted_ended(child, _reason(status))
+            self._adopted_ended(child, process_tree.describe_status(status))
 
     def _adopted_ended(self, child: ChildProcess, why: str) -> None:
         on_ended = self._ends.get(child.pid)
@@ -145,7 +146,7 @@ class ChildProcesses:
         child.signal(signal.SIGKILL, group=True)
         status = process.wait()
         self._forget(process.pid)
-        on_ended(_reason(status))
+        on_ended(process_tree.describe_status(status))
 
     def _forget(self, pid: int) -> None:
         del self._children[pid]
@@ -171,11 +172,6 @@ class ChildProcesses:
         """End every child and its group, now."""
         for child in list(self._children.values()):
             self.kill(child)
-
-
-def _reason(status: int) -> str:
-    """Return how a process ended, from its status as in ``subprocess``."""
-    return f"exit {status}" if status >= 0 else signal.Signals(-status).name
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ class KeeperClient:
         self._loop = loop
         loop.on_readable(self._channel.fileno(), self._read)
         loop.every(HEARTBEAT_INTERVAL_S, self._beat)
-        self._beat()
+        loop.call_later(0.0, self._beat)  # when it turns: what is still to be done before that may take its time
 
     def ready(self, status: str) -> None:
         """Say that the server answers clients; ``status`` is for the service manager."""

@@ -14,6 +14,7 @@ import pytest
 
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from supervisor.keeper import process_tree
 from supervisor.processes import surviving_processes
 from supervisor.processes.child_processes import REPORT_TIMEOUT_S, ChildProcesses
 from supervisor.processes.surviving_processes import SurvivingProcess
@@ -123,6 +124,11 @@ def test_the_keeper_says_how_an_adopted_process_ended(adopter: Adopter) -> None:
     os.killpg(pid, signal.SIGKILL)
     adopter.loop.run_once(0.1)
     assert adopter.ends == ["SIGSEGV"], "once"
+
+
+@pytest.mark.parametrize(("status", "said"), [(0, "exit 0"), (3, "exit 3"), (-9, "SIGKILL"), (-40, "signal 40")])
+def test_every_status_has_words(status: int, said: str) -> None:
+    assert process_tree.describe_status(status) == said
 
 
 def test_an_end_that_the_keeper_does_not_report_is_noticed(adopter: Adopter) -> None:

@@ -29,8 +29,12 @@ class KeeperProcess:
         environment: dict[str, str] | None = None,
         silence: float = SILENCE_S,
         within: Sequence[str] = (),
+        terminal: int = subprocess.DEVNULL,
     ) -> None:
-        """Start it; ``behaviours``: see ``stand_in.py``; ``within``: a command that starts it as its child."""
+        """Start it; ``behaviours``: see ``stand_in.py``; ``within``: a command that starts it, or becomes it.
+
+        ``terminal``: its standard input; it has a session of its own.
+        """
         self._folder = tempfile.TemporaryDirectory(prefix="lb-keeper-")
         self._behaviours = Path(self._folder.name) / "behaviours"
         self.install(*behaviours)
@@ -41,7 +45,8 @@ class KeeperProcess:
             [*within, sys.executable, "-S", str(script), str(self._behaviours), str(silence)],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
-            stdin=subprocess.DEVNULL,
+            stdin=terminal,
+            start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -65,6 +65,18 @@ class StandIn:
         self.keeper.send(channel.LAST_WORDS, "ValueError: a bug")
         os._exit(1)
 
+    def babble(self) -> None:
+        """Say what no supervisor says."""
+        for word, arguments in (
+            ("started", "x"),
+            ("leaving", ""),
+            ("hold", "nothing"),
+            ("", ""),
+            ("a\nb", "\n" * 9000),
+        ):
+            self.keeper.send(word, arguments)
+        self.die()
+
     def refuse(self) -> None:
         self.leave(2)
 

@@ -155,11 +155,33 @@ def test_a_killed_keeper_takes_the_fork_server_with_it(start_keeper: StartKeeper
     wait_for(lambda: not keeper.left(), "fork server and supervisor see the end of their channels")
 
 
+ON_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
 def test_a_terminals_end_is_the_end_and_another_sighup_is_a_reload(start_keeper: StartKeeper) -> None:
-    keeper = start_keeper("serve")
-    keeper.wait_started(0)
-    keeper.send(signal.SIGHUP)
-    keeper.wait_line("told 0 reload")
+    ours, theirs = os.openpty()
+    try:
+        keeper = start_keeper("serve", within=(sys.executable, "-c", ON_TERMINAL), terminal=theirs)
+        keeper.wait_started(0)
+        keeper.send(signal.SIGHUP)
+        keeper.wait_line("told 0 reload")
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    assert keeper.wait_exit() == 0
+    assert keeper.lines.count("told 0 end") == 1
+
+
+def test_words_that_it_does_not_understand_are_no_error(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("babble", "serve")
+    keeper.wait_started(1)
+    keeper.send(signal.SIGTERM)
+    assert keeper.wait_exit() == 0
+    assert not [line for line in keeper.lines if "Error" in line]
 
 
 def test_only_the_standard_library_is_imported_and_little_of_it() -> None:
