@@ -11,11 +11,12 @@ from protocol.messages.recovery import JobSnapshot
 from protocol.wire import envelope
 from tests.jobs.conftest import MODEL, REPOSITORY
 from tests.jobs.download_results import found
+from tests.jobs.impatient_pull import LONGEST_END_S
 from tests.jobs.install_orders import order
-from tests.jobs.job_runner import JobRunner
+from tests.jobs.job_runner import DEADLINE, JobRunner
 from tests.support.fakes.hub import Hub
 from tests.support.fakes.release_server import ReleaseServer
-from tests.support.waiting import wait_for
+from tests.support.waiting import stays, wait_for
 
 SOURCE = CheckpointSource(f"{REPOSITORY}:Q4_0")
 
@@ -59,6 +60,20 @@ def test_a_result_without_a_supervisor_is_kept_for_the_next(hub: Hub, pulling: J
         pulling.lose_supervisor()
     pulling.get_supervisor("j1")
     assert pulling.result("j1") == Pulled("m", 1)
+
+
+def test_a_result_that_is_not_taken_ends_the_job_only_while_there_is_a_supervisor(hub: Hub, runner: JobRunner) -> None:
+    hub.hold_after = 2_200_000
+    job = runner.start(module="tests.jobs.impatient_pull")
+    runner.order("j1", SOURCE)
+    wait_for(hub.holding.is_set, "the hub holds the transfer")
+    runner.lose_supervisor()
+    hub.released.set()
+    wait_for(lambda: found(runner, SOURCE), "the file is complete")
+    stays(lambda: job.poll() is None, "it waits for a supervisor", 3 * LONGEST_END_S)
+    runner.get_supervisor("j1")
+    assert runner.until("j1", Pulled) == Pulled("m", 1)
+    assert job.wait(DEADLINE) == 0
 
 
 def test_an_installation_is_reported_to_the_next_supervisor(releases: ReleaseServer, runner: JobRunner) -> None:

@@ -1,0 +1,13 @@
+"""A download job that waits only a moment for the supervisor to take its result: ``python -m tests.jobs.impatient_pull``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workers.jobs import job, pull
+
+LONGEST_END_S: Final = 0.3
+
+if __name__ == "__main__":
+    job._LONGEST_END = LONGEST_END_S  # type: ignore[misc]
+    pull.main()
