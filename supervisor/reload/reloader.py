@@ -129,8 +129,8 @@ class Reloader:
             os.close(read_fd)
         try:
             self._finish(self._resolution(why))
-        except LemonbusError as problem:
-            self._refuse(problem.failure)
+        except (LemonbusError, OSError) as problem:  # a full disk, for example
+            self._refuse(self._supervisor.errors.failure_of(problem, where="reload"))
         finally:
             self._callers, self._next = self._next, []
             self.on_finished()
@@ -164,15 +164,24 @@ class Reloader:
 
     def _apply(self, old: Settings, new: Settings, changes: Sequence[SettingChange]) -> None:
         effective = settings_until_next_start(old, new)
-        moved = (old.host, old.port) != (effective.host, effective.port)
-        listener = bind_listener(effective, patience=0.0) if moved else None
-        write_settings(effective, self._supervisor.process_context.runtime)
-        if listener is not None:
-            self._successor.hold_listener(listener)
+        if effective != old:
+            self._hand_over(old, effective)
         for change in changes:
             log.info("setting changed", **_log_fields(change))
-        if effective != old:
-            self._supervisor.loop.call_last(self._successor.take_over)
+
+    def _hand_over(self, old: Settings, new: Settings) -> None:
+        """Give the new settings to a successor; raises a failure or OSError, and then nothing has changed."""
+        moved = (old.host, old.port) != (new.host, new.port)
+        listener = bind_listener(new, patience=0.0) if moved else None
+        try:
+            write_settings(new, self._supervisor.process_context.runtime)
+        except OSError:
+            if listener is not None:
+                listener.close()
+            raise
+        if listener is not None:
+            self._successor.hold_listener(listener)
+        self._supervisor.loop.call_last(self._successor.take_over)
 
     def _refuse(self, failure: Failure) -> None:
         log.error("configuration not reloaded: it stays as it was", reason=failure.message)

@@ -6,6 +6,7 @@ descriptor in ``LEMONBUS_RESULT_FD``.  ``lemonbus serve`` hands over how it was 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, MutableMapping
 from typing import Final
@@ -56,7 +57,7 @@ def resolve_again(environment: Mapping[str, str]) -> Resolution:
 def main(environment: MutableMapping[str, str]) -> int:
     """Write the resolution."""
     result = int(environment[RESULT_VARIABLE])
-    with os.fdopen(result, "wb") as pipe:
+    with contextlib.suppress(BrokenPipeError), os.fdopen(result, "wb") as pipe:  # the supervisor may have ended
         pipe.write(msgspec.json.encode(resolve_again(environment)))
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import tempfile
@@ -9,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
 from protocol import ids
-from protocol.config.settings import Settings, read_settings, write_settings
+from protocol.config.settings import SETTINGS_FILE, Settings, read_settings, write_settings
 from protocol.messages.admin import CallResult, Peer
 from protocol.messages.reload import ReloadReport, ReloadSettings, SettingEffect
 from protocol.messages.work import Refused
@@ -22,8 +24,13 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
 from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.reload import resolution
 from supervisor.reload.reloader import Reloader, settings_until_next_start
+from supervisor.reload.resolution import RESULT_VARIABLE, Resolution
+from supervisor.runtime.runtime_check import RuntimeDirectoryCheck
+from supervisor.runtime.succession import Succession
 from supervisor.runtime.supervisor import Supervisor
+from tests.support.ports import free_port
 
 GATEWAY = "g1"
 
@@ -206,3 +213,54 @@ def test_what_takes_effect_at_the_next_start_keeps_its_value(reloading: Reloadin
     assert settings_until_next_start(reloading.settings, new) == msgspec.structs.replace(
         reloading.settings, max_loaded_models=7
     )
+
+
+def test_what_takes_effect_at_the_next_start_alone_leaves_the_present_settings_in_their_file(
+    reloading: Reloading,
+) -> None:
+    file = reloading.runtime.path / SETTINGS_FILE
+    before = file.stat().st_ino
+    reloading.file.write_text('load = ["m"]\n')
+    reloading.ask(1)
+    assert [change.effects for change in reloading.answer(1).changes] == [[SettingEffect.NEXT_START]]
+    assert file.stat().st_ino == before, "a file that is replaced while this supervisor goes on ends the server"
+    assert reloading.takeovers.count == 0
+
+
+def test_the_settings_of_a_successor_are_no_damage(reloading: Reloading, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.runtime.runtime_check.CHECK_INTERVAL_S", 0.01)
+    ended: list[bool] = []
+    RuntimeDirectoryCheck(reloading.supervisor, lambda: ended.append(True))
+    Succession(reloading.supervisor, Mock()).take_over()
+    write_settings(reloading.settings, reloading.runtime.path)
+    rounds: list[bool] = []
+    reloading.supervisor.loop.every(0.01, lambda: rounds.append(True))
+    reloading.run_until(lambda: len(rounds) > 10)
+    assert not ended
+    reloading.supervisor.recovery = None
+    reloading.run_until(lambda: bool(ended))
+
+
+def test_settings_that_cannot_be_written_are_refused_and_change_nothing(
+    reloading: Reloading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEMONBUS_COMMAND_LINE", msgspec.json.encode({"config": str(reloading.file)}).decode())
+    monkeypatch.setattr("supervisor.reload.reloader.write_settings", no_space_left)
+    reloading.file.write_text(f"max_loaded_models = 7\nport = {free_port()}\n")
+    reloading.ask(1)
+    failure = reloading.answer(1)
+    assert failure.http_status == 500
+    assert "No space left on device" in failure.message
+    assert reloading.written == reloading.settings
+    assert (reloading.takeovers.listeners, reloading.takeovers.count) == ([], 0)
+
+
+def no_space_left(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_reading_whose_supervisor_has_ended_ends_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    monkeypatch.setattr("supervisor.reload.resolution.resolve_again", lambda _: Resolution())
+    assert resolution.main({RESULT_VARIABLE: str(write_fd)}) == 0
