@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import zmq
+from msgspec import structs
 
 from protocol import ids
 from protocol.config import settings as configuration
@@ -163,7 +166,9 @@ class WorkerProcess:
         return self.snapshot
 
     def expect_hello(self) -> None:
-        assert self.expect(Hello) == Hello("worker", self.name, self.process.pid, self.boot)
+        expected = Hello("worker", self.name, self.process.pid, self.boot)
+        hello = self.expect(Hello)
+        assert hello == structs.replace(expected, model=self.snapshot.model_in_use)
 
     def welcome(self) -> None:
         self.send(Welcome(self.boot, self.supervisor.pid))
@@ -207,8 +212,9 @@ class WorkerProcess:
         return self.process.wait(2 * DEADLINE)
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
+        # As the supervisor does: an engine that was started a moment ago may not be bound to the worker's death yet.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.supervisor.close()
         self.context.destroy(0)
