@@ -66,6 +66,8 @@ LISTENER = "listener"
 HEARTBEAT = "heartbeat"
 RESPONSES = "responses"
 """The journal of the stored responses: memory without a name."""
+PRELOADED = "preloaded"
+"""Nothing is in it: that it is held says that the models were loaded which are to be loaded at the start."""
 
 
 class ClosedError(Exception):

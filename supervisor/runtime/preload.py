@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -50,11 +51,18 @@ class ModelPreload:
         """Load nothing yet."""
         self._supervisor = supervisor
         self._announced = False
+        self._loading: set[str] = set()
+        self.on_finished: Callable[[], None] = lambda: None
+        """Called when each model was loaded, or could not be."""
 
     def load(self) -> None:
         """Load the models that the settings name, and print a command for the first that is ready."""
         supervisor = self._supervisor
-        for name in supervisor.models.configuration.preload:
+        names = supervisor.models.configuration.preload
+        self._loading = set(names)
+        if not names:
+            self.on_finished()
+        for name in names:
             number = supervisor.internal_calls.begin(partial(self._loaded, name))
             try:
                 supervisor.scheduler.load_requested(
@@ -78,6 +86,9 @@ class ModelPreload:
             self._announce(result.model)
         elif isinstance(result, Failure):
             log.error("cannot load at start", model=name, reason=result.message, detail=result.detail)
+        self._loading.discard(name)
+        if not self._loading:
+            self.on_finished()
 
     def _announce(self, model: str) -> None:
         url = self._supervisor.settings.base_url

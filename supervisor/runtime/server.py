@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from protocol import RELEASE
-from protocol.config.settings import write_settings
+from protocol.config.settings import Settings, write_settings
 from protocol.failures import LemonbusError
 from protocol.messages.backend_installs import StartInstall, StartUninstall
 from protocol.messages.model_files import StartPull
@@ -69,29 +69,41 @@ def run(keeper: KeeperClient) -> int:
     except msgspec.ValidationError as problem:
         return _refused(keeper, startup.print_line(f"bad settings: {problem}", startup.EXIT_USAGE))
     startup.raise_descriptor_limit()
-    lock_fd, listener_fd = keeper.take(channel.LOCK), keeper.take(channel.LISTENER)
-    if lock_fd >= 0 and listener_fd >= 0:
-        runtime = RuntimeDirectory.taken_over(Path(given.settings.runtime_dir), lock_fd)
-        given = given._replace(settings=startup.accepted_settings(given.settings, runtime.path))
-        return _serve(keeper, given, runtime, listener_fd, startup.earlier_grace(runtime.path))
-    settings = given.settings
-    logs.configure("supervisor", settings.log_level, settings.log_format)
     try:
-        startup.check_settings(settings)
-        startup.prepare_state(settings)
-        runtime = startup.runtime_directory(settings, int(os.environ["LEMONBUS_KEEPER"]))
-        try:
-            listener_fd = bind_listener(settings).detach()
-        except LemonbusError:
-            runtime.release()
-            raise
+        given, runtime, earlier_grace = _runtime_directory(keeper, given)
+        listener_fd = _listener(keeper, given.settings)
     except LemonbusError as problem:
         return _refused(keeper, startup.report_failure(given, problem.failure))
+    return _serve(keeper, given, runtime, listener_fd, earlier_grace)
+
+
+def _runtime_directory(keeper: KeeperClient, given: StartupSettings) -> tuple[StartupSettings, RuntimeDirectory, float]:
+    """Return the settings to use, the locked runtime directory, and the grace of the server that had it before.
+
+    A supervisor may die between any two steps: what the keeper holds is taken over, and only the rest is made.
+    """
+    lock_fd = keeper.take(channel.LOCK)
+    if lock_fd >= 0:
+        runtime = RuntimeDirectory.taken_over(Path(given.settings.runtime_dir), lock_fd)
+        given = given._replace(settings=startup.accepted_settings(given.settings, runtime.path))
+        return given, runtime, startup.earlier_grace(runtime.path)
+    settings = given.settings
+    logs.configure("supervisor", settings.log_level, settings.log_format)
+    startup.check_settings(settings)
+    startup.prepare_state(settings)
+    runtime = startup.runtime_directory(settings, int(os.environ["LEMONBUS_KEEPER"]))
     earlier_grace = startup.earlier_grace(runtime.path)
     write_settings(settings, runtime.path)
-    keeper.hold(channel.LISTENER, listener_fd)
     keeper.hold(channel.LOCK, runtime.lock_fd)
-    return _serve(keeper, given, runtime, listener_fd, earlier_grace)
+    return given, runtime, earlier_grace
+
+
+def _listener(keeper: KeeperClient, settings: Settings) -> int:
+    listener_fd = keeper.take(channel.LISTENER)
+    if listener_fd < 0:
+        listener_fd = bind_listener(settings).detach()
+        keeper.hold(channel.LISTENER, listener_fd)
+    return listener_fd
 
 
 def _refused(keeper: KeeperClient, exit_code: int) -> int:
@@ -133,8 +145,7 @@ def _serve(
     RuntimeDirectoryCheck(supervisor, closing.begin_failed)
     preload = ModelPreload(supervisor)
     preload.warn()
-    if not keeper.predecessors:
-        preload.load()
+    _preload(supervisor, preload, keeper)
     memory.tune_gc()
     loop.run()
     log.info("stopped" if succession.ends_server else "handed over")
@@ -147,6 +158,21 @@ def _serve(
     if succession.keeper_lives:
         runtime.release()
     return _refused(keeper, closing.exit_code if succession.keeper_lives else startup.EXIT_FAILED)
+
+
+def _preload(supervisor: Supervisor, preload: ModelPreload, keeper: KeeperClient) -> None:
+    """Load the models of the start, unless an earlier supervisor of this server has done so to the end."""
+
+    def finished() -> None:
+        with Path(os.devnull).open("rb") as nothing:
+            keeper.hold(channel.PRELOADED, nothing.fileno())
+
+    preloaded = keeper.take(channel.PRELOADED)
+    if preloaded >= 0:
+        os.close(preloaded)
+    else:
+        preload.on_finished = finished
+        supervisor.when_serving(preload.load)
 
 
 def _log_start(given: StartupSettings, process_context: ProcessContext, keeper: KeeperClient) -> None:

@@ -114,3 +114,19 @@ def test_sigterm_right_after_the_death_ends_all(start_server: StartServer) -> No
     assert stream.done
     assert server.wait_exit() == 0
     server.assert_nothing_left()
+
+
+def test_models_of_the_start_are_loaded_by_the_next_one(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", "tiny-chat", max_loaded_models=2, load=[LOOP, CHAT], wait=False)
+    wait_for(lambda: any(line["event"] == "starting" for line in server.lines), "the first one has begun")
+    server.kill_supervisor()
+    server.wait_ready()
+    server.wait_loaded(LOOP, CHAT)
+    server.client.post("/v1/unload", {"model_name": CHAT})
+    wait_for(lambda: not server.engine_now(CHAT), "it is unloaded")
+    before = sum(line["event"] == "recovered" for line in server.lines)
+    server.kill_supervisor()
+    wait_for(lambda: sum(line["event"] == "recovered" for line in server.lines) > before, "the next one serves")
+    server.assert_idle()
+    assert server.model_state(LOOP) == "ready"
+    assert not server.engine_now(CHAT), "it was loaded at the start, not at each take-over"
