@@ -63,7 +63,7 @@ def _soak(server: LemonbusServer, tally: Tally, seconds: float, seed: int, clien
         if thread.is_alive():
             tally.violate(f"{thread.name} has a request without an end")
     if not server.alive:
-        tally.violate("the supervisor is gone")
+        tally.violate("the server is gone")
 
 
 def _check_afterwards(server: LemonbusServer, tally: Tally) -> None:

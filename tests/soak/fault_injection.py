@@ -37,10 +37,11 @@ class FaultInjector(threading.Thread):
             "worker": self._workers,
             "gateway": self._server.gateway_pids,
             "gunicorn master": lambda: [pid for pid in (self._server.gateway_master(),) if pid],
+            "supervisor": lambda: [self._server.supervisor_pid],
         }
         names = list(targets)
         while not self._end.wait(self._random.choice(PAUSES_S)):
-            name = self._random.choices(names, (6, 4, 2, 1))[0]
+            name = self._random.choices(names, (6, 4, 2, 1, 4))[0]
             pids = targets[name]()
             if not pids:
                 continue
