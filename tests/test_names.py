@@ -60,7 +60,6 @@ NOT_IN_NAMES: Final = METAPHORS | frozenset(
         "surroundings",
         "roster",
         "audience",
-        "journal",
         "outlet",
         "guest",
         "stillborn",

@@ -15,7 +15,7 @@ import msgspec
 _LENGTH: Final = 4
 
 
-class Added(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ResponseAdded(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A response was stored at ``at`` (monotonic seconds); ``gateway`` and ``number``: what runs it, empty if it has ended."""
 
     id: str
@@ -28,7 +28,7 @@ class Added(msgspec.Struct, frozen=True, array_like=True, tag=True):
     number: int = 0
 
 
-class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ResponseFinished(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A response that ran has its final JSON."""
 
     id: str
@@ -36,7 +36,7 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True):
     at: float
 
 
-class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ResponseCancelled(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A response was cancelled."""
 
     id: str
@@ -44,7 +44,7 @@ class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag=True):
     at: float
 
 
-class Deleted(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ResponseDeleted(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A response was deleted."""
 
     id: str
@@ -52,14 +52,14 @@ class Deleted(msgspec.Struct, frozen=True, array_like=True, tag=True):
     at: float
 
 
-class Abandoned(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ResponseAbandoned(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A gateway has given up what it ran under this number; 0: all that it ran, because it has ended."""
 
     gateway: str
     number: int = 0
 
 
-Record = Added | Finished | Cancelled | Deleted | Abandoned
+Record = ResponseAdded | ResponseFinished | ResponseCancelled | ResponseDeleted | ResponseAbandoned
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Record)

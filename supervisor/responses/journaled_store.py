@@ -14,7 +14,15 @@ from protocol.failures import LemonbusError
 from protocol.messages.responses import ResponseState, StoredTurn
 from protocol.runtime import logs
 from supervisor.responses.conversation import Turn
-from supervisor.responses.journal import Abandoned, Added, Cancelled, Deleted, Finished, Journal, Record
+from supervisor.responses.journal import (
+    Journal,
+    Record,
+    ResponseAbandoned,
+    ResponseAdded,
+    ResponseCancelled,
+    ResponseDeleted,
+    ResponseFinished,
+)
 from supervisor.responses.response_store import Owner, ResponseKey, ResponseStore, StoreLimits
 
 _SPARE_BYTES: Final = 1024 * 1024
@@ -57,7 +65,7 @@ class JournaledStore(ResponseStore):
         """See :meth:`ResponseStore.add`."""
         super().add(key, stored, previous, now, owner)
         gateway, number = owner or ("", 0)
-        self._write(Added(key.id, key.api_key, previous, stored.input, stored.response, now, gateway, number))
+        self._write(ResponseAdded(key.id, key.api_key, previous, stored.input, stored.response, now, gateway, number))
 
     def finish(self, response_id: str, response: bytes, now: float) -> None:
         """See :meth:`ResponseStore.finish`."""
@@ -66,48 +74,48 @@ class JournaledStore(ResponseStore):
         super().finish(response_id, response, now)
         if entry is not None and owner is not None:
             ended = entry.state is ResponseState.ENDED
-            self._write(Finished(response_id, response, now) if ended else Abandoned(*owner))
+            self._write(ResponseFinished(response_id, response, now) if ended else ResponseAbandoned(*owner))
 
     def cancel(self, key: ResponseKey, now: float) -> Owner | None:
         """See :meth:`ResponseStore.cancel`."""
         owner = super().cancel(key, now)
-        self._write(Cancelled(*key, now))
+        self._write(ResponseCancelled(*key, now))
         return owner
 
     def delete(self, key: ResponseKey, now: float) -> Owner | None:
         """See :meth:`ResponseStore.delete`."""
         owner = super().delete(key, now)
-        self._write(Deleted(*key, now))
+        self._write(ResponseDeleted(*key, now))
         return owner
 
     def call_abandoned(self, owner: Owner) -> None:
         """See :meth:`ResponseStore.call_abandoned`."""
         if any(entry.owner == owner for entry in self._entries.values()):
             super().call_abandoned(owner)
-            self._write(Abandoned(*owner))
+            self._write(ResponseAbandoned(*owner))
 
     def gateway_gone(self, gateway: str) -> None:
         """See :meth:`ResponseStore.gateway_gone`."""
         if gateway in self.owners():
             super().gateway_gone(gateway)
-            self._write(Abandoned(gateway))
+            self._write(ResponseAbandoned(gateway))
 
     # The journal
 
     def _repeat(self, record: Record) -> None:
         match record:
-            case Added(response_id, api_key, previous, input_, response, at, gateway, number):
+            case ResponseAdded(response_id, api_key, previous, input_, response, at, gateway, number):
                 owner = Owner(gateway, number) if gateway else None
                 super().add(ResponseKey(response_id, api_key), StoredTurn(input_, response), previous, at, owner)
-            case Finished(response_id, response, at):
+            case ResponseFinished(response_id, response, at):
                 super().finish(response_id, response, at)
-            case Cancelled(response_id, api_key, at):
+            case ResponseCancelled(response_id, api_key, at):
                 super().cancel(ResponseKey(response_id, api_key), at)
-            case Deleted(response_id, api_key, at):
+            case ResponseDeleted(response_id, api_key, at):
                 super().delete(ResponseKey(response_id, api_key), at)
-            case Abandoned(gateway, 0):
+            case ResponseAbandoned(gateway, 0):
                 super().gateway_gone(gateway)
-            case Abandoned(gateway, number):
+            case ResponseAbandoned(gateway, number):
                 super().call_abandoned(Owner(gateway, number))
 
     def _write(self, record: Record) -> None:
@@ -127,19 +135,19 @@ class JournaledStore(ResponseStore):
     def _records(self) -> Iterator[Record]:
         """Yield what leads to this store: turns that only later ones refer to are added under other names, and deleted."""
         names = {id(entry.turn): response_id for response_id, entry in self._entries.items()}
-        unnamed: list[Deleted] = []
+        unnamed: list[ResponseDeleted] = []
         for response_id, entry in self._entries.items():
             for turn in _earlier_turns(entry.turn):
                 if id(turn) not in names:
                     name = names[id(turn)] = f"-{len(unnamed)}"
-                    unnamed.append(Deleted(name, entry.api_key, entry.created))
+                    unnamed.append(ResponseDeleted(name, entry.api_key, entry.created))
                     yield _added(name, entry.api_key, turn, names, entry.created)
             owner = entry.owner or (Owner("-", 1) if entry.state is not ResponseState.ENDED else Owner("", 0))
             yield _added(response_id, entry.api_key, entry.turn, names, entry.created, owner)
             if entry.state is ResponseState.CANCELLED:
-                yield Cancelled(response_id, entry.api_key, entry.created)
+                yield ResponseCancelled(response_id, entry.api_key, entry.created)
             elif entry.state is ResponseState.LOST:
-                yield Abandoned(*owner)
+                yield ResponseAbandoned(*owner)
         yield from unnamed
 
 
@@ -160,6 +168,6 @@ def _added(
     names: dict[int, str],
     at: float,
     owner: Owner = Owner("", 0),  # noqa: B008 - a frozen value
-) -> Added:
+) -> ResponseAdded:
     previous = names[id(turn.previous)] if turn.previous is not None else ""
-    return Added(name, api_key, previous, turn.stored.input, turn.stored.response, at, *owner)
+    return ResponseAdded(name, api_key, previous, turn.stored.input, turn.stored.response, at, *owner)

@@ -103,7 +103,7 @@ def spawn_failed(state: SchedulerState, failure: Failure, now: float) -> None:
 def version_mismatch(state: SchedulerState, worker: str, installed: int, now: float) -> None:
     """Replace a worker that speaks another version of the wire protocol: lemonbus was updated under a running server."""
     reason = (
-        "lemonbus was updated while this server runs: restart the server"
+        "lemonbus was updated while this server runs: run `lemonbus upgrade`, or restart the server"
         f" (the installed version speaks protocol {installed}, the running one {VERSION})"
     )
     if state.spawn_problem is None or state.spawn_problem.message != reason:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -11,12 +10,12 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.support import processes
+from tests.support.installed_code import InstalledCode
 from tests.support.models.tiny_models import CHAT_TEXT
-from tests.support.server import ROOT, LemonbusServer
+from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
-CODE = ("protocol", "supervisor", "workers", "gateway")
 
 
 def wait_replaced(server: LemonbusServer, old: int) -> int:
@@ -68,14 +67,6 @@ def test_an_upgrade_to_the_same_release(server: LemonbusServer) -> None:
     assert server.client.post("/internal/upgrade", {"x": 1}, **server.admin_headers).status == 400
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """A copy of the code, which a test may change."""
-    for package in CODE:
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
-
-
 @pytest.mark.parametrize(
     ("file", "mistake", "message"),
     [
@@ -84,12 +75,12 @@ def installed(tmp_path: Path) -> Path:
     ],
 )
 def test_a_release_that_cannot_start_changes_nothing(
-    start_server: StartServer, installed: Path, file: str, mistake: str, message: str
+    start_server: StartServer, tmp_path: Path, file: str, mistake: str, message: str
 ) -> None:
-    server = start_server("tiny-chat", load=[CHAT], root=installed)
+    code = InstalledCode(tmp_path)
+    server = start_server("tiny-chat", load=[CHAT], root=code.folder)
     server.wait_loaded(CHAT)
-    with (installed / file).open("a") as code:
-        code.write(mistake)
+    code.append(file, mistake)
     answer = server.client.post("/internal/upgrade", {})
     assert answer.status == 500
     assert message in answer.error["message"]

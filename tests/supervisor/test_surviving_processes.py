@@ -126,9 +126,9 @@ def test_the_keeper_says_how_an_adopted_process_ended(adopter: Adopter) -> None:
     assert adopter.ends == ["SIGSEGV"], "once"
 
 
-@pytest.mark.parametrize(("status", "said"), [(0, "exit 0"), (3, "exit 3"), (-9, "SIGKILL"), (-40, "signal 40")])
-def test_every_status_has_words(status: int, said: str) -> None:
-    assert process_tree.describe_status(status) == said
+@pytest.mark.parametrize(("status", "expected"), [(0, "exit 0"), (3, "exit 3"), (-9, "SIGKILL"), (-40, "signal 40")])
+def test_every_status_has_words(status: int, expected: str) -> None:
+    assert process_tree.describe_status(status) == expected
 
 
 def test_an_end_that_the_keeper_does_not_report_is_noticed(adopter: Adopter) -> None:

@@ -1,0 +1,36 @@
+"""A copy of the four packages in which a test changes release, protocol version or code, as ``pip install -U`` does."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from tests.support.server import ROOT
+
+PACKAGES = ("protocol", "supervisor", "workers", "gateway")
+
+
+class InstalledCode:
+    """What is installed in a folder; a server with ``root=installed.folder`` runs it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Install the present code into an empty folder."""
+        self.folder = folder
+        for package in PACKAGES:
+            shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def install(self, *, release: str = "", version: int = 0) -> None:
+        """Install another release, or one with another version of the protocol: the files change under what runs."""
+        marker = self.folder / "protocol" / "__init__.py"
+        text = marker.read_text()
+        if release:
+            text = re.sub(r"^RELEASE = .*", f'RELEASE = "{release}"', text, flags=re.MULTILINE)
+        if version:
+            text = re.sub(r"^VERSION = \d+", f"VERSION = {version}", text, flags=re.MULTILINE)
+        marker.write_text(text)
+
+    def append(self, file: str, code: str) -> None:
+        """Add code to the end of a file."""
+        with (self.folder / file).open("a") as text:
+            text.write(code)
