@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.waiting import wait_for
+
 ENGINE_KEYS = ("LLAMA_API_KEY", "OGA_API_KEY", "SD_SERVER_API_KEY", "WHISPER_API_KEY")
 """Environment variables in which engines are told the bearer token that they demand."""
 
@@ -129,11 +131,21 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def _is_stopped(pid: int) -> bool:
+    """Return whether no thread of a process runs any more: each stops by itself, a moment after the signal."""
+    try:
+        states = [file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return not alive(pid)
+    return all(state in "TtZX" for state in states)
+
+
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """SIGSTOP the process for the time of the block; afterwards SIGCONT, if it still is."""
     os.kill(pid, signal.SIGSTOP)
     try:
+        wait_for(lambda: _is_stopped(pid), "all of its threads are stopped")
         yield
     finally:
         # It may be killed and reaped between the two.

@@ -96,7 +96,8 @@ class WorkerController:
         self._link.take_welcome(message)
         if self._welcome_timer is not None:
             self._welcome_timer.cancel()
-        tidy_in_background(self._loop, self._settings, self._log)
+            self._welcome_timer = None
+            tidy_in_background(self._loop, self._settings, self._log)
 
     def _snapshot(self) -> WorkerSnapshot:
         return self._requests.snapshot(self._state, self._model, self._bus.pings)
