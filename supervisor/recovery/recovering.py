@@ -229,10 +229,8 @@ class Recovery:
         self._over = True
         supervisor = self._supervisor
         missing = self._kill_missing()
-        world = join_snapshots(self._workers, self._gateways, sorted(self._starting - self._workers.keys()))
+        world = self._take_over_workers()
         taken_over = self._jobs.take_over(supervisor)
-        supervisor.models.restore([running.spec for running in world.workers if running.spec is not None])
-        supervisor.scheduler.recovered(world, supervisor.loop.now())
         self._tell_gateways(world)
         for worker in self._workers:
             for on_hello in supervisor.on_worker_hello:
@@ -242,9 +240,9 @@ class Recovery:
             supervisor.responses.gateway_gone(gateway)
         leftovers.remove_later(supervisor)
         supervisor.recovery = None
-        supervisor.serve()
         for kept in self._kept.take(frozenset(self._gateways)):
-            supervisor.received(*kept)
+            supervisor.handle(*kept)
+        supervisor.serve()
         log.info(
             "recovered",
             workers=len(self._workers),
@@ -257,6 +255,20 @@ class Recovery:
         )
         for callback in self._then:
             callback()
+
+    def _take_over_workers(self) -> World:
+        """Let the scheduler know what runs; if code of ours raises, begin anew without it rather than not at all."""
+        supervisor = self._supervisor
+        try:
+            world = join_snapshots(self._workers, self._gateways, sorted(self._starting - self._workers.keys()))
+            supervisor.models.restore([running.spec for running in world.workers if running.spec is not None])
+            supervisor.scheduler.recovered(world, supervisor.loop.now())
+        except Exception as problem:  # noqa: BLE001 - logged and counted
+            supervisor.errors.failure_of(problem, where="recovery")
+            for worker in supervisor.workers.names():
+                supervisor.workers.kill(worker)
+            return World()
+        return world
 
     def _kill_missing(self) -> list[str]:
         supervisor = self._supervisor

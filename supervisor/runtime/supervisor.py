@@ -230,6 +230,14 @@ class Supervisor:
         if self.recovery is not None:
             self.recovery.received(peer, message, payload)
             return
+        self.handle(peer, message, payload)
+        if type(message) in _SETTLED_MESSAGES:
+            self._reconcile_after_request()
+        else:
+            self.reconcile()
+
+    def handle(self, peer: str, message: Any, payload: bytes) -> None:
+        """Handle a message; what follows from it is decided by the next :meth:`reconcile`."""
         known = self.peers.message_received(peer, self.loop.now())
         handler = self._handlers.get(type(message))
         if handler is None or not (known or isinstance(message, Hello)):
@@ -239,10 +247,6 @@ class Supervisor:
             handler(self, peer, message, payload)
         except Exception as problem:  # noqa: BLE001 - the message has failed, not the supervisor
             self._handler_failed(peer, message, problem)
-        if type(message) in _SETTLED_MESSAGES:
-            self._reconcile_after_request()
-        else:
-            self.reconcile()
 
     def _handler_failed(self, peer: str, message: Any, problem: Exception) -> None:
         """Answer a gateway's message whose handler raised, and remove a failed request from the scheduler."""

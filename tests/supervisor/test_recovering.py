@@ -57,7 +57,7 @@ def test_nothing_is_granted_before_all_have_reported_and_then_in_the_old_order(t
     assert not taking_over.over, "it has announced a request"
     gateway.send(submit(9, 0.0))
     gateway.send(submit(5, 6.0))
-    taking_over.run_until(lambda: worker.got(Run))
+    taking_over.run_until(lambda: worker.got(Run) and gateway.got(Recovered))
     assert [type(message) for message in gateway.read()[:3]] == [Welcome, WorkerUp, Recovered]
     assert gateway.got(Recovered) == [Recovered(["w1"])]
     assert [run.number for run in worker.got(Run)] == [5]
@@ -225,6 +225,22 @@ def test_files_of_what_died_with_the_supervisor_are_removed(taking_over: TakingO
     leftovers.remove(taking_over.supervisor)
     assert [workers.socket_file(name).exists() for name in ("w1", "w2")] == [True, False]
     assert [body.name for body in bodies.iterdir()] == ["g1-7"]
+
+
+def test_an_exception_costs_the_workers_and_not_the_server(
+    taking_over: TakingOver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(taking_over.supervisor.scheduler, "recovered", fails)
+    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
+    taking_over.begin()
+    worker.hello(ready())
+    gateway.hello(GatewaySnapshot([RequestSnapshot(1, 1, 4.0, "w1")]))
+    taking_over.run_until(lambda: gateway.got(Recovered) and not taking_over.is_alive(0))
+    assert gateway.got(Recovered) == [Recovered([])], "its attempts fail, and are tried again"
+    assert taking_over.supervisor.errors.count == 1
 
 
 def test_a_shutdown_waits_until_it_is_over(taking_over: TakingOver) -> None:
