@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol.failures import Code, LemonbusError
+from protocol.models.recipes import ModelSpec
 from supervisor.models.registry import ModelRegistry
 from tests.supervisor.model_files import MakeModels
 from tests.support.models.tiny_models import tiny_models
@@ -72,3 +73,16 @@ def test_a_model_of_the_directory_is_not_hidden_by_its_own_file(models: ModelReg
     assert models.resolve(name) == before
     (extra / "tiny-chat.gguf").unlink()
     assert models.find(name) is None
+
+
+def test_what_an_earlier_supervisor_had_loaded_is_known_by_its_name_again(make: MakeModels, extra: Path) -> None:
+    path = str(extra / "mine.gguf")
+    file = ModelSpec("mine", "mine.gguf", "llamacpp", "cpu", "llm", path, labels=["vision"], mmproj=path)
+    checkpoint = ModelSpec("a/b-GGUF:Q4_0", "a/b-GGUF:Q4_0", "llamacpp", "cpu", "llm", path)
+    models = make()
+    models.restore([file, checkpoint])
+    found = models.resolve("mine")
+    assert (found.path, found.mmproj, found.recipe, found.labels) == (path, path, "llamacpp", ["vision"])
+    assert models.resolve("a/b-GGUF:Q4_0").checkpoint == "a/b-GGUF:Q4_0"
+    models.restore([file])
+    assert models.resolve("mine") is found, "what is known stays as it is"
