@@ -114,6 +114,23 @@ def test_an_unload_is_answered(loop_server: LemonbusServer) -> None:
     wait_for(lambda: not loop_server.engine_now(LOOP), "it is unloaded")
 
 
+def test_a_pin_and_an_idle_time_stay(loop_server: LemonbusServer) -> None:
+    def shown() -> tuple[bool, float]:
+        (model,) = [each for each in loop_server.health()["all_models_loaded"] if each["model_name"] == LOOP]
+        return model["pinned"], model["ttl"]
+
+    loop_server.client.post("/v1/load", {"model_name": LOOP, "ttl": 5000, "pinned": False})
+    assert loop_server.client.post("/v1/pin", {"model_name": LOOP, "pinned": True}).status == 200
+    before = shown()
+    kill_together(loop_server)
+    assert shown() == before
+    assert before[0] is True
+    assert loop_server.client.post("/v1/pin", {"model_name": LOOP, "pinned": False}).status == 200
+    kill_together(loop_server)
+    assert shown() == (False, 5000)
+    loop_server.client.post("/v1/unload", {"model_name": LOOP})
+
+
 def test_stored_responses_can_be_continued(loop_server: LemonbusServer) -> None:
     body = {"model": LOOP, "input": "hi", "max_output_tokens": 3}
     first = loop_server.client.post("/v1/responses", body).json()
