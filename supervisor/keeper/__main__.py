@@ -13,16 +13,26 @@ from supervisor.keeper import process_tree
 from supervisor.keeper.keeper import Keeper, print_line
 from supervisor.keeper.restart_policy import EXIT_FAILED
 
+LAST_STANDARD_STREAM = 2
+
 
 def main() -> int:
     """Run the server; return the exit code."""
     process_tree.set_name("lemonbus-keeper")
+    _open_standard_streams()
     try:
         keeper = Keeper(os.environ)
     except (OSError, ImportError) as problem:
         print_line(f"orphans cannot be adopted on this system: {problem}")
         return EXIT_FAILED
     return keeper.run()
+
+
+def _open_standard_streams() -> None:
+    """Open those that are closed, so that no socket or file gets the number of stderr, and with it the log."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= LAST_STANDARD_STREAM:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 if __name__ == "__main__":

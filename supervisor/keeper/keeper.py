@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -9,7 +10,7 @@ import sys
 import time
 from collections.abc import MutableMapping, Sequence
 
-from supervisor.keeper import channel, reaper
+from supervisor.keeper import channel, process_tree, reaper
 from supervisor.keeper.fork_server import ForkServer
 from supervisor.keeper.fork_servers import ForkServers
 from supervisor.keeper.restart_policy import Exit, RestartPolicy, SupervisorEnd
@@ -170,9 +171,11 @@ class Keeper:
             if supervisor is not None:
                 supervisor.send(channel.EXITED, f"{pid} {status}")
         elif is_next:
-            self._upgrade_failed(f"the new version could not be started: exit {status}")
+            self._upgrade_failed(f"the new version could not be started: {process_tree.describe_status(status)}")
         elif supervisor is None and self._fork_servers.present is None:
-            self._could_not_fork("its modules could not be imported", status, now)
+            self._could_not_fork(
+                f"the process that forks it has ended: {process_tree.describe_status(status)}", status, now
+            )
 
     # Orders
 
@@ -233,8 +236,8 @@ class Keeper:
             self._supervisor_ended(supervisor, now)
 
     def _kill(self, supervisor: SupervisorProcess, why: str) -> None:
-        if not supervisor.last_words:
-            supervisor.last_words = why
+        if not supervisor.killed:
+            supervisor.killed = why
             supervisor.kill()
             if not supervisor.pid and self._fork_servers.present is not None:
                 self._fork_servers.present.kill()  # it has not forked what it was told to
@@ -271,5 +274,6 @@ class Keeper:
 
 
 def print_line(line: str) -> None:
-    """Print one line on stderr: there is no supervisor to log it."""
-    os.write(2, f"lemonbus: {line}\n".encode())
+    """Print one line on stderr, if it can be written to: there is no supervisor to log it."""
+    with contextlib.suppress(OSError):  # the terminal or the reader of the pipe may be gone
+        os.write(2, f"lemonbus: {line}\n".encode())

@@ -33,6 +33,8 @@ class SupervisorProcess:
         self.closed = False
         """Whether it has closed its channel: it has ended, or is about to."""
         self.last_words = ""
+        self.killed = ""
+        """Why the keeper has killed it."""
         self._status: int | None = None
         self._began = now
         self._leaving: int | None = None
@@ -60,6 +62,7 @@ class SupervisorProcess:
         """Note what it says about itself; return whether that is all."""
         if word == channel.STARTED and arguments.isdigit():
             self.pid, self._began = int(arguments), now
+            self.heartbeat.begin()
         elif word == channel.ALIVE:
             self.heartbeat.beat()
         elif word == channel.LEAVING and arguments.isdigit():
@@ -108,4 +111,4 @@ class SupervisorProcess:
     def describe_end(self) -> str:
         """Return in a few words how it ended."""
         how = "it ended before it ran" if self._status is None else process_tree.describe_status(self._status)
-        return f"{how}: {self.last_words}" if self.last_words else how
+        return ": ".join(filter(None, (how, self.last_words, self.killed)))

@@ -36,7 +36,8 @@ def command(config: str, **flags: Any) -> None:
     except LemonbusError as problem:
         raise CommandError(str(problem), USAGE) from problem
     os.environ.update(supervisor_environment(found) | command_line_environment(flags, config))
-    sys.stdout.flush()
+    if sys.stdout is not None:  # it is None if the descriptor is closed
+        sys.stdout.flush()
     # Without `site`: the keeper imports nothing that is installed, and stays small.
     os.execv(sys.executable, [sys.executable, "-S", "-m", "supervisor.keeper"])  # noqa: S606 - our own module, no shell
 

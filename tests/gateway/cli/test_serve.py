@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.commands import serve
 from tests.gateway.cli.conftest import Ends
 
 
@@ -71,3 +72,9 @@ def test_help_explains_flags_and_zero(lemonbus: Ends) -> None:
     assert "params.json" in help_text
     assert ".bin files of whisper.cpp and ONNX folders" in help_text
     assert "``" not in help_text
+
+
+def test_serve_needs_no_standard_output(monkeypatch: pytest.MonkeyPatch, executed: list[Any]) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # what Python does for a descriptor that is closed
+    serve.command.main([], standalone_mode=False)
+    assert executed

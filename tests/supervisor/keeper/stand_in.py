@@ -77,6 +77,13 @@ class StandIn:
             self.keeper.send(word, arguments)
         self.die()
 
+    def fail_and_hang(self) -> None:
+        self.keeper.send(channel.READY, "serving")
+        self.keeper.send(channel.ALIVE)
+        self.keeper.send(channel.LAST_WORDS, "ValueError: a bug")
+        while True:
+            signal.pause()
+
     def refuse(self) -> None:
         self.leave(2)
 

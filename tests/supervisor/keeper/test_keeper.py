@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +66,32 @@ def test_a_stopped_supervisor_is_killed_and_replaced(start_keeper: StartKeeper) 
     stopped = keeper.wait_started(0)
     assert "it was killed because it gave no sign of life" in keeper.wait_line("started 1")
     assert not processes.alive(stopped)
+
+
+def test_a_supervisor_that_hangs_after_its_last_words_is_killed(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("fail_and_hang", "serve")
+    assert "SIGKILL: ValueError: a bug: it was killed because" in keeper.wait_line("started 1")
+
+
+def test_a_stopped_fork_server_is_killed_and_replaced(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("serve")
+    supervisor = keeper.wait_started(0)
+    stopped = int(keeper.wait_line("prepared").split()[0])
+    os.kill(stopped, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGKILL)
+    keeper.wait_line("prepared", 2)
+    keeper.wait_line("started", 2)
+    assert not processes.alive(stopped)
+
+
+@pytest.mark.parametrize("redirection", ["", "2>/dev/full", "2>&-", "<&- >&- 2>&-"])
+def test_a_last_line_that_cannot_be_written_changes_no_exit_code(redirection: str, tmp_path: Path) -> None:
+    behaviours = tmp_path / "behaviours"
+    behaviours.write_text("die")
+    script = f'exec "$0" -S tests/supervisor/keeper/run_keeper.py {behaviours} 1 {redirection}'
+    ended = subprocess.run(["sh", "-c", script, sys.executable], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, check=False)
+    assert ended.returncode == 1
+    assert not processes.with_word(str(behaviours))
 
 
 def test_a_stop_of_both_is_no_silence(start_keeper: StartKeeper) -> None:

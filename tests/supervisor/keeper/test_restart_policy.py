@@ -110,9 +110,17 @@ def test_silence_ends_freshness_and_then_the_supervisor() -> None:
 
 def test_a_start_may_take_longer() -> None:
     heartbeat = Heartbeat(0.0)
+    heartbeat.begin()
     now = looked(heartbeat, 0.0, STARTUP_SILENCE_S - 1.0)
     assert not heartbeat.lost
+    assert not heartbeat.fresh
     looked(heartbeat, now, 1.0)
+    assert heartbeat.lost
+
+
+def test_one_that_is_not_forked_at_all_is_not_waited_for_so_long() -> None:
+    heartbeat = Heartbeat(0.0)
+    looked(heartbeat, 0.0, SILENCE_S)
     assert heartbeat.lost
 
 
