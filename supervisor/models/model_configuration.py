@@ -1,6 +1,6 @@
 """The one owner of the configuration's sections: which model each of them means, and what they say for a model.
 
-A reload gives it new settings (:meth:`ModelConfiguration.replace`); all others ask it each time and keep nothing.
+All others ask it each time and keep nothing. Other settings come with another supervisor, which makes its own.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ModelConfiguration:
     def __init__(self, settings: Settings) -> None:
         """Know the sections; :meth:`index` then finds their models."""
         self.settings = settings
-        """The whole settings; other parts of the server still hold the values that they started with."""
+        """The whole settings."""
         self._sections: dict[str, str] = {}
         self._groups: dict[str, frozenset[str]] = {}
         self._pinned: frozenset[str] = frozenset()
@@ -75,11 +75,6 @@ class ModelConfiguration:
         """Models that are loaded at the start, as the settings name them."""
         sections = [name for name, section in self.settings.models.items() if section.preload]
         return list(dict.fromkeys([*self.settings.load, *sections]))
-
-    def replace(self, settings: Settings) -> None:
-        """Take new settings. The caller then builds the index of names again, which calls :meth:`index`."""
-        self.settings = settings
-        self._merged.clear()
 
     def index(self, find: Callable[[str], CatalogueEntry | None]) -> None:
         """Find the model that each section, each group and the setting ``pin`` mean; ``find``: any name → its entry."""

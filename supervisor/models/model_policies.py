@@ -10,7 +10,7 @@ from supervisor.scheduler.policy import NO_TTL, GroupPolicy, ModelPolicy
 
 
 class ConfiguredPolicies:
-    """Answers the scheduler's questions from the configuration, as it is at that moment.
+    """Answers the scheduler's questions from the configuration.
 
     It satisfies :class:`supervisor.scheduler.policy.PolicySource`.
     """

@@ -203,12 +203,6 @@ class ModelRegistry:
         self._refresh()
         return [other for other in self._names.entries() if other.name != entry.name]
 
-    def reconfigure(self, settings: Settings) -> None:
-        """Take the sections of new settings: aliases, and what they say for single models. Nothing is loaded or unloaded."""
-        self.configuration.replace(settings)
-        self._index()
-        self._collect()
-
     def configuration_of(self, settings: Settings) -> ModelConfiguration:
         """Return what the sections of other settings would say; nothing changes."""
         configuration = ModelConfiguration(settings)

@@ -13,7 +13,7 @@ from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.effects import AnswerCall, NotifyGrant, SendMessage
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.policy import PolicyOverrides, PolicySource
+from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.queue.grants import free_weight, grant, may_read, send_run
 from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest
@@ -199,17 +199,6 @@ def pin_requested(state: SchedulerState, name: str, *, pinned: bool) -> bool:
     model_changes.override_policy(model, PolicyOverrides(pinned=pinned))
     state.settled = False
     return True
-
-
-def policies_changed(state: SchedulerState, policies: PolicySource) -> None:
-    """The configuration was read again. What calls have asked for a model still counts before its policy.
-
-    Models that may not be loaded together any more leave when their requests have ended; see :func:`reconcile`.
-    """
-    state.policies = policies
-    for model in state.models.values():
-        model.policy = policies.of(model.name)
-    state.settled = False
 
 
 def model_deleted(state: SchedulerState, name: str) -> None:

@@ -28,7 +28,6 @@ class Scheduler(SchedulerState):
     load_requested = gateway_events.load_requested
     unload_requested = gateway_events.unload_requested
     pin_requested = gateway_events.pin_requested
-    policies_changed = gateway_events.policies_changed
     call_abandoned = gateway_events.call_abandoned
     model_deleted = gateway_events.model_deleted
     requested_options = gateway_events.requested_options

@@ -63,7 +63,7 @@ class RecoverySimulation(Simulation):
         self.recover()
 
     def reload(self, policies: FixedPolicies) -> None:
-        """A supervisor with another configuration takes over."""
+        """A supervisor with another configuration takes over: what it does not let stay leaves when idle."""
         self.before_change = invariants.loaded_now(self.scheduler)
         self.recover(policies)
 
@@ -189,3 +189,13 @@ class RecoverySimulation(Simulation):
         request = SubmitRequest(key.number, key.attempt, name, "chat/completions", "label", 1, 10)
         self.gateways.submitted(key, request, ModelTarget(name, "llm", spec(name)), self.now)
         return key
+
+
+def recoverable(*names: str, models: int = 1, slots: int = 2, **more: object) -> RecoverySimulation:
+    """Return a simulation with these models loaded, as :func:`tests.supervisor.simulation.loaded` does."""
+    sim = RecoverySimulation(models, slots, **more)
+    sim.now = 1.0  # a last use at 0 is an unknown one to snapshots
+    for index, name in enumerate(names):
+        sim.load(name, 500 + index)
+        sim.run_until_idle()
+    return sim

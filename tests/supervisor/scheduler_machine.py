@@ -9,6 +9,7 @@ from protocol.failures import Code
 from supervisor.scheduler.policy import NO_TTL, FixedPolicies, GroupPolicy, ModelPolicy
 from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor import invariants
+from tests.supervisor.effect_player import NO_POLICIES
 from tests.supervisor.simulation import Simulation
 
 MODELS = st.sampled_from("abc")
@@ -32,9 +33,9 @@ GATEWAYS = st.sampled_from(["g1", "g2"])
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    @initialize(models=st.integers(1, 3), slots=st.sampled_from([2, 4]))
-    def open(self, models: int, slots: int) -> None:
-        self.sim = Simulation(models, slots, queue_requests=5)
+    @initialize(models=st.integers(1, 3), slots=st.sampled_from([2, 4]), policies=st.just(NO_POLICIES) | POLICIES)
+    def open(self, models: int, slots: int, policies: FixedPolicies) -> None:
+        self.sim = Simulation(models, slots, policies, queue_requests=5)
         self.calls = 1000
 
     def pick(self, data: st.DataObject, what: list[object]) -> object:
@@ -110,10 +111,6 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(model=MODELS, pinned=st.booleans())
     def pin(self, model: str, pinned: bool) -> None:
         self.sim.pin(model, pinned)
-
-    @rule(policies=POLICIES)
-    def change_policies(self, policies: FixedPolicies) -> None:
-        self.sim.change_policies(policies)
 
     @rule(model=MODELS, provisional=st.booleans())
     def load_missing(self, model: str, provisional: bool) -> None:

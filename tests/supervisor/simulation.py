@@ -9,10 +9,9 @@ from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import Caller, SubmitRequest
-from supervisor.scheduler.policy import FixedPolicies, PolicyOverrides
+from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.state import ModelTarget
 from supervisor.scheduler.worker_states import WorkerState
-from tests.supervisor import invariants
 from tests.supervisor.effect_player import EffectPlayer, spec
 
 
@@ -92,12 +91,6 @@ class Simulation(EffectPlayer):
         done = self.scheduler.pin_requested(name, pinned=pinned)
         self.settle()
         return done
-
-    def change_policies(self, policies: FixedPolicies) -> None:
-        """The configuration is read again: what is loaded against the new groups may stay until its requests have ended."""
-        self.scheduler.policies_changed(policies)
-        self.before_change = invariants.loaded_now(self.scheduler)
-        self.settle()
 
     def load_missing(self, name: str, number: int, *, provisional: bool = False) -> None:
         """Load a model that is not downloaded."""

@@ -6,6 +6,7 @@ import pytest
 
 from supervisor.scheduler.policy import NO_TTL, FixedPolicies, ModelPolicy
 from supervisor.scheduler.worker_states import WorkerState
+from tests.supervisor.recovery_simulation import recoverable
 from tests.supervisor.simulation import Simulation, loaded
 
 
@@ -144,9 +145,9 @@ def test_a_refused_request_changes_nothing() -> None:
 
 
 def test_a_changed_policy_counts_at_once_but_not_before_a_call() -> None:
-    sim = loaded("a", "b", models=2)
+    sim = recoverable("a", "b", models=2)
     sim.load("b", 700, ttl=NO_TTL)
     sim.pass_time(100)
-    sim.change_policies(FixedPolicies({name: ModelPolicy(ttl=50) for name in "ab"}))
+    sim.reload(FixedPolicies({name: ModelPolicy(ttl=50) for name in "ab"}))
     assert not is_loaded(sim)
     assert is_loaded(sim, "b")

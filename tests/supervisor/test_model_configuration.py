@@ -119,13 +119,14 @@ def test_groups(make: MakeModels) -> None:
     assert models.configuration.groups_of("other") == set()
 
 
-def test_new_settings_replace_the_old_ones_at_once(make: MakeModels) -> None:
+def test_what_other_settings_would_say_changes_nothing(make: MakeModels) -> None:
     models = make(**sections(models={BUILT_IN: {"ttl": 1, "aliases": ["old"]}}))
     assert settings_of(models, "old").ttl == 1.0
     changed = Settings(**sections(models={BUILT_IN: {"ttl": 2, "aliases": ["new"]}}))
-    models.reconfigure(changed)
-    assert settings_of(models, "new").ttl == 2.0
-    assert models.find("old") is None
+    entry = models.resolve("old")
+    assert models.configuration_of(changed).of(entry).ttl == 2.0
+    assert models.find("new") is None
+    assert models.configuration.of(entry).ttl == 1.0
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from protocol.failures import Code
 from supervisor.scheduler.policy import FixedPolicies, GroupPolicy, ModelPolicy
+from tests.supervisor.recovery_simulation import recoverable
 from tests.supervisor.simulation import loaded
 
 
@@ -31,25 +32,25 @@ def test_a_request_of_many_parts_counts_as_many_as_may_run() -> None:
 
 
 def test_a_suspect_request_runs_alone_also_when_more_may_run_meanwhile() -> None:
-    sim = loaded("a", slots=4, policies=policies(concurrency=1))
+    sim = recoverable("a", slots=4, policies=policies(concurrency=1))
     suspect = sim.submit("a", suspect=True)
     other = sim.submit("a")
-    sim.change_policies(policies(concurrency=4))
+    sim.reload(policies(concurrency=4))
     assert sim.order == [suspect]
     sim.finish(suspect)
     assert sim.order == [suspect, other]
 
 
 def test_fewer_slots_end_no_request_and_more_are_used_at_once() -> None:
-    sim = loaded("a", slots=4)
+    sim = recoverable("a", slots=4)
     keys = [sim.submit("a") for _ in range(4)]
-    sim.change_policies(policies(concurrency=2))
+    sim.reload(policies(concurrency=2))
     waiting = sim.submit("a")
     assert len(sim.order) == 4
     for key in keys[:2]:
         sim.finish(key)
     assert waiting not in sim.order
-    sim.change_policies(policies())
+    sim.reload(policies())
     assert waiting in sim.order
 
 
@@ -155,14 +156,14 @@ def test_a_pinned_model_outside_an_exclusive_group_is_named() -> None:
 
 
 def test_models_leave_when_the_groups_have_changed() -> None:
-    sim = loaded("a", "b", "c", models=4)
+    sim = recoverable("a", "b", "c", models=4)
     stream = sim.submit("a")
-    sim.change_policies(group("ab", swap=True))
+    sim.reload(group("ab", swap=True))
     sim.run_until_idle()
     assert [name for name, model in sim.scheduler.models.items() if model.loaded] == ["a", "c"], "the idle one leaves"
     (note,) = (note for note in sim.notes if note.event == "draining")
     assert note.fields["why"] == "the settings do not let it stay beside others any more"
-    sim.change_policies(group("ab", exclusive=True))
+    sim.reload(group("ab", exclusive=True))
     again = sim.submit("a")
     sim.run_until_idle()
     assert [name for name, model in sim.scheduler.models.items() if model.loaded] == ["a"]
@@ -170,9 +171,9 @@ def test_models_leave_when_the_groups_have_changed() -> None:
 
 
 def test_a_busy_model_that_must_leave_ends_its_requests_first() -> None:
-    sim = loaded("a", "b", models=4)
+    sim = recoverable("a", "b", models=4)
     streams = [sim.submit("a"), sim.submit("b")]
-    sim.change_policies(group("ab", swap=True))
+    sim.reload(group("ab", swap=True))
     sim.run_until_idle()
     assert all(sim.scheduler.models[name].loaded for name in "ab")
     for stream in streams:

@@ -9,6 +9,7 @@ from hypothesis.stateful import initialize, rule
 from protocol.ids import RequestKey
 from protocol.messages.recovery import WorkerPhase
 from supervisor.scheduler.policy import FixedPolicies
+from tests.supervisor.effect_player import NO_POLICIES
 from tests.supervisor.recovery_simulation import RecoverySimulation
 from tests.supervisor.scheduler_machine import GATEWAYS, MODELS, POLICIES, SchedulerMachine
 
@@ -18,9 +19,9 @@ UNHEARD = st.sampled_from(["end", "run", "granted", "ready", "engine", "worker",
 class RecoveryMachine(SchedulerMachine):
     sim: RecoverySimulation
 
-    @initialize(models=st.integers(1, 3), slots=st.sampled_from([2, 4]))
-    def open(self, models: int, slots: int) -> None:
-        self.sim = RecoverySimulation(models, slots, queue_requests=5)
+    @initialize(models=st.integers(1, 3), slots=st.sampled_from([2, 4]), policies=st.just(NO_POLICIES) | POLICIES)
+    def open(self, models: int, slots: int, policies: FixedPolicies) -> None:
+        self.sim = RecoverySimulation(models, slots, policies=policies, queue_requests=5)
         self.calls = 1000
 
     @rule(effects=st.integers(0, 4))

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, rule
 
 from supervisor.scheduler.worker_states import WorkerState
+from tests.supervisor.effect_player import NO_POLICIES
 from tests.supervisor.scheduler_machine import GATEWAYS, SchedulerMachine
 
 
@@ -15,7 +16,7 @@ class SettledMachine(SchedulerMachine):
 
     @initialize(models=st.integers(1, 2), slots=st.sampled_from([4, 8]))
     def open(self, models: int, slots: int) -> None:
-        super().open(models, slots)
+        super().open(models, slots, NO_POLICIES)
         self.burst("g1", 2, ended=True)
 
     @rule(gateway=GATEWAYS, times=st.integers(2, 10), ended=st.booleans())

@@ -20,7 +20,7 @@ from supervisor.runtime.startup import StartupSettings
 from tests.support.ports import free_port
 
 
-class Keeper:
+class HoldingKeeper:
     """The keeper's end: what it is told to hold it gives to the next supervisor."""
 
     def __init__(self) -> None:
@@ -40,15 +40,15 @@ class Keeper:
 
 
 @pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    made = Keeper()
+def keeper() -> Iterator[HoldingKeeper]:
+    made = HoldingKeeper()
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("held", [(), (channel.LOCK,), (channel.LISTENER,), (channel.LOCK, channel.LISTENER)])
 def test_what_an_earlier_supervisor_held_is_not_made_again(
-    keeper: Keeper, held: tuple[str, ...], tmp_path: Path
+    keeper: HoldingKeeper, held: tuple[str, ...], tmp_path: Path
 ) -> None:
     folder = str(tmp_path)
     settings = Settings(state_dir=folder, cache_dir=folder, runtime_dir=str(tmp_path / "r"), port=free_port())
@@ -67,9 +67,9 @@ def test_what_an_earlier_supervisor_held_is_not_made_again(
         assert server.run(KeeperClient(theirs)) == 0
     (_, used, runtime, listener_fd, _), _ = serve.call_args
     assert used.settings == settings
-    told = [received for received in iter(ours.receive, None) if received[0] != channel.STARTED]
-    assert {name for word, name, _ in told if word == channel.HOLD} == {channel.LOCK, channel.LISTENER} - set(held)
-    for descriptor in (runtime.lock_fd, listener_fd, *(descriptor for _, _, descriptor in told)):
+    reports = [received for received in iter(ours.receive, None) if received[0] != channel.STARTED]
+    assert {name for word, name, _ in reports if word == channel.HOLD} == {channel.LOCK, channel.LISTENER} - set(held)
+    for descriptor in (runtime.lock_fd, listener_fd, *(descriptor for _, _, descriptor in reports)):
         os.close(descriptor)
     ours.close()
     theirs.close()
