@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -182,6 +183,24 @@ def test_a_download_goes_on_after_the_server_was_killed(
     server.kill_keeper()
     server.assert_nothing_left()
     continues(hub, start_own_server())
+
+
+def test_when_all_processes_are_killed_at_once_nothing_is_registered_by_half(
+    own_hub: OwnHub, start_own_server: Callable[[], LemonbusServer]
+) -> None:
+    """As in a power cut: nothing is closed, and nothing removed."""
+    hub, _ = own_hub
+    hub.hold_after = HELD
+    server = start_own_server()
+    before = [each["id"] for each in server.client.get("/v1/models").json()["data"]]
+    start(server, stream=True).until(begun).hang_up()
+    server.expect_exit_code(-signal.SIGKILL)
+    server.kill()
+    server.assert_nothing_left()
+    again = start_own_server()
+    assert [each["id"] for each in again.client.get("/v1/models").json()["data"]] == before
+    assert again.state()["problems"] == []
+    continues(hub, again)
 
 
 def test_a_download_does_not_notice_that_the_supervisor_was_killed(hub: Hub, server: LemonbusServer) -> None:
