@@ -28,7 +28,7 @@ from supervisor.recovery import kept_messages, leftovers, recovering
 from supervisor.runtime.shutdown import GracefulShutdown
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.worker_states import WorkerState
-from tests.supervisor.recovery_harness import MODEL, SPEC, TakingOver, ready
+from tests.supervisor.recovery.recovery_harness import MODEL, SPEC, TakingOver, ready
 
 
 @pytest.fixture
