@@ -1,4 +1,4 @@
-"""SIGTERM lets run what runs and leaves nothing; SIGKILL of the supervisor answers every client and leaves nothing."""
+"""SIGTERM lets running requests end and leaves nothing; SIGKILL of the keeper answers every client and leaves nothing."""
 
 from __future__ import annotations
 
@@ -124,14 +124,14 @@ def test_sigterm_while_a_model_is_loaded(start_server: StartServer) -> None:
     assert server.wait_exit() == 0
 
 
-def test_sigkill_of_an_idle_supervisor_ends_all(start_server: StartServer) -> None:
+def test_sigkill_of_the_keeper_of_an_idle_server_ends_all(start_server: StartServer) -> None:
     server = start_server("tiny-loop", load=[LOOP])
     server.wait_loaded(LOOP)
     server.kill_keeper()
     wait_for(lambda: not server.process_tree(), "idle workers, spare and gateway leave at once")
 
 
-def test_sigkill_of_the_supervisor_answers_every_client(start_server: StartServer, unhurried: dict[str, Any]) -> None:
+def test_sigkill_of_the_keeper_answers_every_client(start_server: StartServer, unhurried: dict[str, Any]) -> None:
     server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120, gateway_workers=2, **unhurried)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=50)
     stream.until(lambda it: len(it.events) > 2)
@@ -149,7 +149,7 @@ def test_sigkill_of_the_supervisor_answers_every_client(start_server: StartServe
     wait_for(lambda: not server.process_tree(), "then all leave")
 
 
-def test_the_grace_after_the_supervisors_death_has_an_end(start_server: StartServer, unhurried: dict[str, Any]) -> None:
+def test_the_grace_after_the_keepers_death_has_an_end(start_server: StartServer, unhurried: dict[str, Any]) -> None:
     server = start_server("tiny-loop", load=[LOOP], grace=0.5, **unhurried)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=1000)
     stream.until(lambda it: len(it.events) > 2)
