@@ -61,7 +61,8 @@ class RuntimeDirectoryCheck:
     def _missing(self) -> Path | None:
         """Return a file or socket that is not there any more, or is another one; None if all is well."""
         for path, inode in self._inodes.items():
-            if _inode(path) != inode:
+            # What is not there at the start of a supervisor that takes over was deleted while none ran.
+            if not inode or _inode(path) != inode:
                 return path
         return next((path for path in self._worker_sockets() if not _inode(path)), None)
 

@@ -241,6 +241,16 @@ def test_the_settings_of_a_successor_are_no_damage(reloading: Reloading, monkeyp
     reloading.run_until(lambda: bool(ended))
 
 
+def test_settings_that_were_deleted_while_no_supervisor_ran_are_missed(
+    reloading: Reloading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("supervisor.runtime.runtime_check.CHECK_INTERVAL_S", 0.01)
+    (reloading.runtime.path / SETTINGS_FILE).unlink()
+    ended: list[bool] = []
+    RuntimeDirectoryCheck(reloading.supervisor, lambda: ended.append(True))
+    reloading.run_until(lambda: bool(ended))
+
+
 def test_settings_that_cannot_be_written_are_refused_and_change_nothing(
     reloading: Reloading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
