@@ -26,6 +26,7 @@ from protocol.messages.events import Event
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames
+from protocol.wire.bus_connection import find_supervisor
 from tests.gateway.fake_worker import DEADLINE, FakeWorker, ReceivedRequest
 from tests.gateway.raw_http import parsed, read_to_end, request
 
@@ -182,6 +183,8 @@ class GatewayHarness:
             self.bus.close()
 
         self.do(end)
+        # ZeroMQ closes it a moment later.  Until then the gateway would find this process, which lives on, and wait for it.
+        wait_for(lambda: not find_supervisor(self.runtime))
         self.supervisor.kill()
         self.supervisor.wait(DEADLINE)
         self.forget()
