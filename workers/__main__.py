@@ -7,7 +7,7 @@ import signal
 
 from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
 from protocol.runtime.process_exit import exit_immediately
 from workers.engine.process import raise_oom_score
 from workers.worker.bus import WorkerBus
@@ -18,7 +18,7 @@ def main() -> int:
     """Run until `Shutdown`, a signal, or the end of the grace after the keeper's death; return the exit code."""
     context = ProcessContext.from_environment()
     settings = context.settings()
-    name = os.environ["LEMONBUS_PEER"]
+    name = os.environ[PEER_VARIABLE]
     logs.configure("worker", settings.log_level, settings.log_format)
     loop = Loop()
     bus = WorkerBus(loop, context, name)

@@ -14,7 +14,7 @@ import psutil
 
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_context import BOOT_VARIABLE, RUNTIME_VARIABLE, ProcessContext
 
 MARGIN_S: Final = 5.0
 """Time that a process may need beyond the grace, to answer its clients and to exit."""
@@ -29,13 +29,13 @@ def kill_later(loop: Loop, context: ProcessContext, grace: float) -> None:
 
 def kill_abandoned(context: ProcessContext) -> None:
     """Kill every process that a server with another boot id started in our runtime directory, whose lock we hold."""
-    ours = context.environment()
+    ours = str(context.runtime)
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # it has ended, or belongs to another user
             environment = process.environ()
-            if environment.get("LEMONBUS_CONTEXT_DIR") != ours["LEMONBUS_CONTEXT_DIR"]:
+            if environment.get(RUNTIME_VARIABLE) != ours:
                 continue
-            if environment.get("LEMONBUS_BOOT", context.boot) == context.boot or process.pid == os.getpid():
+            if environment.get(BOOT_VARIABLE, context.boot) == context.boot or process.pid == os.getpid():
                 continue
             command = " ".join(process.cmdline())
             process.kill()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_context import ROLE_VARIABLE, ProcessContext
 from supervisor.keeper import process_tree
 from supervisor.processes.surviving_processes import SurvivingProcess
 
@@ -92,7 +92,7 @@ class ChildProcesses:
         environment = {
             **os.environ,
             **self._process_context.environment(),
-            "LEMONBUS_ROLE": role,
+            ROLE_VARIABLE: role,
             **(extra or {}),
         }
         try:

@@ -18,6 +18,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.admin import Peer
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import FINGERPRINT_VARIABLE
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.surviving_processes import SurvivingProcess
@@ -65,7 +66,7 @@ class GatewayProcess:
             return
         self._heartbeat_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         environment = {"LEMONBUS_LISTEN_FD": str(self._listen_fd), "LEMONBUS_HEARTBEAT_FD": str(write_fd)}
-        environment["LEMONBUS_FINGERPRINT"] = self._fingerprint
+        environment[FINGERPRINT_VARIABLE] = self._fingerprint
         try:
             self.child = self._processes.start(
                 "gateway", "gateway", self._ended, environment, [self._listen_fd, write_fd]

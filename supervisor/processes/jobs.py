@@ -15,6 +15,7 @@ from protocol import ids
 from protocol.failures import Failure
 from protocol.messages.peers import Shutdown
 from protocol.runtime import logs
+from protocol.runtime.process_context import PEER_VARIABLE
 from supervisor.processes.child_processes import ChildProcess
 from supervisor.processes.surviving_processes import SurvivingProcess
 from supervisor.runtime.supervisor import Supervisor
@@ -34,7 +35,7 @@ def start(
     if order is not None:
         supervisor.job_orders[job] = order
     ended = partial(_job_ended, supervisor, job, on_ended)
-    child = supervisor.processes.start("job", module, ended, {"LEMONBUS_PEER": job})
+    child = supervisor.processes.start("job", module, ended, {PEER_VARIABLE: job})
     supervisor.job_processes[job] = child
     supervisor.loop.call_later(HELLO_TIMEOUT_S, partial(_kill_if_silent, supervisor, job))
     return job, child

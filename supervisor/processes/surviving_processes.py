@@ -11,7 +11,13 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_context import (
+    BOOT_VARIABLE,
+    FINGERPRINT_VARIABLE,
+    PEER_VARIABLE,
+    ROLE_VARIABLE,
+    ProcessContext,
+)
 from supervisor.keeper import process_tree
 
 
@@ -27,7 +33,7 @@ class SurvivingProcess(NamedTuple):
     pidfd: int
     """Opened before anything was read of it: it cannot mean a later process with the same pid. The caller closes it."""
     fingerprint: str = ""
-    """What it was started with, from ``LEMONBUS_FINGERPRINT``: see :mod:`supervisor.reload.effects`."""
+    """What it was started with: see :mod:`supervisor.reload.effects`."""
     started: int = 0
     """When it was started, in ticks since the machine's start."""
 
@@ -59,13 +65,13 @@ def _survivor(pid: int, context: ProcessContext) -> SurvivingProcess | None:
         return None
     try:
         environment = _environment(pid)
-        role = environment.get("LEMONBUS_ROLE", "")
+        role = environment.get(ROLE_VARIABLE, "")
         leads = os.getsid(pid) == pid  # an engine inherits the environment of its worker, but not its session
-        ours = role and leads and environment.get("LEMONBUS_BOOT") == context.boot
+        ours = role and leads and environment.get(BOOT_VARIABLE) == context.boot
         if ours and process_tree.parent(pid) == context.keeper and _exists(pidfd):
-            fingerprint = environment.get("LEMONBUS_FINGERPRINT", "")
+            fingerprint = environment.get(FINGERPRINT_VARIABLE, "")
             started = process_tree.start_time(pid)
-            return SurvivingProcess(pid, role, environment.get("LEMONBUS_PEER", ""), pidfd, fingerprint, started)
+            return SurvivingProcess(pid, role, environment.get(PEER_VARIABLE, ""), pidfd, fingerprint, started)
     except OSError:
         pass  # it has ended
     os.close(pidfd)

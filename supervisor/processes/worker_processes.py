@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_context import FINGERPRINT_VARIABLE, PEER_VARIABLE, ProcessContext
 from protocol.wire import endpoints
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.surviving_processes import SurvivingProcess
@@ -35,7 +35,7 @@ class WorkerProcesses:
         """Start a worker's process under this name."""
         ended = partial(self._ended, worker)
         self._children[worker] = self._processes.start(
-            "worker", "workers", ended, {"LEMONBUS_PEER": worker, "LEMONBUS_FINGERPRINT": self._fingerprint}
+            "worker", "workers", ended, {PEER_VARIABLE: worker, FINGERPRINT_VARIABLE: self._fingerprint}
         )
 
     def adopt(self, survivor: SurvivingProcess) -> None:

@@ -17,7 +17,7 @@ from protocol.messages.backend_installs import StartInstall, StartUninstall
 from protocol.messages.model_files import StartPull
 from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_context import KEEPER_VARIABLE, ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.backends import inventory
 from supervisor.handlers import (
@@ -91,7 +91,7 @@ def _runtime_directory(keeper: KeeperClient, given: StartupSettings) -> tuple[St
     logs.configure("supervisor", settings.log_level, settings.log_format)
     startup.check_settings(settings)
     startup.prepare_state(settings)
-    runtime = startup.runtime_directory(settings, int(os.environ["LEMONBUS_KEEPER"]))
+    runtime = startup.runtime_directory(settings, int(os.environ[KEEPER_VARIABLE]))
     earlier_grace = startup.earlier_grace(runtime.path)
     write_settings(settings, runtime.path)
     keeper.hold(channel.LOCK, runtime.lock_fd)

@@ -20,7 +20,7 @@ from protocol.messages.peers import Shutdown, Welcome
 from protocol.messages.recovery import JobSnapshot
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
-from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
 from protocol.wire import envelope
 from workers.worker.bus import WorkerBus
 from workers.worker.supervisor_link import SupervisorLink, hello
@@ -39,7 +39,7 @@ class JobProcess:
     def __init__(self) -> None:
         """Connect to the server that the environment describes."""
         self._context = ProcessContext.from_environment()
-        name = os.environ["LEMONBUS_PEER"]
+        name = os.environ[PEER_VARIABLE]
         self._records: deque[bytes] = deque()
         self.settings = self._context.settings()
         logs.configure("job", self.settings.log_level, self.settings.log_format)
