@@ -40,7 +40,7 @@ HANDED_OVER = "handed over"
 LAST_WORDS = "last words"
 """``last words TEXT``: an exception ends this supervisor."""
 RELOADED = "reloaded"
-"""A reload has ended, whether it changed something or not."""
+"""``reloaded N``: N of the orders to reload were carried out, whether that changed something or not."""
 UPGRADE = "upgrade"
 """A client asks for an upgrade."""
 

@@ -53,7 +53,8 @@ class Keeper:
         """How often the server was told to end."""
         self._kill_due = 0.0
         """When the supervisor is killed, if it was told to end and has not done so; 0: it was not told."""
-        self._reloading = False
+        self._reloads = 0
+        """Orders to reload that no supervisor has carried out."""
         self._exit_code: int | None = None
 
     def run(self) -> int:
@@ -99,7 +100,8 @@ class Keeper:
             self._upgrade_problem = ""
         for _ in range(self._closing):
             supervisor.send(channel.END)
-        if self._reloading:
+        if self._reloads:
+            self._reloads = 1  # one reading is enough for all that came before it
             supervisor.send(channel.RELOAD)
 
     # What happens
@@ -154,8 +156,9 @@ class Keeper:
             self._fork_servers.confirm()
             self._manager.ready(arguments)
         elif word == channel.RELOADED:
-            self._reloading = False
-            self._manager.ready(self._serving)
+            self._reloads = max(0, self._reloads - int(arguments))
+            if not self._reloads:
+                self._manager.ready(self._serving)
         elif word == channel.UPGRADE:
             self._upgrade(now)
 
@@ -191,7 +194,7 @@ class Keeper:
             self._exit_code = 0
 
     def _reload(self) -> None:
-        self._reloading = True
+        self._reloads += 1
         self._manager.reloading()
         if self._supervisor is not None:
             self._supervisor.send(channel.RELOAD)
@@ -247,8 +250,6 @@ class Keeper:
         self._kill_due = 0.0
         end = supervisor.ended(now)
         self._why = "" if end.handed_over else supervisor.describe_end()
-        if end.handed_over and self._fork_servers.next is None:
-            self._reloading = False  # the new settings are what its successor starts with
         if not end.ends_server(closing=self._closing > 0):
             if self._fork_servers.replace():
                 end.handed_over = True  # its successor is prepared, however it ended

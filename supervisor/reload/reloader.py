@@ -65,8 +65,8 @@ class Reloader:
     ) -> None:
         """``secrets``: variables with keys, which were taken out of the environment at the start."""
         self._supervisor, self._successor, self._secrets = supervisor, successor, secrets
-        self.on_finished: Callable[[], None] = lambda: None
-        """Called when a reload has ended, whatever came of it."""
+        self.on_hangups_done: Callable[[int], None] = lambda _: None
+        """Called with how many calls of :meth:`hangup` a reading was for, when it has ended, whatever came of it."""
         self._callers: list[_Caller] = []
         """Those that the present reading is for."""
         self._next: list[_Caller] = []
@@ -132,8 +132,8 @@ class Reloader:
         except (LemonbusError, OSError) as problem:  # a full disk, for example
             self._refuse(self._supervisor.errors.failure_of(problem, where="reload"))
         finally:
+            self.on_hangups_done(sum(not caller.peer for caller in self._callers))
             self._callers, self._next = self._next, []
-            self.on_finished()
             if self._callers:
                 self._read()
 

@@ -73,9 +73,9 @@ class KeeperClient:
         """Say that the server answers clients; ``status`` is for the service manager."""
         self._channel.send(channel.READY, status, timeout=_TIMEOUT_S)
 
-    def reloaded(self) -> None:
-        """Say that a reload has ended."""
-        self._channel.send(channel.RELOADED, timeout=_TIMEOUT_S)
+    def reloaded(self, orders: int = 1) -> None:
+        """Say that so many of the keeper's orders to reload were carried out."""
+        self._channel.send(channel.RELOADED, str(orders), timeout=_TIMEOUT_S)
 
     def upgrade(self) -> None:
         """Ask for an upgrade."""

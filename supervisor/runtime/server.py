@@ -129,7 +129,7 @@ def _serve(
     keeper.on_exited = supervisor.processes.keeper_reaped
     _log_start(given, process_context, keeper)
     reloader = Reloader(supervisor, succession, given.secrets)
-    reloader.on_finished = keeper.reloaded
+    reloader.on_hangups_done = keeper.reloaded
     keeper.on_reload = partial(supervisor.when_serving, reloader.hangup)
     supervisor.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
     heartbeat_fd = keeper.take(channel.HEARTBEAT)

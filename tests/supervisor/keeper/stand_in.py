@@ -49,7 +49,7 @@ class StandIn:
                     if ends or ended > 1:
                         self.leave(5 if ended > 1 else 0)
                 elif word == channel.RELOAD:
-                    self.keeper.send(channel.RELOADED)
+                    self.keeper.send(channel.RELOADED, "1")
                 elif word == channel.HAND_OVER:
                     self.keeper.send(channel.HANDED_OVER)
                     os._exit(0)
@@ -116,6 +116,16 @@ class StandIn:
     def hand_over(self) -> None:
         self.child(4)
         self.keeper.send(channel.READY, "serving")
+        self.keeper.send(channel.HANDED_OVER)
+        os._exit(0)
+
+    def hand_over_at_reload(self) -> None:
+        """Hand over for one order to reload while another one has arrived."""
+        self.keeper.send(channel.READY, "serving")
+        self.keeper.receive(None)
+        tell("read one")
+        self.keeper.receive(None)  # the second one: it has arrived, and nothing is done about it
+        self.keeper.send(channel.RELOADED, "1")
         self.keeper.send(channel.HANDED_OVER)
         os._exit(0)
 

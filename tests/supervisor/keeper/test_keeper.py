@@ -94,6 +94,18 @@ def test_a_last_line_that_cannot_be_written_changes_no_exit_code(redirection: st
     assert not processes.with_word(str(behaviours))
 
 
+def test_a_reload_that_a_leaving_supervisor_has_not_carried_out_is_left_to_the_next(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper("hand_over_at_reload", "serve")
+    keeper.wait_started(0)
+    keeper.send(signal.SIGHUP)
+    keeper.wait_line("read one")
+    keeper.send(signal.SIGHUP)
+    keeper.wait_line("told 1 reload")
+    keeper.send(signal.SIGTERM)
+    assert keeper.wait_exit() == 0
+    assert keeper.lines.count("told 1 reload") == 1
+
+
 def test_a_stop_of_both_is_no_silence(start_keeper: StartKeeper) -> None:
     keeper = start_keeper("serve", silence=SILENCE_S)
     supervisor = keeper.wait_started(0)

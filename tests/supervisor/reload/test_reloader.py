@@ -274,3 +274,13 @@ def test_a_reading_whose_supervisor_has_ended_ends_silently(monkeypatch: pytest.
     os.close(read_fd)
     monkeypatch.setattr("supervisor.reload.resolution.resolve_again", lambda _: Resolution())
     assert resolution.main({RESULT_VARIABLE: str(write_fd)}) == 0
+
+
+def test_each_reading_says_how_many_hangups_it_was_for(reloading: Reloading) -> None:
+    done: list[int] = []
+    reloading.reloader.on_hangups_done = done.append
+    reloading.ask(1)
+    for _ in range(2):
+        reloading.reloader.hangup()
+    reloading.run_until(lambda: len(done) == 2)
+    assert done == [0, 2], "a hangup during a reading is for the next one"
