@@ -85,7 +85,7 @@ def _runtime_directory(keeper: KeeperClient, given: StartupSettings) -> tuple[St
     lock_fd = keeper.take(channel.LOCK)
     if lock_fd >= 0:
         runtime = RuntimeDirectory.taken_over(Path(given.settings.runtime_dir), lock_fd)
-        given = given._replace(settings=startup.accepted_settings(given.settings, runtime.path))
+        given = startup.accepted_settings(given, runtime.path)
         return given, runtime, startup.earlier_grace(runtime.path)
     settings = given.settings
     logs.configure("supervisor", settings.log_level, settings.log_format)
@@ -179,9 +179,9 @@ def _log_start(given: StartupSettings, process_context: ProcessContext, keeper: 
     if keeper.predecessors:
         log.error("the last supervisor has ended", why=keeper.why) if keeper.why else None
         log.info("taking over", version=RELEASE, boot=process_context.boot, predecessors=keeper.predecessors)
-        return
-    url, runtime = given.settings.base_url, str(process_context.runtime)
-    log.info("starting", version=RELEASE, url=url, boot=process_context.boot, runtime=runtime)
+    else:
+        url, runtime = given.settings.base_url, str(process_context.runtime)
+        log.info("starting", version=RELEASE, url=url, boot=process_context.boot, runtime=runtime)
     for warning in given.warnings:
         log.warning("configuration", problem=warning)
 

@@ -157,12 +157,13 @@ def earlier_grace(runtime: Path) -> float:
         return 0.0
 
 
-def accepted_settings(first: Settings, runtime: Path) -> Settings:
-    """Return the settings that the server accepted last; ``first`` if their file is gone."""
+def accepted_settings(first: StartupSettings, runtime: Path) -> StartupSettings:
+    """Return the settings that the server accepted last; the first ones, with a warning, if their file cannot be read."""
     try:
-        return read_settings(runtime)
-    except (OSError, msgspec.MsgspecError):
-        return first
+        return first._replace(settings=read_settings(runtime), warnings=())
+    except (OSError, msgspec.MsgspecError) as problem:
+        lost = f"the settings that were accepted last cannot be read, those of the start are used: {problem}"
+        return first._replace(warnings=(lost,))
 
 
 def _unusable(name: str, path: Path, problem: OSError) -> LemonbusError:

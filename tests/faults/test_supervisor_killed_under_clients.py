@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -28,14 +27,11 @@ def streamed(server: LemonbusServer, _: int) -> str:
     return str(next(chunk.choices[0].finish_reason for chunk in reversed(chunks) if chunk.choices))
 
 
-def curled(server: LemonbusServer, model: str, _: int) -> int:
-    """Return the tokens of an answer that curl got; it neither retries nor knows of lemonbus."""
-    body = json.dumps({"model": model, "messages": HELLO, "max_tokens": 4})
-    url = f"http://127.0.0.1:{server.port}/v1/chat/completions"
-    command = ["curl", "-sS", "--fail-with-body", "-m", "60", "-H", "Content-Type: application/json", "-d", body, url]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    return int(json.loads(answer.stdout)["usage"]["completion_tokens"])
+def asked(server: LemonbusServer, model: str, _: int) -> int:
+    """Return the tokens of an answer to a client that neither retries nor knows of lemonbus."""
+    answer = server.client.chat(model, patience=60.0, max_tokens=4)
+    assert answer.status == 200, answer
+    return int(answer.json()["usage"]["completion_tokens"])
 
 
 def recovered(server: LemonbusServer) -> int:
@@ -43,7 +39,7 @@ def recovered(server: LemonbusServer) -> int:
     return sum(line["event"] == "recovered" for line in server.lines)
 
 
-def test_openai_and_curl_notice_nothing(start_server: StartServer) -> None:
+def test_published_and_plain_clients_notice_nothing(start_server: StartServer) -> None:
     server = start_server("tiny-loop", "tiny-chat", slots=8, load=[LOOP, CHAT], max_loaded_models=2, gateway_workers=2)
     server.wait_loaded(LOOP, CHAT)
     engines = [server.engine_pid(model) for model in (LOOP, CHAT)]
@@ -53,9 +49,9 @@ def test_openai_and_curl_notice_nothing(start_server: StartServer) -> None:
             wait_for(lambda: server.state()["granted"] == server.state()["queued"] == 8, "as many wait as run", 30.0)
         wholes = []
         for turn in range(3):
-            wholes += [pool.submit(curled, server, CHAT, number) for number in range(2)]
+            wholes += [pool.submit(asked, server, CHAT, number) for number in range(2)]
             server.kill_supervisor()
-            wholes += [pool.submit(curled, server, LOOP, number) for number in range(2)]
+            wholes += [pool.submit(asked, server, LOOP, number) for number in range(2)]
             wait_for(lambda turn=turn: recovered(server) > turn, "the next one has taken over")
         assert {each.result(120) for each in streams} == {"length"}
         assert {each.result(120) for each in wholes} == {4}

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol.config.settings import Settings
+from protocol.config.settings import SETTINGS_FILE, Settings, write_settings
 from protocol.failures import Code, LemonbusError
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.models import options
@@ -176,3 +176,13 @@ def test_a_broken_file_of_keys_ends_the_start(lemonbus: Any, tmp_path: Path, con
     assert "LEMONBUS_STATE_DIR" in line
     assert "keys.json" in line
     assert path.read_text() == content
+
+
+def test_settings_that_were_accepted_last_win_over_those_of_the_start(tmp_path: Path) -> None:
+    first = startup.StartupSettings(Settings(port=1), {}, ("a mistake in the first file",))
+    write_settings(Settings(port=2), tmp_path)
+    assert startup.accepted_settings(first, tmp_path) == first._replace(settings=Settings(port=2), warnings=())
+    (tmp_path / SETTINGS_FILE).write_text("{")
+    found = startup.accepted_settings(first, tmp_path)
+    assert found.settings == Settings(port=1)
+    assert "cannot be read" in "".join(found.warnings)
