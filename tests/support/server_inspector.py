@@ -21,6 +21,7 @@ class ServerInspector:
 
     runtime: Path
     client: RawHttpClient
+    keeper_pid: int
     admin_headers: Mapping[str, str]
     """With a key of its settings, if it has one."""
 
@@ -118,7 +119,12 @@ class ServerInspector:
         """The present supervisor, waited for."""
 
         def present() -> int:
-            named = [each.pid for each in self.process_tree() if processes.name(each.pid) == "lemonbus-superv"]
+            # A process that it starts has its name, too, for a moment.
+            named = [
+                each.pid
+                for each in self.process_tree()
+                if each.parent == self.keeper_pid and processes.name(each.pid) == "lemonbus-superv"
+            ]
             return named[-1] if named else 0
 
         return wait_for(present, "a supervisor runs")
