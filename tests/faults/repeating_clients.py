@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -29,6 +29,22 @@ class Clients:
             one = threading.Thread(target=self._ask, args=(model, number % 2 == 0, fields), daemon=True)
             one.start()
             self._threads.append(one)
+
+    def repeat(self, name: str, ask: Callable[[], None]) -> None:
+        """Let a client do this again and again; it raises AssertionError or OSError if it fails."""
+
+        def again() -> None:
+            while not self._stopped.is_set():
+                try:
+                    ask()
+                except (AssertionError, OSError) as problem:
+                    self.failures.append(f"{name}: {problem!r}")
+                else:
+                    self.answers[name] += 1
+
+        one = threading.Thread(target=again, daemon=True)
+        one.start()
+        self._threads.append(one)
 
     def _ask(self, model: str, stream: bool, fields: dict[str, Any]) -> None:
         while not self._stopped.is_set():

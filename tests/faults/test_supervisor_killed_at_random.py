@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
+
+import pytest
 
 from tests.conftest import StartServer
 from tests.faults.repeating_clients import asking
 from tests.support import processes
+from tests.support.fakes.hub import Hub, gguf
 from tests.support.server import LemonbusServer
 from tests.support.waiting import pause, wait_for
 
@@ -69,4 +75,46 @@ def test_no_client_notices_while_models_are_swapped(start_server: StartServer) -
     assert clients.failures == []
     assert all(line["killed"] == [] for line in recoveries(server))
     assert not [line for line in server.lines if line["event"] == "worker killed"]
+    server.assert_idle()
+
+
+def test_no_client_notices_while_everything_happens_at_once(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """32 streams and 8 requests that wait, a load and an eviction at any time, and one download after the other."""
+    (tmp_path / "state").mkdir()
+    registered = {"Tiny": {"checkpoint": "shop/tiny-GGUF:Q4_0", "recipe": "llamacpp"}}
+    (tmp_path / "state" / "user_models.json").write_text(json.dumps(registered))
+    with Hub({"shop/tiny-GGUF": {"tiny-Q4_0.gguf": gguf(3_000_000)}}) as hub:
+        hub.rate = 1_000_000
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        server = start_server(
+            *("tiny-loop", "tiny-chat", "tiny-tale"),
+            slots=32,
+            load=[LOOP],
+            pin=[LOOP],
+            max_loaded_models=2,
+            gateway_workers=2,
+            state_dir=str(tmp_path / "state"),
+            cache_dir=str(tmp_path / "cache"),
+            offline=False,
+        )
+        server.wait_loaded(LOOP)
+        engine = server.engine_pid(LOOP)
+
+        def pull() -> None:
+            answer = server.client.post("/v1/pull", {"model_name": "user.Tiny"}, patience=60.0)
+            assert answer.status == 200, answer
+            shutil.rmtree(tmp_path / "hf", ignore_errors=True)
+
+        with asking(server) as clients:
+            clients.start(LOOP, 40, max_tokens=200)
+            clients.start(CHAT, 2, max_tokens=3)
+            clients.start(TALE, 2, max_tokens=3)
+            clients.repeat("pull", pull)
+            kill_at_random_moments(server, 3)
+    assert clients.failures == []
+    assert min(clients.answers[name] for name in (LOOP, CHAT, TALE, "pull")) > 0, clients.answers
+    assert server.engine_pid(LOOP) == engine
     server.assert_idle()
