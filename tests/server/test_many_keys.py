@@ -126,8 +126,9 @@ def test_no_key_starves(server: LemonbusServer) -> None:
         assert {client.status for client in burst.answered} == {200}
         wait_for(lambda: len(granted(server, before)) >= rounds * len(KEYS), "the log has their grants")
     counts = Counter(granted(server, before)[: rounds * len(KEYS)])
-    assert all(rounds - 1 <= counts[key] <= rounds + 1 for key in others), counts
-    assert counts[greedy] <= rounds + 1 + SLOTS, "the slots were its own when the engine was stopped"
+    assert all(counts[key] >= rounds - 1 for key in KEYS), counts
+    # Those that had the slots when the engine was stopped had them before any other key waited.
+    assert sum(max(0, count - rounds - 1) for count in counts.values()) <= SLOTS, counts
     server.assert_idle()
 
 
