@@ -94,13 +94,18 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
 }
 """Every setting that is no section. A setting that is missing here fails a test."""
 
+_UNSET: Final = ModelSettings()
+
 ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices"})
 """Keys of ``[models."NAME"]`` and ``[defaults.RECIPE]`` that an engine gets when it starts."""
 
 
 def engine_fingerprint(configured: ModelSettings) -> str:
-    """Return what engines differ in for which the sections of the configuration say different things; empty for nothing."""
-    values = {key: value for key in sorted(ENGINE_KEYS) if (value := getattr(configured, key))}
+    """Return what engines differ in for which the sections of the configuration say different things; empty for nothing.
+
+    An empty value counts: ``args = ""`` takes the arguments of the settings away.
+    """
+    values = {key: value for key in sorted(ENGINE_KEYS) if (value := getattr(configured, key)) != getattr(_UNSET, key)}
     return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()[:16] if values else ""
 
 

@@ -12,7 +12,7 @@ from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeD
 from protocol.config.resolver import masked
 from protocol.config.settings import Settings
 from protocol.messages.reload import SettingChange, SettingEffect
-from supervisor.reload.effects import EFFECTS, ENGINE_KEYS
+from supervisor.reload.effects import EFFECTS, ENGINE_KEYS, engine_fingerprint
 
 Section = Mapping[str, ModelSettings] | Mapping[str, RecipeDefaults] | Mapping[str, GroupSettings]
 
@@ -62,7 +62,7 @@ def plan_reload(
 
 def needs_reload(model: ReloadableModel) -> bool:
     """Return whether the engine of a model was started with other values than the new configuration has for it."""
-    return any(getattr(model.old, key) != getattr(model.new, key) for key in ENGINE_KEYS)
+    return engine_fingerprint(model.old) != engine_fingerprint(model.new)
 
 
 def _effect(section: str, key: str, *, reloaded: bool) -> SettingEffect:

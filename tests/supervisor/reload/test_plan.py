@@ -8,8 +8,8 @@ import pytest
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults
 from protocol.config.settings import SECTIONS, Settings
 from protocol.messages.reload import SettingChange, SettingEffect
-from supervisor.reload.effects import EFFECTS, ENGINE_KEYS, gateway_fingerprint, worker_fingerprint
-from supervisor.reload.plan import ReloadableModel, plan_reload
+from supervisor.reload.effects import EFFECTS, ENGINE_KEYS, engine_fingerprint, gateway_fingerprint, worker_fingerprint
+from supervisor.reload.plan import ReloadableModel, needs_reload, plan_reload
 
 BASE = Settings(state_dir="/s", cache_dir="/c", runtime_dir="/r")
 CHAT = ModelSettings(options={"ctx_size": 2048}, ttl=60)
@@ -89,6 +89,15 @@ def test_a_loaded_model_is_reloaded_for_what_its_engine_gets(section: str) -> No
         "args": ([SettingEffect.MODEL_RELOAD], ["chat"]),
         "ttl": ([SettingEffect.NOW], []),
     }
+
+
+@pytest.mark.parametrize(
+    "changed_to", [ModelSettings(args=""), ModelSettings(args="--jinja"), ModelSettings(env={"A": "1"})]
+)
+def test_what_is_announced_is_what_a_new_supervisor_finds(changed_to: ModelSettings) -> None:
+    model = ReloadableModel("chat", "llamacpp", frozenset({"chat"}), ModelSettings(), changed_to)
+    assert needs_reload(model)
+    assert engine_fingerprint(changed_to) != engine_fingerprint(ModelSettings()) == ""
 
 
 def test_a_default_that_the_model_overrides_reloads_nothing() -> None:
