@@ -27,9 +27,9 @@ from supervisor.models.names import NameIndex
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+"""For errors that the next start will have too: a service manager does not start the server again."""
 MAX_DESCRIPTORS: Final = 65_536
 """Connections, pipes and files that a process of ours may have open, if the administrator's hard limit allows it."""
-"""For errors that the next start will have too: a service manager does not start the server again."""
 
 _TEMPORARY_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ENOMEM})
 """Errors of the machine, not of the setting."""
