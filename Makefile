@@ -55,7 +55,7 @@ shuffle: $(VENV)/.check
 
 soak: export PYTHONDONTWRITEBYTECODE :=
 soak: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(JOBS) --hypothesis-profile=deep --timeout 600 tests/supervisor/test_scheduler_histories.py
+	$(BIN)/python -m pytest -q -n $(JOBS) --hypothesis-profile=deep --timeout 600 tests/supervisor/scheduler/test_scheduler_histories.py
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 fuzz: export PYTHONDONTWRITEBYTECODE :=

@@ -11,7 +11,7 @@ import pytest
 from protocol.config.settings import Settings
 from supervisor.models import extra_models
 from supervisor.models.registry import ModelRegistry
-from tests.supervisor.model_files import MakeModels
+from tests.supervisor.models.model_files import MakeModels
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from supervisor.metrics.server_metrics import (
     ServerMetrics,
 )
 from supervisor.scheduler.worker_states import WorkerState
-from tests.supervisor.simulation import Simulation, loaded
+from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 
 def series(endpoint: str = "chat/completions", *durations: float, **more: object) -> RequestSeries:

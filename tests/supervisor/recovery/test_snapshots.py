@@ -19,7 +19,7 @@ from protocol.messages.recovery import (
 from protocol.messages.work import Caller
 from supervisor.recovery.snapshots import is_consistent, join_snapshots, to_be_submitted
 from supervisor.scheduler.recovery import AttemptAt
-from tests.supervisor.effect_player import spec
+from tests.supervisor.scheduler.effect_player import spec
 
 KEY = RequestKey("g1", 7, 1)
 FACTS = EngineReady(2, 4096, 1, "http://127.0.0.1:1", 0.1)

@@ -1,0 +1,1 @@
+"""Sockets, calls, and the connection to the supervisor."""

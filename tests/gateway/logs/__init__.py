@@ -1,0 +1,1 @@
+"""The log stream, and the log records of requests."""

@@ -1,0 +1,1 @@
+"""One request's life: its inbox, and its retry."""

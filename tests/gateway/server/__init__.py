@@ -1,0 +1,1 @@
+"""gunicorn's master, and how connections are accepted."""

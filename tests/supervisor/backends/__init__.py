@@ -1,0 +1,1 @@
+"""Engine programs: which are installed, which can run."""

@@ -1,0 +1,1 @@
+"""Control messages, each with its handler."""

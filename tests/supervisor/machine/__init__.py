@@ -1,0 +1,1 @@
+"""What is read about the machine."""

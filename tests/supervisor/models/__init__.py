@@ -1,0 +1,1 @@
+"""Catalogue, names, files, options and registration of models."""

@@ -1,0 +1,109 @@
+"""Further names of models and the default model: kept in one file, written whole, read again."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protocol.failures import Code, LemonbusError
+from supervisor.models import user_names
+from supervisor.models.user_names import UserNames
+from tests.supervisor.models.model_files import MakeModels, write_files
+
+QWEN = "Qwen3-0.6B-GGUF"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / user_names.FILE
+
+
+def test_names_and_default_survive_a_restart(path: Path) -> None:
+    names = UserNames(path)
+    assert (names.default, names.aliases) == ("", {})
+    names.add_alias("mine", QWEN)
+    names.set_default("mine")
+    assert json.loads(path.read_text()) == {"default": "mine", "aliases": {"mine": QWEN}}
+    again = UserNames(path)
+    assert (again.default, again.aliases, again.of(QWEN)) == ("mine", {"mine": QWEN}, ["mine"])
+    again.drop_alias("mine")
+    assert json.loads(path.read_text()) == {}, "a name that is gone is the default no more"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"default": 5}', b'{"aliases": {"a": []}}'])
+def test_a_broken_file_is_moved_aside(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    names = UserNames(path)
+    assert (names.default, names.aliases) == ("", {})
+    (aside,) = path.parent.iterdir()
+    assert aside.name.startswith(f"{user_names.FILE}.broken-")
+    assert aside.name in names.problems[0]
+
+
+def test_a_failed_write_changes_nothing(path: Path) -> None:
+    names = UserNames(path)
+    names.set_default(QWEN)
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.touch()
+    with pytest.raises(LemonbusError) as raised:
+        names.set_default("other")
+    assert (raised.value.failure.code, names.default) == (Code.INTERNAL, QWEN)
+
+
+def test_names_whose_write_failed_are_written_again(path: Path) -> None:
+    problem: list[OSError | None] = [OSError(errno.ENOSPC, "No space left on device"), None]
+
+    def finish(draft: Path, target: Path, done: Callable[[OSError | None], None]) -> None:
+        failure = problem.pop(0)
+        if failure is None:
+            draft.replace(target)
+        done(failure)
+
+    names = UserNames(path, finish)
+    names.set_default(QWEN)
+    assert not path.exists()
+    names.set_default(QWEN)
+    assert json.loads(path.read_text()) == {"default": QWEN}
+    names.set_default(QWEN)  # a third write would find no result in the list
+
+
+def test_there_are_not_endlessly_many_names(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_names, "MAX_ALIASES", 1)
+    names = UserNames(path)
+    names.add_alias("a", QWEN)
+    names.add_alias("a", "other")
+    with pytest.raises(LemonbusError):
+        names.add_alias("b", QWEN)
+
+
+def test_a_copy_is_a_name_like_others(make: MakeModels) -> None:
+    models = make()
+    models.add_alias("mine", QWEN)
+    for name in ("mine", "mine:latest"):
+        assert models.resolve(name).name == QWEN
+    assert make().resolve("mine").name == QWEN, "after a restart"
+    models.drop_alias("mine")
+    assert models.find("mine") is None
+
+
+@pytest.mark.parametrize("taken", [QWEN, "llama3.2:1b", "llama3.2-1b"])
+def test_a_copy_never_hides_a_model(make: MakeModels, taken: str) -> None:
+    with pytest.raises(LemonbusError) as raised:
+        make().add_alias(taken, "Qwen3-1.7B-GGUF")
+    assert raised.value.failure.code is Code.CONFLICT
+
+
+def test_a_deleted_model_takes_its_names_along(make: MakeModels, extra: Path) -> None:
+    write_files(extra, "a.gguf")
+    models = make()
+    models.add_alias("mine", QWEN)
+    models.add_alias("other", "extra.a")
+    models.user_names.set_default("mine")
+    models.forget(models.resolve(QWEN))
+    assert (models.user_names.aliases, models.user_names.default) == ({"other": "extra.a"}, "")

@@ -1,0 +1,1 @@
+"""The supervisor as it runs: start, loop, log, effects."""

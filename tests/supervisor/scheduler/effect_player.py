@@ -1,0 +1,149 @@
+"""Carries out the scheduler's effects with simulated workers. No process, no socket, no clock."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+from protocol.failures import Failure
+from protocol.ids import RequestKey
+from protocol.messages.peers import CheckModel, Shutdown, StartEngine
+from protocol.messages.recovery import RememberState
+from protocol.messages.work import Cancel, QueueStatus, Refused, Run
+from protocol.models.recipes import ModelSpec
+from supervisor.scheduler.effects import (
+    AnswerCall,
+    Effect,
+    FetchModel,
+    ForgetModel,
+    KillAfter,
+    KillWorker,
+    LogDecision,
+    NotifyGrant,
+    SendMessage,
+    SpawnWorker,
+)
+from supervisor.scheduler.policy import FixedPolicies
+from supervisor.scheduler.scheduler import Scheduler
+from supervisor.scheduler.state import SchedulerLimits
+from supervisor.scheduler.worker_states import WorkerState
+from tests.supervisor.scheduler import invariants
+from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
+
+SLOTS = 2
+NO_POLICIES = FixedPolicies()
+
+
+def spec(name: str, **more: object) -> ModelSpec:
+    """Return a model; the engine of one that is called c keeps nothing between requests."""
+    more = {"restartable": name == "c", **more}
+    return ModelSpec(name, f"checkpoint/{name}", "llamacpp", "cpu", "llm", f"/models/{name}.gguf", **more)
+
+
+class EffectPlayer:
+    def __init__(
+        self, models: int = 1, slots: int = SLOTS, policies: FixedPolicies = NO_POLICIES, **limits: object
+    ) -> None:
+        self.now = 0.0
+        self.slots = slots
+        names = itertools.count(1)
+        limits_ = SchedulerLimits(models=models, **limits)
+        self.scheduler = Scheduler(limits_, lambda: f"w{next(names)}", policies=policies)
+        self.before_change = invariants.BeforeChange()
+        """What was loaded and busy when the policies were changed last: it may go on."""
+        self.workers: dict[str, SimulatedWorker] = {}
+        self.ended: Counter[RequestKey] = Counter()
+        self.refusals: dict[RequestKey, Failure] = {}
+        self.reports: dict[tuple[str, int], object] = {}
+        self.live: dict[RequestKey, str] = {}
+        self.positions: dict[RequestKey, int] = {}
+        """The queue's position that gateways were told."""
+        self.order: list[RequestKey] = []
+        """The order in which requests reached a worker."""
+        self.calls: set[tuple[str, int]] = set()
+        """Load and unload calls that have no answer yet: peer, number."""
+        self.fetches: list[str] = []
+        self.downloads: set[str] = set()
+        """Models that are being downloaded."""
+        self.killed: list[str] = []
+        self.forgotten: list[str] = []
+        self.notes: list[LogDecision] = []
+        self._numbers = itertools.count(1)
+        self.settle()
+
+    def settle(self, *, light: bool = False) -> None:
+        if light:
+            self.scheduler.reconcile_unless_settled(self.now)
+        else:
+            self.scheduler.reconcile(self.now)
+        for effect in self.scheduler.effects():
+            self._play(effect)
+        if self.scheduler.settled:
+            self.scheduler.reconcile(self.now)
+            assert not self.scheduler.effects(), "a settled state had something to do"
+        self.check()
+
+    def _play(self, effect: Effect) -> None:
+        match effect:
+            case SpawnWorker(worker):
+                self.workers[worker] = SimulatedWorker()
+            case SendMessage(peer, message, _):
+                self.deliver(peer, message)
+            case AnswerCall(peer, number, report):
+                assert (peer, number) not in self.reports, "answered twice"
+                self.reports[peer, number] = report
+                self.calls.discard((peer, number))
+            case FetchModel(model):
+                self.fetches.append(model)
+                self.downloads.add(model)
+            case ForgetModel(model):
+                self.forgotten.append(model)
+            case LogDecision():
+                self.notes.append(effect)
+            case KillWorker(worker):
+                self.killed.append(worker)
+            case KillAfter() | NotifyGrant():
+                pass
+
+    def deliver(self, peer: str, message: object) -> None:
+        match message:
+            case Run(gateway, number, attempt):
+                key = RequestKey(gateway, number, attempt)
+                assert key in self.live, "an ended request was started"
+                self.workers[peer].running.append(key)
+                self.order.append(key)
+            case Shutdown():
+                its = self.workers[peer]
+                assert its.abandoned.issuperset(its.running), "a worker was stopped while a client waits for it"
+                self.workers[peer].commands.append(message)
+            case QueueStatus(number, attempt, position):
+                self.positions[RequestKey(peer, number, attempt)] = position
+            case CheckModel() | StartEngine() | Cancel() | RememberState():
+                self.workers[peer].commands.append(message)
+            case Refused(number, attempt, failure):
+                key = RequestKey(peer, number, attempt)
+                self.refusals[key] = failure
+                if attempt:
+                    self.end(key)
+                else:
+                    self.calls.discard((peer, number))
+            case _:
+                raise AssertionError(message)
+
+    def end(self, key: RequestKey) -> None:
+        self.ended[key] += 1
+        self.live.pop(key, None)
+
+    def of_state(self, *states: WorkerState) -> list[str]:
+        return [process.worker for process in self.scheduler.workers.values() if process.state in states]
+
+    def serving(self, model: str) -> str:
+        process = self.scheduler.models[model].process
+        assert process is not None
+        return process.worker
+
+    def check(self) -> None:
+        """Compare what the scheduler believes with what the workers are really doing."""
+        invariants.check_models(self.scheduler, self.workers, self.slots)
+        invariants.check_policies(self.scheduler, self.before_change)
+        invariants.check_requests(self.scheduler, self.workers, self.ended, self.live)

@@ -1,0 +1,88 @@
+"""What must hold after every step: the scheduler's state is what its workers really do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from protocol.ids import RequestKey
+from supervisor.scheduler.model_states import WORKER_STATES, ModelState
+from supervisor.scheduler.scheduler import Scheduler
+from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
+
+
+def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], slots: int) -> None:
+    """Each model's grants are what its engine does, within its ``slots``; its state is its worker's."""
+    for model in scheduler.models.values():
+        process = model.process
+        assert WORKER_STATES.get(model.state) == (process.state if process else None), f"{model.name}: {model.state}"
+        assert model.keep_loaded or model.state is not ModelState.RELOADING
+        assert not model.keep_loaded or model.state is not ModelState.UNLOADING
+        assert process is None or (process.model is model and scheduler.workers[process.worker] is process)
+        worker = workers.get(process.worker, SimulatedWorker()) if process else SimulatedWorker()
+        granted = {key: grant.weight for key, grant in model.grants.items()}
+        assert granted.keys() == set(worker.running), f"{model.name}: grants differ from what the engine does"
+        assert len(worker.running) == len(granted), f"{model.name}: a request runs twice"
+        assert sum(granted.values()) == model.busy <= slots
+        assert model.abandoned <= worker.abandoned & set(worker.running)
+        assert model.queue.bytes == sum(waiting.request.size for waiting in model.queue)
+        orders = [waiting.order for waiting in model.queue]
+        assert orders == sorted(orders)
+    holding = [process for process in scheduler.workers.values() if process.counts_as_loaded]
+    assert len(holding) <= scheduler.limits.models
+
+
+def check_requests(
+    scheduler: Scheduler,
+    workers: Mapping[str, SimulatedWorker],
+    ended: Counter[RequestKey],
+    live: Collection[RequestKey],
+) -> None:
+    """Every request is either queued or running, and ends once."""
+    assert all(count == 1 for count in ended.values()), "ended twice"
+    queued = {waiting.key for model in scheduler.models.values() for waiting in model.queue}
+    running = {key for worker in workers.values() for key in worker.running}
+    assert set(live) == queued | running, "a request is neither queued nor running"
+
+
+class BeforeChange(NamedTuple):
+    """Which workers had models at some moment, and how many slots of each model were granted."""
+
+    workers: frozenset[str] = frozenset()
+    busy: Mapping[str, int] = {}
+
+
+def loaded_now(scheduler: Scheduler) -> BeforeChange:
+    workers = frozenset(worker for worker, process in scheduler.workers.items() if process.counts_as_loaded)
+    return BeforeChange(workers, {model.name: model.busy for model in scheduler.models.values()})
+
+
+def check_policies(scheduler: Scheduler, before_change: BeforeChange) -> None:
+    """Nothing was loaded or granted against the policies since they were changed."""
+    for model in scheduler.models.values():
+        holding = [grant for grant in model.grants.values() if grant.weight]
+        alone = len(holding) == 1  # a suspect request has all slots of the engine
+        serves = model.process is not None and model.process.serves
+        assert alone or not serves or model.busy <= max(model.slots, before_change.busy.get(model.name, 0))
+    for name, group in scheduler.policies.groups.items():
+        held = [process for process in scheduler.workers.values() if process.counts_as_loaded]
+        inside = {process.worker for process in held if name in process.model.policy.groups}
+        outside = {process.worker for process in held} - inside
+        if group.limit:
+            assert len(inside) <= max(group.limit, len(inside & before_change.workers)), f"too many of {name}"
+        if group.exclusive and inside and outside:
+            assert inside | outside <= before_change.workers, f"loaded beside {name}, which is exclusive"
+
+
+def check_policies_at_rest(scheduler: Scheduler) -> None:
+    """When nothing runs or waits, what was loaded against new policies has left, unless it is pinned."""
+    held = [process.model for process in scheduler.workers.values() if process.counts_as_loaded]
+    for name, group in scheduler.policies.groups.items():
+        inside = [model for model in held if name in model.policy.groups]
+        outside = [model for model in held if name not in model.policy.groups]
+        pinned = sum(model.pinned for model in inside)
+        assert not group.limit or len(inside) <= max(group.limit, pinned), f"too many of {name}"
+        if group.exclusive and inside and outside:
+            assert pinned, f"beside {name}"
+            assert any(model.pinned for model in outside), f"beside {name}"

@@ -1,0 +1,211 @@
+"""A simulation around the scheduler: one method for each event, and how things go on when nothing fails.
+
+A history of events goes in, and after each one everything that must hold is checked.
+"""
+
+from __future__ import annotations
+
+from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
+from protocol.messages.peers import EngineReady
+from protocol.messages.work import Caller, SubmitRequest
+from supervisor.scheduler.policy import PolicyOverrides
+from supervisor.scheduler.state import ModelTarget
+from supervisor.scheduler.worker_states import WorkerState
+from tests.supervisor.scheduler.effect_player import EffectPlayer, spec
+
+
+class Simulation(EffectPlayer):
+    def submit(
+        self,
+        name: str,
+        gateway: str = "g1",
+        *,
+        weight: int = 1,
+        suspect: bool = False,
+        size: int = 10,
+        endpoint: str = "chat/completions",
+        caller: str = "",
+        ttl: float | None = None,
+    ) -> RequestKey:
+        key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
+        self.live[key] = name
+        of = Caller(caller) if caller else None
+        ask = SubmitRequest(
+            key.number, key.attempt, name, endpoint, "label", weight, size, suspect=suspect, caller=of, ttl=ttl
+        )
+        self.scheduler.request_submitted(key, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
+        self.settle(light=True)
+        return key
+
+    def retry(self, key: RequestKey, *, weight: int = 1) -> RequestKey:
+        again = RequestKey(key.gateway, key.number, key.attempt + 1)
+        name = self.live[again] = "a"
+        ask = SubmitRequest(key.number, again.attempt, name, "chat/completions", "label", weight, suspect=True)
+        self.scheduler.request_submitted(again, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
+        self.settle(light=True)
+        return again
+
+    def cancel(self, key: RequestKey) -> None:
+        self.scheduler.request_cancelled(key, "client gone")
+        waiting = any(w.key == key for model in self.scheduler.models.values() for w in model.queue)
+        assert not waiting
+        if not any(key in worker.running for worker in self.workers.values()):
+            self.end(key)
+        self.settle(light=True)
+
+    def keep_running_abandoned(self, key: RequestKey) -> None:
+        """The client of a running attempt hangs up, and the engine works on: its worker reports that."""
+        name, worker = next((name, worker) for name, worker in self.workers.items() if key in worker.running)
+        self.cancel(key)
+        worker.abandoned.add(key)
+        self.scheduler.attempt_abandoned(name, key)
+        self.settle(light=True)
+
+    def finish(self, key: RequestKey, code: str = "", ended_at: float | None = None) -> None:
+        """``ended_at``: when it really ended, if its worker says so only now."""
+        worker = next(worker for worker in self.workers.values() if key in worker.running)
+        worker.running.remove(key)
+        if code != Code.RETURNED:  # the refusal that follows ends it
+            self.end(key)
+        assert self.scheduler.attempt_ended(key, code, self.now, ended_at=ended_at) is not None
+        self.settle(light=True)
+
+    def load(
+        self,
+        name: str,
+        number: int = 900,
+        *,
+        plain: bool = False,
+        pin: bool | None = None,
+        ttl: float | None = None,
+        **more: object,
+    ) -> None:
+        """``plain``: with whatever options; ``pin`` and ``ttl``: what the call says of that."""
+        self.calls.add(("g1", number))
+        target = ModelTarget(name, "llm", spec(name, **more), PolicyOverrides(pin, ttl), plain)
+        self.scheduler.load_requested("g1", number, target, self.now)
+        self.settle()
+
+    def pin(self, name: str, pinned: bool = True) -> bool:
+        done = self.scheduler.pin_requested(name, pinned=pinned)
+        self.settle()
+        return done
+
+    def load_missing(self, name: str, number: int, *, provisional: bool = False) -> None:
+        """Load a model that is not downloaded."""
+        self.calls.add(("g1", number))
+        target = ModelTarget(name, "llm", None, provisional=provisional)
+        self.scheduler.load_requested("g1", number, target, self.now)
+        self.settle()
+
+    def end_download(self, name: str, code: Code | None = None) -> None:
+        """A download ends, with success if there is no ``code``."""
+        self.downloads.discard(name)
+        failure = Failure(code, "no", model=name) if code else None
+        self.scheduler.download_ended(name, None if failure else spec(name), failure, self.now)
+        self.settle()
+
+    def unload(self, name: str, number: int = 901) -> bool:
+        model = self.scheduler.models.get(name)
+        there = model is not None and (model.process is not None or model.keep_loaded)
+        waiting = model is not None and bool(model.queue or model.loaders)
+        done = self.scheduler.unload_requested("g1", number, name)
+        assert done == (there or waiting)
+        if done:
+            self.calls.add(("g1", number))
+        model = self.scheduler.models.get(name)
+        if model is not None:
+            assert not model.loaders, "a call waits for a load that was ended"
+            assert model.process is None or model.process.serves or model.process.state is WorkerState.STOPPING
+            assert not model.queue or model.process is not None
+        self.settle()
+        return done
+
+    def abandon_call(self, number: int) -> None:
+        """The client of a load or unload hangs up."""
+        self.calls.discard(("g1", number))
+        self.scheduler.call_abandoned("g1", number)
+        self.settle()
+
+    def hello(self, worker: str) -> None:
+        self.scheduler.worker_reported(worker)
+        self.settle()
+
+    def other_version(self, worker: str, version: int) -> None:
+        """A worker says Hello in another version of the protocol."""
+        self.scheduler.version_mismatch(worker, version, self.now)
+        self.settle()
+
+    def checked(self, worker: str, need: int = 0, available: int = 0) -> None:
+        self.scheduler.model_checked(worker, need, available)
+        self.settle()
+
+    def ready(self, worker: str) -> None:
+        self.scheduler.engine_ready(worker, EngineReady(self.slots, 4096, 1, "http://127.0.0.1:1", 0.1), self.now)
+        self.settle()
+
+    def load_fails(self, worker: str) -> None:
+        self.scheduler.load_failed(worker, Failure(Code.LOAD_FAILED, "no"), self.now)
+        self.settle()
+
+    def engine_dies(self, worker: str) -> list[RequestKey]:
+        lost = self.workers[worker].running
+        self.workers[worker].running = []
+        for key in lost:
+            self.end(key)
+        self.scheduler.engine_died(worker, Failure(Code.BACKEND_DIED, "SIGKILL"), self.now)
+        self.settle()
+        return lost
+
+    def worker_dies(self, worker: str) -> list[RequestKey]:
+        lost = self.workers.pop(worker).running
+        for key in lost:
+            self.end(key)
+        self.scheduler.worker_gone(worker, Failure(Code.WORKER_GONE, "SIGKILL"), self.now)
+        self.settle()
+        return lost
+
+    def gateway_dies(self, gateway: str) -> None:
+        self.scheduler.gateway_gone(gateway)
+        self.calls = {call for call in self.calls if call[0] != gateway}
+        for key in [key for key in self.live if key.gateway == gateway]:
+            if not any(key in worker.running for worker in self.workers.values()):
+                self.end(key)
+        self.settle()
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.settle()
+
+    def advance(self) -> bool:
+        """Let the next worker do what it was told, with success; return whether anything happened."""
+        for process in list(self.scheduler.workers.values()):
+            match process.state:
+                case WorkerState.SPAWNED:
+                    self.hello(process.worker)
+                case WorkerState.CHECKING:
+                    self.checked(process.worker)
+                case WorkerState.LOADING:
+                    self.ready(process.worker)
+                case WorkerState.STOPPING:
+                    self.worker_dies(process.worker)
+                case _:
+                    continue
+            return True
+        return False
+
+    def run_until_idle(self) -> None:
+        """Let the workers go on until nothing moves, without ending any request."""
+        for _ in range(1000):
+            if not self.advance():
+                return
+        raise AssertionError("the simulation does not come to rest")
+
+
+def loaded(*names: str, models: int = 1, **more: object) -> Simulation:
+    sim = Simulation(models, **more)
+    for index, name in enumerate(names):
+        sim.load(name, 500 + index)
+        sim.run_until_idle()
+    return sim

@@ -1,0 +1,153 @@
+"""Histories of loads that fail, and of engines and workers that die: what is refused, what waits, what is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.failures import Code
+from supervisor.scheduler.backoff import FORGIVEN_AFTER_PAUSES, BackoffPolicy
+from supervisor.scheduler.worker_states import WorkerState
+from tests.supervisor.scheduler.simulation import Simulation, loaded
+
+
+def test_a_failed_check_evicts_no_model() -> None:
+    sim = loaded("a")
+    key = sim.submit("b")
+    sim.load_fails(sim.of_state(WorkerState.CHECKING)[0])
+    assert sim.refusals[key].code is Code.LOAD_FAILED
+    assert sim.scheduler.models["a"].process is not None
+    assert sim.scheduler.models["a"].process.state is WorkerState.READY
+
+
+def test_a_failed_start_evicts_one_then_backs_off_and_displaces_no_model() -> None:
+    sim = loaded("a", "c", models=2)
+    first = sim.submit("b")
+    while not sim.of_state(WorkerState.LOADING):
+        assert sim.advance()
+    sim.load_fails(sim.of_state(WorkerState.LOADING)[0])
+    assert sim.refusals[first].retry_after == 1.0
+    assert sim.scheduler.models["c"].process is not None
+    at_once = sim.submit("b")
+    assert sim.refusals[at_once].code is Code.BACKING_OFF
+    sim.load("a", 600)
+    sim.run_until_idle()
+    sim.pass_time(5.0)
+    later = sim.submit("b")
+    sim.run_until_idle()
+    assert sim.refusals[later].code is Code.BACKING_OFF
+    assert sim.refusals[later].retry_after == pytest.approx(FORGIVEN_AFTER_PAUSES * BackoffPolicy().most - 5.0)
+    assert {model.name for model in sim.scheduler.models.values() if model.process} == {"a", "c"}
+    sim.load("b", 601)
+    sim.run_until_idle()
+    assert sim.scheduler.models["b"].process is not None
+
+
+def test_pauses_double() -> None:
+    sim = Simulation()
+    pauses = []
+    for _ in range(8):
+        sim.submit("a")
+        while not sim.of_state(WorkerState.LOADING):
+            assert sim.advance()
+        sim.load_fails(sim.of_state(WorkerState.LOADING)[0])
+        pauses.append(sim.scheduler.models["a"].backoff.pause(sim.now))
+        sim.run_until_idle()
+        sim.pass_time(pauses[-1])
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_an_engine_that_dies_is_started_again_without_a_request() -> None:
+    sim = loaded("a")
+    worker = sim.serving("a")
+    sim.engine_dies(worker)
+    assert sim.of_state(WorkerState.LOADING) == [worker]
+    sim.run_until_idle()
+    assert sim.of_state(WorkerState.READY) == [worker]
+
+
+def test_a_worker_that_dies_is_replaced_without_a_request() -> None:
+    sim = loaded("a")
+    worker = sim.serving("a")
+    sim.worker_dies(worker)
+    sim.run_until_idle()
+    assert sim.serving("a") != worker
+
+
+@pytest.mark.parametrize("state", [WorkerState.CHECKING, WorkerState.LOADING])
+def test_a_worker_that_dies_while_loading_is_replaced_and_no_request_is_refused(state: WorkerState) -> None:
+    sim = Simulation()
+    key = sim.submit("a")
+    for _ in range(8):
+        while not sim.of_state(state):
+            assert sim.advance()
+        sim.worker_dies(sim.of_state(state)[0])
+    sim.run_until_idle()
+    assert sim.order == [key]
+    assert not sim.refusals
+
+
+def test_workers_that_die_of_a_load_again_and_again_open_the_breaker() -> None:
+    sim = Simulation()
+    key = sim.submit("a")
+    while sim.live:
+        if not sim.of_state(WorkerState.CHECKING):
+            assert sim.advance()
+            continue
+        sim.worker_dies(sim.of_state(WorkerState.CHECKING)[0])
+    assert sim.refusals[key].code is Code.BREAKER_OPEN
+
+
+def test_a_worker_that_was_ended_before_its_hello_may_still_say_it() -> None:
+    sim = Simulation()
+    worker = sim.of_state(WorkerState.SPAWNED)[0]
+    sim.scheduler.kill_worker(sim.scheduler.workers[worker])
+    sim.hello(worker)
+    assert sim.of_state(WorkerState.STOPPING) == [worker]
+
+
+def test_the_breaker_opens_after_too_many_deaths() -> None:
+    sim = loaded("a")
+    for _ in range(20):
+        sim.engine_dies(sim.serving("a"))
+        sim.run_until_idle()
+    assert sim.of_state(WorkerState.READY)
+    sim.engine_dies(sim.serving("a"))
+    sim.run_until_idle()
+    key = sim.submit("a")
+    assert sim.refusals[key].code is Code.BREAKER_OPEN
+    assert sim.refusals[key].retry_after == 60.0
+    sim.pass_time(60.0)
+    key = sim.submit("a")
+    sim.run_until_idle()
+    assert key in sim.order
+
+
+def test_suspects_run_alone_and_keep_their_queue_position() -> None:
+    sim = loaded("a")
+    keys = [sim.submit("a"), sim.submit("a")]
+    waiting = sim.submit("a")
+    sim.engine_dies(sim.serving("a"))
+    retries = [sim.retry(key) for key in keys]
+    sim.run_until_idle()
+    assert sim.order == [*keys, retries[0]]
+    sim.finish(retries[0])
+    assert sim.order == [*keys, *retries]
+    sim.finish(retries[1])
+    assert sim.order == [*keys, *retries, waiting]
+
+
+def test_workers_that_never_start_are_not_waited_for() -> None:
+    sim = Simulation()
+    for worker in list(sim.workers):
+        sim.worker_dies(worker)
+    sim.pass_time(1.0)
+    key = sim.submit("a")
+    for _ in range(2):
+        for worker in list(sim.workers):
+            sim.worker_dies(worker)
+        sim.pass_time(2.0)
+    assert sim.refusals[key].code is Code.LOAD_FAILED
+    sim.pass_time(60.0)
+    key = sim.submit("a")
+    sim.run_until_idle()
+    assert sim.order == [key]

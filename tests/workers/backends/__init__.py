@@ -1,0 +1,1 @@
+"""Recipes: descriptors, command lines, arguments, translated requests."""

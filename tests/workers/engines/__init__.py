@@ -1,0 +1,1 @@
+"""Our engine servers over makers' libraries, as processes."""

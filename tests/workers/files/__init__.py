@@ -1,0 +1,1 @@
+"""Headers of model files."""

@@ -1,0 +1,1 @@
+"""What an engine's answer becomes: events, usage, timings."""

@@ -1,0 +1,1 @@
+"""The worker process: its states, requests, cancellation and end, and its connection to the supervisor."""
