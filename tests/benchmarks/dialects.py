@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from tests.benchmarks.load_generator import LoadJob, LoadResult, run_in_process
-from tests.benchmarks.measuring import median, ms, percentile, processor_seconds
+from tests.benchmarks.measuring import Spread, median, ms, percentile, processor_seconds, spread
 from tests.support.server import LemonbusServer
 
 MODEL: Final = "extra.tiny-loop"
@@ -20,14 +20,6 @@ STREAMS: Final = {1: 6, 8: 2, 32: 1}
 """Streams of a client in a round."""
 REFERENCE: Final = "chat/completions"
 DIALECTS: Final = ("responses", "messages", "ollama chat", "mullama generate", "llama.cpp completion")
-
-
-class Spread(msgspec.Struct):
-    """A figure over all rounds."""
-
-    median: float
-    least: float
-    most: float
 
 
 class DialectComparison(msgspec.Struct):
@@ -85,10 +77,10 @@ def _beside(dialect: str, clients: int, ours: list[_Run], reference: list[_Run])
     return DialectComparison(
         dialect,
         clients,
-        first=_spread([_first(each) - _first(other) for each, other in pairs]),
-        tokens=_spread([each.rate / other.rate for each, other in pairs]),
+        first=spread([_first(each) - _first(other) for each, other in pairs]),
+        tokens=spread([each.rate / other.rate for each, other in pairs]),
         tokens_per_s=median([each.rate for each in ours]),
-        gateway_us=_spread([each.gateway_us for each in ours]),
+        gateway_us=spread([each.gateway_us for each in ours]),
         reference_us=median([each.gateway_us for each in reference]),
         broken=sum(each.result.broken for each in ours),
     )
@@ -96,7 +88,3 @@ def _beside(dialect: str, clients: int, ours: list[_Run], reference: list[_Run])
 
 def _first(run: _Run) -> float:
     return ms(percentile(run.result.first, 0.5))
-
-
-def _spread(values: list[float]) -> Spread:
-    return Spread(median(values), min(values), max(values))

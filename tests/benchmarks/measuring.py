@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import msgspec
+
 _STEP = 0.001
 
 
@@ -22,6 +24,18 @@ def until(condition: Callable[[], object], limit: float = 10.0) -> float:
 
 def median(values: list[float]) -> float:
     return statistics.median(values) if values else 0.0
+
+
+class Spread(msgspec.Struct):
+    """A figure over all rounds."""
+
+    median: float
+    least: float
+    most: float
+
+
+def spread(values: list[float]) -> Spread:
+    return Spread(median(values), min(values), max(values))
 
 
 def percentile(values: list[float], part: float) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tests.benchmarks.dialects import DialectComparison, Spread
+from tests.benchmarks.dialects import DialectComparison
 from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.goals import (
     Goal,
@@ -23,6 +23,7 @@ from tests.benchmarks.goals import (
     throughput_goals,
 )
 from tests.benchmarks.latencies import Latencies
+from tests.benchmarks.measuring import Spread
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.prompt_cache import PromptCacheResult
@@ -75,9 +76,9 @@ class BenchmarkReport(msgspec.Struct):
             ]
         if self.one_token:
             parts += [
-                "Answers of one token, and embeddings; engines that were not warmed.",
+                "Answers of one token, and embeddings; medians and ranges of the rounds.",
                 _table(
-                    ("clients", "", "first token p50/p99 ms", "chats/s", "embeddings/s"),
+                    ("slots of the engine", "clients", "", "first token p50/p99 ms", "chats/s", "embeddings/s"),
                     _one_token_rows(self.one_token),
                 ),
             ]
@@ -179,9 +180,10 @@ def _one_token_rows(comparisons: list[OneTokenComparison]) -> Rows:
     for comparison in comparisons:
         for name, side in (("direct", comparison.direct), ("lemonbus", comparison.lemonbus)):
             first = f"{_number(side.first_p50)} / {_number(side.first_p99)}"
-            yield comparison.clients, name, first, _number(side.chat_per_s), _number(side.embeddings_per_s)
-        ratios = _number(comparison.chat), _number(comparison.embeddings)
-        yield "", "**to direct**", f"{comparison.first:+.2f} ms", *ratios
+            slots = "used before" if comparison.used else "not used before"
+            yield slots, comparison.clients, name, first, _number(side.chat_per_s), _number(side.embeddings_per_s)
+        ratios = _range(comparison.chats, ".2f"), _range(comparison.embeddings, ".2f")
+        yield "", "", "**to direct**", _range(comparison.first, "+.2f", " ms"), *ratios
 
 
 def _dialect_rows(comparisons: list[DialectComparison]) -> Rows:
