@@ -69,7 +69,7 @@ def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payloa
         memory_used=sum(model.memory for model in scheduler.models.values() if model.loaded),
         memory_total=compatibility.default_capacity().memory,
     )
-    supervisor.answer(peer, call.number, report)
+    supervisor.calls.answer(peer, call.number, report)
 
 
 def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.RunningModel:
@@ -122,7 +122,7 @@ def get_stats(supervisor: Supervisor, peer: str, call: admin.GetStats, _payload:
 
     def answer() -> None:
         stats = supervisor.stats_by_model.get(name, admin.StatsReport(name)) if name else supervisor.stats
-        supervisor.answer(peer, call.number, stats)
+        supervisor.calls.answer(peer, call.number, stats)
 
     # A request whose end was not reported has a grant.
     models = supervisor.scheduler.models.values()
@@ -132,7 +132,7 @@ def get_stats(supervisor: Supervisor, peer: str, call: admin.GetStats, _payload:
 
 def follow_logs(supervisor: Supervisor, peer: str, call: admin.FollowLogs, _payload: bytes) -> None:
     """Answer with what is retained, then send what comes."""
-    supervisor.answer(peer, call.number, supervisor.logbook.snapshot(call))
+    supervisor.calls.answer(peer, call.number, supervisor.logbook.snapshot(call))
     supervisor.logbook.follow(peer, call)
 
 

@@ -123,7 +123,7 @@ class Deletions:
             supervisor.models.drop_alias(alias)
             supervisor.running_names.pop(call.model, None)
             supervisor.running_names.pop(alias, None)
-            supervisor.answer_when_written(peer, call.number, Deleted(alias))
+            supervisor.calls.answer_when_written(peer, call.number, Deleted(alias))
             return True
         model = supervisor.models.resolve(call.model).name
         if alias in supervisor.models.configuration.aliases:

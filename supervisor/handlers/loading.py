@@ -130,9 +130,9 @@ def _finish_load(
     if supervisor.peers.get(peer) is None:
         return
     if failure is not None:
-        supervisor.refuse(peer, number, failure)
+        supervisor.calls.refuse(peer, number, failure)
     elif isinstance(result, Loaded):
-        supervisor.answer_when_written(peer, number, result)
+        supervisor.calls.answer_when_written(peer, number, result)
 
 
 def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload: bytes) -> None:
@@ -146,12 +146,12 @@ def unload_model(supervisor: Supervisor, peer: str, call: UnloadModel, _payload:
     names = [model.name for model in supervisor.scheduler.models.values() if model.unloadable]
     waiting = set(names)
     if not names:
-        supervisor.answer(peer, call.number, [])
+        supervisor.calls.answer(peer, call.number, [])
 
     def gone(name: str, _result: object) -> None:
         waiting.discard(name)
         if not waiting:
-            supervisor.answer(peer, call.number, names)
+            supervisor.calls.answer(peer, call.number, names)
 
     for name in names:
         supervisor.scheduler.unload_requested("", supervisor.internal_calls.begin(partial(gone, name)), name)
@@ -168,7 +168,7 @@ def pin_model(supervisor: Supervisor, peer: str, call: PinModel, _payload: bytes
 
     def remembered() -> None:
         if supervisor.peers.get(peer) is not None:
-            supervisor.answer(peer, call.number, name)
+            supervisor.calls.answer(peer, call.number, name)
 
     process = supervisor.scheduler.models[name].process
     supervisor.worker_barrier.wait([process.worker] if process else [], remembered)

@@ -22,7 +22,7 @@ def show_model(supervisor: Supervisor, peer: str, call: ShowModel, _payload: byt
     entry = models.resolve(call.model)
     scheduled = supervisor.scheduler.models.get(entry.name)
     loaded = scheduled is not None and scheduled.process is not None and scheduled.spec is not None
-    supervisor.answer(
+    supervisor.calls.answer(
         peer,
         call.number,
         ConfiguredModel(

@@ -158,12 +158,12 @@ def copy_model(supervisor: Supervisor, peer: str, call: CopyModel, _payload: byt
     supervisor.models.add_alias(alias, model)
     supervisor.running_names.pop(alias, None)
     supervisor.running_names.pop(alias + LATEST, None)
-    supervisor.answer_when_written(peer, call.number, model)
+    supervisor.calls.answer_when_written(peer, call.number, model)
 
 
 def list_default_models(supervisor: Supervisor, peer: str, call: ListDefaultModels, _payload: bytes) -> None:
     """Answer with the models of the quick start."""
-    supervisor.answer(peer, call.number, _default_models())
+    supervisor.calls.answer(peer, call.number, _default_models())
 
 
 @cache

@@ -33,7 +33,7 @@ def pull_model(supervisor: Supervisor, peer: str, call: PullModel, _payload: byt
         entry = _named_entry(supervisor, call)
         if supervisor.models.downloaded(entry):
             supervisor.models.adopted.keep(entry.name)
-            supervisor.answer_when_written(peer, call.number, Pulled(entry.name))
+            supervisor.calls.answer_when_written(peer, call.number, Pulled(entry.name))
         else:
             _fetch(supervisor, entry, waiter, provisional=not known)
 

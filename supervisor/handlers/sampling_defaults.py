@@ -97,11 +97,11 @@ class SamplingDefaultsStore:
         supervisor.on_worker_hello.append(send)
 
     def _get(self, supervisor: Supervisor, peer: str, call: GetParams, _payload: bytes) -> None:
-        supervisor.answer(peer, call.number, self.report())
+        supervisor.calls.answer(peer, call.number, self.report())
 
     def _set(self, supervisor: Supervisor, peer: str, call: SetParams, _payload: bytes) -> None:
         if self.change(call.values):
             log.info("generation parameters set", **self.values)
             for worker in supervisor.peers.of("worker"):
                 supervisor.bus.send(worker, SamplingDefaults(self.values))
-        supervisor.answer_when_written(peer, call.number, self.report())
+        supervisor.calls.answer_when_written(peer, call.number, self.report())

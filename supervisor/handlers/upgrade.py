@@ -31,14 +31,14 @@ class Upgrades:
 
     def _requested(self, supervisor: Supervisor, peer: str, call: UpgradeServer, _payload: bytes) -> None:
         if supervisor.scheduler.closing:
-            supervisor.refuse(peer, call.number, Failure(Code.DRAINING, "the server is ending"))
+            supervisor.calls.refuse(peer, call.number, Failure(Code.DRAINING, "the server is ending"))
         elif not call.begun:
             self._callers.append((peer, call.number))
             self._keeper.upgrade()
         elif self._failed_before is not None:
-            supervisor.refuse(peer, call.number, self._failed_before)
+            supervisor.calls.refuse(peer, call.number, self._failed_before)
         else:
-            supervisor.answer(peer, call.number, UpgradeReport(RELEASE, os.getpid()))
+            supervisor.calls.answer(peer, call.number, UpgradeReport(RELEASE, os.getpid()))
 
     def _failed(self, why: str) -> None:
         failure = Failure(Code.INTERNAL, f"not upgraded, release {RELEASE} goes on: {why}")
@@ -46,6 +46,6 @@ class Upgrades:
         callers, self._callers = self._callers, []
         for peer, number in callers:
             if self._supervisor.peers.get(peer) is not None:
-                self._supervisor.refuse(peer, number, failure)
+                self._supervisor.calls.refuse(peer, number, failure)
         if self._keeper.predecessors and not callers:
             self._failed_before = failure

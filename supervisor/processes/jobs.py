@@ -76,11 +76,11 @@ def reply(supervisor: Supervisor, peer: str, number: int, result: object, *, whe
     if supervisor.peers.get(peer) is None:
         return
     if isinstance(result, Failure):
-        supervisor.refuse(peer, number, result)
+        supervisor.calls.refuse(peer, number, result)
     elif when_written:
-        supervisor.answer_when_written(peer, number, result)
+        supervisor.calls.answer_when_written(peer, number, result)
     else:
-        supervisor.answer(peer, number, result)
+        supervisor.calls.answer(peer, number, result)
 
 
 def _job_ended(supervisor: Supervisor, job: str, on_ended: OnEnded, why: str) -> None:

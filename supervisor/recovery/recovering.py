@@ -57,7 +57,7 @@ log = logs.get_logger()
 
 
 class Recovery:
-    """Has the handling of messages and ends of peers until :attr:`Supervisor.recovery` is None again."""
+    """Has the handling of messages and ends of peers until :attr:`Supervisor.transition` is None again."""
 
     def __init__(self, supervisor: Supervisor, job_kinds: Mapping[type, TakeOver]) -> None:
         """Take part from now on; nothing is adopted before :meth:`begin`. ``job_kinds``: see :class:`TakenOverJobs`."""
@@ -75,7 +75,7 @@ class Recovery:
         self._began = self._ticked = supervisor.loop.now()
         self._seconds = 0.0
         self._over = False
-        supervisor.recovery = self
+        supervisor.transition = self
 
     def begin(self, survivors: Sequence[SurvivingProcess], heartbeat_fd: int) -> None:
         """Adopt what runs. ``heartbeat_fd``: of the pipe of gunicorn's master, -1 if it was lost."""
@@ -239,7 +239,7 @@ class Recovery:
         for gateway in supervisor.responses.owners() - self._gateways.keys():
             supervisor.responses.gateway_gone(gateway)
         leftovers.remove_later(supervisor)
-        supervisor.recovery = None
+        supervisor.transition = None
         for kept in self._kept.take(frozenset(self._gateways)):
             supervisor.handle(*kept)
         supervisor.serve()

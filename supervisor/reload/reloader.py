@@ -160,7 +160,7 @@ class Reloader:
         for caller in self._callers:
             report = ReloadReport(not caller.dry_run, changes, found.warnings)
             if caller.peer and self._supervisor.peers.get(caller.peer) is not None:
-                self._supervisor.answer(caller.peer, caller.number, report)
+                self._supervisor.calls.answer(caller.peer, caller.number, report)
 
     def _apply(self, old: Settings, new: Settings, changes: Sequence[SettingChange]) -> None:
         effective = settings_until_next_start(old, new)
@@ -187,7 +187,7 @@ class Reloader:
         log.error("configuration not reloaded: it stays as it was", reason=failure.message)
         for caller in self._callers:
             if caller.peer and self._supervisor.peers.get(caller.peer) is not None:
-                self._supervisor.refuse(caller.peer, caller.number, failure)
+                self._supervisor.calls.refuse(caller.peer, caller.number, failure)
 
 
 def settings_until_next_start(old: Settings, new: Settings) -> Settings:

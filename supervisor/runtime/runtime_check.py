@@ -43,7 +43,7 @@ class RuntimeDirectoryCheck:
         supervisor.loop.every(CHECK_INTERVAL_S, self._check)
 
     def _check(self) -> None:
-        if self._supervisor.scheduler.closing or self._supervisor.recovery is not None:
+        if self._supervisor.scheduler.closing or self._supervisor.transition is not None:
             return  # a supervisor that hands over has written the settings of its successor
         missing = self._missing()
         if missing is None:

@@ -56,11 +56,11 @@ class Succession:
     def take_over(self) -> None:
         """Let a new supervisor take over; this one ends when its peers have read what it sent, and nothing else does."""
         supervisor = self._supervisor
-        if supervisor.recovery is not None:
+        if supervisor.transition is not None:
             supervisor.when_serving(self.take_over)
         elif not supervisor.scheduler.closing:
             self.ends_server = False
-            supervisor.recovery = _HandOver(supervisor)
+            supervisor.transition = _HandOver(supervisor)
             on_bus = [peer for role in ("gateway", "worker", "job") for peer in supervisor.peers.of(role)]
             supervisor.worker_barrier.wait(on_bus, supervisor.loop.stop)
 

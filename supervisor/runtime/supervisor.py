@@ -9,7 +9,7 @@ counted (:mod:`supervisor.runtime.internal_errors`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -17,7 +17,7 @@ from protocol import ids
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.admin import CallResult, StatsReport
+from protocol.messages.admin import StatsReport
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Hello, Pong, WorkerGone
 from protocol.messages.work import (
@@ -34,7 +34,6 @@ from protocol.messages.work import (
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire import envelope
 from supervisor.limits.admission import KeyAdmission
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
@@ -51,15 +50,16 @@ from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits
 from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.effect_executor import EffectExecutor
+from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.grant_notices import GrantNotices
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.internal_errors import InternalErrors
 from supervisor.runtime.logbook import LogBook
+from supervisor.runtime.scheduler_limits import scheduler_limits
 from supervisor.runtime.state_writer import StateWriter
+from supervisor.runtime.transition import Transition
 from supervisor.runtime.worker_barrier import WorkerBarrier
-from supervisor.scheduler.backoff import BackoffPolicy
 from supervisor.scheduler.scheduler import Scheduler
-from supervisor.scheduler.state import SchedulerLimits
 from supervisor.scheduler.worker_states import WorkerState
 
 RECONCILE_INTERVAL_S: Final = 0.25
@@ -72,20 +72,6 @@ _SETTLED_MESSAGES: Final = frozenset(
 """After these the scheduler need not look at all models again, unless something waits or moves: see
 :func:`supervisor.scheduler.reconcile.reconcile_unless_settled`."""
 
-
-class MessageReceiver(Protocol):
-    """What has the handling of messages and of ends while a supervisor takes over (:mod:`supervisor.recovery.recovering`)."""
-
-    def received(self, peer: str, message: Any, payload: bytes) -> None:
-        """Take a message."""
-
-    def worker_ended(self, worker: str) -> None:
-        """Note that a worker's process has ended."""
-
-    def when_over(self, callback: Callable[[], None]) -> None:
-        """Call back when everything is taken over."""
-
-
 log = logs.get_logger()
 Handler = Callable[["Supervisor", str, Any, bytes], None]
 """(supervisor, the peer that sent the message, the message, its payload)."""
@@ -94,8 +80,8 @@ Handler = Callable[["Supervisor", str, Any, bytes], None]
 class Supervisor:
     """All state of the supervisor process."""
 
-    recovery: MessageReceiver | None = None
-    """While this supervisor takes over from another one; then nothing is decided and nothing granted."""
+    transition: Transition | None = None
+    """While this supervisor takes over from another one, or hands over to one."""
 
     def __init__(self, settings: Settings, process_context: ProcessContext, loop: Loop, listen_fd: int) -> None:
         """Open the bus; start no process yet. The caller holds the runtime directory's lock and the listener."""
@@ -120,7 +106,7 @@ class Supervisor:
         self.metrics_collections = MetricsCollections(loop, self.bus)
         self.metrics = ServerMetrics()
         policies = ConfiguredPolicies(self.models.configuration, self.models.known)
-        self.scheduler = Scheduler(_limits(settings), lambda: ids.peer_id("worker"), self.metrics, policies)
+        self.scheduler = Scheduler(scheduler_limits(settings), lambda: ids.peer_id("worker"), self.metrics, policies)
         self.admission = KeyAdmission(
             loop, self.worker_barrier, self.scheduler, self.errors, self._report_usage, self._reconcile_after_request
         )
@@ -147,6 +133,7 @@ class Supervisor:
         """Called with the name of each worker that has said Hello."""
         self.on_process_ended: Callable[[], None] = lambda: None
         """Called when a process has ended: a shutdown may be complete."""
+        self.calls = GatewayCalls(self.bus, self.peers, self.state_writer)
         self.internal_calls = InternalCalls()
         self._grant_notices = GrantNotices(loop, self.bus)
         self.effect_executor = EffectExecutor(
@@ -157,7 +144,7 @@ class Supervisor:
             self._grant_notices,
             self.internal_calls,
             self.errors,
-            self.answer,
+            self.calls.answer,
         )
         self._handlers: dict[type, Handler] = {}
 
@@ -171,7 +158,7 @@ class Supervisor:
         self._peer_monitor.start()
         self.loop.after_each_iteration(self._send_log_batches)
         self.gateway.start()
-        if self.recovery is None:
+        if self.transition is None:
             self.serve()
 
     def serve(self) -> None:
@@ -181,10 +168,10 @@ class Supervisor:
 
     def when_serving(self, callback: Callable[[], None]) -> None:
         """Call back as soon as everything is taken over from an earlier supervisor: now, if there is none."""
-        if self.recovery is None:
+        if self.transition is None:
             callback()
         else:
-            self.recovery.when_over(callback)
+            self.transition.when_over(callback)
 
     def reconcile(self) -> None:
         """Let the scheduler do what the present state allows, and carry out its effects."""
@@ -194,7 +181,7 @@ class Supervisor:
 
     def _reconcile(self, decide: Callable[[float], None]) -> None:
         """Let the scheduler decide. Effects from before an exception are carried out too: peers wait for them."""
-        if self.recovery is not None:
+        if self.transition is not None:
             return
         try:
             decide(self.loop.now())
@@ -226,9 +213,9 @@ class Supervisor:
     # Messages
 
     def received(self, peer: str, message: Any, payload: bytes) -> None:
-        """Handle a message, or leave it to the recovery."""
-        if self.recovery is not None:
-            self.recovery.received(peer, message, payload)
+        """Handle a message, or leave it to the transition."""
+        if self.transition is not None:
+            self.transition.received(peer, message, payload)
             return
         self.handle(peer, message, payload)
         if type(message) in _SETTLED_MESSAGES:
@@ -275,36 +262,14 @@ class Supervisor:
             self.processes.kill(job)
         self.reconcile()
 
-    def answer(self, peer: str, number: int, report: object) -> None:
-        """Answer a call."""
-        self.bus.send(peer, CallResult(number), envelope.pack_payload(report))
-
-    def answer_when_written(self, peer: str, number: int, report: object) -> None:
-        """Answer a call that changed a state file as soon as the change is on the disk; refuse it if that failed."""
-
-        def written(problem: OSError | None) -> None:
-            if self.peers.get(peer) is None:
-                return
-            if problem is None:
-                self.answer(peer, number, report)
-            else:
-                reason = f"the change could not be written: {problem.strerror}"
-                self.refuse(peer, number, Failure(Code.INTERNAL, reason, detail=str(problem)))
-
-        self.state_writer.when_written(written)
-
-    def refuse(self, peer: str, number: int, failure: Failure) -> None:
-        """Refuse a call."""
-        self.bus.send(peer, Refused(number, 0, failure))
-
     # Ends of processes
 
     def _gateway_ended(self) -> None:
         self.on_process_ended()
 
     def _worker_ended(self, worker: str, why: str) -> None:
-        if self.recovery is not None:
-            self.recovery.worker_ended(worker)
+        if self.transition is not None:
+            self.transition.worker_ended(worker)
         self.peers.remove(worker)
         self.bus.forget(worker)
         process = self.scheduler.workers.get(worker)
@@ -325,17 +290,3 @@ class Supervisor:
                 on_ended(worker)
             self.reconcile()
             self.on_process_ended()
-
-
-def _limits(settings: Settings) -> SchedulerLimits:
-    policy = BackoffPolicy(
-        settings.backoff_first, settings.backoff_most, settings.breaker_deaths, settings.breaker_window
-    )
-    return SchedulerLimits(
-        settings.max_loaded_models,
-        settings.queue_requests,
-        settings.queue_bytes,
-        settings.grace,
-        policy,
-        verbose=settings.log_level in ("debug", "trace"),
-    )

@@ -59,7 +59,9 @@ class InspectionHarness:
                 job_orders={},
                 job_processes={},
                 endpoint=lambda job: f"ipc:///nowhere/{job}",
-                answer=lambda peer, number, report: self.answers.update({(peer, number): report}),
+                calls=SimpleNamespace(
+                    answer=lambda peer, number, report: self.answers.update({(peer, number): report})
+                ),
                 on_process_ended=lambda: None,
             ),
         )

@@ -58,7 +58,9 @@ class DescriptionHarness:
                 ),
                 processes=SimpleNamespace(give_up=self.killed.append),
                 running_names={},
-                answer_when_written=lambda _peer, number, report: self.answers.update({number: report}),
+                calls=SimpleNamespace(
+                    answer_when_written=lambda _peer, number, report: self.answers.update({number: report})
+                ),
             ),
         )
         headers = FileHeaders()

@@ -133,7 +133,7 @@ class TakingOver:
 
     @property
     def over(self) -> bool:
-        return self.supervisor.recovery is None
+        return self.supervisor.transition is None
 
     def run_until(self, done: Callable[[], object]) -> None:
         deadline = time.monotonic() + DEADLINE

@@ -237,7 +237,7 @@ def test_the_settings_of_a_successor_are_no_damage(reloading: Reloading, monkeyp
     reloading.supervisor.loop.every(0.01, lambda: rounds.append(True))
     reloading.run_until(lambda: len(rounds) > 10)
     assert not ended
-    reloading.supervisor.recovery = None
+    reloading.supervisor.transition = None
     reloading.run_until(lambda: bool(ended))
 
 

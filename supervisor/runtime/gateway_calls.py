@@ -1,0 +1,41 @@
+"""The answers to the calls of gateways: a report, or the failure that refuses the call."""
+
+from __future__ import annotations
+
+from protocol.failures import Code, Failure
+from protocol.messages.admin import CallResult
+from protocol.messages.work import Refused
+from protocol.wire import envelope
+from supervisor.processes.peer_liveness import PeerRegistry
+from supervisor.runtime.bus import SupervisorBus
+from supervisor.runtime.state_writer import StateWriter
+
+
+class GatewayCalls:
+    """Answers calls, each by the gateway that made it and by its number there."""
+
+    def __init__(self, bus: SupervisorBus, peers: PeerRegistry, state_writer: StateWriter) -> None:
+        """Send answers over ``bus``, as soon as ``state_writer`` has written what they are about."""
+        self._bus, self._peers, self._state_writer = bus, peers, state_writer
+
+    def answer(self, gateway: str, number: int, report: object) -> None:
+        """Answer a call."""
+        self._bus.send(gateway, CallResult(number), envelope.pack_payload(report))
+
+    def answer_when_written(self, gateway: str, number: int, report: object) -> None:
+        """Answer a call that changed a state file as soon as the change is on the disk; refuse it if that failed."""
+
+        def written(problem: OSError | None) -> None:
+            if self._peers.get(gateway) is None:
+                return
+            if problem is None:
+                self.answer(gateway, number, report)
+            else:
+                reason = f"the change could not be written: {problem.strerror}"
+                self.refuse(gateway, number, Failure(Code.INTERNAL, reason, detail=str(problem)))
+
+        self._state_writer.when_written(written)
+
+    def refuse(self, gateway: str, number: int, failure: Failure) -> None:
+        """Refuse a call."""
+        self._bus.send(gateway, Refused(number, 0, failure))

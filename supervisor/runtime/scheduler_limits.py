@@ -1,0 +1,22 @@
+"""The limits of the scheduler, from the settings: it knows none itself."""
+
+from __future__ import annotations
+
+from protocol.config.settings import Settings
+from supervisor.scheduler.backoff import BackoffPolicy
+from supervisor.scheduler.state import SchedulerLimits
+
+
+def scheduler_limits(settings: Settings) -> SchedulerLimits:
+    """Return how much may be loaded and may wait, and how failed loads are repeated."""
+    restarts = BackoffPolicy(
+        settings.backoff_first, settings.backoff_most, settings.breaker_deaths, settings.breaker_window
+    )
+    return SchedulerLimits(
+        settings.max_loaded_models,
+        settings.queue_requests,
+        settings.queue_bytes,
+        settings.grace,
+        restarts,
+        verbose=settings.log_level in ("debug", "trace"),
+    )
