@@ -23,6 +23,7 @@ from protocol.messages import (
     responses,
     system_info,
     upgrade,
+    work,
 )
 from protocol.models import sampling
 
@@ -79,6 +80,8 @@ REPETITIONS: Final[Mapping[type[msgspec.Struct], Repetition]] = {
     # Its report is what has changed, which only the first reload finds.
     reload.ReloadSettings: _NOT_REPEATED,
     upgrade.UpgradeServer: Repetition(change=_begun),
+    # Without a reservation at the new supervisor its request is counted when it comes.
+    work.ReserveRequest: Repetition(survived=frozenset(Code)),
     model_files.ListVariants: _REPEATED,
     model_files.PullModel: _REPEATED,
     # Its report counts the files, which only the first deletion finds.

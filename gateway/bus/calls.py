@@ -15,6 +15,7 @@ from gateway.http.request_context import request_context
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure
 from protocol.messages.admin import AbandonCall, CallResult, FollowLogs, LogBatch, LogSnapshot, Progress
+from protocol.messages.work import QueueStatus, RateLimits
 from protocol.runtime import logs
 from protocol.wire.envelope import pack_payload, unpack_payload
 
@@ -68,6 +69,10 @@ class SupervisorCall:
         self._session = session
         self.endless = endless
         """Whether it goes on after its answer."""
+        self.rate_limits: RateLimits | None = None
+        """What the caller's key has left, if the supervisor has said it (``ReserveRequest``)."""
+        self.queue_status: QueueStatus | None = None
+        """None: a call never waits in a queue."""
         self._arrived: deque[CallResult | Progress | LogBatch] = deque()
         self._failure: Failure | None = None
         self.answered = False

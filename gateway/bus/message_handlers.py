@@ -170,6 +170,8 @@ class MessageHandlers:
         exchange = self._pending.exchanges.get(message.number)
         if exchange is not None:
             exchange.take_rate_limits(message.limits)
+        elif (call := self._pending.calls.get(message.number)) is not None:
+            call.rate_limits = message.limits
 
     def _refused(self, message: work.Refused, _: bytes) -> None:
         if message.attempt:

@@ -119,15 +119,19 @@ class SupervisorSession:
     # For requests/inference.py
 
     def start_exchange(
-        self, request: InferenceRequest, caller: work.Caller | None = None, download_refusal: str = ""
+        self,
+        request: InferenceRequest,
+        caller: work.Caller | None = None,
+        download_refusal: str = "",
+        reservation: int = 0,
     ) -> RequestExchange:
         """Send an inference request; raises ``LemonbusError`` if none is admitted, or if the spool has no space for its body.
 
-        ``caller``: the key that it came with, if the server has keys.  ``download_refusal``: see
+        ``caller``: the key that it came with, if the server has keys.  ``download_refusal``, ``reservation``: see
         :class:`~protocol.messages.work.SubmitRequest`.
         """
         self.admit()
-        exchange = RequestExchange(self, request, self._pending.next_number(), caller, download_refusal)
+        exchange = RequestExchange(self, request, self._pending.next_number(), caller, download_refusal, reservation)
         if logs.trace_enabled():
             fields = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}
             logs.get_logger().trace("inference request", **fields, body=request.body.decode("utf-8", "replace"))

@@ -214,6 +214,7 @@ class SupervisorConnection:
                 since=since,
                 download_refusal=exchange.download_refusal,
                 ttl=request.ttl,
+                reservation=exchange.reservation,
             ),
             b"" if exchange.spool else request.body,
             must_arrive=must_arrive,

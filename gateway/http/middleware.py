@@ -85,6 +85,16 @@ class LimitHeaders:
             resp.set_headers(form.limit_headers(exchange.rate_limits, datetime.now(UTC)))
 
 
+class UnusedReservations:
+    """Ends the reservation of a request that has failed before it was sent."""
+
+    def process_response(
+        self, req: falcon.Request, _resp: falcon.Response, _resource: object, _req_succeeded: bool
+    ) -> None:
+        """End it; an inference request that was sent has taken it."""
+        request_context(req.env).drop_reservation()
+
+
 def create_middleware(session: SupervisorSession, formats: ErrorFormats, cors: CorsPolicy) -> list[Any]:
     """Return all middleware, in its order. ``formats``: what API families write in forms of their own."""
     settings = session.settings
@@ -95,4 +105,5 @@ def create_middleware(session: SupervisorSession, formats: ErrorFormats, cors: C
         AccessCheck(settings),
         AdmissionCheck(session),
         LimitHeaders(formats),
+        UnusedReservations(),
     ]

@@ -51,6 +51,15 @@ class Exchange(Protocol):
     """Where it was in the queue when it came; None if it was granted at once."""
 
 
+class Reservation(Protocol):
+    """An inference request that the supervisor has counted before it comes (``gateway/requests/reservation.py``)."""
+
+    number: int
+
+    def close(self) -> None:
+        """End it; the supervisor counts it no more as a request that runs."""
+
+
 class RequestContext:
     """State of one request beside its WSGI environment; :func:`request_context` returns it."""
 
@@ -70,6 +79,7 @@ class RequestContext:
         "last",
         "model",
         "outcome",
+        "reservation",
         "route",
         "started",
     )
@@ -94,6 +104,8 @@ class RequestContext:
         """Whether the server has keys."""
         self.exchange: Exchange | None = None
         """What the supervisor reported about an inference request; None for all others."""
+        self.reservation: Reservation | None = None
+        """Of the inference request that it will become; None before it was reserved, and when that has been sent."""
         self.check_admin: Callable[[], bool] = _never
         """Returns whether the caller's key has the admin scope, or, without keys, whether it is a local program or page."""
         self.check_change: Callable[[str], None] = _refuse
@@ -129,6 +141,17 @@ class RequestContext:
     def is_admin(self) -> bool:
         """Whether answers may show an engine's last words."""
         return self.check_admin()
+
+    def take_reservation(self) -> Reservation | None:
+        """Return the reservation to its new owner, who closes it."""
+        reservation, self.reservation = self.reservation, None
+        return reservation
+
+    def drop_reservation(self) -> None:
+        """End the reservation if no request took it over."""
+        reservation = self.take_reservation()
+        if reservation is not None:
+            reservation.close()
 
     def elapsed(self) -> float:
         """Return the seconds since the request came."""

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import gevent
 from gevent.lock import BoundedSemaphore
 
+from gateway.bus.session import SupervisorSession
 from gateway.http import body_limits
 from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
 from gateway.http.request_context import request_context
+from gateway.requests.reservation import reserve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.runtime import logs
@@ -46,18 +48,24 @@ def only_inline(url: str, field: str) -> str:
     raise invalid(reason, field)
 
 
-def image_source(settings: Settings, env: dict[str, Any]) -> ImageSource:
-    """Return what the images of a request go through; ``env`` is ``req.env``."""
-    return RequestImages(settings, env) if settings.fetch_images else only_inline
+def image_source(session: SupervisorSession, env: dict[str, Any], endpoint: str, model: str | None) -> ImageSource:
+    """Return what the images of a request go through; ``env`` is ``req.env``.
+
+    Before the first image is fetched, the request to ``endpoint`` of ``model`` is reserved: one that would be refused causes no fetch.
+    """
+    if not session.settings.fetch_images:
+        return only_inline
+    return RequestImages(session.settings, env, lambda: reserve(session, env, endpoint, model or ""))
 
 
 class RequestImages:
     """Fetches the images of one request, each once, as ``data:`` URLs."""
 
-    def __init__(self, settings: Settings, env: dict[str, Any]) -> None:
-        """Nothing is fetched yet."""
+    def __init__(self, settings: Settings, env: dict[str, Any], admit: Callable[[], None]) -> None:
+        """Nothing is fetched yet. ``admit`` is called before each image and raises if the request would be refused."""
         self._settings = settings
         self._env = env
+        self._admit = admit
         self._end: float | None = None
         self._bytes_left = settings.body_limit
         self._known: dict[str, str] = {}
@@ -66,7 +74,7 @@ class RequestImages:
         """Return the image as a ``data:`` URL.
 
         Raises ``invalid_request`` with ``field`` if it cannot be fetched, ``forbidden`` if nothing is fetched for the caller,
-        and ``cancelled`` when the client hangs up.
+        ``cancelled`` when the client hangs up, and what ``admit`` raises.
         """
         if is_inline(url):
             return url
@@ -82,6 +90,7 @@ class RequestImages:
             context.check_change("have images fetched")
         if len(self._known) >= MAX_IMAGES:
             raise invalid(f"`{field}`: at most {MAX_IMAGES} images of a request are fetched", field)
+        self._admit()
         started = time.monotonic()
         if self._end is None:
             self._end = started + self._settings.fetch_images_timeout

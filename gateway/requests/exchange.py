@@ -84,6 +84,7 @@ class RequestExchange:
         "queue_status",
         "rate_limits",
         "request",
+        "reservation",
         "retry_reason",
         "since",
         "spool",
@@ -99,12 +100,14 @@ class RequestExchange:
         number: int,
         caller: Caller | None = None,
         download_refusal: str = "",
+        reservation: int = 0,
     ) -> None:
         """Prepare; nothing is sent before :meth:`begin`."""
         self._dispatcher = dispatcher
         self.request = request
         self.caller = caller
         self.download_refusal = download_refusal
+        self.reservation = reservation
         self.queue_status: QueueStatus | None = None
         """Where it was in the queue when it came; None if it was granted at once."""
         self.rate_limits: RateLimits | None = None

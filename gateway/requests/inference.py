@@ -74,14 +74,22 @@ class AnswerStream:
         self._session = session
         self._context = request_context(env)
         self._first = b""
-        self._exchange: RequestExchange = session.start_exchange(
-            request, self._context.caller, self._context.download_refusal
-        )
+        self._exchange = self._started(request)
         self._context.exchange = self._exchange
         if request.weight:
             self._context.inference = request.endpoint
         self._watch = HangUpWatch(env, self.cancel)
         self._exchange.cut = self._watch.cut
+
+    def _started(self, request: InferenceRequest) -> RequestExchange:
+        context = self._context
+        reservation = context.take_reservation()
+        try:
+            number = reservation.number if reservation is not None else 0
+            return self._session.start_exchange(request, context.caller, context.download_refusal, number)
+        finally:
+            if reservation is not None:
+                reservation.close()
 
     @property
     def model(self) -> str:

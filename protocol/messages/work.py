@@ -65,6 +65,22 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why no download may begin for it (a page of a foreign origin, for example); empty: one may."""
     ttl: float | None = None
     """Unload its model after so many idle seconds, 0: as soon as it is idle, infinite: never; None: as it is."""
+    reservation: int = 0
+    """Number of the :class:`ReserveRequest` that has counted it against the limits of its key; 0: nothing has."""
+
+
+@control_message
+class ReserveRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call: refuse what would be refused of a ``SubmitRequest`` with these fields, or count it against its key's limits → None.
+
+    The call stays open. The request counts as one that runs until its ``SubmitRequest`` has come, or the call is abandoned.
+    """
+
+    number: int
+    model: str
+    endpoint: str
+    caller: Caller | None = None
+    download_refusal: str = ""
 
 
 class GrantedAttempt(msgspec.Struct, frozen=True, array_like=True):

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import structs
 
 from protocol import RELEASE
+from protocol.ids import RequestKey
 from protocol.messages import admin
 from protocol.models.devices import GPUS
 from protocol.models.recipes import ModelType
@@ -29,6 +30,7 @@ def abandon_call(supervisor: Supervisor, peer: str, call: admin.AbandonCall, _pa
     supervisor.downloads.forget(peer, call.number)
     supervisor.logbook.forget(peer, call.number)
     supervisor.responses.call_abandoned(Owner(peer, call.number))
+    supervisor.admission.cancelled(RequestKey(peer, call.number, 0))
 
 
 def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payload: bytes) -> None:

@@ -66,6 +66,7 @@ def _gateway_hello(supervisor: Supervisor, peer: str, pid: int, payload: bytes, 
     supervisor.gateway.worker_up()
     if known:
         _cancel_unwanted(supervisor, peer, envelope.unpack_payload(payload, GatewaySnapshot))
+        supervisor.admission.reservations_lost(peer)
     else:
         supervisor.loop.on_death(pid, partial(gateway_gone, supervisor, peer))
     for worker in supervisor.peers.of("worker"):

@@ -18,6 +18,7 @@ from protocol.messages.work import (
     AttemptProgress,
     AttemptsEnded,
     Cancel,
+    ReserveRequest,
     SubmitRequest,
 )
 from protocol.models.recipes import ModelSpec, OptionValue
@@ -28,6 +29,7 @@ from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import ModelTarget
 from workers.backends.registry import DESCRIPTORS, backend_class
 
+AnyRequest = SubmitRequest | ReserveRequest
 MAX_STATS: Final = 256
 """Models whose last request's figures are kept."""
 MAX_NAMES: Final = 1024
@@ -84,9 +86,17 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
             target = _request_target(supervisor, message)
             _check_download(message, target)
             run = partial(_submit_to_scheduler, supervisor, key, message, payload, target)
-            supervisor.admission.admit(key, message.caller, run)
+            reservation = RequestKey(peer, message.reservation, 0) if message.reservation else None
+            supervisor.admission.admit(key, message.caller, run, reservation)
     except LemonbusError as problem:
         supervisor.scheduler.refuse(key, problem.failure)
+
+
+def reserve(supervisor: Supervisor, peer: str, message: ReserveRequest, _payload: bytes) -> None:
+    """Refuse a request that will come if it would be refused, else count it against the limits of its key."""
+    _check_download(message, _request_target(supervisor, message))
+    accepted = partial(supervisor.answer, peer, message.number, None)
+    supervisor.admission.reserve(RequestKey(peer, message.number, 0), message.caller, accepted)
 
 
 def _submit_to_scheduler(
@@ -95,7 +105,7 @@ def _submit_to_scheduler(
     supervisor.scheduler.request_submitted(key, message, payload, target, supervisor.loop.now())
 
 
-def _request_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
+def _request_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
     """Return the model of a request; the name of a running model is not looked up on the disk."""
     if not message.model:
         return _unnamed_target(supervisor, message)
@@ -121,7 +131,7 @@ def _request_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarg
     return target
 
 
-def _unnamed_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarget:
+def _unnamed_target(supervisor: Supervisor, message: AnyRequest) -> ModelTarget:
     """Return the model of a request that names none: the default model, else the one used last.
 
     It serves the endpoint and is allowed to the caller; it need not be loaded.
@@ -134,11 +144,11 @@ def _unnamed_target(supervisor: Supervisor, message: SubmitRequest) -> ModelTarg
     raise Failure(Code.INVALID_REQUEST, reason, param="model").raised()
 
 
-def _may_use(message: SubmitRequest, model: str) -> bool:
+def _may_use(message: AnyRequest, model: str) -> bool:
     return message.caller is None or model_allowed(message.caller.models, model)
 
 
-def _check_model(message: SubmitRequest, model: str) -> None:
+def _check_model(message: AnyRequest, model: str) -> None:
     """Refuse a model that the caller's key may not use, whatever name the client gave it."""
     if not _may_use(message, model):
         key = message.caller.key if message.caller else ""
@@ -146,7 +156,7 @@ def _check_model(message: SubmitRequest, model: str) -> None:
         raise Failure(Code.FORBIDDEN, reason, model=model, param="model").raised()
 
 
-def _check_download(message: SubmitRequest, target: ModelTarget) -> None:
+def _check_download(message: AnyRequest, target: ModelTarget) -> None:
     """Refuse a request that would begin a download, or wait for one, and may not."""
     if target.spec is None and message.download_refusal:
         reason = f"Model {target.name} is not on this machine, and {message.download_refusal}"
@@ -233,6 +243,7 @@ def cancel(supervisor: Supervisor, peer: str, message: Cancel, _payload: bytes) 
 
 HANDLERS: Final[dict[type, Handler]] = {
     SubmitRequest: submit,
+    ReserveRequest: reserve,
     AttemptEnded: attempt_ended,
     AttemptsEnded: attempts_ended,
     AttemptAbandoned: attempt_abandoned,

@@ -38,10 +38,18 @@ class KeyAdmission:
         self._report, self._resumed = report, resumed
         self.limits = KeyLimits()
         self._held: set[RequestKey] = set()
+        self._reserved: dict[RequestKey, str] = {}
+        """Call that reserved a request → its API key, until the request comes."""
 
-    def admit(self, key: RequestKey, caller: Caller | None, submit: Callable[[], None]) -> None:
-        """Call ``submit``, now or in a moment, or refuse the request."""
+    def admit(
+        self, key: RequestKey, caller: Caller | None, submit: Callable[[], None], reservation: RequestKey | None = None
+    ) -> None:
+        """Call ``submit``, now or in a moment, or refuse the request. ``reservation``: the call that has counted it already."""
         if caller is None or not caller.limited or key.attempt > 1:
+            submit()
+            return
+        if reservation is not None and self._reserved.pop(reservation, "") == caller.key:
+            self._report(key, self.limits.rate_limits(caller, self._loop.now()))
             submit()
             return
         workers = self._scheduler.workers_of_key(caller.key)
@@ -62,13 +70,29 @@ class KeyAdmission:
 
         self._barrier.wait(workers, decide)
 
+    def reserve(self, call: RequestKey, caller: Caller | None, accepted: Callable[[], None]) -> None:
+        """Count a request that will come, and call ``accepted``, now or in a moment; or refuse the call (attempt 0)."""
+
+        def keep() -> None:
+            if caller is not None and caller.limited:
+                self._reserved[call] = caller.key
+            accepted()
+
+        self.admit(call, caller, keep)
+
     def cancelled(self, key: RequestKey) -> None:
-        """Forget a request that is held: its client is gone."""
+        """Forget a request that is held, or the reservation of a call: its client is gone."""
         self._held.discard(key)
+        self._reserved.pop(key, None)
 
     def gateway_gone(self, gateway: str) -> None:
-        """Forget what is held for a gateway."""
+        """Forget what is held or reserved for a gateway."""
         self._held = {key for key in self._held if key.gateway != gateway}
+        self.reservations_lost(gateway)
+
+    def reservations_lost(self, gateway: str) -> None:
+        """Forget what is reserved for a gateway: on a new connection it makes the calls again that are still open."""
+        self._reserved = {call: key for call, key in self._reserved.items() if call.gateway != gateway}
 
     def ended(self, caller: Caller | None, tokens: int) -> None:
         """Count what a request has used."""
@@ -76,12 +100,16 @@ class KeyAdmission:
             self.limits.use_tokens(caller, tokens, self._loop.now())
 
     def _depends_on_running(self, caller: Caller) -> bool:
-        running = self._scheduler.requests_of_key(caller.key)
-        return bool(caller.tokens_per_minute or (caller.concurrent and running >= caller.concurrent))
+        return bool(caller.tokens_per_minute or (caller.concurrent and self._open(caller) >= caller.concurrent))
+
+    def _open(self, caller: Caller) -> int:
+        """Return how many requests of a key wait, run or are reserved."""
+        reserved = sum(key == caller.key for key in self._reserved.values())
+        return self._scheduler.requests_of_key(caller.key) + reserved
 
     def _decide(self, key: RequestKey, caller: Caller, submit: Callable[[], None]) -> None:
         now = self._loop.now()
-        failure = self.limits.refusal(caller, self._scheduler.requests_of_key(caller.key), now)
+        failure = self.limits.refusal(caller, self._open(caller), now)
         if failure is None:
             self.limits.accept(caller, now)
         self._report(key, self.limits.rate_limits(caller, now))

@@ -62,6 +62,9 @@ class GatewayHarness:
         self.snapshots: queue.Queue[recovery.GatewaySnapshot] = queue.Queue()
         """What came with each Hello."""
         self.lines: list[dict[str, Any]] = []
+        self.reserved: list[work.ReserveRequest] = []
+        self.reservation_failure: Failure | None = None
+        """What reservations are refused with."""
         self.welcoming = True
         self.on_request: Callable[[ReceivedRequest], None] = self.received.put
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -106,6 +109,13 @@ class GatewayHarness:
                         self.send(gateway, peers.WorkerUp(worker.name, worker.endpoint))
             case work.SubmitRequest():
                 self.on_request(ReceivedRequest(gateway, message, payload))
+            case work.ReserveRequest():
+                self.reserved.append(message)
+                refused = self.reservation_failure
+                answer = (
+                    admin.CallResult(message.number) if refused is None else work.Refused(message.number, 0, refused)
+                )
+                self.send(gateway, answer, envelope.pack_payload(None) if refused is None else b"")
             case work.Cancel():
                 self.cancelled.put(message)
             case metrics.RequestsObserved():

@@ -41,6 +41,7 @@ def server(start_module_server: StartServer) -> LemonbusServer:
         *(key(f"loses-{process}", tokens_per_minute=200) for process in ("engine", "worker")),
         key("one", concurrent=1),
         key("two", concurrent=2),
+        key("background", requests_per_minute=2),
     ]
     write_keys(Path(server.settings.state_dir) / KEYS_FILE, keys)
     assert ask(server, "root").status == 200, "the model is loaded"
@@ -98,6 +99,18 @@ def test_no_more_requests_at_once_than_allowed(server: LemonbusServer) -> None:
         stream.hang_up()
     server.assert_idle()
     assert ask(server, "two").status == 200
+
+
+def test_a_response_in_the_background_counts_once_and_is_refused_at_once(server: LemonbusServer) -> None:
+    client = RawHttpClient(server.port, {"Authorization": "Bearer background"})
+    asked = {"model": MODEL, "input": "hi", "max_output_tokens": 1, "background": True}
+    answers = [client.post("/v1/responses", asked) for _ in range(3)]
+    assert [each.status for each in answers] == [200, 200, 429]
+    assert [each.headers["x-ratelimit-remaining-requests"] for each in answers] == ["1", "0", "0"]
+    for each in answers[:2]:
+        stored = f"/v1/responses/{each.json()['id']}"
+        wait_for(lambda stored=stored: client.get(stored).json()["status"] != "in_progress", "it ended")
+        assert client.get(stored).json()["status"] in ("completed", "incomplete")
 
 
 def test_tokens_of_an_answer_that_a_client_left_count_too(server: LemonbusServer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import falcon
 import msgspec
 
@@ -15,6 +17,10 @@ from gateway.media.image_source import image_source
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, LemonbusError
 
+CHAT: Final = "chat/completions"
+INPUT_TOKENS: Final = "chat/completions/input_tokens"
+"""What engines are asked for."""
+
 
 class MessagesResource(InferenceResource):
     """``POST messages``: generates the next message of a conversation."""
@@ -23,10 +29,10 @@ class MessagesResource(InferenceResource):
         """Check the request and write the chat completion that answers it."""
         request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), MessageRequest)
         request.check()
-        embed_images(request, image_source(self._session.settings, req.env))
+        embed_images(request, image_source(self._session, req.env, CHAT, request.model))
         model, limit, one_call = request.model or "", request.max_tokens, request.one_call
         return TranslatedRequest(
-            "chat/completions",
+            CHAT,
             model,
             msgspec.json.encode(chat_body.message_body(request)),
             stream=MessageEventWriter(model, limit, one_call=one_call) if request.stream else None,
@@ -43,9 +49,9 @@ class CountTokensResource(InferenceResource):
         """Check the request; the engine counts what it would be given for the message."""
         request = body_decoding.decode(body_decoding.read_json(req, self.body_limit), PromptRequest)
         request.check()
-        embed_images(request, image_source(self._session.settings, req.env))
+        embed_images(request, image_source(self._session, req.env, INPUT_TOKENS, request.model))
         return TranslatedRequest(
-            "chat/completions/input_tokens",
+            INPUT_TOKENS,
             request.model or "",
             msgspec.json.encode(chat_body.prompt_body(request)),
             weight=0,

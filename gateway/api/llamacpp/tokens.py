@@ -77,8 +77,9 @@ class ReadResource(InferenceResource):
         data = body_decoding.read_json(req, self.body_limit)
         request = self.read(data)
         request.check()
-        data = request.with_inline_media(data, image_source(self._session.settings, req.env))
-        return TranslatedRequest(self.endpoint, chosen_model(req, request.model), data, weight=0)
+        model = chosen_model(req, request.model)
+        data = request.with_inline_media(data, image_source(self._session, req.env, self.endpoint, model))
+        return TranslatedRequest(self.endpoint, model, data, weight=0)
 
 
 class TokenizeResource(ReadResource):

@@ -133,7 +133,7 @@ class ChatCompletionsResource(InferenceResource):
         data = body_decoding.read_json(req, self.body_limit)
         request = body_decoding.decode(data, ChatRequest)
         request.check()
-        image = image_source(self._session.settings, req.env)
+        image = image_source(self._session, req.env, "chat/completions", request.model)
         data = with_inline_media(data, (message.content for message in request.messages), image)
         stream = EventStreamWriter() if request.stream else None
         return TranslatedRequest("chat/completions", request.model or "", data, weight=request.n or 1, stream=stream)

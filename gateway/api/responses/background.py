@@ -71,7 +71,7 @@ class BackgroundRuns:
         size = len(turn.input)
         if self._running >= MAX_RUNS or (self._running and self._bytes + size > self._session.settings.queue_bytes):
             raise Failure(Code.OVERLOADED, "too many responses run in the background", retry_after=1).raised()
-        env = _without_connection(env)
+        given, env = request_context(env), _without_connection(env)
         key = key_name(env)
         call = self._session.start_call(
             env,
@@ -84,6 +84,7 @@ class BackgroundRuns:
         except BaseException:
             call.close()
             raise
+        request_context(env).reservation = given.take_reservation()
         self._running += 1
         self._bytes += size
         gevent.spawn(self._run, env, call, builder, run, feed).link(lambda _: self._ended(size))
@@ -110,6 +111,7 @@ class BackgroundRuns:
             INTERNAL_ERRORS.log(problem, "a response was not stored", request_id=call.label)
         finally:
             call.close()
+            request_context(env).drop_reservation()
             if feed is not None:
                 feed.end(last)
 

@@ -28,6 +28,7 @@ from gateway.http.request_context import request_context
 from gateway.media.image_source import image_source
 from gateway.requests.inference import InferenceRequest, WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
+from gateway.requests.reservation import reserve
 from protocol.failures import Code, LemonbusError, invalid
 
 ENDPOINT: Final = "chat/completions"
@@ -69,7 +70,7 @@ class ResponsesResource:
         previous = request.previous_response_id
         earlier = self._store.conversation(req.env, previous) if previous else []
         ids = ResponseIds()
-        image = image_source(self._session.settings, req.env)
+        image = image_source(self._session, req.env, ENDPOINT, request.model)
         own = read_items(request.input, self._known(req.env, request, earlier), ids, image)
         body = chat_body(request, [*earlier, *own], image)
         builder = ResponseBuilder(request, ids, time.time(), request.model or "")
@@ -121,6 +122,7 @@ class ResponsesResource:
     ) -> None:
         context = request_context(req.env)
         context.model = request.model or ""
+        reserve(self._session, req.env, ENDPOINT, context.model)
         begun = builder.response("in_progress")
         stream = bool(request.stream)
         settings = self._session.settings

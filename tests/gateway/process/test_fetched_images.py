@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from protocol.failures import Code, Failure
 from tests.gateway.app_client import AppClient
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
 from tests.gateway.process.chat_requests import answer_whole, open_request
@@ -106,6 +107,35 @@ def test_nothing_is_fetched_unless_it_is_configured(
     assert (answer.status_code, len(images.asked)) == (400, asked)
     assert field in answer.text
     assert "data URL" in answer.text
+
+
+@pytest.mark.parametrize(("path", "body", "field"), DIALECTS)
+def test_nothing_is_fetched_for_a_request_that_is_refused(
+    fetching: GatewayHarness, images: ImageServer, path: str, body: Any, field: str
+) -> None:
+    asked = len(images.asked)
+    fetching.reservation_failure = Failure(Code.RATE_LIMITED, "the limit is 1 request a minute", retry_after=7)
+    try:
+        status, headers, answer = fetching.post(path, body(images.url("/ok")))
+    finally:
+        fetching.reservation_failure = None
+    assert (status, headers["retry-after"]) == (429, "7"), (field, answer)
+    assert len(images.asked) == asked
+
+
+def test_a_request_takes_its_reservation_over(fetching: GatewayHarness, images: ImageServer) -> None:
+    with open_request(fetching, chat(images.url("/ok"), images.url("/ok?2"))):
+        received = fetching.next_request()
+        answer_whole(fetching, received)
+    reservation = fetching.reserved[-1]
+    assert (reservation.model, reservation.endpoint) == ("tiny", "chat/completions")
+    assert received.message.reservation == reservation.number
+    fetching.forgotten(reservation.number)
+
+
+def test_the_reservation_of_a_request_without_its_image_ends(fetching: GatewayHarness, images: ImageServer) -> None:
+    assert fetching.post("/v1/chat/completions", chat(images.url("/status/404")))[0] == 400
+    fetching.forgotten(fetching.reserved[-1].number)
 
 
 def test_an_image_that_is_named_twice_is_fetched_once(fetching: GatewayHarness, images: ImageServer) -> None:

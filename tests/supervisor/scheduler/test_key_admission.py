@@ -19,6 +19,7 @@ from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import SchedulerLimits
 
 FIRST, SECOND = RequestKey("g1", 1, 1), RequestKey("g2", 1, 1)
+CALL, OTHER_CALL = RequestKey("g1", 7, 0), RequestKey("g2", 8, 0)
 
 
 class Admission:
@@ -36,6 +37,7 @@ class Admission:
         monkeypatch.setattr(self.scheduler, "workers_of_key", lambda key: ["w1"] if key in self.running else [])
         self.reports: list[Any] = []
         self.submitted: list[RequestKey] = []
+        self.reserved: list[RequestKey] = []
         self.resumed = 0
         self.admission = KeyAdmission(
             self.loop,
@@ -54,6 +56,13 @@ class Admission:
 
     def admit(self, key: RequestKey, caller: Caller | None) -> None:
         self.admission.admit(key, caller, lambda: self._submit(key, caller))
+
+    def reserve(self, call: RequestKey, caller: Caller | None) -> None:
+        self.admission.reserve(call, caller, lambda: self.reserved.append(call))
+
+    def come(self, key: RequestKey, caller: Caller | None, reservation: RequestKey) -> None:
+        """A request comes that was reserved."""
+        self.admission.admit(key, caller, lambda: self._submit(key, caller), reservation)
 
     def _submit(self, key: RequestKey, caller: Caller | None) -> None:
         self.submitted.append(key)
@@ -163,3 +172,53 @@ def test_an_exception_answers_the_held_request(gate: Admission) -> None:
     gate.admission.admit(SECOND, caller, broken)
     gate.reported("ci")
     assert gate.refusals() == [("g2", 1, Code.INTERNAL)]
+
+
+def test_a_reserved_request_is_counted_once(gate: Admission) -> None:
+    caller = Caller("ci", requests_per_minute=2, concurrent=2)
+    gate.reserve(CALL, caller)
+    gate.come(FIRST, caller, CALL)
+    gate.admit(SECOND, caller)
+    assert (gate.reserved, gate.submitted, gate.refusals()) == ([CALL], [FIRST, SECOND], [])
+    assert [(key, limits.requests.remaining) for key, limits in gate.reports] == [(CALL, 1), (FIRST, 1), (SECOND, 0)]
+
+
+@pytest.mark.parametrize("limits", [{"requests_per_minute": 1}, {"concurrent": 1}])
+def test_a_reservation_counts_against_the_limits_before_its_request_comes(
+    gate: Admission, limits: dict[str, int]
+) -> None:
+    caller = Caller("ci", **limits)
+    gate.reserve(CALL, caller)
+    gate.reserve(OTHER_CALL, caller)
+    gate.admit(SECOND, caller)
+    assert (gate.reserved, gate.submitted) == ([CALL], [])
+    assert gate.refusals() == [("g2", 8, Code.RATE_LIMITED), ("g2", 1, Code.RATE_LIMITED)]
+
+
+@pytest.mark.parametrize("by", ["client", "gateway", "connection"])
+def test_a_reservation_ends_without_its_request(gate: Admission, by: str) -> None:
+    caller = Caller("ci", concurrent=1)
+    gate.reserve(CALL, caller)
+    if by == "client":
+        gate.admission.cancelled(CALL)
+    elif by == "gateway":
+        gate.admission.gateway_gone("g1")
+    else:
+        gate.admission.reservations_lost("g1")
+    gate.admit(SECOND, caller)
+    assert gate.submitted == [SECOND]
+
+
+def test_a_reservation_that_is_not_known_saves_no_request_from_its_limits(gate: Admission) -> None:
+    caller = Caller("ci", requests_per_minute=1)
+    gate.come(FIRST, caller, CALL)
+    gate.come(SECOND, caller, CALL)
+    assert (gate.submitted, gate.refusals()) == ([FIRST], [("g2", 1, Code.RATE_LIMITED)])
+
+
+def test_a_reservation_is_of_one_key(gate: Admission) -> None:
+    gate.reserve(CALL, Caller("other", requests_per_minute=1))
+    limited = Caller("ci", requests_per_minute=1)
+    gate.admit(FIRST, limited)
+    gate.come(SECOND, limited, CALL)
+    assert gate.refusals() == [("g2", 1, Code.RATE_LIMITED)]

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.api.responses import stored_form
 from protocol.failures import Code, Failure
+from protocol.messages.admin import AbandonCall
 from protocol.messages.responses import (
     CancelResponse,
     DeleteResponse,
@@ -20,6 +21,7 @@ from protocol.messages.responses import (
     StoredTurn,
     StoreResponse,
 )
+from protocol.messages.work import ReserveRequest
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.app_client import AppClient, StreamedAnswer
 
@@ -145,11 +147,22 @@ def test_only_responses_in_the_background_are_cancelled(ask: AppClient) -> None:
 
 
 def test_a_background_that_cannot_be_stored_is_not_begun(ask: AppClient) -> None:
+    ask.reports[ReserveRequest] = None
     ask.reports[StoreResponse] = Failure(Code.OVERLOADED, "full", retry_after=1)
     answer = ask("POST", "/v1/responses", {**HI, "background": True})
     is_error(answer, 503, "overloaded")
     assert not ask.bus.bodies
     assert not ask.asked(FinishResponse)
+    assert ask.asked(ReserveRequest)[0].number in [call.number for call in ask.asked(AbandonCall)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_background_that_would_be_refused_is_refused_at_once(ask: AppClient, stream: bool) -> None:
+    ask.reports[ReserveRequest] = Failure(Code.MODEL_NOT_FOUND, "Model not found: m", model="m")
+    answer = ask("POST", "/v1/responses", {**HI, "background": True, "stream": stream})
+    is_error(answer, 404, "not_found")
+    assert not ask.asked(StoreResponse)
+    assert not ask.bus.bodies
 
 
 ITEMS = [{"id": name} for name in "abcde"]
