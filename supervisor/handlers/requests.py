@@ -95,7 +95,7 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
 def reserve(supervisor: Supervisor, peer: str, message: ReserveRequest, _payload: bytes) -> None:
     """Refuse a request that will come if it would be refused, else count it against the limits of its key."""
     _check_download(message, _request_target(supervisor, message))
-    accepted = partial(supervisor.answer, peer, message.number, None)
+    accepted = partial(supervisor.calls.answer, peer, message.number, None)
     supervisor.admission.reserve(RequestKey(peer, message.number, 0), message.caller, accepted)
 
 
