@@ -22,7 +22,7 @@ from workers.backends.registry import DESCRIPTORS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "supervisor", "workers", "gateway")
-FILES = sorted(path for free_bytes in PACKAGES for path in (ROOT / free_bytes).rglob("*.py"))
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 DEPLOYED = [*sorted((ROOT / "deploy").rglob("*.py")), ROOT / "setup.py"]
 DOCUMENTS = [
     *(path for path in sorted(ROOT.glob("*.md")) if path.name != "CHANGELOG.md"),
@@ -155,15 +155,15 @@ def within(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 
 
-@pytest.mark.parametrize("free_bytes", PACKAGES)
-def test_packages_import_only_allowed_packages(free_bytes: str) -> None:
-    allowed = ALLOWED_IMPORTS[free_bytes] | {free_bytes}
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_import_only_allowed_packages(package: str) -> None:
+    allowed = ALLOWED_IMPORTS[package] | {package}
     wrong = [
         f"{name(path)} imports {module}"
         for path in FILES
-        if path.relative_to(ROOT).parts[0] == free_bytes
+        if path.relative_to(ROOT).parts[0] == package
         for module in imports(path)
-        if module.split(".")[0] in PACKAGES and not any(within(module, package) for package in allowed)
+        if module.split(".")[0] in PACKAGES and not any(within(module, one) for one in allowed)
     ]
     assert not wrong
 
@@ -238,7 +238,7 @@ def test_every_file_says_what_it_is_for() -> None:
 def test_files_are_of_a_size_to_be_read() -> None:
     lengths = {name(path): path.read_text().count("\n") for path in [*FILES, *DEPLOYED, *TESTS]}
     for path, lines in sorted(lengths.items(), key=lambda item: -item[1])[:10]:
-        print(f"{lines:5} {path}{'  a free_bytes is missing?' if lines > LONG else ''}")
+        print(f"{lines:5} {path}{'  to be split?' if lines > LONG else ''}")
     assert [path for path, lines in lengths.items() if lines > TOO_LONG] == []
 
 

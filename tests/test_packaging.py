@@ -21,7 +21,7 @@ PACKAGES = ("protocol", "supervisor", "workers", "gateway")
 THEIRS = "supervisor==4.3.0"
 PIP = Path(pip.__file__).parent / "__pip-runner__.py"
 """What ``pip --python`` starts in the other environment, after it was started in its own."""
-MODULES = [path.relative_to(ROOT) for free_bytes in PACKAGES for path in (ROOT / free_bytes).rglob("*.py")]
+MODULES = [path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 
 
 def run(*command: str | Path, check: bool = True, environment: dict[str, str] | None = None) -> str:

@@ -13,12 +13,14 @@ import msgspec
 
 from protocol.failures import Code, Failure
 from protocol.messages import (
-    admin,
     backend_installs,
+    health,
+    log_stream,
     metrics,
     model_configuration,
     model_details,
     model_files,
+    models,
     reload,
     responses,
     system_info,
@@ -45,12 +47,12 @@ class Repetition(NamedTuple):
     """Refusals that do not end a call which the first supervisor had answered and which goes on."""
 
 
-def _whether_loaded_or_not(call: admin.LoadModel) -> admin.LoadModel:
+def _whether_loaded_or_not(call: models.LoadModel) -> models.LoadModel:
     """Return the load without its condition: it may be this call that has loaded the model."""
     return msgspec.structs.replace(call, unless_loaded=False)
 
 
-def _from_the_beginning(call: admin.FollowLogs) -> admin.FollowLogs:
+def _from_the_beginning(call: log_stream.FollowLogs) -> log_stream.FollowLogs:
     """Return the call for a log that begins anew: its numbers, too."""
     return msgspec.structs.replace(call, after_seq=None, boot="")
 
@@ -69,14 +71,14 @@ _NOT_REPEATED: Final = Repetition(repeated=False)
 
 REPETITIONS: Final[Mapping[type[msgspec.Struct], Repetition]] = {
     model_configuration.ShowModel: _REPEATED,
-    admin.ListModels: _REPEATED,
-    admin.GetModel: _REPEATED,
-    admin.GetHealth: _REPEATED,
-    admin.GetStats: _REPEATED,
-    admin.FollowLogs: Repetition(change=_from_the_beginning),
-    admin.LoadModel: Repetition(change=_whether_loaded_or_not),
-    admin.UnloadModel: Repetition(done={Code.NOT_LOADED: lambda call: [call.model]}),
-    admin.PinModel: _REPEATED,
+    models.ListModels: _REPEATED,
+    models.GetModel: _REPEATED,
+    health.GetHealth: _REPEATED,
+    health.GetStats: _REPEATED,
+    log_stream.FollowLogs: Repetition(change=_from_the_beginning),
+    models.LoadModel: Repetition(change=_whether_loaded_or_not),
+    models.UnloadModel: Repetition(done={Code.NOT_LOADED: lambda call: [call.model]}),
+    models.PinModel: _REPEATED,
     # Its report is what has changed, which only the first reload finds.
     reload.ReloadSettings: _NOT_REPEATED,
     upgrade.UpgradeServer: Repetition(change=_begun),

@@ -14,7 +14,8 @@ from gateway.http.hangup import CLIENT_LEFT, HangUpWatch
 from gateway.http.request_context import request_context
 from gateway.waker import GreenletWaker
 from protocol.failures import Code, Failure
-from protocol.messages.admin import AbandonCall, CallResult, FollowLogs, LogBatch, LogSnapshot, Progress
+from protocol.messages.calls import AbandonCall, CallResult, Progress
+from protocol.messages.log_stream import FollowLogs, LogBatch, LogSnapshot
 from protocol.messages.work import QueueStatus, RateLimits
 from protocol.runtime import logs
 from protocol.wire.envelope import pack_payload, unpack_payload

@@ -21,11 +21,13 @@ from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.logs.request_counts import RequestCounts
 from gateway.requests.exchange import RequestExchange
 from protocol.failures import Failure, LemonbusError
-from protocol.messages import admin, metrics, peers, recovery, work
+from protocol.messages import metrics, peers, recovery, work
+from protocol.messages.calls import CallResult, Progress
 from protocol.messages.events import Event
+from protocol.messages.log_stream import LogBatch
 from protocol.runtime import logs
 
-_ABOUT_ONE_REQUEST: Final = (work.Refused, admin.CallResult, admin.Progress, admin.LogBatch)
+_ABOUT_ONE_REQUEST: Final = (work.Refused, CallResult, Progress, LogBatch)
 """Messages whose number is that of a request or a call."""
 
 
@@ -92,9 +94,9 @@ class MessageHandlers:
             work.KeyUsage: self._key_usage,
             work.QueueStatus: self._queue_status,
             work.Refused: self._refused,
-            admin.CallResult: self._deliver_to_call,
-            admin.Progress: self._deliver_to_call,
-            admin.LogBatch: self._deliver_to_call,
+            CallResult: self._deliver_to_call,
+            Progress: self._deliver_to_call,
+            LogBatch: self._deliver_to_call,
             peers.WorkerUp: self._worker_up,
             peers.WorkerGone: self._worker_gone,
             recovery.Recovered: self._recovered,
@@ -183,7 +185,7 @@ class MessageHandlers:
         if call is not None:
             call.refuse(message.failure)
 
-    def _deliver_to_call(self, message: admin.CallResult | admin.Progress | admin.LogBatch, payload: bytes) -> None:
+    def _deliver_to_call(self, message: CallResult | Progress | LogBatch, payload: bytes) -> None:
         call = self._pending.calls.get(message.number)
         if call is not None:
             call.deliver(message, payload)

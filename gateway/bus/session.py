@@ -36,7 +36,8 @@ from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
-from protocol.messages import admin, work
+from protocol.messages import work
+from protocol.messages.calls import AbandonCall, CallResult
 from protocol.runtime import logs
 from protocol.wire import envelope
 
@@ -97,7 +98,7 @@ class SupervisorSession:
         """
         with self.start_call(env, build, payload=payload) as call:
             for message in call:
-                if isinstance(message, admin.CallResult):
+                if isinstance(message, CallResult):
                     report: R = envelope.unpack_payload(call.report, cls)
                     return report
         raise Failure(Code.INTERNAL, "the supervisor did not answer").raised()
@@ -175,7 +176,7 @@ class SupervisorSession:
         """Return whether there is, or will be, a supervisor to send another attempt to."""
         return self.state is not AdmissionState.LOST
 
-    def send_end(self, message: work.Cancel | work.AnswerLost | admin.AbandonCall) -> None:
+    def send_end(self, message: work.Cancel | work.AnswerLost | AbandonCall) -> None:
         """Tell the supervisor, if it is there, how something ended that was sent before."""
         self._connection.send_end(message)
 

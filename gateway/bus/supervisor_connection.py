@@ -21,7 +21,7 @@ from gateway.bus.pending_requests import PendingRequests
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.requests.exchange import RequestExchange
 from protocol.failures import Code, Failure
-from protocol.messages.admin import AbandonCall
+from protocol.messages.calls import AbandonCall
 from protocol.messages.recovery import GatewaySnapshot, RequestSnapshot
 from protocol.messages.work import AnswerLost, Cancel, SubmitRequest
 from protocol.wire import envelope

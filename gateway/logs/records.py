@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import LemonbusError, invalid
-from protocol.messages.admin import FollowLogs, LogBatch, LogEntry
+from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry
 from protocol.runtime.logs import LEVEL_RANK, SEVERITY
 from protocol.wire.decoding import DECODE_ERRORS
 

@@ -31,7 +31,7 @@ from gateway.logs.records import (
 )
 from gateway.logs.websocket import WebSocketAdapter
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import LogBatch, LogSnapshot
+from protocol.messages.log_stream import LogBatch, LogSnapshot
 from protocol.runtime import logs
 from protocol.runtime.deferred_module import DeferredModule
 from protocol.wire import envelope

@@ -12,7 +12,7 @@ from protocol.wire.envelope import control_message
 class InstallBackend(msgspec.Struct, frozen=True, omit_defaults=True):
     """Install or update a backend; joins a running install → :class:`BackendDone`.
 
-    With ``progress`` the gateway gets :class:`~protocol.messages.admin.Progress` under the call's number meanwhile, with
+    With ``progress`` the gateway gets :class:`~protocol.messages.calls.Progress` under the call's number meanwhile, with
     ``RECIPE:BACKEND`` as its model.  ``force``: install it although the machine lacks what the backend computes on.
     """
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.messages.admin import ModelEntry
+from protocol.messages.models import ModelEntry
 from protocol.models.recipes import OptionValue
 from protocol.wire.envelope import control_message
 

@@ -1,13 +1,13 @@
 """Messages about one model in detail: what its files say of themselves, and how it is or would be loaded.
 
-The calls are answered as those of :mod:`protocol.messages.admin`.
+The calls are answered as those of :mod:`protocol.messages.calls`.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from protocol.messages.admin import ModelEntry
+from protocol.messages.models import ModelEntry
 from protocol.models.recipes import OptionValue
 from protocol.wire.envelope import control_message
 

@@ -1,6 +1,6 @@
 """Files of models: calls to pull, delete and look for them, and the messages of the jobs that do so.
 
-The calls are answered as those of :mod:`protocol.messages.admin`.
+The calls are answered as those of :mod:`protocol.messages.calls`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
 class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Download a model of the catalogue; joins a running download → :class:`Pulled`.
 
-    With ``progress`` the gateway gets :class:`~protocol.messages.admin.Progress` under the call's number meanwhile.  With a
+    With ``progress`` the gateway gets :class:`~protocol.messages.calls.Progress` under the call's number meanwhile.  With a
     ``registration`` the model is registered as soon as its files are there, and not before.
     """
 

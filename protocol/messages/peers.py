@@ -12,6 +12,14 @@ from protocol.models.sampling import SamplingValue
 from protocol.wire.envelope import control_message, stable_message
 
 
+class Peer(msgspec.Struct, frozen=True):
+    """A process on the bus."""
+
+    role: str
+    id: str
+    pid: int
+
+
 class ModelInUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """The model of a worker, in a form that every version understands: fields may only be added."""
 

@@ -10,7 +10,6 @@ from typing import Final
 from msgspec import structs
 
 from protocol.failures import Code, Failure, invalid
-from protocol.messages.admin import Progress
 from protocol.messages.backend_installs import (
     BackendDone,
     InstallBackend,
@@ -21,6 +20,7 @@ from protocol.messages.backend_installs import (
     StartUninstall,
     UninstallBackend,
 )
+from protocol.messages.calls import Progress
 from protocol.models.recipes import BackendDescriptor, Provision
 from protocol.runtime import logs
 from supervisor.backends.inventory import (

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import structs
 
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.admin import Progress
+from protocol.messages.calls import Progress
 from protocol.messages.model_files import Pulled, PullFailed, StartPull
 from protocol.runtime import logs
 from supervisor.handlers.requests import resolve_target

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import Loaded, LoadModel, PinModel, UnloadModel
+from protocol.messages.models import Loaded, LoadModel, PinModel, UnloadModel
 from protocol.models.checkpoints import printable
 from protocol.models.devices import HYBRID, Device, devices_for_name
 from protocol.models.recipes import DEFAULT_RECIPE, OptionValue, RecipeDescriptor

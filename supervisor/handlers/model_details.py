@@ -13,7 +13,6 @@ from typing import Final
 from msgspec import structs
 
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import ModelEntry
 from protocol.messages.model_details import (
     CopyModel,
     DefaultModel,
@@ -21,6 +20,7 @@ from protocol.messages.model_details import (
     ListDefaultModels,
     ModelDetails,
 )
+from protocol.messages.models import ModelEntry
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import OptionValue
 from supervisor.handlers.file_headers import FileHeaders, file_key

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
-from protocol.messages.admin import GetModel, ListModels, ModelEntry
+from protocol.messages.models import GetModel, ListModels, ModelEntry
 from supervisor.handlers.file_headers import FileHeaders, file_key
 from supervisor.processes import jobs
 from supervisor.runtime.supervisor import Handler, Supervisor

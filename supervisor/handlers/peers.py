@@ -8,13 +8,13 @@ from typing import Final
 
 from protocol import UNDERSTOOD
 from protocol.ids import RequestKey
-from protocol.messages.admin import Peer
 from protocol.messages.peers import (
     EngineDied,
     EngineReady,
     Hello,
     LoadFailed,
     ModelChecked,
+    Peer,
     Pong,
     Shutdown,
     Welcome,

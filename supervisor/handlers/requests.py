@@ -9,7 +9,7 @@ from typing import Final
 from protocol.config.api_keys import model_allowed
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
-from protocol.messages.admin import StatsReport
+from protocol.messages.health import StatsReport
 from protocol.messages.work import (
     ENGINE_STATE_ENDPOINTS,
     AnswerLost,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from protocol.config.settings import Settings
-from protocol.messages.admin import ModelEntry
+from protocol.messages.models import ModelEntry
 from protocol.models import checkpoints
 from supervisor.models import catalogue, compatibility, files, options
 from supervisor.models.catalogue import CatalogueEntry

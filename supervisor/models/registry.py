@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.admin import ModelEntry
+from protocol.messages.models import ModelEntry
 from protocol.models.checkpoints import printable
 from protocol.models.recipes import DEFAULT_RECIPE, ModelSpec, OptionValue, RecipeDescriptor
 from supervisor.backends.inventory import BackendInventory

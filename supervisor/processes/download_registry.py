@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from protocol.failures import Code, Failure
-from protocol.messages.admin import Progress
+from protocol.messages.calls import Progress
 from protocol.messages.model_files import CheckpointSource, Pulled
 from supervisor.models.catalogue import CatalogueEntry
 from supervisor.processes.child_processes import ChildProcess

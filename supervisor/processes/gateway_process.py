@@ -15,7 +15,7 @@ from typing import Final
 
 from protocol import ids
 from protocol.failures import Code, Failure
-from protocol.messages.admin import Peer
+from protocol.messages.peers import Peer
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import FINGERPRINT_VARIABLE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.messages.admin import Peer
+from protocol.messages.peers import Peer
 
 _MAX_PING_INTERVAL_S: Final = 1.0
 _PINGS_WITHIN_SILENCE: Final = 4

@@ -26,8 +26,7 @@ from typing import Any, Final
 from protocol import UNDERSTOOD
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.admin import Peer
-from protocol.messages.peers import Hello, Pong, Shutdown, Welcome, WorkerUp
+from protocol.messages.peers import Hello, Peer, Pong, Shutdown, Welcome, WorkerUp
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, Recovered, WorkerSnapshot
 from protocol.messages.work import Cancel, Refused, SubmitRequest
 from protocol.runtime import logs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.failures import Code, Failure
-from protocol.messages.admin import CallResult
+from protocol.messages.calls import CallResult
 from protocol.messages.work import Refused
 from protocol.wire import envelope
 from supervisor.processes.peer_liveness import PeerRegistry

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import Failure, LemonbusError
-from protocol.messages.admin import Loaded
+from protocol.messages.models import Loaded
 from protocol.models.recipes import ModelType
 from protocol.runtime import logs
 from supervisor.handlers import requests

@@ -21,7 +21,6 @@ from protocol.runtime.process_context import KEEPER_VARIABLE, ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.backends import inventory
 from supervisor.handlers import (
-    admin,
     downloads,
     loading,
     metrics,
@@ -31,6 +30,7 @@ from supervisor.handlers import (
     requests,
     responses,
     sampling_defaults,
+    server_state,
 )
 from supervisor.handlers.backends import BackendJobs
 from supervisor.handlers.deletion import Deletions
@@ -213,7 +213,7 @@ def _handlers(supervisor: Supervisor) -> _Handlers:
             peers.HANDLERS,
             requests.HANDLERS,
             downloads.HANDLERS,
-            admin.HANDLERS,
+            server_state.HANDLERS,
             model_configuration.HANDLERS,
             metrics.HANDLERS,
             pull.HANDLERS,

@@ -17,7 +17,7 @@ from protocol import ids
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.admin import StatsReport
+from protocol.messages.health import StatsReport
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Hello, Pong, WorkerGone
 from protocol.messages.work import (

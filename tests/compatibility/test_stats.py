@@ -8,7 +8,7 @@ import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.lemonade.health import stats_body
-from protocol.messages.admin import StatsReport
+from protocol.messages.health import StatsReport
 from tests.compatibility.field_paths import missing
 from tests.support.models.tiny_models import prompt_of
 from tests.support.server import LemonbusServer

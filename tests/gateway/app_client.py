@@ -17,7 +17,7 @@ from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.messages import work
-from protocol.messages.admin import AbandonCall, CallResult, Progress
+from protocol.messages.calls import AbandonCall, CallResult, Progress
 from protocol.messages.events import Event, EventKind, Outcome
 from protocol.messages.recovery import GatewaySnapshot
 from protocol.wire import envelope

@@ -21,7 +21,8 @@ import zmq
 from protocol import ids
 from protocol.config import settings
 from protocol.failures import Failure
-from protocol.messages import admin, metrics, peers, recovery, work
+from protocol.messages import metrics, peers, recovery, work
+from protocol.messages.calls import AbandonCall, CallResult
 from protocol.messages.events import Event
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -112,9 +113,7 @@ class GatewayHarness:
             case work.ReserveRequest():
                 self.reserved.append(message)
                 refused = self.reservation_failure
-                answer = (
-                    admin.CallResult(message.number) if refused is None else work.Refused(message.number, 0, refused)
-                )
+                answer = CallResult(message.number) if refused is None else work.Refused(message.number, 0, refused)
                 self.send(gateway, answer, envelope.pack_payload(None) if refused is None else b"")
             case work.Cancel():
                 self.cancelled.put(message)
@@ -240,7 +239,7 @@ class GatewayHarness:
 
     def forgotten(self, number: int) -> None:
         """Wait until a call is forgotten; those of the test before may still be."""
-        while self.called(admin.AbandonCall)[1].number != number:
+        while self.called(AbandonCall)[1].number != number:
             pass
 
     def internal_errors(self) -> int:

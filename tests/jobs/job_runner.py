@@ -16,7 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from protocol.config.settings import Settings, write_settings
-from protocol.messages.admin import Progress
+from protocol.messages.calls import Progress
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, StartPull
 from protocol.messages.peers import Hello, Shutdown, Welcome
 from protocol.messages.recovery import JobSnapshot

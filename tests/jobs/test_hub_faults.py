@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from protocol.failures import Code
-from protocol.messages.admin import Progress
+from protocol.messages.calls import Progress
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, StartPull
 from tests.jobs.conftest import MODEL, PROJECTOR, REPOSITORY
 from tests.jobs.download_results import found, message, partial

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from protocol.failures import Code
-from protocol.messages.admin import Progress
+from protocol.messages.calls import Progress
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed
 from tests.jobs.conftest import MEMBER, MODEL, PROJECTOR, REPOSITORY
 from tests.jobs.download_results import found, message, partial

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.messages.admin import Progress
 from protocol.messages.backend_installs import Installed, InstallProgress
+from protocol.messages.calls import Progress
 from protocol.messages.model_files import CheckpointSource, Pulled, StartPull
 from protocol.messages.recovery import JobSnapshot
 from protocol.wire import envelope

@@ -9,7 +9,7 @@ import traceback
 from typing import Final
 
 from protocol.failures import Code, Failure
-from protocol.messages.admin import Progress
+from protocol.messages.calls import Progress
 from protocol.messages.model_files import Pulled, PullFailed, StartPull
 from protocol.runtime import logs
 from workers.jobs.job import JobProcess

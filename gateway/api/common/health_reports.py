@@ -13,7 +13,8 @@ import msgspec
 from gateway.bus.session import SupervisorSession
 from gateway.requests.admission import AdmissionState
 from protocol import RELEASE
-from protocol.messages.admin import CallResult, GetHealth, HealthReport
+from protocol.messages.calls import CallResult
+from protocol.messages.health import GetHealth, HealthReport
 from protocol.wire import envelope
 
 RECOVERING: Final = "recovering"

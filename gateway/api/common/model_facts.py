@@ -11,8 +11,8 @@ from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure
-from protocol.messages.admin import ModelEntry
 from protocol.messages.model_details import DescribeModels, ModelDetails
+from protocol.messages.models import ModelEntry
 from protocol.models.recipes import ModelType
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]

@@ -9,7 +9,7 @@ from gateway.api.common.keep_alive import KeepAlive, idle_seconds
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import RequestContext
 from protocol.failures import Code, LemonbusError
-from protocol.messages.admin import Loaded, LoadModel, UnloadModel
+from protocol.messages.models import Loaded, LoadModel, UnloadModel
 
 
 def ttl_after_request(context: RequestContext, keep_alive: KeepAlive | None) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from protocol.failures import invalid
-from protocol.messages.admin import ModelEntry
+from protocol.messages.models import ModelEntry
 
 _EARLIEST: Final = -62135596800
 _LATEST: Final = 253402300799

@@ -17,7 +17,8 @@ from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import DOWNLOAD_FAILURES, Code, Failure, LemonbusError
-from protocol.messages.admin import CallResult, LogBatch, Progress
+from protocol.messages.calls import CallResult, Progress
+from protocol.messages.log_stream import LogBatch
 
 PROGRESS_INTERVAL_S: Final = 0.125
 """The shortest time between two progress events."""

@@ -10,14 +10,13 @@ import msgspec
 from gateway.api.common.health_reports import RECOVERING, HealthReports
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
-from protocol.messages import admin
-from protocol.messages.admin import FailedModel, GetStats, RunningModel
+from protocol.messages.health import FailedModel, GetStats, HealthReport, RunningModel, StatsReport
 
 _SERVING: Final = frozenset({"ready", "draining"})
 _TYPES: Final = ("audio", "embedding", "image", "llm", "reranking", "tts")
 
 
-def health_body(health: admin.HealthReport, port: int, *, detail: bool, addresses: bool = True) -> dict[str, Any]:
+def health_body(health: HealthReport, port: int, *, detail: bool, addresses: bool = True) -> dict[str, Any]:
     """Return the fields of all documents; fields of our own are under ``lemonbus``.
 
     ``detail``: with names of keys that wait and the last output of engines that failed, which only administrators may read.  ``addresses``: with those
@@ -108,7 +107,7 @@ def _failed_model(model: FailedModel, *, detail: bool) -> dict[str, Any]:
     }
 
 
-def stats_body(stats: admin.StatsReport) -> dict[str, Any]:
+def stats_body(stats: StatsReport) -> dict[str, Any]:
     """Return the tokens and times of the last request: ``prompt_tokens`` in the prompt, ``input_tokens`` of them not cached."""
     outcome = stats.outcome
     return {
@@ -156,6 +155,6 @@ class StatsResource:
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer; with ``?model=`` for the last request of that model."""
         model = req.get_param("model", default="")
-        stats = self._session.call(req.env, lambda number: GetStats(number, model), admin.StatsReport)
+        stats = self._session.call(req.env, lambda number: GetStats(number, model), StatsReport)
         resp.content_type = falcon.MEDIA_JSON
         resp.data = msgspec.json.encode(stats_body(stats))

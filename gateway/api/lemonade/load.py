@@ -22,7 +22,7 @@ from gateway.api.common.request_fields import (
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import Loaded, LoadModel, UnloadModel
+from protocol.messages.models import Loaded, LoadModel, UnloadModel
 
 _REQUEST_FIELDS: Final = frozenset(
     {"model_name", "model", "save_options", "pinned", "ttl", "cache_dir", "device", "dtype", "checkpoint", "recipe"}

@@ -11,7 +11,7 @@ from gateway.api.common.request_fields import flag_of, model_of, optional_body, 
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import invalid
-from protocol.messages.admin import PinModel
+from protocol.messages.models import PinModel
 
 _FIELDS: Final = frozenset({"model_name", "model", "pinned"})
 

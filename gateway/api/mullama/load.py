@@ -15,8 +15,8 @@ from gateway.bus.session import SupervisorSession
 from gateway.http import body_decoding
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import Loaded, LoadModel
 from protocol.messages.model_details import DefaultModel, ListDefaultModels
+from protocol.messages.models import Loaded, LoadModel
 from protocol.models.recipes import OptionValue
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=4096)]

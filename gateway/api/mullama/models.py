@@ -11,9 +11,9 @@ from gateway.api.common import model_facts
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.admin import UnloadModel
 from protocol.messages.model_details import ModelDetails
 from protocol.messages.model_files import Deleted, DeleteModel
+from protocol.messages.models import UnloadModel
 
 UNLOAD: Final = "/unload"
 _CLASSES: Final = {

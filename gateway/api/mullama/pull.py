@@ -15,7 +15,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.http import body_decoding
 from gateway.http.request_context import request_context
 from protocol.failures import Failure
-from protocol.messages.admin import Progress
+from protocol.messages.calls import Progress
 from protocol.messages.model_files import Pulled, PullModel
 
 

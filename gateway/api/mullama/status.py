@@ -10,7 +10,7 @@ import msgspec
 from gateway.api.common.health_reports import HealthReports
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
-from protocol.messages.admin import HealthReport
+from protocol.messages.health import HealthReport
 
 _SERVING: Final = frozenset({"ready", "draining"})
 

@@ -14,7 +14,7 @@ from gateway.api.common.request_fields import check_cache_dir, flag_in_query, op
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import request_context
 from protocol.failures import Code, Failure, LemonbusError, invalid
-from protocol.messages.admin import GetModel, ListModels, ModelEntry
+from protocol.messages.models import GetModel, ListModels, ModelEntry
 
 
 class ModelsResource:

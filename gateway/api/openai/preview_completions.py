@@ -17,7 +17,7 @@ from gateway.api.openai.completions import CompletionsResource, TextRequest
 from gateway.http import body_decoding
 from gateway.http.request_context import request_context
 from protocol.failures import Code, LemonbusError
-from protocol.messages.admin import Loaded, LoadModel
+from protocol.messages.models import Loaded, LoadModel
 from protocol.models.devices import HYBRID
 
 _ACTION: Final = "load a model"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
-from protocol.messages.admin import Loaded
+from protocol.messages.models import Loaded
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import AnswerCall
 from supervisor.scheduler.queue.work_items import PendingCall

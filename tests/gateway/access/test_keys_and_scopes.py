@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from protocol.config.api_keys import KEYS_FILE
-from protocol.messages import admin, work
+from protocol.messages import work
+from protocol.messages.health import GetHealth, GetStats, StatsReport
 from protocol.messages.model_details import DescribeModels
+from protocol.messages.models import GetModel, ListModels
 from protocol.models.sampling import SetParams
 from protocol.wire.endpoints import RuntimeDirectory
 from tests.gateway.access.conftest import MakeApp
@@ -76,7 +78,7 @@ def test_an_inference_key_does_not_change_the_server(
 def test_a_key_of_a_monitor_reads_health(make_app: MakeApp, tmp_path: Path, path: str, scope: str, status: int) -> None:
     store(tmp_path, key("monitor", scopes=[scope]))
     app = make_app()
-    app.reports[admin.GetHealth], app.reports[admin.GetStats] = HEALTH, admin.StatsReport()
+    app.reports[GetHealth], app.reports[GetStats] = HEALTH, StatsReport()
     assert app("GET", path, headers=bearer("monitor")).status_code == status
     assert app("HEAD", path, headers=bearer("monitor")).status_code == status
     assert scope != "metrics" or app("GET", "/v1/params", headers=bearer("monitor")).status_code == 403
@@ -165,7 +167,7 @@ def test_a_process_that_starts_after_the_file_was_deleted_needs_a_key_all_the_sa
     assert [app("GET", "/v1/models").status_code for app in (first, idle, make_app())] == [401, 401, 401]
     RuntimeDirectory(tmp_path / "next").release()
     restarted = make_app(runtime_dir=str(tmp_path / "next"))
-    restarted.reports[admin.ListModels] = []
+    restarted.reports[ListModels] = []
     assert restarted("GET", "/v1/models").status_code == 200
 
 
@@ -182,8 +184,8 @@ def test_models_that_a_key_may_not_use_are_not_described(make_app: MakeApp, tmp_
 def test_models_that_a_key_may_not_use_are_not_listed(make_app: MakeApp, tmp_path: Path) -> None:
     store(tmp_path, key("some", models=["*-CPU"]), key("none", models=["other*"]))
     app = make_app()
-    app.reports[admin.ListModels] = [CPU]
-    app.reports[admin.GetModel] = CPU
+    app.reports[ListModels] = [CPU]
+    app.reports[GetModel] = CPU
     names = {
         name: [each["id"] for each in app("GET", "/v1/models", headers=bearer(name)).json["data"]]
         for name in ("some", "none")

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.access.proxies import client_address
 from protocol.config.fields import setting_fields
-from protocol.messages.admin import UnloadModel
+from protocol.messages.models import UnloadModel
 from tests.gateway.access.conftest import MakeApp
 from tests.gateway.api.error_bodies import is_error
 

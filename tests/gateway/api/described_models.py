@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.messages.admin import ModelEntry
 from protocol.messages.model_details import FileFacts, ModelDetails
+from protocol.messages.models import ModelEntry
 
 LLAMA = ModelDetails(
     ModelEntry(

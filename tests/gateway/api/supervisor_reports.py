@@ -5,26 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from protocol.failures import Code, Failure
-from protocol.messages import admin
+from protocol.messages.health import FailedModel, HealthReport, RunningModel
+from protocol.messages.models import Loaded, ModelEntry
+from protocol.messages.peers import Peer
 from protocol.models.recipes import ModelSpec
 
-CPU = admin.ModelEntry(
+CPU = ModelEntry(
     "Qwen2.5-0.5B-Instruct-CPU", 1744173590, "amd/Qwen2.5-0.5B-cpu-onnx", "oga-cpu", "llm", True, labels=["hot", "cpu"]
 )
-ABSENT = admin.ModelEntry("Llama-3.2-1B-Hybrid", 1744173590, "amd/Llama-hybrid", "oga-hybrid", "llm", False, size=1.5)
+ABSENT = ModelEntry("Llama-3.2-1B-Hybrid", 1744173590, "amd/Llama-hybrid", "oga-hybrid", "llm", False, size=1.5)
 UNKNOWN = Failure(Code.MODEL_NOT_FOUND, "no model is called No-Such-Model")
-LOADED = admin.Loaded("Qwen3-0.6B-GGUF", "unsloth/Qwen3-0.6B-GGUF:Q4_0", "llamacpp")
+LOADED = Loaded("Qwen3-0.6B-GGUF", "unsloth/Qwen3-0.6B-GGUF:Q4_0", "llamacpp")
 
 
 def spec(name: str, recipe: str = "llamacpp", backend: str = "cpu", **more: Any) -> ModelSpec:
     return ModelSpec(name, f"owner/{name}", recipe, backend, "llm", "/secret/model.gguf", **more)
 
 
-def running(name: str, last_use: float, state: str = "ready", **more: Any) -> admin.RunningModel:
-    return admin.RunningModel(spec(name, options={"ctx_size": 4096}), f"w-{name}", state, 11, last_use, **more)
+def running(name: str, last_use: float, state: str = "ready", **more: Any) -> RunningModel:
+    return RunningModel(spec(name, options={"ctx_size": 4096}), f"w-{name}", state, 11, last_use, **more)
 
 
-HEALTH = admin.HealthReport(
+HEALTH = HealthReport(
     status="ok",
     version="1.2.3",
     boot="b",
@@ -49,8 +51,8 @@ HEALTH = admin.HealthReport(
     max_models={"llm": 4, "embedding": 3, "reranking": 2, "audio": 1, "image": 1, "tts": 1},
     granted=2,
     queued=1,
-    troubled=[admin.FailedModel("bad", Failure(Code.LOAD_FAILED, "it did not load", detail="SIGILL"), 3, 7.5)],
+    troubled=[FailedModel("bad", Failure(Code.LOAD_FAILED, "it did not load", detail="SIGILL"), 3, 7.5)],
     downloads=["m"],
-    peers=[admin.Peer("worker", "w1", 11)],
+    peers=[Peer("worker", "w1", 11)],
     counters={"evictions": 2},
 )

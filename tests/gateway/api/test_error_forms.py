@@ -9,7 +9,7 @@ import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol.failures import Code, Failure
-from protocol.messages import admin
+from protocol.messages.models import GetModel, ListModels
 from tests.gateway.app_client import AppClient
 
 
@@ -46,7 +46,7 @@ def test_errors_of_models_have_the_form_of_the_client(
     tmp_path: Path, prefix: str, method: str, path: str, status: int, kind: str
 ) -> None:
     ask = AppClient(tmp_path, api_key="secret")
-    ask.reports |= {admin.ListModels: [], admin.GetModel: Failure(Code.MODEL_NOT_FOUND, "no")}
+    ask.reports |= {ListModels: [], GetModel: Failure(Code.MODEL_NOT_FOUND, "no")}
     key = "wrong" if status == 401 else "secret"
     headers = {"Authorization": f"Bearer {key}"}
     theirs = ask(method, f"{prefix}/{path}", headers={**headers, "anthropic-version": "2023-06-01"})

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.lemonade.health import health_body, stats_body
-from protocol.messages import admin
 from protocol.messages.events import Outcome
+from protocol.messages.health import GetHealth, GetStats, StatsReport
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.api.supervisor_reports import HEALTH
 from tests.gateway.app_client import AppClient
@@ -20,7 +20,7 @@ from tests.gateway.app_client import AppClient
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_health_has_the_fields_of_all_documents(ask: AppClient, prefix: str) -> None:
-    ask.reports[admin.GetHealth] = HEALTH
+    ask.reports[GetHealth] = HEALTH
     body = ask("GET", f"{prefix}/health").json
     assert (body["status"], body["version"], body["websocket_port"]) == ("ok", "1.2.3", 13305)
     assert (body["model_loaded"], body["checkpoint_loaded"]) == ("new", "owner/new")
@@ -103,7 +103,7 @@ def test_health_has_operator_fields() -> None:
 
 
 def test_health_without_models(ask: AppClient) -> None:
-    ask.reports[admin.GetHealth] = msgspec.structs.replace(HEALTH, models=[], max_models={})
+    ask.reports[GetHealth] = msgspec.structs.replace(HEALTH, models=[], max_models={})
     body = ask("GET", "/v1/health").json
     assert body["status"] == "ok"
     assert body["model_loaded"] is None
@@ -113,7 +113,7 @@ def test_health_without_models(ask: AppClient) -> None:
 
 def test_the_websocket_port_without_a_configured_port_is_that_of_the_request(tmp_path: Path) -> None:
     ask = AppClient(tmp_path, port=0)
-    ask.reports[admin.GetHealth] = HEALTH
+    ask.reports[GetHealth] = HEALTH
     assert ask("GET", "/v1/health", port=8123).json["websocket_port"] == 8123
 
 
@@ -121,7 +121,7 @@ def test_the_websocket_port_without_a_configured_port_is_that_of_the_request(tmp
 def test_stats_counts_processed_and_all_prompt_tokens(ask: AppClient, prefix: str) -> None:
     times = array("f", [0.01, 0.02, 0.03, 0.04, 0.05]).tobytes()
     outcome = Outcome(137, 9, 5, 2.14, 0.25, 2.5, times)
-    ask.reports[admin.GetStats] = admin.StatsReport("m", outcome)
+    ask.reports[GetStats] = StatsReport("m", outcome)
     assert ask("GET", f"{prefix}/stats").json == {
         "time_to_first_token": 2.14,
         "tokens_per_second": 20.0,
@@ -136,10 +136,10 @@ def test_stats_counts_processed_and_all_prompt_tokens(ask: AppClient, prefix: st
 
 
 def test_stats_of_one_model_and_of_none(ask: AppClient) -> None:
-    ask.reports[admin.GetStats] = admin.StatsReport()
+    ask.reports[GetStats] = StatsReport()
     body = ask("GET", "/v1/stats?model=m").json
-    assert ask.asked(admin.GetStats)[0].model == "m"
-    assert body == stats_body(admin.StatsReport())
+    assert ask.asked(GetStats)[0].model == "m"
+    assert body == stats_body(StatsReport())
     assert (body["tokens_per_second"], body["decode_token_times"], body["model"]) == (0.0, [], None)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol.failures import Code, Failure
-from protocol.messages import admin
+from protocol.messages.models import LoadModel, UnloadModel
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.api.supervisor_reports import LOADED, UNKNOWN
 from tests.gateway.app_client import AppClient
@@ -22,30 +22,30 @@ OLD = ("/v0", "/api/v0")
 @pytest.mark.parametrize(
     ("body", "call"),
     [
-        ({"model_name": "m"}, admin.LoadModel(0, "m")),
-        ({"model": "m"}, admin.LoadModel(0, "m")),
-        ({"model": "m", "model_name": "m"}, admin.LoadModel(0, "m")),
+        ({"model_name": "m"}, LoadModel(0, "m")),
+        ({"model": "m"}, LoadModel(0, "m")),
+        ({"model": "m", "model_name": "m"}, LoadModel(0, "m")),
         (
             {"model": "owner/repo", "device": "Hybrid", "dtype": "int4", "recipe": "oga-cpu"},
-            admin.LoadModel(0, "owner/repo", device="hybrid", recipe="oga-cpu"),
+            LoadModel(0, "owner/repo", device="hybrid", recipe="oga-cpu"),
         ),
         (
             {"model_name": "m", "ctx_size": 8192, "llamacpp_backend": "cpu", "llamacpp_args": "--no-mmap"},
-            admin.LoadModel(0, "m", {"ctx_size": 8192, "llamacpp_backend": "cpu", "llamacpp_args": "--no-mmap"}),
+            LoadModel(0, "m", {"ctx_size": 8192, "llamacpp_backend": "cpu", "llamacpp_args": "--no-mmap"}),
         ),
         (
             {"model_name": "m", "cfg_scale": 1.5, "steps": None, "save_options": True, "pinned": False},
-            admin.LoadModel(0, "m", {"cfg_scale": 1.5}, save_options=True, pinned=False),
+            LoadModel(0, "m", {"cfg_scale": 1.5}, save_options=True, pinned=False),
         ),
-        ({"model_name": "m", "ttl": 600, "pinned": True}, admin.LoadModel(0, "m", pinned=True, ttl=600.0)),
-        ({"model_name": "m", "ttl": 0}, admin.LoadModel(0, "m", ttl=0.0)),
-        ({"model_name": "m", "ttl": None}, admin.LoadModel(0, "m")),
+        ({"model_name": "m", "ttl": 600, "pinned": True}, LoadModel(0, "m", pinned=True, ttl=600.0)),
+        ({"model_name": "m", "ttl": 0}, LoadModel(0, "m", ttl=0.0)),
+        ({"model_name": "m", "ttl": None}, LoadModel(0, "m")),
     ],
 )
 def test_load_takes_the_names_and_options_of_all_documents(
-    ask: AppClient, prefix: str, body: dict[str, Any], call: admin.LoadModel
+    ask: AppClient, prefix: str, body: dict[str, Any], call: LoadModel
 ) -> None:
-    ask.reports[admin.LoadModel] = LOADED
+    ask.reports[LoadModel] = LOADED
     result = ask("POST", f"{prefix}/load", body)
     assert result.json == {
         "status": "success",
@@ -54,7 +54,7 @@ def test_load_takes_the_names_and_options_of_all_documents(
         "checkpoint": "unsloth/Qwen3-0.6B-GGUF:Q4_0",
         "recipe": "llamacpp",
     }
-    (sent,) = ask.asked(admin.LoadModel)
+    (sent,) = ask.asked(LoadModel)
     assert msgspec.structs.replace(sent, number=0) == call
 
 
@@ -89,23 +89,23 @@ def test_load_says_which_field_is_wrong(ask: AppClient, body: dict[str, Any], pa
 
 
 def test_the_supervisors_error_about_an_option_reaches_the_client(ask: AppClient) -> None:
-    ask.reports[admin.LoadModel] = Failure(Code.INVALID_REQUEST, "--port is ours to set", param="llamacpp_args")
+    ask.reports[LoadModel] = Failure(Code.INVALID_REQUEST, "--port is ours to set", param="llamacpp_args")
     body = is_error(ask("POST", "/v1/load", {"model": "m", "llamacpp_args": "--port 1"}), 400, "invalid_request")
     assert "--port" in body["message"]
-    ask.reports[admin.LoadModel] = UNKNOWN
+    ask.reports[LoadModel] = UNKNOWN
     assert is_error(ask("POST", "/v1/load", {"model": "x"}), 404, "not_found")["error"]["code"] == "model_not_found"
 
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_only_the_preview_acts_on_get_and_none_on_head(ask: AppClient, prefix: str) -> None:
-    ask.reports.update({admin.LoadModel: LOADED, admin.UnloadModel: ["m"]})
+    ask.reports.update({LoadModel: LOADED, UnloadModel: ["m"]})
     results = [ask("GET", f"{prefix}/load", {"model": "m"}), ask("GET", f"{prefix}/unload")]
     if prefix in OLD:
         assert [result.status_code for result in results] == [200, 200]
         assert ask("GET", f"{prefix}/load?model=m").status_code == 200
-        assert [call.model for call in ask.asked(admin.LoadModel)] == ["m", "m"]
+        assert [call.model for call in ask.asked(LoadModel)] == ["m", "m"]
         assert ask("GET", f"{prefix}/unload?model_name=m").status_code == 200
-        assert [call.model for call in ask.asked(admin.UnloadModel)] == ["", "m"]
+        assert [call.model for call in ask.asked(UnloadModel)] == ["", "m"]
     else:
         for result in results:
             is_error(result, 405, "invalid_request")
@@ -120,17 +120,17 @@ def test_only_the_preview_acts_on_get_and_none_on_head(ask: AppClient, prefix: s
     ("body", "name"), [(None, ""), ({}, ""), ({"model_name": None}, ""), ({"model_name": "m"}, "m")]
 )
 def test_unload_takes_one_model_or_all(ask: AppClient, prefix: str, body: Any, name: str) -> None:
-    ask.reports[admin.UnloadModel] = ["m"]
+    ask.reports[UnloadModel] = ["m"]
     result = ask("POST", f"{prefix}/unload", body)
     assert result.json | {"status": "success", "message": "Model unloaded successfully"} == result.json
-    assert [call.model for call in ask.asked(admin.UnloadModel)] == [name]
+    assert [call.model for call in ask.asked(UnloadModel)] == [name]
 
 
 @pytest.mark.parametrize(
     ("code", "message"), [(Code.NOT_LOADED, "Model not loaded"), (Code.MODEL_NOT_FOUND, "Model not found")]
 )
 def test_unloading_a_model_that_is_not_loaded_is_404(ask: AppClient, code: Code, message: str) -> None:
-    ask.reports[admin.UnloadModel] = Failure(code, "whatever the supervisor calls it")
+    ask.reports[UnloadModel] = Failure(code, "whatever the supervisor calls it")
     body = is_error(ask("POST", "/v1/unload", {"model_name": "Qwen3-0.6B-GGUF"}), 404, "not_found")
     assert body["message"] == f"{message}: Qwen3-0.6B-GGUF"
     assert body["error"]["code"] == code
@@ -157,14 +157,14 @@ def test_an_engines_output_is_for_administrators(ask: AppClient, headers: dict[s
 
 
 def test_a_remote_client_without_a_key_is_no_administrator(ask: AppClient) -> None:
-    ask.reports[admin.LoadModel] = DEAD
+    ask.reports[LoadModel] = DEAD
     refused = ask("POST", "/v1/load", {"model": "m"}, remote_addr="192.0.2.7")
     assert "detail" not in is_error(refused, 503, "model_error")["error"]
 
 
 def test_the_key_makes_an_administrator(tmp_path: Path) -> None:
     ask = AppClient(tmp_path, api_key="k")
-    ask.reports[admin.LoadModel] = DEAD
+    ask.reports[LoadModel] = DEAD
     refused = ask("POST", "/v1/load", {"model": "m"}, headers={"x-api-key": "k"}, remote_addr="192.0.2.7")
     assert is_error(refused, 503, "model_error")["error"]["detail"] == DEAD.detail
 
@@ -189,7 +189,7 @@ def test_a_malformed_unload_unloads_nothing(ask: AppClient, body: bytes) -> None
 
 
 def test_a_temporary_refusal_has_retry_after(ask: AppClient) -> None:
-    ask.reports[admin.LoadModel] = Failure(Code.BACKING_OFF, "it failed three times", model="m", retry_after=7.2)
+    ask.reports[LoadModel] = Failure(Code.BACKING_OFF, "it failed three times", model="m", retry_after=7.2)
     result = ask("POST", "/v1/load", {"model": "m"})
     is_error(result, 503, "model_error")
     assert result.headers["Retry-After"] == "8"

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from gateway.api.common.dialect import VERSION_PREFIXES
-from protocol.messages import admin
+from protocol.messages.models import GetModel, ListModels
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.api.supervisor_reports import ABSENT, CPU, UNKNOWN
 from tests.gateway.app_client import AppClient
@@ -19,7 +19,7 @@ OLD = ("/v0", "/api/v0")
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_models_lists_downloaded_ones_in_openais_form(ask: AppClient, prefix: str) -> None:
-    ask.reports[admin.ListModels] = [CPU]
+    ask.reports[ListModels] = [CPU]
     assert ask("GET", f"{prefix}/models").json == {
         "object": "list",
         "data": [
@@ -43,12 +43,12 @@ def test_models_lists_downloaded_ones_in_openais_form(ask: AppClient, prefix: st
         "first_id": "Qwen2.5-0.5B-Instruct-CPU",
         "last_id": "Qwen2.5-0.5B-Instruct-CPU",
     }
-    assert not ask.asked(admin.ListModels)[0].show_all
+    assert not ask.asked(ListModels)[0].show_all
 
 
 def test_models_have_contexts_where_they_are_known(ask: AppClient) -> None:
     known = structs.replace(CPU, context_length=4096, max_context_window=32768)
-    ask.reports[admin.ListModels], ask.reports[admin.GetModel] = [known, ABSENT], known
+    ask.reports[ListModels], ask.reports[GetModel] = [known, ABSENT], known
     first, second = ask("GET", "/v1/models").json["data"]
     assert (first["context_length"], first["max_context_window"]) == (4096, 32768)
     assert not second.keys() & {"context_length", "max_context_window"}
@@ -57,9 +57,9 @@ def test_models_have_contexts_where_they_are_known(ask: AppClient) -> None:
 
 
 def test_show_all_adds_name_downloaded_and_size(ask: AppClient) -> None:
-    ask.reports[admin.ListModels] = [CPU, ABSENT]
+    ask.reports[ListModels] = [CPU, ABSENT]
     found = ask("GET", "/v1/models", params={"show_all": "true"}).json["data"]
-    assert ask.asked(admin.ListModels)[0].show_all
+    assert ask.asked(ListModels)[0].show_all
     assert [(each["name"], each["downloaded"], each["size"]) for each in found] == [
         (CPU.id, True, 0.0),
         (ABSENT.id, False, 1.5),
@@ -71,9 +71,9 @@ def test_show_all_adds_name_downloaded_and_size(ask: AppClient) -> None:
     ("given", "expected"), [("1", True), ("True", True), ("", True), ("false", False), ("0", False)]
 )
 def test_values_of_show_all(ask: AppClient, given: str, expected: bool) -> None:
-    ask.reports[admin.ListModels] = []
+    ask.reports[ListModels] = []
     assert ask("GET", f"/v1/models?show_all={given}").status_code == 200
-    assert ask.asked(admin.ListModels)[0].show_all == expected
+    assert ask.asked(ListModels)[0].show_all == expected
 
 
 def test_another_value_of_show_all_is_refused(ask: AppClient) -> None:
@@ -82,14 +82,14 @@ def test_another_value_of_show_all_is_refused(ask: AppClient) -> None:
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_a_model_may_have_slashes_in_its_id(ask: AppClient, prefix: str) -> None:
-    ask.reports[admin.GetModel] = CPU
+    ask.reports[GetModel] = CPU
     for path in ("owner/repo:Q4_K_M", "owner%2Frepo:Q4_K_M"):
         assert ask("GET", f"{prefix}/models/{path}").json["id"] == CPU.id
-    assert {call.name for call in ask.asked(admin.GetModel)} == {"owner/repo:Q4_K_M"}
+    assert {call.name for call in ask.asked(GetModel)} == {"owner/repo:Q4_K_M"}
 
 
 def test_an_unknown_model_is_404_with_the_documented_message(ask: AppClient) -> None:
-    ask.reports[admin.GetModel] = UNKNOWN
+    ask.reports[GetModel] = UNKNOWN
     body = is_error(ask("GET", "/api/v1/models/No-Such-Model"), 404, "not_found")
     assert body["error"]["message"] == "Model No-Such-Model has not been found"
     assert body["error"]["code"] == "model_not_found"
@@ -97,7 +97,7 @@ def test_an_unknown_model_is_404_with_the_documented_message(ask: AppClient) -> 
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_the_preview_also_lists_with_post(ask: AppClient, prefix: str) -> None:
-    ask.reports[admin.ListModels] = [CPU]
+    ask.reports[ListModels] = [CPU]
     result = ask("POST", f"{prefix}/models", {"cache_dir": str(Path(ask.session.settings.cache_dir) / "models")})
     if prefix in OLD:
         assert result.json["data"][0]["checkpoint"] == CPU.checkpoint
@@ -130,7 +130,7 @@ def test_cache_dir_must_be_a_directory_of_this_server(ask: AppClient, directory:
     ],
 )
 def test_pages_of_the_list(ask: AppClient, query: str, ids: str, has_more: bool) -> None:
-    ask.reports[admin.ListModels] = [msgspec.structs.replace(CPU, id=each) for each in "abcd"]
+    ask.reports[ListModels] = [msgspec.structs.replace(CPU, id=each) for each in "abcd"]
     found = ask("GET", f"/v1/models?{query}").json
     assert "".join(each["id"] for each in found["data"]) == ids
     ends = (ids[0], ids[-1]) if ids else (None, None)
@@ -142,5 +142,5 @@ def test_pages_of_the_list(ask: AppClient, query: str, ids: str, has_more: bool)
     [("limit=0", "limit"), ("limit=x", "limit"), ("limit=1001", "limit"), ("after_id=z", "after_id")],
 )
 def test_pages_that_are_refused(ask: AppClient, query: str, field: str) -> None:
-    ask.reports[admin.ListModels] = [CPU]
+    ask.reports[ListModels] = [CPU]
     is_error(ask("GET", f"/v1/models?{query}"), 400, "invalid_request", field)

@@ -11,7 +11,8 @@ from msgspec import structs
 from gateway.api.ollama.model_answers import in_words, timestamp
 from protocol import RELEASE
 from protocol.failures import Code, Failure
-from protocol.messages import admin, model_files
+from protocol.messages import model_files
+from protocol.messages.calls import Progress
 from protocol.messages.model_details import CopyModel, DescribeModels
 from tests.gateway.api.described_models import LLAMA, THINKER, VECTORS
 from tests.gateway.app_client import AppClient, SeveralMessages
@@ -139,7 +140,7 @@ def test_copy_and_delete_answer_without_a_body(ask: AppClient) -> None:
 
 
 def test_a_pull_is_streamed_unless_it_is_not_wanted(ask: AppClient) -> None:
-    progress = [admin.Progress(0, "m", "m.gguf", 1, 1, done, 100) for done in (40,)]
+    progress = [Progress(0, "m", "m.gguf", 1, 1, done, 100) for done in (40,)]
     ask.reports[model_files.PullModel] = SeveralMessages([*progress, model_files.Pulled("m")])
     result = ask("POST", "/api/pull", {"model": NAME})
     assert result.headers["Content-Type"] == "application/x-ndjson"

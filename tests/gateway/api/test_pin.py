@@ -8,7 +8,7 @@ import pytest
 
 from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol.failures import Code, Failure
-from protocol.messages import admin
+from protocol.messages.models import PinModel
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.app_client import AppClient
 
@@ -19,10 +19,10 @@ PATHS = [*(f"{prefix}/pin" for prefix in VERSION_PREFIXES), "/internal/pin"]
 @pytest.mark.parametrize("field", ["model_name", "model"])
 @pytest.mark.parametrize("pinned", [True, False])
 def test_a_model_is_pinned_or_unpinned(ask: AppClient, path: str, field: str, pinned: bool) -> None:
-    ask.reports[admin.PinModel] = "M"
+    ask.reports[PinModel] = "M"
     result = ask("POST", path, {field: "m:latest", "pinned": pinned})
     assert result.json == {"status": "success", "model_name": "M", "pinned": pinned}
-    (sent,) = ask.asked(admin.PinModel)
+    (sent,) = ask.asked(PinModel)
     assert (sent.model, sent.pinned) == ("m:latest", pinned)
 
 
@@ -43,5 +43,5 @@ def test_pin_says_which_field_is_wrong(ask: AppClient, body: dict[str, Any], par
 
 
 def test_a_model_that_is_not_loaded_is_404(ask: AppClient) -> None:
-    ask.reports[admin.PinModel] = Failure(Code.NOT_LOADED, "Model not loaded: m", model="m")
+    ask.reports[PinModel] = Failure(Code.NOT_LOADED, "Model not loaded: m", model="m")
     is_error(ask("POST", "/v1/pin", {"model": "m", "pinned": True}), 404, "not_found")

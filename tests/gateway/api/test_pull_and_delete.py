@@ -11,15 +11,16 @@ from gateway.api.common.dialect import VERSION_PREFIXES
 from gateway.api.common.progress_events import PING, PROGRESS_INTERVAL_S, ProgressStream
 from gateway.api.lemonade.pull import PullEventWriter
 from protocol.failures import Code, Failure
-from protocol.messages import admin, model_files
+from protocol.messages import model_files
+from protocol.messages.calls import CallResult, Progress
 from protocol.wire import envelope
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.api.supervisor_reports import UNKNOWN
 from tests.gateway.app_client import AppClient, SeveralMessages
 
 
-def progress(done: int, total: int = 100, index: int = 1, of: int = 2) -> admin.Progress:
-    return admin.Progress(0, "m", f"file{index}.gguf", index, of, done, total)
+def progress(done: int, total: int = 100, index: int = 1, of: int = 2) -> Progress:
+    return Progress(0, "m", f"file{index}.gguf", index, of, done, total)
 
 
 def events_of(text: str) -> list[tuple[str, dict[str, Any]]]:
@@ -151,7 +152,7 @@ def played(*happenings: tuple[float, Any], silence: float = 5.0) -> list[tuple[f
 
 
 def test_progress_events_are_at_most_ten_a_second_and_never_stale() -> None:
-    reported = played(*[(step / 100, progress(step)) for step in range(1, 301)], (3.005, admin.CallResult(1)))
+    reported = played(*[(step / 100, progress(step)) for step in range(1, 301)], (3.005, CallResult(1)))
     assert reported[-1][1].startswith(b"event: complete")
     seconds = [when for when, piece in reported]
     for start in seconds:
@@ -161,12 +162,12 @@ def test_progress_events_are_at_most_ten_a_second_and_never_stale() -> None:
 
 
 def test_a_delayed_progress_event_is_sent_after_the_interval() -> None:
-    reported = played((0.0, progress(1)), (0.01, progress(2)), (9.0, admin.CallResult(1)))
+    reported = played((0.0, progress(1)), (0.01, progress(2)), (9.0, CallResult(1)))
     assert [when for when, piece in reported if b"progress" in piece] == [0.0, PROGRESS_INTERVAL_S]
 
 
 def test_comments_are_sent_during_silence() -> None:
-    reported = played((12.0, admin.CallResult(1)))
+    reported = played((12.0, CallResult(1)))
     assert [piece for _, piece in reported[:-1]] == [PING, PING]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.messages.admin import CallResult
-from protocol.messages.admin import Progress as Downloaded
+from protocol.messages.calls import CallResult
+from protocol.messages.calls import Progress as Downloaded
 from protocol.messages.model_files import Pulled, PullModel
 from protocol.wire import envelope
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway

@@ -6,7 +6,8 @@ import pytest
 
 from gateway.app import DIALECTS, create_app
 from gateway.logs.request_counts import RouteLabels
-from protocol.messages import admin
+from protocol.messages.health import GetHealth, GetStats, StatsReport
+from protocol.messages.models import GetModel, ListModels
 from supervisor.metrics.server_metrics import MAX_DIALECTS, MAX_ENDPOINTS
 from tests.gateway.api.error_bodies import is_error
 from tests.gateway.api.supervisor_reports import CPU, HEALTH
@@ -17,10 +18,10 @@ from tests.gateway.app_client import AppClient
 def test_get_routes_answer_head(ask: AppClient, route: str) -> None:
     ask.reports.update(
         {
-            admin.ListModels: [CPU],
-            admin.GetModel: CPU,
-            admin.GetHealth: HEALTH,
-            admin.GetStats: admin.StatsReport(),
+            ListModels: [CPU],
+            GetModel: CPU,
+            GetHealth: HEALTH,
+            GetStats: StatsReport(),
         }
     )
     result = ask("HEAD", f"/v1/{route}")

@@ -15,7 +15,7 @@ from gateway.http.connection import ClientConnection
 from gateway.requests.admission import AdmissionState
 from protocol.failures import Code, Failure
 from protocol.messages import work
-from protocol.messages.admin import Progress
+from protocol.messages.calls import Progress
 from protocol.messages.model_files import Pulled, PullModel
 from tests.gateway.api.toy_dialect import ToyDialect
 from tests.gateway.app_client import AppClient, SeveralMessages, StreamedAnswer

@@ -22,7 +22,7 @@ from gateway.http import body_decoding
 from gateway.requests.inference import WholeAnswer
 from gateway.requests.late_answer import AnswerFormat
 from protocol.failures import Code, Failure
-from protocol.messages.admin import Progress
+from protocol.messages.calls import Progress
 from protocol.messages.model_files import Pulled, PullModel
 from protocol.wire import envelope
 from protocol.wire.openai_chunks import Chunk, read_usage

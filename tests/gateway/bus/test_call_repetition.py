@@ -17,17 +17,11 @@ from gateway.bus.session import SupervisorSession
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.admin import (
-    CallResult,
-    FollowLogs,
-    GetHealth,
-    LoadModel,
-    LogBatch,
-    LogEntry,
-    LogSnapshot,
-    UnloadModel,
-)
+from protocol.messages.calls import CallResult
+from protocol.messages.health import GetHealth
+from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry, LogSnapshot
 from protocol.messages.model_files import DeleteModel, PullModel
+from protocol.messages.models import LoadModel, UnloadModel
 from protocol.messages.responses import DeleteResponse, StoreResponse
 from protocol.messages.work import Refused
 from protocol.wire import envelope

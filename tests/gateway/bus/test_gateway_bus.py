@@ -21,7 +21,8 @@ from gateway.requests.spool import Spool
 from protocol import ids
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
-from protocol.messages.admin import AbandonCall, GetHealth
+from protocol.messages.calls import AbandonCall
+from protocol.messages.health import GetHealth
 from protocol.messages.work import Cancel, SubmitRequest
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames

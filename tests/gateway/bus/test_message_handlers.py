@@ -14,8 +14,8 @@ from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.admin import GetHealth
 from protocol.messages.events import Event, EventKind
+from protocol.messages.health import GetHealth
 from protocol.messages.metrics import CollectMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Ping, Pong, WorkerGone, WorkerUp
 from protocol.messages.work import Granted, GrantedAttempt, Refused, SubmitRequest

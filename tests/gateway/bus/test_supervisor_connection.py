@@ -15,8 +15,8 @@ from gateway.requests.exchange import InferenceRequest, RequestExchange
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.admin import GetHealth
 from protocol.messages.events import Event, EventKind, Outcome
+from protocol.messages.health import GetHealth
 from protocol.messages.peers import Welcome, WorkerUp
 from protocol.messages.recovery import Recovered, RequestSnapshot
 from protocol.messages.work import Caller, Cancel, Granted, GrantedAttempt, Refused, SubmitRequest

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from gateway.api.lemonade.health import health_body
 from protocol.failures import Code, Failure
-from protocol.messages.admin import FailedModel, HealthReport, Peer, RunningModel
+from protocol.messages.health import FailedModel, HealthReport, RunningModel
+from protocol.messages.peers import Peer
 from protocol.models.recipes import ModelSpec
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.fake_server import FakeServer, Reply

@@ -11,7 +11,7 @@ import pytest
 from gateway.logs import records
 from gateway.logs.records import LogBacklog, parse_after_seq, parse_level, parse_subscription, render_entry
 from protocol.failures import Code, LemonbusError
-from protocol.messages.admin import FollowLogs, LogBatch, LogEntry
+from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry
 from protocol.runtime.logs import SEVERITY
 
 RECORD: dict[str, Any] = {

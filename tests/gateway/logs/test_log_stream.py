@@ -17,7 +17,8 @@ import simple_websocket
 from gateway.logs.stream import MAX_READERS
 from protocol.failures import Code, Failure
 from protocol.messages import peers
-from protocol.messages.admin import CallResult, FollowLogs, LogBatch, LogEntry, LogSnapshot
+from protocol.messages.calls import CallResult
+from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry, LogSnapshot
 from protocol.messages.work import Refused
 from protocol.wire import envelope
 from tests.gateway.fake_worker import DEADLINE

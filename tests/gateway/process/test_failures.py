@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from protocol.failures import Code, Failure
-from protocol.messages import admin, peers, work
+from protocol.messages import peers, work
+from protocol.messages.calls import AbandonCall
 from protocol.messages.events import EventKind
 from tests.gateway.fake_worker import CHUNK, DEADLINE, ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
@@ -131,7 +132,7 @@ def test_a_call_whose_client_hangs_up_is_forgotten(harness: GatewayHarness) -> N
     with harness.connect() as connection:
         connection.sendall(request("GET", "/v1/stats", b""))
         gateway, call = harness.others.get(timeout=DEADLINE)
-    assert harness.others.get(timeout=DEADLINE) == (gateway, admin.AbandonCall(call.number))
+    assert harness.others.get(timeout=DEADLINE) == (gateway, AbandonCall(call.number))
 
 
 def test_a_call_is_answered_or_refused(harness: GatewayHarness) -> None:

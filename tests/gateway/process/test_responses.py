@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from protocol.messages import admin, work
+from protocol.messages import work
 from protocol.messages.events import EventKind
+from protocol.messages.health import GetHealth
 from protocol.wire import endpoints
 from tests.gateway.fake_worker import CHUNK, ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
@@ -126,4 +127,4 @@ def test_a_monitor_does_not_wait_for_a_burst_before_it(tmp_path: Path) -> None:
         monitor.sendall(request("GET", "/v1/health", b""))
         worker.resume()
         wait_for(lambda: order.count(work.SubmitRequest) == burst)
-    assert order.index(admin.GetHealth) < burst / 2
+    assert order.index(GetHealth) < burst / 2

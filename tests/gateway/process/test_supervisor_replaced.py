@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol.messages import admin
+from protocol.messages.calls import CallResult
 from protocol.messages.events import EventKind
+from protocol.messages.health import GetHealth, HealthReport
 from protocol.messages.model_files import DeleteModel
+from protocol.messages.models import Loaded, LoadModel
 from protocol.messages.recovery import Recovered
 from tests.gateway.fake_worker import CHUNK, DEADLINE, ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
@@ -87,13 +89,13 @@ def test_a_running_stream_goes_on_and_what_waits_is_asked_again_in_its_order(har
 
 
 def test_probes_and_health_answer_while_there_is_no_supervisor(harness: GatewayHarness) -> None:
-    report = admin.HealthReport("ok", "1", "b1", harness.supervisor.pid, 5.0, [], {})
+    report = HealthReport("ok", "1", "b1", harness.supervisor.pid, 5.0, [], {})
     answers: list[tuple[int, dict[str, str], bytes]] = []
     thread = threading.Thread(target=lambda: answers.append(harness.get("/v1/health")))
     thread.start()
-    gateway, call = harness.called(admin.GetHealth)
+    gateway, call = harness.called(GetHealth)
     payload = msgspec.msgpack.encode(report)
-    harness.do(lambda: harness.send(gateway, admin.CallResult(call.number), payload))
+    harness.do(lambda: harness.send(gateway, CallResult(call.number), payload))
     thread.join(DEADLINE)
     assert msgspec.json.decode(answers[0][2])["status"] == "ok"
     harness.end_supervisor()
@@ -184,13 +186,13 @@ def test_calls_are_repeated_or_say_that_their_outcome_is_unknown(harness: Gatewa
     threads = [threading.Thread(target=post, args=each) for each in asked]
     for thread in threads:
         thread.start()
-    wait_for(lambda: {admin.LoadModel, DeleteModel} <= {type(message) for _, message in list(harness.others.queue)})
+    wait_for(lambda: {LoadModel, DeleteModel} <= {type(message) for _, message in list(harness.others.queue)})
     while not harness.others.empty():
         harness.others.get()
     harness.replace_supervisor()
-    gateway, load = harness.called(admin.LoadModel)
-    loaded = msgspec.msgpack.encode(admin.Loaded("tiny", "o/r:v", "llamacpp"))
-    harness.do(lambda: harness.send(gateway, admin.CallResult(load.number), loaded))
+    gateway, load = harness.called(LoadModel)
+    loaded = msgspec.msgpack.encode(Loaded("tiny", "o/r:v", "llamacpp"))
+    harness.do(lambda: harness.send(gateway, CallResult(load.number), loaded))
     for thread in threads:
         thread.join(DEADLINE)
     assert answers["/v1/load"][0] == 200

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.admin import GetModel, ListModels
 from protocol.messages.model_details import (
     CopyModel,
     Described,
@@ -20,6 +19,7 @@ from protocol.messages.model_details import (
     ModelDetails,
     StartDescription,
 )
+from protocol.messages.models import GetModel, ListModels
 from protocol.messages.peers import EngineReady
 from supervisor.handlers.file_headers import FileHeaders
 from supervisor.handlers.model_details import TIMEOUT_S, ModelDescriptions, copy_model, gpu_layers

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from protocol.messages.admin import Peer
-from protocol.messages.peers import Ping
+from protocol.messages.peers import Peer, Ping
 from supervisor.processes import gateway_process
 from supervisor.processes.peer_liveness import PeerRegistry
 from supervisor.processes.peer_monitor import PeerMonitor

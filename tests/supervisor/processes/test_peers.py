@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.messages.admin import Peer
+from protocol.messages.peers import Peer
 from supervisor.processes.peer_liveness import PeerRegistry
 
 

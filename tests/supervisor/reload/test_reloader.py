@@ -17,7 +17,8 @@ import pytest
 
 from protocol import ids
 from protocol.config.settings import SETTINGS_FILE, Settings, read_settings, write_settings
-from protocol.messages.admin import CallResult, Peer
+from protocol.messages.calls import CallResult
+from protocol.messages.peers import Peer
 from protocol.messages.reload import ReloadReport, ReloadSettings, SettingEffect
 from protocol.messages.work import Refused
 from protocol.runtime.loop import Loop

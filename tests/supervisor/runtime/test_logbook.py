@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.failures import Code, LemonbusError
-from protocol.messages.admin import FollowLogs, LogEntry, LogSnapshot
+from protocol.messages.log_stream import FollowLogs, LogEntry, LogSnapshot
 from protocol.runtime.log_records import MAX_LINE_BYTES
 from supervisor.runtime import logbook
 from supervisor.runtime.logbook import (

@@ -16,8 +16,10 @@ import pytest
 from protocol import VERSION, ids
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.admin import CallResult, GetHealth, Peer, StatsReport
+from protocol.messages.calls import CallResult
+from protocol.messages.health import GetHealth, StatsReport
 from protocol.messages.model_files import DeleteModel
+from protocol.messages.peers import Peer
 from protocol.messages.work import Caller, Refused, SubmitRequest
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from protocol.messages import admin
+from protocol.messages.health import GetHealth
 from protocol.messages.model_details import DefaultModel, DescribeModels, ListDefaultModels
+from protocol.messages.models import Loaded, LoadModel
 from tests.gateway.api.described_models import LLAMA
 from tests.gateway.api.error_bodies import is_api_error as is_error
 from tests.gateway.api.supervisor_reports import HEALTH
@@ -39,22 +40,22 @@ def test_the_models_of_the_quick_start(ask: AppClient) -> None:
 @pytest.mark.parametrize("name", ["llama3.2-1b", "llama3.2:1b"])
 def test_using_one_loads_it_and_makes_it_the_default(ask: AppClient, name: str) -> None:
     ask.reports[ListDefaultModels] = DEFAULTS
-    ask.reports[admin.LoadModel] = admin.Loaded("llama3.2-1b", "c", "llamacpp")
+    ask.reports[LoadModel] = Loaded("llama3.2-1b", "c", "llamacpp")
     ask.reports[DescribeModels] = [LLAMA]
     answer = ask("POST", f"/api/defaults/{name}/use").json
     assert (answer["status"], answer["alias"], answer["is_default"]) == ("loaded", name, True)
-    (call,) = ask.asked(admin.LoadModel)
+    (call,) = ask.asked(LoadModel)
     assert (call.model, call.set_default, call.unless_loaded) == ("llama3.2-1b", True, False)
 
 
 def test_an_unknown_one_is_404(ask: AppClient) -> None:
     ask.reports[ListDefaultModels] = DEFAULTS
     is_error(ask("POST", "/api/defaults/unknown/use"), 404, "not_found")
-    assert not ask.asked(admin.LoadModel)
+    assert not ask.asked(LoadModel)
 
 
 def test_the_servers_state(ask: AppClient) -> None:
-    ask.reports[admin.GetHealth] = msgspec.structs.replace(
+    ask.reports[GetHealth] = msgspec.structs.replace(
         HEALTH,
         counters={"requests_finished": 150, "tokens_generated": 45_000},
         default_model=NAME,
@@ -89,5 +90,5 @@ def test_the_servers_state(ask: AppClient) -> None:
 
 
 def test_without_a_default_model_there_is_none(ask: AppClient) -> None:
-    ask.reports[admin.GetHealth] = HEALTH
+    ask.reports[GetHealth] = HEALTH
     assert ask("GET", "/api/system/status").json["default_model"] is None

@@ -9,7 +9,8 @@ import pytest
 
 from protocol.failures import Code, Failure
 from protocol.messages import work
-from protocol.messages.admin import AbandonCall, Loaded, LoadModel, UnloadModel
+from protocol.messages.calls import AbandonCall
+from protocol.messages.models import Loaded, LoadModel, UnloadModel
 from tests.gateway.app_client import AppClient, StreamedAnswer
 
 GENERATE, CHAT, EMBED, EMBEDDINGS = "/api/generate", "/api/chat", "/api/embed", "/api/embeddings"

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from protocol.failures import Code, Failure
-from protocol.messages import admin, model_files
+from protocol.messages import model_files
+from protocol.messages.health import GetHealth
 from protocol.messages.model_details import DescribeModels
+from protocol.messages.models import Loaded, LoadModel, UnloadModel
 from tests.gateway.api.described_models import LLAMA, THINKER, VECTORS
 from tests.gateway.api.error_bodies import is_api_error as is_error
 from tests.gateway.api.supervisor_reports import HEALTH
@@ -64,14 +66,14 @@ def test_capabilities(ask: AppClient, details: Any, able: list[str]) -> None:
 def test_a_checkpoint_is_a_name_too(ask: AppClient) -> None:
     ask.reports[DescribeModels] = [LLAMA]
     assert ask("GET", "/api/models/bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M").status_code == 200
-    ask.reports[admin.UnloadModel] = ["llama3.2-1b"]
+    ask.reports[UnloadModel] = ["llama3.2-1b"]
     assert ask("POST", "/api/models/owner/repo:Q4/unload").json == {"status": "unloaded", "alias": "owner/repo:Q4"}
-    assert ask.asked(admin.UnloadModel)[0].model == "owner/repo:Q4"
+    assert ask.asked(UnloadModel)[0].model == "owner/repo:Q4"
 
 
 def test_paths_are_for_administrators(ask: AppClient) -> None:
     ask.reports[DescribeModels] = [LLAMA]
-    ask.reports[admin.GetHealth] = msgspec.structs.replace(HEALTH, ipc_endpoint="ipc:///secret/bus")
+    ask.reports[GetHealth] = msgspec.structs.replace(HEALTH, ipc_endpoint="ipc:///secret/bus")
     foreign = {"remote_addr": "10.0.0.7"}
     assert ask("GET", "/api/models", **foreign).json["models"][0]["path"] == ""
     assert ask("GET", "/api/models/x", **foreign).json["path"] == ""
@@ -82,7 +84,7 @@ def test_paths_are_for_administrators(ask: AppClient) -> None:
 def test_a_key_for_inference_reads_and_changes_nothing(tmp_path: Path) -> None:
     ask = AppClient(tmp_path, api_key="use", admin_api_key="change")
     ask.reports[DescribeModels] = [LLAMA]
-    ask.reports[admin.UnloadModel] = ["llama3.2-1b"]
+    ask.reports[UnloadModel] = ["llama3.2-1b"]
     use, change = ({"headers": {"Authorization": f"Bearer {key}"}} for key in ("use", "change"))
     assert ask("GET", "/api/models").status_code == 401
     assert ask("GET", "/api/models", **use).json["models"][0]["path"] == ""
@@ -106,7 +108,7 @@ def test_a_key_for_inference_reads_and_changes_nothing(tmp_path: Path) -> None:
     ("method", "path", "message"),
     [
         ("GET", "/api/models/unknown-model", DescribeModels),
-        ("POST", "/api/models/unknown-model/unload", admin.UnloadModel),
+        ("POST", "/api/models/unknown-model/unload", UnloadModel),
         ("DELETE", "/api/models/unknown-model", model_files.DeleteModel),
     ],
 )
@@ -118,7 +120,7 @@ def test_an_unknown_model(ask: AppClient, method: str, path: str, message: type)
 
 
 def test_unloading_what_is_not_loaded_is_a_conflict(ask: AppClient) -> None:
-    ask.reports[admin.UnloadModel] = Failure(Code.NOT_LOADED, "Model not loaded: llama3.2-1b", model="llama3.2-1b")
+    ask.reports[UnloadModel] = Failure(Code.NOT_LOADED, "Model not loaded: llama3.2-1b", model="llama3.2-1b")
     is_error(ask("POST", f"/api/models/{NAME}/unload"), 409, "conflict")
 
 
@@ -149,7 +151,7 @@ def test_a_model_is_deleted(ask: AppClient) -> None:
     ],
 )
 def test_a_load_becomes_one_message(ask: AppClient, body: dict[str, Any], call: dict[str, Any]) -> None:
-    ask.reports[admin.LoadModel] = admin.Loaded("llama3.2-1b", "c", "llamacpp")
+    ask.reports[LoadModel] = Loaded("llama3.2-1b", "c", "llamacpp")
     ask.reports[DescribeModels] = [msgspec.structs.replace(LLAMA, context=8192, gpu_layers=35)]
     assert ask("POST", "/api/models/load", body).json == {
         "status": "loaded",
@@ -159,7 +161,7 @@ def test_a_load_becomes_one_message(ask: AppClient, body: dict[str, Any], call: 
         "gpu_layers": 35,
         "is_default": True,
     }
-    assert ask.asked(admin.LoadModel) == [admin.LoadModel(1, **call, unless_loaded=True)]
+    assert ask.asked(LoadModel) == [LoadModel(1, **call, unless_loaded=True)]
     assert ask.asked(DescribeModels)[0].model == "llama3.2-1b"
 
 
@@ -190,7 +192,7 @@ def test_a_wrong_field_is_named(ask: AppClient, path: str, body: Any, param: str
 
 
 def test_an_option_that_the_recipe_has_not_is_named_as_it_was_sent(ask: AppClient) -> None:
-    ask.reports[admin.LoadModel] = Failure(
+    ask.reports[LoadModel] = Failure(
         Code.INVALID_REQUEST, "ctx_size is no option of recipe whispercpp", param="ctx_size"
     )
     result = ask("POST", "/api/models/load", {"alias": "a", "context_size": 1})
@@ -199,7 +201,7 @@ def test_an_option_that_the_recipe_has_not_is_named_as_it_was_sent(ask: AppClien
 
 
 def test_a_loaded_model_is_a_conflict(ask: AppClient) -> None:
-    ask.reports[admin.LoadModel] = Failure(Code.CONFLICT, "Model 'a' is loaded already", model="a")
+    ask.reports[LoadModel] = Failure(Code.CONFLICT, "Model 'a' is loaded already", model="a")
     is_error(ask("POST", "/api/models/load", {"alias": "a"}), 409, "conflict")
 
 

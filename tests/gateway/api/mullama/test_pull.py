@@ -9,7 +9,8 @@ import pytest
 
 from gateway.api.mullama.pull import MullamaPullWriter
 from protocol.failures import Code, Failure
-from protocol.messages import admin, model_files
+from protocol.messages import model_files
+from protocol.messages.calls import Progress
 from protocol.messages.model_details import DescribeModels
 from tests.gateway.api.described_models import LLAMA
 from tests.gateway.api.error_bodies import is_api_error as is_error
@@ -31,8 +32,8 @@ def test_a_pull_answers_when_the_model_is_there(ask: AppClient) -> None:
     assert ask.asked(model_files.PullModel) == [model_files.PullModel(1, NAME, adopt=True)]
 
 
-def progress(done: int, total: int, index: int = 1, of: int = 1) -> admin.Progress:
-    return admin.Progress(0, "m", f"file{index}.gguf", index, of, done, total)
+def progress(done: int, total: int, index: int = 1, of: int = 1) -> Progress:
+    return Progress(0, "m", f"file{index}.gguf", index, of, done, total)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.api.responses import stored_form
 from protocol.failures import Code, Failure
-from protocol.messages.admin import AbandonCall
+from protocol.messages.calls import AbandonCall
 from protocol.messages.responses import (
     CancelResponse,
     DeleteResponse,

@@ -1,4 +1,4 @@
-"""The calls of :mod:`protocol.messages.admin` about health, figures and logs, one function each."""
+"""Calls about the server as a whole: its health, its last figures and its log; and the end of a call whose client hung up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from msgspec import structs
 
 from protocol import RELEASE
 from protocol.ids import RequestKey
-from protocol.messages import admin
+from protocol.messages.calls import AbandonCall
+from protocol.messages.health import (
+    FailedModel,
+    GetHealth,
+    GetStats,
+    HealthReport,
+    QueueShare,
+    RunningModel,
+    StatsReport,
+)
+from protocol.messages.log_stream import FollowLogs
 from protocol.models.devices import GPUS
 from protocol.models.recipes import ModelType
 from protocol.wire import endpoints
@@ -24,7 +34,7 @@ from supervisor.scheduler.queue.work_items import key_of
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 
 
-def abandon_call(supervisor: Supervisor, peer: str, call: admin.AbandonCall, _payload: bytes) -> None:
+def abandon_call(supervisor: Supervisor, peer: str, call: AbandonCall, _payload: bytes) -> None:
     """Forget a call whose client hung up."""
     supervisor.scheduler.call_abandoned(peer, call.number)
     supervisor.downloads.forget(peer, call.number)
@@ -33,11 +43,11 @@ def abandon_call(supervisor: Supervisor, peer: str, call: admin.AbandonCall, _pa
     supervisor.admission.cancelled(RequestKey(peer, call.number, 0))
 
 
-def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payload: bytes) -> None:
+def get_health(supervisor: Supervisor, peer: str, call: GetHealth, _payload: bytes) -> None:
     """Answer with the state of the whole server."""
     now = supervisor.loop.now()
     scheduler = supervisor.scheduler
-    report = admin.HealthReport(
+    report = HealthReport(
         status="draining" if scheduler.closing else "ok",
         version=RELEASE,
         boot=supervisor.process_context.boot,
@@ -52,7 +62,7 @@ def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payloa
         granted=scheduler.busy,
         queued=scheduler.queued,
         troubled=[
-            admin.FailedModel(model.name, model.backoff.failure, model.backoff.failures, model.backoff.pause(now))
+            FailedModel(model.name, model.backoff.failure, model.backoff.failures, model.backoff.pause(now))
             for model in scheduler.models.values()
             if model.backoff.failure
         ],
@@ -74,7 +84,7 @@ def get_health(supervisor: Supervisor, peer: str, call: admin.GetHealth, _payloa
     supervisor.calls.answer(peer, call.number, report)
 
 
-def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.RunningModel:
+def _running_model(supervisor: Supervisor, model: ScheduledModel) -> RunningModel:
     process = model.process
     if process is None or model.spec is None:
         raise TypeError("not running")
@@ -83,7 +93,7 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
     last_use = supervisor.started_at if model.last_use == NEVER else model.last_use
     unused_s = 0.0 if model.grants else now - last_use
     expires_at = model.expires_at
-    return admin.RunningModel(
+    return RunningModel(
         spec=model.spec,
         worker=process.worker,
         state=model.state.value,
@@ -109,21 +119,21 @@ def _running_model(supervisor: Supervisor, model: ScheduledModel) -> admin.Runni
     )
 
 
-def _queue_shares(model: ScheduledModel) -> list[admin.QueueShare]:
-    shares: dict[str, admin.QueueShare] = {}
+def _queue_shares(model: ScheduledModel) -> list[QueueShare]:
+    shares: dict[str, QueueShare] = {}
     for position, waiting in enumerate(model.fair_share.order(model.queue.by_key), 1):
         key = key_of(waiting)
-        first = shares.get(key) or admin.QueueShare(key, 0, position, round(model.wait_s(position - 1), 3))
+        first = shares.get(key) or QueueShare(key, 0, position, round(model.wait_s(position - 1), 3))
         shares[key] = structs.replace(first, requests=first.requests + 1)
     return list(shares.values())
 
 
-def get_stats(supervisor: Supervisor, peer: str, call: admin.GetStats, _payload: bytes) -> None:
+def get_stats(supervisor: Supervisor, peer: str, call: GetStats, _payload: bytes) -> None:
     """Answer with the last finished request's figures, once its worker has reported them."""
     name = supervisor.models.resolve(call.model).name if call.model else ""
 
     def answer() -> None:
-        stats = supervisor.stats_by_model.get(name, admin.StatsReport(name)) if name else supervisor.stats
+        stats = supervisor.stats_by_model.get(name, StatsReport(name)) if name else supervisor.stats
         supervisor.calls.answer(peer, call.number, stats)
 
     # A request whose end was not reported has a grant.
@@ -132,15 +142,15 @@ def get_stats(supervisor: Supervisor, peer: str, call: admin.GetStats, _payload:
     supervisor.worker_barrier.wait(busy, answer)
 
 
-def follow_logs(supervisor: Supervisor, peer: str, call: admin.FollowLogs, _payload: bytes) -> None:
+def follow_logs(supervisor: Supervisor, peer: str, call: FollowLogs, _payload: bytes) -> None:
     """Answer with what is retained, then send what comes."""
     supervisor.calls.answer(peer, call.number, supervisor.logbook.snapshot(call))
     supervisor.logbook.follow(peer, call)
 
 
 HANDLERS: Final[dict[type, Handler]] = {
-    admin.AbandonCall: abandon_call,
-    admin.GetHealth: get_health,
-    admin.GetStats: get_stats,
-    admin.FollowLogs: follow_logs,
+    AbandonCall: abandon_call,
+    GetHealth: get_health,
+    GetStats: get_stats,
+    FollowLogs: follow_logs,
 }

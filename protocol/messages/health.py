@@ -1,0 +1,122 @@
+"""Calls about the server's state and its last figures, answered as :mod:`protocol.messages.calls` says."""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.failures import Failure
+from protocol.messages.events import Outcome
+from protocol.messages.peers import Peer
+from protocol.messages.work import AttemptProgress
+from protocol.models.recipes import ModelSpec
+from protocol.wire.envelope import control_message
+
+
+@control_message
+class GetHealth(msgspec.Struct, frozen=True):
+    """→ :class:`HealthReport`."""
+
+    number: int
+
+
+class QueueShare(msgspec.Struct, frozen=True):
+    """The requests of one API key that wait for a model; ``key`` is empty without keys.
+
+    ``position`` and ``wait_s`` (estimated) are those of its next request.
+    """
+
+    key: str
+    requests: int
+    position: int
+    wait_s: float
+
+
+class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One model that has a worker."""
+
+    spec: ModelSpec
+    worker: str
+    state: str
+    """A state of the model's lifecycle (``supervisor/scheduler/model_states.py``)."""
+    worker_pid: int
+    last_use: float
+    """Unix seconds."""
+    slots: int = 0
+    """Slots that requests may hold at once."""
+    context: int = 0
+    granted: int = 0
+    queued: int = 0
+    engine_pid: int = 0
+    backend_url: str = ""
+    load_seconds: float = 0.0
+    parameters: int = 0
+    """0 if unknown."""
+    gpu_layers: int = 0
+    restored_tokens: int = 0
+    """Tokens of prompts that its engine has read from kept prompt caches."""
+    queue: list[QueueShare] = []
+    """By key, in the order in which their next requests will be granted."""
+    progress: list[AttemptProgress] = []
+    """Of requests whose engine tells how far it is."""
+    command: list[str] = []
+    """The engine's command line, for administrators."""
+    is_busy: bool = False
+    """Whether requests run or wait, reads among them, or the model is about to be stopped."""
+    pinned: bool = False
+    ttl: float = 0.0
+    """Idle seconds after which it is unloaded; 0: never."""
+    expires_at: float = 0.0
+    """Unix seconds at which it is unloaded if nothing uses it until then; 0: no idle time unloads it, or it is busy."""
+
+
+class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model with a failed last load, or with an open breaker."""
+
+    model: str
+    failure: Failure
+    failures: int
+    retry_in: float
+
+
+class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of the whole server at one moment."""
+
+    status: str
+    """``ok``, ``starting`` or ``draining``."""
+    version: str
+    boot: str
+    pid: int
+    uptime: float
+    models: list[RunningModel]
+    max_models: dict[str, int]
+    granted: int = 0
+    queued: int = 0
+    troubled: list[FailedModel] = []
+    downloads: list[str] = []
+    peers: list[Peer] = []
+    problems: list[str] = []
+    """What keeps the server from doing its work, with the cure."""
+    counters: dict[str, int] = {}
+    default_model: str = ""
+    """The model of requests that name none, as a user named it; empty: the one used last."""
+    ipc_endpoint: str = ""
+    gpu_available: bool = False
+    memory_used: int = 0
+    """Bytes that the engines of loaded models used after their loads."""
+    memory_total: int = 0
+    """Bytes of the machine."""
+
+
+@control_message
+class GetStats(msgspec.Struct, frozen=True, omit_defaults=True):
+    """→ :class:`StatsReport` of the last finished request, of one model if named."""
+
+    number: int
+    model: str = ""
+
+
+class StatsReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last finished request; ``model`` is empty if there was none yet."""
+
+    model: str = ""
+    outcome: Outcome = msgspec.field(default_factory=Outcome)

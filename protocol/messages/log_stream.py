@@ -1,0 +1,48 @@
+"""The log as a client follows it: the call, answered as :mod:`protocol.messages.calls` says, and the batches after it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from protocol.wire.envelope import control_message
+
+
+@control_message
+class FollowLogs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """→ :class:`LogSnapshot`, then :class:`LogBatch` under the same number until :class:`AbandonCall`.
+
+    ``after_seq`` only counts if ``boot`` is the present one or empty, and no entry is that new: numbers start again
+    with each boot.  Otherwise the snapshot is complete.
+    """
+
+    number: int
+    after_seq: int | None = None
+    boot: str = ""
+    model: str = ""
+    level: str = ""
+    request_id: str = ""
+    process: str = ""
+
+
+class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One log line with its number in the stream. ``fields`` is the JSON object of the line."""
+
+    seq: int
+    fields: bytes
+
+
+class LogSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The retained entries that match, at most 5000; ``dropped``: lines lost before the stream so far."""
+
+    boot: str
+    entries: list[LogEntry]
+    dropped: int = 0
+
+
+@control_message
+class LogBatch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → gateway: new entries for a follower."""
+
+    number: int
+    entries: list[LogEntry]
+    dropped: int = 0
