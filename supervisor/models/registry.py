@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
@@ -26,13 +26,11 @@ from supervisor.models.model_configuration import ModelConfiguration
 from supervisor.models.model_entries import ModelEntries
 from supervisor.models.model_specs import OptionLayer, descriptor_of, merged_options, model_spec, option_layers
 from supervisor.models.names import NameIndex
+from supervisor.models.problem_reports import ProblemReports
 from supervisor.models.state_files import FinishWrite, finish_write
 from supervisor.models.user_models import UserModels
 from supervisor.models.user_names import UserNames
 from workers.backends.registry import DESCRIPTORS, backend_class
-
-MAX_REPORTED: Final = 1000
-"""Problems that are remembered, so that each is logged once."""
 
 
 class ModelRegistry:
@@ -65,9 +63,9 @@ class ModelRegistry:
         adopted_file = Path(settings.state_dir) / adopted_models.FILE
         self.adopted = AdoptedModels(adopted_file, self._file_directories, self.find, lambda: self._names, finish)
         """Models that no catalogue has, and that clients named."""
-        self._reported: set[str] = set()
         self._entries = ModelEntries(settings)
-        self.problems: list[str] = []
+        self._problems = ProblemReports()
+        self.problems = self._problems.lines
         """Lines for the log: what is wrong in a file or directory, once each. The reader empties the list."""
         self._index()
         self._refresh(starting=True)
@@ -79,7 +77,7 @@ class ModelRegistry:
         changed = self._user.refresh(starting)
         if self._extra.refresh_sometimes(found.path if found else ""):
             changed = True
-            self._report(self._extra.problems)
+            self._problems.add(self._extra.problems)
         if changed:
             self._index()
         self.options.refresh()
@@ -93,18 +91,8 @@ class ModelRegistry:
         sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries)
         return NameIndex(*sources, aliases=self.user_names.aliases, configured=configuration.aliases)
 
-    def _report(self, problems: list[str]) -> None:
-        fresh = [problem for problem in problems if problem not in self._reported]
-        if len(self._reported) > MAX_REPORTED:
-            self._reported.clear()
-        self._reported.update(fresh)
-        self.problems += fresh
-
     def _collect(self) -> None:
-        sources = (self.options, self._user, self.user_names, self.adopted, self.configuration)
-        for found in (source.problems for source in sources):
-            self._report(found)
-            found.clear()
+        self._problems.collect(self.options, self._user, self.user_names, self.adopted, self.configuration)
 
     # Names
 

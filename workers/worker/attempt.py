@@ -2,7 +2,7 @@
 
 Invariants:
 
-* The phase changes only along ``_NEXT_PHASES``; an ended attempt reports nothing.
+* The phase changes only along the table in ``attempt_phase.py``; an ended attempt reports nothing.
 * While it is RUNNING, exactly one of ``completed``, ``failed``, ``broken`` or ``crashed`` is reported; once it is
   STOPPING, only ``advanced`` and ``discarded`` are.
 * ``completed`` means that the engine ended its response as its format demands, never only that the connection closed.
@@ -10,7 +10,6 @@ Invariants:
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -29,30 +28,12 @@ from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import ChoiceSummary, SseFilter, summaries_of
 from workers.stream.token_timing import EngineSpan, TokenTiming
 from workers.stream.usage import with_usage_of_all
+from workers.worker.attempt_phase import AttemptPhase
 
 MAX_ERROR_BYTES: Final = 65_536
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
 
 Clock = Callable[[], float]
-
-
-class AttemptPhase(enum.Enum):
-    """How far an attempt has come."""
-
-    WAITING = enum.auto()
-    """Its gateway has not subscribed yet; the engine does not know the request."""
-    RUNNING = enum.auto()
-    STOPPING = enum.auto()
-    """Its result is not wanted any more, but the engine may still work on it."""
-    ENDED = enum.auto()
-
-
-_NEXT_PHASES: Final[dict[AttemptPhase, frozenset[AttemptPhase]]] = {
-    AttemptPhase.WAITING: frozenset({AttemptPhase.RUNNING, AttemptPhase.ENDED}),
-    AttemptPhase.RUNNING: frozenset({AttemptPhase.STOPPING, AttemptPhase.ENDED}),
-    AttemptPhase.STOPPING: frozenset({AttemptPhase.ENDED}),
-    AttemptPhase.ENDED: frozenset(),
-}
 
 
 class AttemptOwner(Protocol):
@@ -107,10 +88,8 @@ class Attempt:
         """When its `Run` came."""
 
     def enter(self, phase: AttemptPhase) -> None:
-        """Change the phase; raises ValueError for a change that ``_NEXT_PHASES`` does not have."""
-        if phase not in _NEXT_PHASES[self.phase]:
-            raise ValueError(f"an attempt cannot go from {self.phase.name} to {phase.name}")
-        self.phase = phase
+        """Change the phase; raises ValueError for a change that the table does not have."""
+        self.phase = self.phase.changed_to(phase)
 
     def start(self, request: EngineRequest) -> None:
         """Begin to run: ``request`` goes to the engine."""

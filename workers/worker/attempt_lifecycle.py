@@ -28,7 +28,8 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from workers.engine.line_attribution import LineAttribution
-from workers.worker.attempt import Attempt, AttemptPhase
+from workers.worker.attempt import Attempt
+from workers.worker.attempt_phase import AttemptPhase
 from workers.worker.bus import WorkerBus
 from workers.worker.cancellation import Cancellations
 from workers.worker.end_batching import end_delay

@@ -27,7 +27,6 @@ from protocol.messages.metrics import CollectMetrics, MetricsCollected
 from protocol.messages.peers import (
     CheckModel,
     EngineDied,
-    EngineReady,
     LoadFailed,
     SamplingDefaults,
     SetRequestRules,
@@ -48,6 +47,7 @@ from workers.engine.process import EngineExit
 from workers.prompt_cache.engine_caches import tidy_in_background
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_metrics import EngineMetricsReader
+from workers.worker.engine_reports import engine_ready, load_failure
 from workers.worker.engine_session import EngineSession
 from workers.worker.load_check import check_model
 from workers.worker.process_state import WorkerProcessEvent, WorkerProcessState, next_state
@@ -204,20 +204,8 @@ class WorkerController:
             return
         self._requests.open(session, self._log)
         self._metrics = EngineMetricsReader(self._loop, session.backend, session.pool, self._bus.send)
-        self._model.facts = EngineReady(
-            slots=facts.slots,
-            context=facts.context,
-            engine_pid=session.engine.pid,
-            backend_url=session.engine.url,
-            seconds=session.seconds,
-            version=facts.version,
-            rss=session.engine.resident(),
-            parameters=self._checked[1].parameters if self._checked else 0,
-            gpu_layers=session.backend.gpu_layers,
-            command=without_secrets(session.engine.command),
-            restored_tokens=session.restored_tokens,
-            leave_seconds=session.leave_seconds,
-        )
+        parameters = self._checked[1].parameters if self._checked else 0
+        self._model.facts = engine_ready(session, facts, parameters)
         self._bus.send(self._model.facts)
 
     def _collect_metrics(self, number: int) -> None:
@@ -249,7 +237,7 @@ class WorkerController:
             failure = replace(failure, detail=exit_.output)
             self._report(EngineDied(failure, self._requests.fail_all(failure)))
         else:
-            self._report(LoadFailed(_load_failure(session, how, exit_.output), started=True))
+            self._report(LoadFailed(load_failure(session, how, exit_.output), started=True))
 
     # The worker's end.
 
@@ -296,12 +284,3 @@ class WorkerController:
             self._session.save_and_stop()
         else:
             self._session.stop()
-
-
-def _load_failure(session: EngineSession, how: str, output: str) -> Failure:
-    """Return why a load failed: our own reason if we ended the engine, then how it ended, then its last lines."""
-    name = session.spec.name
-    problem = session.backend.file_problem(output)
-    code, why = (Code.MODEL_UNUSABLE, problem) if problem else (Code.LOAD_FAILED, how)
-    failure = session.failure or Failure(code, f"{name} cannot be loaded: {why}", model=name)
-    return replace(failure, detail="\n".join(part for part in (failure.detail, how, output) if part))

@@ -26,8 +26,9 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from workers.backends.base import Backend, EngineProgress
 from workers.engine.line_attribution import LineAttribution
-from workers.worker.attempt import Attempt, AttemptPhase
+from workers.worker.attempt import Attempt
 from workers.worker.attempt_lifecycle import AttemptLifecycle
+from workers.worker.attempt_phase import AttemptPhase
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_session import EngineSession
 from workers.worker.process_state import WorkerProcessState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.worker.attempt import _NEXT_PHASES, AttemptPhase
+from workers.worker.attempt_phase import NEXT_PHASES, AttemptPhase
 from workers.worker.process_state import TRANSITIONS, WorkerProcessEvent, WorkerProcessState, next_state
 
 STARTED, READY, EXITED, SHUTDOWN = (
@@ -59,5 +59,5 @@ def test_a_leaving_worker_stays_so() -> None:
 
 
 def test_an_ended_attempt_stays_so() -> None:
-    assert _NEXT_PHASES[AttemptPhase.ENDED] == frozenset()
-    assert set(_NEXT_PHASES) == set(AttemptPhase)
+    assert NEXT_PHASES[AttemptPhase.ENDED] == frozenset()
+    assert set(NEXT_PHASES) == set(AttemptPhase)
