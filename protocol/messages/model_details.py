@@ -68,8 +68,6 @@ class ModelDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int
     modified: int
     facts: FileFacts = FileFacts()
-    copies: list[str] = []
-    """Further names that users gave it."""
     is_default: bool = False
     state: str = ""
     """A state of the model's lifecycle; empty if it is neither loaded nor asked for."""

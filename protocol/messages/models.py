@@ -41,6 +41,9 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Gigabytes (10⁹ bytes)."""
     suggested: bool = False
     aliases: list[str] = []
+    """Its names in the catalogue."""
+    given_names: list[str] = []
+    """Names that the configuration and users gave it; each is listed as a model."""
     unsupported_reason: str = ""
     """Why this machine cannot run it, empty if it can."""
     context_length: int = 0

@@ -22,12 +22,13 @@ def show_model(supervisor: Supervisor, peer: str, call: ShowModel, _payload: byt
     entry = models.resolve(call.model)
     scheduled = supervisor.scheduler.models.get(entry.name)
     loaded = scheduled is not None and scheduled.process is not None and scheduled.spec is not None
+    listed = models.entry(entry)
     supervisor.calls.answer(
         peer,
         call.number,
         ConfiguredModel(
-            entry=models.entry(entry),
-            names=_names(models, entry),
+            entry=listed,
+            names=list(dict.fromkeys([*listed.given_names, *entry.aliases])),
             options=_options(models, entry),
             settings=_settings(models, entry),
             groups=sorted(models.configuration.groups_of(entry.name)),
@@ -35,11 +36,6 @@ def show_model(supervisor: Supervisor, peer: str, call: ShowModel, _payload: byt
             loaded_options=scheduled.spec.options if loaded and scheduled and scheduled.spec else {},
         ),
     )
-
-
-def _names(models: ModelRegistry, entry: CatalogueEntry) -> list[str]:
-    configured = models.configuration.of(entry).aliases
-    return list(dict.fromkeys([*configured, *entry.aliases, *models.user_names.of(entry.name)]))
 
 
 def _options(models: ModelRegistry, entry: CatalogueEntry) -> list[ConfiguredValue]:

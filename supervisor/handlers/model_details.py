@@ -97,7 +97,6 @@ class ModelDescriptions:
             size=found.size,
             modified=found.modified,
             facts=facts if whole else structs.replace(facts, template="", metadata={}),
-            copies=supervisor.models.user_names.of(entry.name),
             is_default=entry.name == default,
             state=model.state.value if model is not None else "",
             granted=len(model.grants) if model is not None else 0,

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.models import ModelEntry
@@ -202,12 +204,26 @@ class ModelRegistry:
     def entries(self, show_all: bool) -> list[ModelEntry]:
         """Return the downloaded models, or with ``show_all`` every model, in the order of the catalogues."""
         self._refresh()
-        listed = self._entries.all_listed(self._names.entries(), self.machine)
+        given = self._given_names()
+        listed = [
+            structs.replace(entry, given_names=given[entry.id]) if entry.id in given else entry
+            for entry in self._entries.all_listed(self._names.entries(), self.machine)
+        ]
         return listed if show_all else [entry for entry in listed if entry.downloaded]
 
     def entry(self, model: str | CatalogueEntry) -> ModelEntry:
         """Return one model as the APIs show it; raises ``model_not_found``."""
-        return self._entries.listed(self._entry(model), self.machine)
+        listed = self._entries.listed(self._entry(model), self.machine)
+        return structs.replace(listed, given_names=self._given_names().get(listed.id, []))
+
+    def _given_names(self) -> dict[str, list[str]]:
+        """Return the names that the configuration and users gave to models, by the registered names of the models that they mean."""
+        given: dict[str, list[str]] = {}
+        for alias in dict.fromkeys([*self.configuration.aliases, *self.user_names.aliases]):
+            entry = self._names.find(alias)
+            if entry is not None and entry.name != alias:
+                given.setdefault(entry.name, []).append(alias)
+        return given
 
     def listed_files(self, name: str) -> ModelFiles | None:
         """Return the files of a model as they were when it was listed last, None if they were not there."""

@@ -54,6 +54,20 @@ def test_aliases_mean_the_model(client: RawHttpClient, name: str) -> None:
     assert (answer["model"], answer["usage"]["completion_tokens"]) == (name, 3)
 
 
+def test_aliases_are_listed_and_shown(server: LemonbusServer) -> None:
+    listed = {each["id"]: each.get("root") for each in server.client.get("/v1/models").json()["data"]}
+    assert {name: listed[name] for name in ("gpt-4o", "loop:1b", LOOP)} == {"gpt-4o": LOOP, "loop:1b": LOOP, LOOP: None}
+    tags = [each["name"] for each in server.client.get("/api/tags").json()["models"]]
+    assert {"gpt-4o:latest", "loop:1b", f"{LOOP}:latest"} <= set(tags)
+    for name in ("gpt-4o", "loop:1b"):
+        assert server.client.get(f"/v1/models/{name}").json()["id"] == name
+    assert server.client.post("/api/show", {"model": "gpt-4o:latest"}).json()["details"]["format"] == "gguf"
+    assert server.client.get("/api/models/gpt-4o").json()["name"] == LOOP
+    for name, pinned in (("loop:1b", True), ("gpt-4o", False)):
+        answer = server.client.post("/v1/pin", {"model_name": name, "pinned": pinned})
+        assert (answer.status, answer.json()["model_name"]) == (200, LOOP)
+
+
 @pytest.mark.parametrize("limit", [{}, {"max_tokens": 9}, {"max_completion_tokens": 9}])
 def test_a_field_that_is_set_wins_over_the_request(client: RawHttpClient, limit: dict[str, int]) -> None:
     body = {"model": LOOP, "messages": HI, **limit}

@@ -26,13 +26,16 @@ class Page(NamedTuple):
     before_id: str = ""
 
 
-def model_object(entry: ModelEntry, *, whole: bool = False) -> dict[str, Any]:
-    """Return a model as the lists show it; ``whole``: with what ``show_all`` adds."""
+def model_object(entry: ModelEntry, name: str = "", *, whole: bool = False) -> dict[str, Any]:
+    """Return a model as the lists show it, under its registered name or one that it was given.
+
+    ``whole``: with what ``show_all`` adds.
+    """
     shown: dict[str, Any] = {
-        "id": entry.id,
+        "id": name or entry.id,
         "object": "model",
         "type": "model",
-        "display_name": entry.id,
+        "display_name": name or entry.id,
         "created": entry.created,
         "created_at": rfc3339(entry.created),
         "lifecycle": "active",
@@ -43,6 +46,8 @@ def model_object(entry: ModelEntry, *, whole: bool = False) -> dict[str, Any]:
         "dtype": entry.dtype,
         "labels": entry.labels,
     }
+    if name and name != entry.id:
+        shown["root"] = entry.id
     if entry.context_length:
         shown["context_length"] = entry.context_length
     if entry.max_context_window:
@@ -55,7 +60,7 @@ def model_object(entry: ModelEntry, *, whole: bool = False) -> dict[str, Any]:
             "suggested": entry.suggested,
             "model_type": entry.type,
             "loaded": entry.loaded,
-            "aliases": entry.aliases,
+            "aliases": [*entry.given_names, *entry.aliases],
             "supported": not entry.unsupported_reason,
             "unsupported_reason": entry.unsupported_reason,
         }
@@ -63,21 +68,33 @@ def model_object(entry: ModelEntry, *, whole: bool = False) -> dict[str, Any]:
 
 
 def model_list(entries: list[ModelEntry], page: Page | None = None, *, whole: bool = False) -> bytes:
-    """Return the JSON of a list of models; raises ``invalid_request`` for a page beside a model that is not in it."""
-    shown, has_more = _cut(entries, page or Page())
+    """Return the JSON of a list of models; raises ``invalid_request`` for a page beside a model that is not in it.
+
+    A model is in it under each name that it was given, so that clients can offer these. ``whole``: every model once, for clients that
+    manage models.
+    """
+    names = [
+        _ListedName(name, entry) for entry in entries for name in (entry.id, *(() if whole else entry.given_names))
+    ]
+    shown, has_more = _cut(names, page or Page())
     answer: dict[str, Any] = {
         "object": "list",
-        "data": [model_object(entry, whole=whole) for entry in shown],
+        "data": [model_object(each.entry, each.name, whole=whole) for each in shown],
         "has_more": has_more,
-        "first_id": shown[0].id if shown else None,
-        "last_id": shown[-1].id if shown else None,
+        "first_id": shown[0].name if shown else None,
+        "last_id": shown[-1].name if shown else None,
     }
     return msgspec.json.encode(answer)
 
 
-def _cut(entries: list[ModelEntry], page: Page) -> tuple[list[ModelEntry], bool]:
+class _ListedName(NamedTuple):
+    name: str
+    entry: ModelEntry
+
+
+def _cut(entries: list[_ListedName], page: Page) -> tuple[list[_ListedName], bool]:
     """Return a page, and whether there is more in its direction: back from ``before_id``, else forward."""
-    positions = {entry.id: position for position, entry in enumerate(entries)}
+    positions = {each.name: position for position, each in enumerate(entries)}
     for name, cursor in (("after_id", page.after_id), ("before_id", page.before_id)):
         if cursor and cursor not in positions:
             raise invalid(f"`{name}` must be the id of a model in the list", name)

@@ -55,7 +55,7 @@ class TagsResource(_ModelsResource):
     """``GET /api/tags``."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer with the downloaded models, the newest first; copies are listed too."""
+        """Answer with the downloaded models, the newest first, each under all the names that it was given."""
         found = sorted(model_facts.describe(self._session, req.env), key=lambda details: -details.modified)
         items = [item for details in found for item in model_answers.list_items(details)]
         resp.content_type = falcon.MEDIA_JSON

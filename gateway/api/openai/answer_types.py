@@ -119,6 +119,8 @@ class ModelObject(msgspec.Struct):
     device: str
     dtype: str
     labels: list[str]
+    root: str | msgspec.UnsetType = msgspec.UNSET
+    """The registered name, where `id` is another name that the configuration or a user gave the model."""
     context_length: int | msgspec.UnsetType = msgspec.UNSET
     """Tokens each request may use: of the loaded engine, else of the next one."""
     max_context_window: int | msgspec.UnsetType = msgspec.UNSET

@@ -70,7 +70,7 @@ class ModelResource:
         self._session = session
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, model_id: str) -> None:
-        """Answer with the model, or 404 with the documented message."""
+        """Answer with the model, under the name that it was given if that was asked for, or 404 with the documented message."""
         try:
             entry = self._session.call(req.env, lambda number: GetModel(number, model_id), ModelEntry)
         except LemonbusError as problem:
@@ -80,4 +80,5 @@ class ModelResource:
         if not request_context(req.env).may_use(entry.id):
             raise _not_found(model_id)
         resp.content_type = falcon.MEDIA_JSON
-        resp.data = msgspec.json.encode(model_object(entry, whole=True))
+        name = model_id if model_id in entry.given_names else ""
+        resp.data = msgspec.json.encode(model_object(entry, name, whole=True))

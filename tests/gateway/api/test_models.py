@@ -137,6 +137,38 @@ def test_pages_of_the_list(ask: AppClient, query: str, ids: str, has_more: bool)
     assert (found["has_more"], found["first_id"], found["last_id"]) == (has_more, *ends)
 
 
+NAMED = structs.replace(CPU, id="b", aliases=["b:1b"], given_names=["gpt-4o", "mine"])
+
+
+def test_a_model_is_listed_under_each_name_that_it_was_given(ask: AppClient) -> None:
+    ask.reports[admin.ListModels] = [structs.replace(CPU, id="a"), NAMED]
+    found = ask("GET", "/v1/models").json
+    assert [(each["id"], each["display_name"], each.get("root")) for each in found["data"]] == [
+        ("a", "a", None),
+        ("b", "b", None),
+        ("gpt-4o", "gpt-4o", "b"),
+        ("mine", "mine", "b"),
+    ]
+    assert found["last_id"] == "mine"
+    page = ask("GET", "/v1/models?limit=1&after_id=b").json
+    assert ([each["id"] for each in page["data"]], page["has_more"]) == (["gpt-4o"], True)
+
+
+def test_all_models_are_listed_once_with_their_names(ask: AppClient) -> None:
+    ask.reports[admin.ListModels] = [NAMED]
+    (only,) = ask("GET", "/v1/models?show_all=true").json["data"]
+    assert (only["id"], only["aliases"]) == ("b", ["gpt-4o", "mine", "b:1b"])
+
+
+@pytest.mark.parametrize(("asked", "shown", "root"), [("mine", "mine", "b"), ("b", "b", None), ("b:1b", "b", None)])
+def test_one_model_is_shown_under_the_name_that_it_was_given(
+    ask: AppClient, asked: str, shown: str, root: str | None
+) -> None:
+    ask.reports[admin.GetModel] = NAMED
+    one = ask("GET", f"/v1/models/{asked}").json
+    assert (one["id"], one.get("root"), one["aliases"]) == (shown, root, ["gpt-4o", "mine", "b:1b"])
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [("limit=0", "limit"), ("limit=x", "limit"), ("limit=1001", "limit"), ("after_id=z", "after_id")],

@@ -308,7 +308,7 @@ def test_copies_are_in_the_report(harness: DescriptionHarness) -> None:
     harness.ask(2, "mine")
     harness.described(LLAMA)
     (details,) = harness.report(2)
-    assert (details.copies, details.is_default) == (["mine"], True)
+    assert (details.entry.given_names, details.is_default) == (["mine"], True)
     for wrong in ("", ":latest", "a\n", " a"):
         with pytest.raises(LemonbusError):
             copy_model(harness.supervisor, "g1", CopyModel(3, "mine", wrong), b"")
