@@ -141,7 +141,7 @@ NAMED = structs.replace(CPU, id="b", aliases=["b:1b"], given_names=["gpt-4o", "m
 
 
 def test_a_model_is_listed_under_each_name_that_it_was_given(ask: AppClient) -> None:
-    ask.reports[admin.ListModels] = [structs.replace(CPU, id="a"), NAMED]
+    ask.reports[ListModels] = [structs.replace(CPU, id="a"), NAMED]
     found = ask("GET", "/v1/models").json
     assert [(each["id"], each["display_name"], each.get("root")) for each in found["data"]] == [
         ("a", "a", None),
@@ -155,7 +155,7 @@ def test_a_model_is_listed_under_each_name_that_it_was_given(ask: AppClient) -> 
 
 
 def test_all_models_are_listed_once_with_their_names(ask: AppClient) -> None:
-    ask.reports[admin.ListModels] = [NAMED]
+    ask.reports[ListModels] = [NAMED]
     (only,) = ask("GET", "/v1/models?show_all=true").json["data"]
     assert (only["id"], only["aliases"]) == ("b", ["gpt-4o", "mine", "b:1b"])
 
@@ -164,7 +164,7 @@ def test_all_models_are_listed_once_with_their_names(ask: AppClient) -> None:
 def test_one_model_is_shown_under_the_name_that_it_was_given(
     ask: AppClient, asked: str, shown: str, root: str | None
 ) -> None:
-    ask.reports[admin.GetModel] = NAMED
+    ask.reports[GetModel] = NAMED
     one = ask("GET", f"/v1/models/{asked}").json
     assert (one["id"], one.get("root"), one["aliases"]) == (shown, root, ["gpt-4o", "mine", "b:1b"])
 
