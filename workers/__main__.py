@@ -1,40 +1,17 @@
-"""Starts one worker: ``python -m workers``, with what it must know of its supervisor in the environment."""
+"""``python -m workers``: one worker, started by the supervisor."""
 
 from __future__ import annotations
 
-import os
-import signal
-
-from protocol.runtime import logs, memory
-from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
-from protocol.runtime.process_exit import exit_immediately
-from workers.engine.process import raise_oom_score
-from workers.worker.bus import WorkerBus
-from workers.worker.control import WorkerController
+from protocol.runtime import memory
 
 
-def main() -> int:
-    """Run until `Shutdown`, a signal, or the end of the grace after the keeper's death; return the exit code."""
-    context = ProcessContext.from_environment()
-    settings = context.settings()
-    name = os.environ[PEER_VARIABLE]
-    logs.configure("worker", settings.log_level, settings.log_format)
-    loop = Loop()
-    bus = WorkerBus(loop, context, name)
-    logs.set_sink(bus.log)
-    controller = WorkerController(loop, bus, context, settings, name)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.on_signal(number, lambda: controller.leave(0.0, "the worker was told to end"))
-    raise_oom_score(os.getpid())
-    controller.start()
-    memory.tune_gc()
-    loop.run()
-    logs.set_sink(None)
-    bus.close(controller.server_lives)
-    loop.close()
-    return controller.exit_code
+def main() -> None:
+    """Import everything, and run the worker."""
+    memory.pause_gc()
+    from workers.worker import main as worker  # noqa: PLC0415 - only now: see the line above
+
+    worker.main()
 
 
 if __name__ == "__main__":
-    exit_immediately(main())
+    main()

@@ -15,7 +15,6 @@ from typing import Any, Final
 import gevent
 import msgspec
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from gateway.bus.log_sender import LogSender
 from gateway.bus.process_watch import ProcessWatch
@@ -218,10 +217,10 @@ class GatewayBus:
     def _drain_monitor(self) -> None:
         while True:
             try:
-                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+                _, address = self._monitor.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            endpoint = event["endpoint"].decode()
+            endpoint = address.decode()
             if endpoint in self._connected:
                 self._connected[endpoint] = False
                 self.drain_events()

@@ -15,6 +15,10 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.config import Config
 
+from gateway.app import create_app
+from gateway.bus.session import SupervisorSession
+from gateway.bus.sockets import GatewayBus
+from gateway.requests.spool import Spool
 from gateway.server import gunicorn_log
 from gateway.server.gunicorn_log import GunicornLogger
 from gateway.server.gunicorn_worker import GunicornWorker
@@ -147,10 +151,6 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Any:
         """Return the WSGI application (in the worker, after the fork)."""
-        from gateway.app import create_app  # noqa: PLC0415 - keeps the master small
-        from gateway.bus.session import SupervisorSession  # noqa: PLC0415
-        from gateway.requests.spool import Spool  # noqa: PLC0415
-
         gateway = ids.peer_id("gateway")
         spool = Spool(endpoints.spool(self.process_context.runtime), gateway, self.settings.spool_limit)
         self.session = SupervisorSession(gateway, self.settings, spool)
@@ -158,8 +158,6 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
 
     def post_worker_init(self, worker: GunicornWorker) -> None:
         """Open the bus, and watch the keeper and the master: this process ends with them."""
-        from gateway.bus.sockets import GatewayBus  # noqa: PLC0415
-
         session = worker.session = self.session
         session.on_shutdown = worker.begin_shutdown
         worker.bus = GatewayBus(session, self.process_context)
@@ -170,7 +168,8 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         logs.get_logger().info("gateway worker up", gateway=session.id)
 
     def run(self) -> None:
-        """Serve until the master is stopped."""
+        """Serve until the master is stopped. The workers share the memory of what is imported here."""
+        memory.tune_gc()
         try:
             master = GunicornMaster(self)
         except ProcessLookupError:

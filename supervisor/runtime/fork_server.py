@@ -5,7 +5,6 @@ It opens no socket of ZeroMQ, starts no thread and has no loop: what is forked m
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import socket
@@ -13,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from protocol.runtime import memory
 from supervisor.keeper import channel, process_tree
 from supervisor.keeper.channel import Channel, ClosedError
 from supervisor.runtime import server
@@ -25,8 +25,7 @@ def run(keeper: Channel) -> None:
     # What is sent to a whole control group is the keeper's to answer.
     signal.signal(signal.SIGHUP, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    gc.collect()
-    gc.freeze()  # the collector of a supervisor does not touch, and so copy, these pages
+    memory.tune_gc()
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
         raise RuntimeError(f"a module has started {threads - 1} threads: they would be missing in a forked process")

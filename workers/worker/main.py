@@ -1,0 +1,37 @@
+"""One worker, from its start to its exit; what it must know of its supervisor is in the environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NoReturn
+
+from protocol.runtime import logs, memory
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
+from protocol.runtime.process_exit import exit_immediately
+from workers.engine.process import raise_oom_score
+from workers.worker.bus import WorkerBus
+from workers.worker.control import WorkerController
+
+
+def main() -> NoReturn:
+    """Run until `Shutdown`, a signal, or the end of the grace after the keeper's death."""
+    context = ProcessContext.from_environment()
+    settings = context.settings()
+    name = os.environ[PEER_VARIABLE]
+    logs.configure("worker", settings.log_level, settings.log_format)
+    loop = Loop()
+    bus = WorkerBus(loop, context, name)
+    logs.set_sink(bus.log)
+    controller = WorkerController(loop, bus, context, settings, name)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.on_signal(number, lambda: controller.leave(0.0, "the worker was told to end"))
+    raise_oom_score(os.getpid())
+    controller.start()
+    memory.tune_gc()
+    loop.run()
+    logs.set_sink(None)
+    bus.close(controller.server_lives)
+    loop.close()
+    exit_immediately(controller.exit_code)
