@@ -50,11 +50,6 @@ class BackendStatus(NamedTuple):
         return fields if self.version else {key: value for key, value in fields.items() if key != "version"}
 
 
-def recipe_report(settings: Settings, devices: Collection[str]) -> dict[str, Any]:
-    """Return the ``recipes`` of system info for a machine that has these kinds of devices."""
-    return BackendInventory(settings).recipes(devices)
-
-
 class BackendInventory:
     """Combines the descriptors, the pins and the disk. Only the pins are remembered."""
 
@@ -64,7 +59,7 @@ class BackendInventory:
         self.releases = BackendReleases(settings)
 
     def recipes(self, devices: Collection[str]) -> dict[str, Any]:
-        """See :func:`recipes`."""
+        """Return the ``recipes`` of system info for a machine that has these kinds of devices."""
         return {recipe: self._recipe(descriptor, devices) for recipe, descriptor in DESCRIPTORS.items()}
 
     def _recipe(self, descriptor: RecipeDescriptor, devices: Collection[str]) -> dict[str, Any]:

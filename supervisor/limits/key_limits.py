@@ -22,7 +22,7 @@ _LEAST_TOKENS: Final = 1.0
 """What must be left for another request, whose own tokens are not known yet."""
 
 
-class _Usage:
+class _KeyBuckets:
     """The buckets of one key; None where it has no limit."""
 
     __slots__ = ("requests", "tokens")
@@ -41,7 +41,7 @@ class KeyLimits:
 
     def __init__(self) -> None:
         """Nothing is used."""
-        self._usage: dict[str, _Usage] = {}
+        self._usage: dict[str, _KeyBuckets] = {}
 
     def refusal(self, caller: Caller, running: int, now: float) -> Failure | None:
         """Return why a key may not send another request now. ``running``: its requests that wait or run."""
@@ -71,12 +71,12 @@ class KeyLimits:
         usage = self._usage_of(caller, now)
         return RateLimits(_status(usage.requests, now), _status(usage.tokens, now))
 
-    def _usage_of(self, caller: Caller, now: float) -> _Usage:
+    def _usage_of(self, caller: Caller, now: float) -> _KeyBuckets:
         usage = self._usage.get(caller.key)
         if usage is None:
             if len(self._usage) >= MAX_IDLE_KEYS:
                 self._usage = {key: each for key, each in self._usage.items() if not each.unused(now)}
-            usage = self._usage[caller.key] = _Usage()
+            usage = self._usage[caller.key] = _KeyBuckets()
         usage.requests = _bucket(usage.requests, caller.requests_per_minute, now)
         usage.tokens = _bucket(usage.tokens, caller.tokens_per_minute, now)
         return usage

@@ -37,11 +37,6 @@ def file_version(path: Path) -> FileVersion | None:
     return FileVersion(facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file by ``data``: a reader sees the old or the new content, also after a power cut. Raises OSError."""
-    finish_write(write_draft(path, data), path, lambda _problem: None)
-
-
 def write_draft(path: Path, data: bytes) -> Path:
     """Write ``data`` beside ``path``, without waiting for the disk; return the draft. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)

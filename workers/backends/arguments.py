@@ -16,7 +16,6 @@ from protocol.models.recipes import OptionValue
 PARALLEL: Final = ("-np", "--parallel")
 LORA: Final = ("--lora", "--lora-scaled")
 SLOT_SAVE_PATH: Final = ("--slot-save-path",)
-BATCH: Final = ("-b", "--batch-size")
 CACHE_RAM: Final = ("-cram", "--cache-ram")
 MAX_SLOTS: Final = 256
 

@@ -60,13 +60,13 @@ class _Usage(msgspec.Struct):
     prompt_tokens: int = 0
 
 
-class _Answer(msgspec.Struct):
+class _Embeddings(msgspec.Struct):
     data: list[_Vector]
     model: str = ""
     usage: _Usage | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Answer).decode
+_decode: Final = msgspec.json.Decoder(_Embeddings).decode
 _decode_vector: Final = msgspec.json.Decoder(list[float]).decode
 
 

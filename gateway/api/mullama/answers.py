@@ -152,14 +152,14 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Answer(msgspec.Struct):
+class _Completion(msgspec.Struct):
     choices: list[_Choice]
     model: str = ""
     usage: Usage | None = None
     timings: msgspec.Raw = _NO_RAW
 
 
-_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
+_decode_answer: Final = msgspec.json.Decoder(_Completion).decode
 
 
 def write_whole(answer: WholeAnswer, shape: AnswerShape, clock: AnswerClock) -> bytes:

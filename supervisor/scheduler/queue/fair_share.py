@@ -25,7 +25,9 @@ _MAX_DEBT: Final = 32_768
 """A key is at most this far behind the others."""
 
 
-class _Choice(NamedTuple):
+class _NextRequest(NamedTuple):
+    """The request that comes next, and its key."""
+
     waiting: QueuedRequest
     key: str
     rounds: int
@@ -56,7 +58,7 @@ class FairShare:
         choice = self._choose(heads)
         return self._charge(choice, heads) if choice is not None and len(heads) > 1 else 0.0
 
-    def _charge(self, choice: _Choice, heads: Mapping[str, QueuedRequest]) -> float:
+    def _charge(self, choice: _NextRequest, heads: Mapping[str, QueuedRequest]) -> float:
         rotation = self._ordered(heads)
         turn = rotation.index(choice.key)
         for index, key in enumerate(rotation):
@@ -119,14 +121,14 @@ class FairShare:
             heapq.heapreplace(turns, (rounds + max(0, math.ceil(missing / QUANTUM)), turn, key))
         return [*ordered, *(waiting for _, _, key in turns for waiting in queues[key][served[key] :])]
 
-    def _choose(self, heads: Mapping[str, QueuedRequest]) -> _Choice | None:
+    def _choose(self, heads: Mapping[str, QueuedRequest]) -> _NextRequest | None:
         if len(heads) < 2:
-            return next((_Choice(waiting, key, 0) for key, waiting in heads.items()), None)
-        best: _Choice | None = None
+            return next((_NextRequest(waiting, key, 0) for key, waiting in heads.items()), None)
+        best: _NextRequest | None = None
         for key in self._ordered(heads):
             rounds = self._rounds(key, heads[key])
             if best is None or rounds < best.rounds:
-                best = _Choice(heads[key], key, rounds)
+                best = _NextRequest(heads[key], key, rounds)
                 if rounds <= 1:
                     break  # only the first key may need no round at all
         return best

@@ -153,7 +153,7 @@ def test_the_digest_knows_all_that_is_pinned(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_state_message_action_and_version_are_consistent(tmp_path: Path) -> None:
     for devices in (["cpu"], ["cpu", "amd_gpu"], ["cpu", "nvidia_gpu"], ["cpu", "amd_npu"], []):
-        reported = inventory.recipe_report(settings(tmp_path), devices)
+        reported = inventory.BackendInventory(settings(tmp_path)).recipes(devices)
         assert set(reported) == set(DESCRIPTORS)
         for recipe, about in reported.items():
             names = [each.name for each in DESCRIPTORS[recipe].backends]
@@ -234,7 +234,9 @@ def test_what_the_machine_lacks(recipe: str, name: str, expected: str, tmp_path:
 
 def test_the_preferred_backend(tmp_path: Path) -> None:
     def preferred(recipe: str, *devices: str, **more: Any) -> str:
-        reported = inventory.recipe_report(settings(tmp_path, backend_releases=[PIN], **more), devices or ("cpu",))
+        reported = inventory.BackendInventory(settings(tmp_path, backend_releases=[PIN], **more)).recipes(
+            devices or ("cpu",)
+        )
         assert reported[recipe]["backends"]["default"] | {"action": ""} == reported[recipe]["backends"][
             reported[recipe]["default_backend"]
         ] | {"action": ""}

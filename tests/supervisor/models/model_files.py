@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from supervisor.models import state_files
 from supervisor.models.registry import ModelRegistry
 from supervisor.models.user_models import FILE as USER_FILE
 
@@ -17,9 +16,17 @@ PHI = {"checkpoint": "unsloth/Phi-4-mini-instruct-GGUF:Q8_0", "recipe": "llamacp
 MakeModels = Callable[..., ModelRegistry]
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Give a file other content and another inode, as editors do."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".new")
+    draft.write_bytes(data)
+    draft.replace(path)
+
+
 def user_file(tmp_path: Path, content: Any) -> Path:
     path = tmp_path / "state" / USER_FILE
-    state_files.replace_file(path, content if isinstance(content, bytes) else json.dumps(content).encode())
+    replace_file(path, content if isinstance(content, bytes) else json.dumps(content).encode())
     return path
 
 

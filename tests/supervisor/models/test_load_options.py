@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.models.recipes import RecipeDescriptor
-from supervisor.models import options, state_files
+from supervisor.models import options
 from supervisor.models.options import ModelOptions
+from tests.supervisor.models.model_files import replace_file
 from tests.support.accepted_share import accepted_share
 from workers.backends.registry import DESCRIPTORS
 
@@ -131,7 +132,7 @@ def test_what_is_saved_replaces_what_was_saved_and_others_stay(saved: ModelOptio
 
 def test_an_edited_file_counts_at_the_next_load(saved: ModelOptions, tmp_path: Path) -> None:
     assert saved.of("m") == {}
-    state_files.replace_file(tmp_path / options.FILE, b'{"m": {"ctx_size": 256}}')
+    replace_file(tmp_path / options.FILE, b'{"m": {"ctx_size": 256}}')
     assert saved.of("m") == {"ctx_size": 256}
 
 

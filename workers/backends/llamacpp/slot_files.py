@@ -26,14 +26,14 @@ _WITHOUT_EFFECT: Final = frozenset(
 """Flags, each with a value, that change neither what the model computes of a prompt nor how it is kept."""
 
 
-class _Answer(msgspec.Struct):
+class _SlotReport(msgspec.Struct):
     n_saved: int = -1
     n_written: int = -1
     n_restored: int = -1
     n_read: int = -1
 
 
-_answer: Final = msgspec.json.Decoder(_Answer).decode
+_answer: Final = msgspec.json.Decoder(_SlotReport).decode
 
 
 class LlamaSlotFiles:

@@ -41,11 +41,6 @@ def template_input(
     return TemplateInput(json.dumps(shown), json.dumps(tools) if tools else None)
 
 
-def flatten_messages(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages as all chat templates know them: content is one text; raises :class:`EngineHttpError`."""
-    return [_flat(message, index) for index, message in enumerate(messages)]
-
-
 def _shown(message: Message, index: int, form: ToolCallFormat | None, *, shows_calls: bool) -> Message:
     flat = _flat(message, index)
     if flat.get("tool_calls") is None:
