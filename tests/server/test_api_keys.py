@@ -11,7 +11,7 @@ import pytest
 import simple_websocket
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
-from tests.conftest import StartServer
+from tests.server.conftest import ADMIN_KEY, KEY
 from tests.support import processes
 from tests.support.http_client import RawHttpClient
 from tests.support.server import LemonbusServer
@@ -20,14 +20,13 @@ from tests.support.waiting import wait_for
 MODEL = "extra.tiny-chat"
 CHAT = "/v1/chat/completions"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
-KEY = "k3y-/+=,two"
-ADMIN_KEY = "adm1n-k3y"
 
 
 @pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
-    variables = {"LEMONBUS_API_KEY": KEY, "LEMONADE_ADMIN_API_KEY": ADMIN_KEY}
-    return start_module_server("tiny-chat", api_key=KEY, admin_api_key=ADMIN_KEY, environment=variables)
+def server(keyed_server: LemonbusServer) -> LemonbusServer:
+    """A server with a key for requests and one for administrators, on which no other model is loaded."""
+    assert keyed_server.client.post("/v1/unload", {}, **keyed_server.admin_headers).status == 200
+    return keyed_server
 
 
 def client(server: LemonbusServer, key: str) -> RawHttpClient:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -67,25 +68,27 @@ def test_an_upgrade_to_the_same_release(server: LemonbusServer) -> None:
     assert server.client.post("/internal/upgrade", {"x": 1}, **server.admin_headers).status == 400
 
 
-@pytest.mark.parametrize(
-    ("file", "mistake", "message"),
-    [
-        ("supervisor/runtime/fork_server.py", "import nothing_of_that_name\n", "could not be started: exit 1"),
-        ("supervisor/runtime/server.py", "\ndef run(keeper: object) -> int:\n    return 1 // 0\n", "ZeroDivisionError"),
-    ],
-)
-def test_a_release_that_cannot_start_changes_nothing(
-    start_server: StartServer, tmp_path: Path, file: str, mistake: str, message: str
-) -> None:
+MISTAKES = {
+    "supervisor/runtime/fork_server.py": ("import nothing_of_that_name\n", "could not be started: exit 1"),
+    "supervisor/runtime/server.py": ("\ndef run(keeper: object) -> int:\n    return 1 // 0\n", "ZeroDivisionError"),
+}
+"""File of a release → what is wrong at its end, and what the answer says of it."""
+
+
+def test_a_release_that_cannot_start_changes_nothing(start_server: StartServer, tmp_path: Path) -> None:
     code = InstalledCode(tmp_path)
     server = start_server("tiny-chat", load=[CHAT], root=code.folder)
     server.wait_loaded(CHAT)
-    code.append(file, mistake)
-    answer = server.client.post("/internal/upgrade", {})
-    assert answer.status == 500
-    assert message in answer.error["message"]
-    assert server.client.chat(CHAT).text == CHAT_TEXT
-    assert any(line["event"] == "not upgraded: this release goes on" for line in server.lines)
+    for number, (file, (mistake, message)) in enumerate(MISTAKES.items(), 1):
+        whole = (code.folder / file).read_text()
+        code.append(file, mistake)
+        answer = server.client.post("/internal/upgrade", {})
+        assert answer.status == 500
+        assert message in answer.error["message"]
+        assert server.client.chat(CHAT).text == CHAT_TEXT
+        events = [line["event"] for line in server.lines]
+        assert events.count("not upgraded: this release goes on") == number
+        (code.folder / file).write_text(whole)
 
 
 def test_sigusr2_upgrades(server: LemonbusServer) -> None:
@@ -99,14 +102,16 @@ def test_sigusr2_upgrades(server: LemonbusServer) -> None:
 def test_sigterm_around_a_supervisors_death(start_server: StartServer, order: tuple[int, int]) -> None:
     server = start_server("tiny-loop", load=[LOOP], grace=60)
     server.wait_loaded(LOOP)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=3000)
+    supervisor, engine = server.supervisor_pid, server.engine_pid(LOOP)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=800)
     stream.until(lambda it: len(it.events) > 2)
-    supervisor = server.supervisor_pid
-    with processes.stopped(server.engine_pid(LOOP)):
+    with processes.stopped(engine):
         for number in order:
             os.kill(supervisor if number == signal.SIGKILL else server.keeper_pid, number)
         wait_for(lambda: not processes.alive(supervisor), "the supervisor is dead")
         wait_for(lambda: not server.listens() or server.client.get("/health").status == 503, "no requests are taken")
+        resumed = time.monotonic()
     assert stream.finish(60).done, "what runs may end"
+    assert stream.events[-1].at > resumed
     assert server.wait_exit() == 0
     server.assert_nothing_left()

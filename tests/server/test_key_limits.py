@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
-from tests.conftest import StartServer
+from tests.server.conftest import KEY
 from tests.support import processes
 from tests.support.http_client import RawHttpClient
 from tests.support.http_exchange import HttpExchange
@@ -32,8 +32,8 @@ def key(name: str, **limits: int) -> ApiKey:
 
 
 @pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
-    server = start_module_server("tiny-chat", api_key="root", slots=4)
+def server(keyed_server: LemonbusServer) -> LemonbusServer:
+    server = keyed_server
     keys = [
         *(key(name, requests_per_minute=3 + number) for number, name in enumerate(FLOWS)),
         key("tokens", tokens_per_minute=200),
@@ -44,7 +44,7 @@ def server(start_module_server: StartServer) -> LemonbusServer:
         key("background", requests_per_minute=2),
     ]
     write_keys(Path(server.settings.state_dir) / KEYS_FILE, keys)
-    assert ask(server, "root").status == 200, "the model is loaded"
+    assert ask(server, KEY).status == 200, "the model is loaded"
     return server
 
 
@@ -66,7 +66,7 @@ def test_requests_a_minute_are_exact_over_all_gateways(server: LemonbusServer) -
     assert 0 < int(refused.headers["retry-after"]) <= 20
     assert refused.headers["x-ratelimit-remaining-requests"] == "0"
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
-    assert ask(server, "root").headers.get("x-ratelimit-limit-requests") is None
+    assert ask(server, KEY).headers.get("x-ratelimit-limit-requests") is None
 
 
 def test_tokens_are_counted_as_used_and_refuse_the_next_request(server: LemonbusServer) -> None:
@@ -124,7 +124,7 @@ def test_tokens_of_an_answer_that_a_client_left_count_too(server: LemonbusServer
 
 
 def test_a_key_that_waits_is_told_its_position_and_is_not_behind_all_of_another_key(server: LemonbusServer) -> None:
-    greedy = RawHttpClient(server.port, {"Authorization": "Bearer root"})
+    greedy = RawHttpClient(server.port, {"Authorization": f"Bearer {KEY}"})
     streams = [greedy.start("POST", CHAT, body(700, stream=True)) for _ in range(16)]
     streams[0].until(lambda it: len(it.events) > 2)
     late = RawHttpClient(server.port, {"Authorization": "Bearer one"}).start("POST", CHAT, body(1))

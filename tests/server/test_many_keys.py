@@ -1,4 +1,4 @@
-"""A hundred keys with 32 clients each at two gateway processes: limits exact to one request, and no key starves."""
+"""A hundred keys with ten clients each at two gateway processes: limits exact to one request, and no key starves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
-from tests.conftest import StartServer
 from tests.support import processes
 from tests.support.http_client import RawHttpClient
 from tests.support.request_burst import BurstClient, RequestBurst
@@ -22,7 +21,7 @@ from tests.support.waiting import wait_for
 
 CHAT, PAUSED = "extra.tiny-chat", "extra.tiny-loop"
 PATH = "/v1/chat/completions"
-CLIENTS, SLOTS = 32, 4
+CLIENTS, SLOTS = 10, 4
 LIMITS = {f"requests{number}": 1 + number % 5 for number in range(40)}
 ALLOWED = {f"answers{number}": 1 + number % 4 for number in range(30)}
 """Key → answers that its tokens a minute suffice for."""
@@ -45,12 +44,11 @@ def keys_with_limits(tokens: int) -> Iterator[ApiKey]:
 
 
 @pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
+def server(keyed_server: LemonbusServer) -> LemonbusServer:
     """A server with two loaded models."""
-    server = start_module_server("tiny-chat", "tiny-loop", api_key="root", max_loaded_models=2, slots=SLOTS)
     for model in (CHAT, PAUSED):
-        assert server.client.post(PATH, body(model), Authorization="Bearer root").status == 200
-    return server
+        assert keyed_server.client.post(PATH, body(model), **keyed_server.admin_headers).status == 200
+    return keyed_server
 
 
 def write(server: LemonbusServer, keys: list[ApiKey]) -> None:
@@ -69,7 +67,7 @@ def statuses(clients: list[BurstClient]) -> dict[str, Counter[int]]:
 
 
 def test_limits_are_exact_for_every_key(server: LemonbusServer) -> None:
-    first = server.client.post(PATH, body(CHAT), Authorization="Bearer root").json()
+    first = server.client.post(PATH, body(CHAT), **server.admin_headers).json()
     tokens: int = first["usage"]["total_tokens"]
     write(server, list(keys_with_limits(tokens)))
     began = time.monotonic()

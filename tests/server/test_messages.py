@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conftest import StartServer
+from tests.server.conftest import KEY
 from tests.support.anthropic_client import anthropic_client
 from tests.support.images import png
 from tests.support.models.tiny_models import CHAT_TEXT
@@ -213,14 +213,13 @@ def test_errors_are_the_packages_classes(client: anthropic.Anthropic) -> None:
         assert body["request_id"] == caught.value.request_id
 
 
-def test_a_missing_key(start_server: StartServer) -> None:
+def test_a_missing_key(keyed_server: LemonbusServer) -> None:
     import anthropic as package  # noqa: PLC0415 - as in anthropic_client
 
-    server = start_server("tiny-chat", api_key="secret")
-    with anthropic_client(server) as client, pytest.raises(package.AuthenticationError) as caught:
+    with anthropic_client(keyed_server) as client, pytest.raises(package.AuthenticationError) as caught:
         client.messages.create(model=CHAT, max_tokens=5, messages=HI)
     assert caught.value.request_id
-    with anthropic_client(server).with_options(api_key="secret") as client:
+    with anthropic_client(keyed_server).with_options(api_key=KEY) as client:
         assert client.messages.create(model=CHAT, max_tokens=5, messages=HI).content
 
 

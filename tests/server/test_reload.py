@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from protocol.config.settings import Settings
+from tests.support import processes
 from tests.support.configuration_file import ConfiguredServer
+from tests.support.http_exchange import HttpExchange
 from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 
 CHAT, TALES, LOOP = "extra.tiny-chat", "extra.tiny-tale", "extra.tiny-loop"
+TOKENS = 800
+"""Of a stream: it still runs when its engine is stopped."""
+PAUSE_S = 0.02
+"""Between the requests of a client: the processors are for the reload."""
+
+
+@pytest.fixture(scope="module")
+def module_server() -> Iterator[ConfiguredServer]:
+    with ConfiguredServer(
+        "tiny-chat", "tiny-tale", "tiny-loop", gateway_workers=1, slots=2, load=[CHAT, TALES, LOOP]
+    ) as server:
+        yield server
 
 
 @pytest.fixture
-def server() -> Iterator[ConfiguredServer]:
-    with ExitStack() as stack:
-        yield stack.enter_context(
-            ConfiguredServer("tiny-chat", "tiny-tale", "tiny-loop", gateway_workers=1, slots=2, load=[CHAT, TALES])
-        )
+def server(module_server: ConfiguredServer) -> ConfiguredServer:
+    """The server as its supervisor was started, with its three models loaded."""
+    server, usual = module_server, Settings()
+    changed_by_tests = ("max_loaded_models", "queue_requests", "mullama_metrics")
+    server.configure(sections="", **{name: getattr(usual, name) for name in changed_by_tests})
+    engine, supervisor = server.engine_now(CHAT), server.supervisor_pid
+    changed = effects(server.reload())
+    if changed:
+        wait_taken_over(server, supervisor)
+    if ["the model is reloaded when idle"] in changed.values():
+        wait_for(lambda: server.engine_now(CHAT) != engine, "its engine is another one")
+    server.wait_loaded(CHAT, TALES, LOOP)
+    return server
 
 
 @contextmanager
@@ -35,9 +58,7 @@ def requests_that_all_succeed(server: ConfiguredServer) -> Iterator[None]:
     end = threading.Event()
 
     def ask(model: str) -> None:
-        for _ in itertools.count():
-            if end.is_set():
-                return
+        while not end.wait(PAUSE_S):
             answer = server.client.chat(model)
             answered.append((answer.status, answer.text))
 
@@ -56,6 +77,19 @@ def requests_that_all_succeed(server: ConfiguredServer) -> Iterator[None]:
     assert {*answered} == {(200, CHAT_TEXT), (200, TALE_TEXT)}
 
 
+@contextmanager
+def running_stream(server: ConfiguredServer) -> Iterator[HttpExchange]:
+    """A stream that goes on after the block: its engine is stopped until then."""
+    engine = server.engine_pid(LOOP)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=TOKENS)
+    stream.until(lambda it: len(it.events) > 2)
+    with processes.stopped(engine):
+        yield stream
+        resumed = time.monotonic()
+    assert stream.finish(60).done
+    assert stream.events[-1].at > resumed
+
+
 def masters(server: ConfiguredServer) -> set[int]:
     found = {process.pid: process for process in server.process_tree() if process.runs("gateway")}
     return {pid for pid, process in found.items() if process.parent not in found}
@@ -71,15 +105,13 @@ def wait_taken_over(server: ConfiguredServer, predecessor: int) -> None:
 
 
 def test_settings_of_the_supervisor_take_effect_at_once_and_nothing_is_touched(server: ConfiguredServer) -> None:
-    server.wait_loaded(CHAT, TALES)
     engines = [server.engine_pid(model) for model in (CHAT, TALES)]
     gateways, supervisor = masters(server), server.supervisor_pid
-    long_stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
-    long_stream.until(lambda it: len(it.events) > 2)
-    with requests_that_all_succeed(server):
+    with running_stream(server), requests_that_all_succeed(server):
         server.configure(
             max_loaded_models=3,
             queue_requests=7,
+            mullama_metrics=False,
             sections=f'[models."{CHAT}"]\nttl = 500\n[models."{TALES}"]\npin = true\n',
         )
         announced = effects(server.reload(dry_run=True))
@@ -88,6 +120,7 @@ def test_settings_of_the_supervisor_take_effect_at_once_and_nothing_is_touched(s
         assert announced == {
             "max_loaded_models": ["now"],
             "queue_requests": ["now"],
+            "mullama_metrics": ["now"],
             f'models."{CHAT}".ttl': ["now"],
             f'models."{TALES}".pin': ["now"],
         }
@@ -97,45 +130,39 @@ def test_settings_of_the_supervisor_take_effect_at_once_and_nothing_is_touched(s
     loaded = {each["model_name"]: each for each in server.health()["all_models_loaded"]}
     assert (loaded[CHAT]["pinned"], loaded[CHAT]["ttl"], loaded[TALES]["pinned"]) == (False, 500, True)
     assert server.health()["max_models"]["llm"] == 3
-    assert long_stream.finish(60).done, "it ran over the whole reload"
+    metrics = server.client.get("/metrics").body
+    assert b"lemonbus_models_loaded" in metrics
+    assert b"mullama_" not in metrics, "Mullama's names are switched off"
 
 
 def test_gateways_are_replaced_gracefully(server: ConfiguredServer) -> None:
-    server.wait_loaded(CHAT, TALES)
     (former,) = masters(server)
     engines = [server.engine_pid(model) for model in (CHAT, TALES)]
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=20_000)
-    stream.until(lambda it: len(it.events) > 2)
-    holder = server.gateway_of(stream)
-    with requests_that_all_succeed(server):
+    with running_stream(server) as stream, requests_that_all_succeed(server):
+        holder = server.gateway_of(stream)
         server.configure(body_limit=2000)
         assert effects(server.reload()) == {"body_limit": ["gateways restart gracefully"]}
         wait_for(lambda: masters(server) - {former}, "another gateway runs")
         wait_for(lambda: server.client.post("/v1/chat/completions", b"{" + b" " * 3000).status == 413, "new limit")
-    assert holder in {process.pid for process in server.process_tree()}, "the stream's gateway lives while it runs"
-    stream.hang_up()
+        assert holder in {process.pid for process in server.process_tree()}, "the stream's gateway lives while it runs"
     wait_for(lambda: former not in masters(server), "the former gateway has ended")
     assert [server.engine_pid(model) for model in (CHAT, TALES)] == engines
 
 
 def test_the_server_moves_to_another_port(server: ConfiguredServer) -> None:
-    server.wait_loaded(CHAT)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
-    stream.until(lambda it: len(it.events) > 2)
     former, engine = server.client.port, server.engine_pid(CHAT)
     moved = free_port()
-    file = server.file.read_text()
-    server.file.write_text(file.replace(f"port = {former}", f"port = {moved}"))
-    assert effects(server.reload()) == {"port": ["a new listener is opened", "gateways restart gracefully"]}
-    server.configure(port=moved)
-    wait_for(server.listens, "the new port is open")
-    assert server.client.chat(CHAT).text == CHAT_TEXT
-    assert server.engine_pid(CHAT) == engine
-    assert stream.finish(60).done, "what was connected at the old port ended there"
+    with running_stream(server):
+        file = server.file.read_text()
+        server.file.write_text(file.replace(f"port = {former}", f"port = {moved}"))
+        assert effects(server.reload()) == {"port": ["a new listener is opened", "gateways restart gracefully"]}
+        server.configure(port=moved)
+        wait_for(server.listens, "the new port is open")
+        assert server.client.chat(CHAT).text == CHAT_TEXT
+        assert server.engine_pid(CHAT) == engine
 
 
 def test_a_model_whose_section_changed_is_reloaded_when_idle_and_no_other(server: ConfiguredServer) -> None:
-    server.wait_loaded(CHAT, TALES)
     engine, other = server.engine_pid(CHAT), server.engine_pid(TALES)
     with requests_that_all_succeed(server):
         server.configure(sections=f'[models."{CHAT}"]\noptions = {{ ctx_size = 2048 }}\nenv = {{ SOURNESS = "9" }}\n')
@@ -170,7 +197,7 @@ def test_request_rules_and_names_of_a_model_take_effect_at_once(server: Configur
 
 
 def test_a_broken_file_is_refused_whole_by_call_and_by_signal(server: ConfiguredServer) -> None:
-    supervisor = server.supervisor_pid
+    supervisor, before = server.supervisor_pid, len(server.lines)
     text = server.file.read_text()
     server.file.write_text(text + "max_loaded_models = 9\nports = 1\n")
     answer = server.client.post("/internal/reload", {})
@@ -179,19 +206,19 @@ def test_a_broken_file_is_refused_whole_by_call_and_by_signal(server: Configured
     server.signal(signal.SIGHUP)
 
     def complaints() -> list[Any]:
-        return [line for line in server.lines if line["event"].startswith("configuration not reloaded")]
+        return [line for line in server.lines[before:] if line["event"].startswith("configuration not reloaded")]
 
     wait_for(lambda: len(complaints()) == 2, "both refusals are logged")
     server.file.unlink()
     assert "no such configuration file" in server.client.post("/internal/reload", {}).error["message"]
     assert server.supervisor_pid == supervisor
-    server.file.write_text(text + "queue_bytes = 77777\n")
+    server.file.write_text(text + "queue_requests = 77\n")
     server.signal(signal.SIGHUP)
     wait_taken_over(server, supervisor)
-    changed = [line for line in server.lines if line["event"] == "setting changed"]
-    assert [(line["setting"], line["new"]) for line in changed] == [("queue_bytes", 77777)]
+    changed = [line for line in server.lines[before:] if line["event"] == "setting changed"]
+    assert [(line["setting"], line["new"]) for line in changed] == [("queue_requests", 77)]
 
 
 @pytest.mark.parametrize("body", [{"dry_run": 1}, {"dryrun": True}])
-def test_a_wrong_request_reloads_nothing(shared_server: Any, body: dict[str, Any]) -> None:
-    assert shared_server.client.post("/internal/reload", body).status == 400
+def test_a_wrong_request_reloads_nothing(module_server: ConfiguredServer, body: dict[str, Any]) -> None:
+    assert module_server.client.post("/internal/reload", body).status == 400
