@@ -123,12 +123,17 @@ def test_tokens_of_an_answer_that_a_client_left_count_too(server: LemonbusServer
     assert (refused.status, refused.headers["x-ratelimit-remaining-tokens"]) == (429, "0")
 
 
+def keys_that_wait(server: LemonbusServer) -> set[str]:
+    (model,) = [each for each in server.state()["models"] if each["model_name"] == MODEL]
+    return {share["key"] for share in model["queue"]}
+
+
 def test_a_key_that_waits_is_told_its_position_and_is_not_behind_all_of_another_key(server: LemonbusServer) -> None:
     greedy = RawHttpClient(server.port, {"Authorization": f"Bearer {KEY}"})
     streams = [greedy.start("POST", CHAT, body(700, stream=True)) for _ in range(16)]
     streams[0].until(lambda it: len(it.events) > 2)
     late = RawHttpClient(server.port, {"Authorization": "Bearer one"}).start("POST", CHAT, body(1))
-    wait_for(lambda: "one" in {share["key"] for share in server.state()["models"][0]["queue"]}, "it waits")
+    wait_for(lambda: "one" in keys_that_wait(server), "it waits")
     late.finish()
     assert not all(stream.over for stream in streams)
     assert 1 <= int(late.headers["x-queue-position"]) <= 4
