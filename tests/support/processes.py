@@ -43,12 +43,27 @@ class ProcessInfo:
 def look(pid: int) -> ProcessInfo | None:
     """Return the process, or None if it is gone; a zombie is gone."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        stat = _read(pid, "stat")
+        words = _read(pid, "cmdline").rstrip(b"\0").split(b"\0")
     except OSError:
         return None
-    state, parent = stat.rpartition(")")[2].split()[:2]
+    state, parent = stat.rpartition(b")")[2].decode().split()[:2]
     return None if state in "ZX" else ProcessInfo(pid, int(parent), state, tuple(word.decode() for word in words))
+
+
+def _read(pid: int, file: str) -> bytes:
+    """Return what a file of a process says.
+
+    Without ``pathlib``: tests that wait look at all of a machine's processes twenty times a second.
+    """
+    descriptor = os.open(f"/proc/{pid}/{file}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = b""
+        while piece := os.read(descriptor, 1 << 16):
+            data += piece
+        return data
+    finally:
+        os.close(descriptor)
 
 
 def name(pid: int) -> str:
@@ -63,12 +78,9 @@ def alive(pid: int) -> bool:
     return look(pid) is not None
 
 
-_foreign: dict[tuple[bytes, str], float] = {}
-"""Runtime directory and pid → until when the process counts as another's without a look at its environment.
-
-Waiting looks at the processes twenty times a second, and to read the environments of all of a machine takes milliseconds.
-"""
-_FOREIGN_S = 2.0
+_foreign: dict[tuple[bytes, int], float] = {}
+"""Runtime directory and pid → until when the process counts as another's without a look at its environment."""
+_FOREIGN_S = 10.0
 """For so long: a pid is not used again so soon."""
 _SETTLED_S = 5.0
 """Seconds after its start when a process has the environment that it keeps: it has been forked and has executed its program."""
@@ -82,30 +94,35 @@ def of_server(runtime: Path) -> list[ProcessInfo]:
     mark = os.fsencode(runtime)
     found = []
     now = time.monotonic()
-    for pid in [entry.name for entry in Path("/proc").iterdir()]:
-        if not pid.isdigit() or _foreign.get((mark, pid), 0.0) > now:
+    for pid in _all_pids():
+        if _foreign.get((mark, pid), 0.0) > now:
             continue
         try:
-            ours = mark in Path(f"/proc/{pid}/environ").read_bytes()
+            ours = mark in _read(pid, "environ")
             if not ours and _age(pid) > _SETTLED_S:
                 _foreign[mark, pid] = now + _FOREIGN_S
-        except OSError:
+        except OSError:  # a thread of the kernel, a zombie, or a process that has just ended
+            _foreign[mark, pid] = now + _FOREIGN_S
             continue
-        process = look(int(pid)) if ours else None
+        process = look(pid) if ours else None
         if process is not None:
             found.append(process)
     return found
 
 
-def _age(pid: str) -> float:
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - see _read
+
+
+def _age(pid: int) -> float:
     """Return for how many seconds a process runs."""
-    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    ticks = int(_read(pid, "stat").rpartition(b")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def with_word(word: str) -> list[ProcessInfo]:
     """Return every living process that has this word in its command line."""
-    found = (look(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    found = (look(pid) for pid in _all_pids())
     return [process for process in found if process is not None and word in process.words]
 
 

@@ -98,11 +98,12 @@ class ServerInspector:
 
     def engine_now(self, model: str) -> ProcessInfo | None:
         """The engine that serves a model at this moment."""
-        pids = {worker.pid for worker in self.workers()}
+        all_processes = self.process_tree()
+        pids = {process.pid for process in all_processes if process.runs("workers")}
         ends = tuple(f"/{model.removeprefix('extra.')}{end}" for end in ("", ".gguf", ".bin"))
         found = [
             process
-            for process in self.process_tree()
+            for process in all_processes
             if process.parent in pids and any(word.endswith(ends) for word in process.words)
         ]
         return found[0] if found else None
