@@ -21,6 +21,7 @@ from supervisor.runtime.bus import SupervisorBus
 from supervisor.runtime.grant_notices import GrantNotices
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.runtime.internal_errors import InternalErrors
+from supervisor.runtime.worker_barrier import WorkerBarrier
 from supervisor.scheduler.effects import (
     AnswerCall,
     Effect,
@@ -50,14 +51,15 @@ class EffectExecutor:
         internal_calls: InternalCalls,
         errors: InternalErrors,
         answer: Callable[[str, int, object], None],
+        barrier: WorkerBarrier,
     ) -> None:
-        """``answer(peer, number, report)`` answers the call of a gateway.
+        """``answer(peer, number, report)`` answers the call of a gateway; ``barrier`` waits for what a worker has to read first.
 
         Messages and answers to peer ``""`` go to ``internal_calls``.
         """
         self._loop, self._bus, self._workers, self._models = loop, bus, workers, models
         self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
-        self._answer = answer
+        self._answer, self._barrier = answer, barrier
         self.fetch: Callable[[str], None] = lambda _model: None
         """Downloads a model."""
 
@@ -75,8 +77,8 @@ class EffectExecutor:
                 self._send(peer, message, payload)
             case NotifyGrant(gateway, grant):
                 self._grant_notices.add(gateway, grant)
-            case AnswerCall(peer, number, report):
-                self._report(peer, number, report)
+            case AnswerCall(peer, number, report, after):
+                self._barrier.wait([after] if after else [], partial(self._report, peer, number, report))
             case SpawnWorker(worker):
                 self._workers.start(worker)
             case KillWorker(worker):

@@ -145,6 +145,7 @@ class Supervisor:
             self.internal_calls,
             self.errors,
             self.calls.answer,
+            self.worker_barrier,
         )
         self._handlers: dict[type, Handler] = {}
 

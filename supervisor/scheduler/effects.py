@@ -30,6 +30,8 @@ class AnswerCall(NamedTuple):
     peer: str
     number: int
     report: object
+    after: str = ""
+    """A worker that must have read all that was sent to it before; empty: answer at once."""
 
 
 class SpawnWorker(NamedTuple):

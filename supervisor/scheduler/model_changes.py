@@ -10,7 +10,7 @@ from typing import Final
 
 from protocol.failures import Failure
 from protocol.messages.peers import CheckModel, EngineReady, StartEngine
-from protocol.messages.recovery import RememberedState, WorkerPhase
+from protocol.messages.recovery import RememberedState, RememberState, WorkerPhase
 from protocol.models.recipes import ModelSpec
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.model_states import ModelEvent, ModelState
@@ -288,6 +288,15 @@ def take_over(
         model.transition(ModelEvent.READY)
         process.transition(WorkerEvent.READY)
         model.keep_loaded = True
+
+
+def let_worker_remember(state: SchedulerState, model: ScheduledModel) -> None:
+    """Tell the worker of a loaded model what calls have asked for it: another supervisor will ask for that."""
+    process = model.process
+    if process is None or process.remembered == model.overrides or not process.counts_as_loaded:
+        return
+    process.remembered = model.overrides
+    state.emit(SendMessage(process.worker, RememberState(RememberedState(*model.overrides))))
 
 
 def restore_remembered(model: ScheduledModel, process: ScheduledWorker, remembered: RememberedState) -> None:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.messages.recovery import RememberedState, RememberState
 from supervisor.scheduler import model_changes, spare_workers
-from supervisor.scheduler.effects import LogDecision, SendMessage
+from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.load_assignment import (
     LAST_ORDER,
     EvictionClaim,
@@ -58,7 +57,7 @@ def reconcile(state: SchedulerState, now: float) -> None:
         _grant(state, model, claims.get(model.name), now)
         _finish_drain(state, model, claims.get(model.name))
         announce_queued(state, model, now)
-        _let_worker_remember(state, model)
+        model_changes.let_worker_remember(state, model)
     if not state.closing:
         spare_workers.replace_silent_workers(state, now)
         spare_workers.keep_spares(state, candidates, now)
@@ -168,15 +167,6 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
             state.metrics.engine_restarted(ABANDONED)
     stop = model_changes.reload if reload else model_changes.unload
     stop(state, model, process)
-
-
-def _let_worker_remember(state: SchedulerState, model: ScheduledModel) -> None:
-    """Tell the worker of a loaded model what calls have asked for it: another supervisor will ask for that."""
-    process = model.process
-    if process is None or process.remembered == model.overrides or not process.counts_as_loaded:
-        return
-    process.remembered = model.overrides
-    state.emit(SendMessage(process.worker, RememberState(RememberedState(*model.overrides))))
 
 
 # ---- memory of the past ------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from protocol.ids import RequestKey
 from protocol.messages.models import Loaded
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import AnswerCall
+from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.queue.work_items import PendingCall
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
@@ -26,10 +27,17 @@ def answer_loads(state: SchedulerState, model: ScheduledModel) -> None:
 
 
 def answer_load(state: SchedulerState, model: ScheduledModel, caller: PendingCall) -> None:
-    """Tell a load's caller that the model is ready."""
-    if model.spec is not None:
-        report = Loaded(model.name, model.spec.checkpoint, model.spec.recipe)
-        state.emit(AnswerCall(caller.peer, caller.number, report))
+    """Tell a load's caller that the model is ready, as soon as its worker remembers what calls have asked for it.
+
+    The answer promises that a pin or an idle time counts. A supervisor that takes over learns them from the worker alone.
+    """
+    if model.spec is None:
+        return
+    report = Loaded(model.name, model.spec.checkpoint, model.spec.recipe)
+    model_changes.let_worker_remember(state, model)
+    asked = model.process is not None and model.overrides != PolicyOverrides()
+    worker = model.process.worker if model.process is not None and asked else ""
+    state.emit(AnswerCall(caller.peer, caller.number, report, after=worker))
 
 
 def answer_unloads(state: SchedulerState, model: ScheduledModel) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, cast, get_args
 from unittest.mock import Mock, call
 
 import pytest
@@ -15,6 +15,7 @@ from protocol.messages.work import GrantedAttempt, Refused
 from protocol.models.recipes import ModelSpec
 from protocol.models.request_rules import RequestRules
 from supervisor.runtime.effect_executor import EffectExecutor
+from supervisor.runtime.worker_barrier import WorkerBarrier
 from supervisor.scheduler import effects
 from supervisor.scheduler.effects import Effect
 
@@ -38,6 +39,18 @@ SPEC = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m")
 RULES = RequestRules(drop=["top_k"])
 
 
+class BarrierWithNothingToRead:
+    """A barrier at which nothing is waited for; it notes the workers that would be."""
+
+    def __init__(self, parts: Mock) -> None:
+        self._parts = parts
+
+    def wait(self, workers: list[str], callback: Callable[[], None]) -> None:
+        if workers:
+            self._parts.waited(workers)
+        callback()
+
+
 def executor(parts: Mock) -> EffectExecutor:
     def call_later(_seconds: float, callback: Callable[[], None]) -> None:
         callback()
@@ -52,6 +65,7 @@ def executor(parts: Mock) -> EffectExecutor:
         parts.internal_calls,
         parts.errors,
         parts.answer,
+        cast(WorkerBarrier, BarrierWithNothingToRead(parts)),
     )
     made.fetch = parts.fetch
     return made
@@ -62,6 +76,13 @@ def test_an_effect_is_carried_out(effect: Effect, expected: Any) -> None:
     parts = Mock()
     executor(parts).execute([effect])
     assert parts.mock_calls == [expected]
+
+
+@pytest.mark.parametrize(("peer", "answer"), [("g1", call.answer("g1", 4, [])), ("", call.internal_calls.end(4, []))])
+def test_an_answer_waits_for_the_worker_that_must_have_read_something(peer: str, answer: Any) -> None:
+    parts = Mock()
+    executor(parts).execute([effects.AnswerCall(peer, 4, [], after="w1")])
+    assert parts.mock_calls == [call.waited(["w1"]), answer]
 
 
 def test_a_decision_is_logged() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
+from protocol.messages.models import Loaded
 from protocol.messages.peers import CheckModel, Shutdown, StartEngine
 from protocol.messages.recovery import RememberState
 from protocol.messages.work import Cancel, QueueStatus, Refused, Run
@@ -89,7 +90,9 @@ class EffectPlayer:
                 self.workers[worker] = SimulatedWorker()
             case SendMessage(peer, message, _):
                 self.deliver(peer, message)
-            case AnswerCall(peer, number, report):
+            case AnswerCall(peer, number, report, after):
+                if isinstance(report, Loaded):
+                    invariants.check_promise(self.scheduler.models[report.model], self.workers, after)
                 assert (peer, number) not in self.reports, "answered twice"
                 self.reports[peer, number] = report
                 self.calls.discard((peer, number))

@@ -7,7 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from protocol.ids import RequestKey
+from protocol.messages.recovery import RememberState
 from supervisor.scheduler.model_states import WORKER_STATES, ModelState
+from supervisor.scheduler.policy import PolicyOverrides
+from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduler import Scheduler
 from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
 
@@ -44,6 +47,17 @@ def check_requests(
     queued = {waiting.key for model in scheduler.models.values() for waiting in model.queue}
     running = {key for worker in workers.values() for key in worker.running}
     assert set(live) == queued | running, "a request is neither queued nor running"
+
+
+def check_promise(model: ScheduledModel, workers: Mapping[str, SimulatedWorker], after: str) -> None:
+    """A load is answered when its worker, which has read all before, remembers what calls have asked for the model."""
+    if model.overrides == PolicyOverrides():
+        return
+    assert model.process is not None
+    assert after == model.process.worker
+    told = [command.state for command in workers[after].commands if isinstance(command, RememberState)]
+    assert told, f"{model.name}: another supervisor would not know {model.overrides}"
+    assert tuple(model.overrides) == (told[-1].pinned, told[-1].ttl)
 
 
 class BeforeChange(NamedTuple):
