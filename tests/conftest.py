@@ -17,6 +17,7 @@ from hypothesis import settings
 
 from protocol.runtime import logs
 from tests.support import processes
+from tests.support.models.tiny_models import adapters
 from tests.support.server import LemonbusServer
 
 # A property is not wrong because the machine was busy; the timeout of pytest bounds all tests.
@@ -90,10 +91,13 @@ def shared_server(
 def changing_server(
     start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
 ) -> LemonbusServer:
-    """A server with three models for tests that load, unload and register: they find it as another test left it."""
+    """A server with three models for tests that load, unload and register: they find it as another test left it.
+
+    Its engines may read the tiny models' adapters.
+    """
     with pytest.MonkeyPatch.context() as patch:
         no_downloads(patch)
-        return start_session_server("tiny-chat", "tiny-loop", "tiny-embed")
+        return start_session_server("tiny-chat", "tiny-loop", "tiny-embed", engine_file_dirs=[str(adapters())])
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import StartServer
-from tests.support.models.tiny_models import CHAT_TEXT, tiny_models
+from tests.support.models.tiny_models import CHAT_TEXT, adapters
 from tests.support.server import LemonbusServer
 
 CHAT, TOOL, THINK, VISION = "extra.tiny-chat", "extra.tiny-tool", "extra.tiny-think", "extra.tiny-vision"
@@ -112,9 +111,8 @@ def test_an_image_for_a_model_without_vision(shared_server: LemonbusServer) -> N
     assert "image" in answer.error["message"]
 
 
-def test_an_adapter(start_server: StartServer) -> None:
-    adapter = tiny_models() / "adapters" / "tiny-lora.gguf"
-    server = start_server("tiny-chat", engine_file_dirs=[str(adapter.parent)])
+def test_an_adapter(unloaded_server: LemonbusServer) -> None:
+    server, adapter = unloaded_server, adapters() / "tiny-lora.gguf"
     elsewhere = server.client.post("/v1/load", {"model_name": CHAT, "llamacpp_args": "--lora /etc/passwd"})
     assert (elsewhere.status, elsewhere.error["param"]) == (400, "llamacpp_args")
     loaded = server.client.post("/v1/load", {"model_name": CHAT, "llamacpp_args": f"--lora {adapter}"})

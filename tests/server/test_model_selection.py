@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.conftest import StartServer
+from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
+from tests.support.http_client import RawHttpClient
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 
@@ -17,31 +20,30 @@ def server(unloaded_server: LemonbusServer) -> LemonbusServer:
     return unloaded_server
 
 
-def test_without_a_name_the_model_used_last_answers_loaded_or_not(start_server: StartServer) -> None:
-    server = start_server("tiny-chat", "tiny-embed")
-    unknown_model = server.client.post("/v1/chat/completions", ASK)
+def test_without_a_name_the_model_used_last_answers_loaded_or_not(keyed_server: LemonbusServer) -> None:
+    server = keyed_server
+    key = ApiKey(name="first-use", sha256=digest("first-use"), scopes=[Scope.INFERENCE])
+    write_keys(Path(server.settings.state_dir) / KEYS_FILE, [key])
+    client = RawHttpClient(server.port, {"Authorization": f"Bearer {key.name}"})
+    unknown_model = client.post("/v1/chat/completions", ASK)
     assert (unknown_model.status, unknown_model.error["param"]) == (400, "model")
-    assert server.client.chat(CHAT).text == CHAT_TEXT
-    assert server.client.post("/v1/embeddings", {"model": EMBED, "input": "a"}).status == 200
-    assert server.client.post("/v1/chat/completions", ASK).json()["model"] == CHAT
-    assert server.client.post("/v1/unload", {}).status == 200
+    assert client.chat(CHAT).text == CHAT_TEXT
+    assert client.post("/v1/embeddings", {"model": EMBED, "input": "a"}).status == 200
+    assert client.post("/v1/chat/completions", ASK).json()["model"] == CHAT
+    assert server.client.post("/v1/unload", {}, **server.admin_headers).status == 200
     assert server.engine_now(CHAT) is None
-    again = server.client.post("/v1/chat/completions", ASK)
+    again = client.post("/v1/chat/completions", ASK)
     assert (again.json()["model"], again.text) == (CHAT, CHAT_TEXT)
-    assert server.client.post("/v1/embeddings", {"input": "a"}).json()["model"] == EMBED
+    assert client.post("/v1/embeddings", {"input": "a"}).json()["model"] == EMBED
 
 
-@pytest.mark.parametrize(
-    ("options", "status"),
-    [({"llamacpp_args": "--nonsense"}, 400), ({"llamacpp_args": "--port 1"}, 400), ({"ctx_size": -1}, 400)],
-)
-def test_a_model_that_runs_is_not_ended_for_options_that_cannot_be(
-    server: LemonbusServer, options: dict[str, object], status: int
-) -> None:
+def test_a_model_that_runs_is_not_ended_for_options_that_cannot_be(server: LemonbusServer) -> None:
     assert server.client.chat(LOOP, max_tokens=3).status == 200
     engine = server.engine_pid(LOOP)
-    refused = server.client.post("/v1/load", {"model": LOOP, "save_options": True, **options})
-    assert (refused.status, refused.error["param"]) == (status, next(iter(options)))
+    wrong: list[tuple[str, object]] = [("llamacpp_args", "--nonsense"), ("llamacpp_args", "--port 1"), ("ctx_size", -1)]
+    for option, value in wrong:
+        refused = server.client.post("/v1/load", {"model": LOOP, "save_options": True, option: value})
+        assert (refused.status, refused.error["param"]) == (400, option), value
     assert server.engine_pid(LOOP) == engine
     assert not (server.home / "state" / "recipe_options.json").exists(), "what cannot be is not saved"
 

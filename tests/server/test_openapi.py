@@ -16,8 +16,8 @@ from tests.fuzz.fakes import fakes_on_loopback
 from tests.fuzz.known_names import MODELS, model_of
 from tests.support.server import LemonbusServer
 
-CASES = 120
-OPERATIONS = 10
+CASES = 60
+OPERATIONS = 5
 """``make fuzz`` sends 20,000 cases to all operations."""
 
 

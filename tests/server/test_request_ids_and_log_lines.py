@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import simple_websocket
 
-from tests.conftest import StartServer
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
@@ -18,9 +17,11 @@ from tests.support.waiting import wait_for
 CHAT = "extra.tiny-chat"
 
 
-@pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-chat", load=[CHAT])
+@pytest.fixture
+def server(shared_server: LemonbusServer) -> LemonbusServer:
+    """A server that has used the model last."""
+    assert shared_server.client.chat(CHAT, max_tokens=1).status == 200
+    return shared_server
 
 
 def processes_of(server: LemonbusServer, label: str) -> set[str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conftest import StartServer
 from tests.support import processes
 from tests.support.http_client import engine_client
 from tests.support.images import png
@@ -185,8 +184,8 @@ def test_stored_responses(client: openai.OpenAI) -> None:
         client.responses.retrieve(unstored.id)
 
 
-def test_another_gateway_process_knows_the_conversation(start_module_server: StartServer) -> None:
-    server = start_module_server("tiny-chat", load=[CHAT])
+def test_another_gateway_process_knows_the_conversation(shared_server: LemonbusServer) -> None:
+    server, before = shared_server, len(shared_server.lines)
 
     def gateways() -> list[int]:
         return [peer["pid"] for peer in server.state()["processes"] if peer["role"] == "gateway"]
@@ -207,7 +206,7 @@ def test_another_gateway_process_knows_the_conversation(start_module_server: Sta
     assert tokens[0] < tokens[1] < tokens[2]
 
     def served_by() -> set[int]:
-        return {line["pid"] for line in server.lines if line.get("path") == "/v1/responses"}
+        return {line["pid"] for line in server.lines[before:] if line.get("path") == "/v1/responses"}
 
     wait_for(lambda: served_by() == {one, other}, "both have served a part of the conversation")
 

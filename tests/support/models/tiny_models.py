@@ -50,6 +50,11 @@ def tiny_models() -> Path:
     return made_once(f"tiny-{_fingerprint()}", write_all)
 
 
+def adapters() -> Path:
+    """Return the folder of the adapters."""
+    return tiny_models() / "adapters"
+
+
 def write_all(folder: Path) -> None:
     """Write every model into ``folder``."""
     models, adapters = folder / "models", folder / "adapters"
