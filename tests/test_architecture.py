@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
-import pkgutil
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,26 +11,30 @@ from pathlib import Path
 
 import pytest
 
-import protocol
-from protocol import RELEASE, VERSION
-from protocol.messages.events import EventKind
 from protocol.models.recipes import DEFAULT_RECIPE
-from protocol.wire import envelope
 from workers.backends.registry import DESCRIPTORS
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
 PACKAGES = ("protocol", "supervisor", "workers", "gateway")
+
+
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
 DEPLOYED = [*sorted((ROOT / "deploy").rglob("*.py")), ROOT / "setup.py"]
-DOCUMENTS = [
-    *(path for path in sorted(ROOT.glob("*.md")) if path.name != "CHANGELOG.md"),
-    *sorted((ROOT / "docs").rglob("*.md")),
-    ROOT / "protocol" / "README.md",
-]
+
+
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+
 OURS = {*PACKAGES, "tests", "deploy"}
+
+
 TEST_IMPORT = re.compile(r"^\s*(from|import) (\.|[^\n(]*\btest_|[^\n(]*\([^)]*\btest_)", re.MULTILINE)
 """What an import of a file with tests, or a relative one, looks like."""
+
 
 ALLOWED_IMPORTS = {
     "protocol": set(),
@@ -41,6 +43,7 @@ ALLOWED_IMPORTS = {
     "gateway": {"protocol"},
 }
 """What a package may import besides itself."""
+
 
 ONLY_IN = {
     "zmq": (
@@ -90,8 +93,11 @@ ONLY_IN = {
 }
 """Each library has its place; nowhere else."""
 
+
 LONG = 300
 """Lines beyond which a file should probably become a folder: reported."""
+
+
 TOO_LONG = 400
 
 
@@ -288,28 +294,3 @@ def test_no_code_asks_for_a_recipe_by_its_name(recipe: str) -> None:
         and recipe in literals(path)
     ]
     assert wrong == (["protocol/models/recipes.py"] if recipe == DEFAULT_RECIPE else [])
-
-
-def test_one_release() -> None:
-    assert re.search(rf"^## \[{re.escape(RELEASE)}\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-
-
-def test_the_wire_document_names_every_message() -> None:
-    for module in pkgutil.walk_packages(protocol.__path__, "protocol."):
-        importlib.import_module(module.name)
-    text = (ROOT / "protocol" / "README.md").read_text()
-    words = set(re.findall(r"`([A-Za-z_]+)`", text))
-    assert {*envelope.message_names(), *(kind.name for kind in EventKind)} - words == set()
-    assert re.search(rf"\bversion {VERSION}\b", text, re.IGNORECASE)
-
-
-def test_documents_name_files_that_exist() -> None:
-    """A path in backticks, such as ``protocol/failures.py``, must be there; ``RECIPE`` stands for any recipe."""
-    pattern = r"`((?:protocol|supervisor|workers|gateway|deploy|tests|docs)/[\w./-]*)`"
-    wrong = [
-        f"{name(document)} names {path}"
-        for document in DOCUMENTS
-        for path in re.findall(pattern, document.read_text())
-        if "RECIPE" not in path and not (ROOT / path).exists()
-    ]
-    assert wrong == []

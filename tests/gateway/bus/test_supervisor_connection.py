@@ -4,94 +4,32 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gateway.bus import supervisor_connection
-from gateway.bus.session import SupervisorSession
 from gateway.requests.admission import MAX_WAIT_FOR_SUPERVISOR_S, AdmissionState
-from gateway.requests.exchange import InferenceRequest, RequestExchange
-from gateway.requests.spool import Spool
-from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.events import Event, EventKind, Outcome
+from protocol.messages.events import EventKind
 from protocol.messages.health import GetHealth
-from protocol.messages.peers import Welcome, WorkerUp
+from protocol.messages.peers import WorkerUp
 from protocol.messages.recovery import Recovered, RequestSnapshot
-from protocol.messages.work import Caller, Cancel, Granted, GrantedAttempt, Refused, SubmitRequest
-from protocol.wire import envelope
-from tests.gateway.app_client import SilentBus
+from protocol.messages.work import Caller, Cancel, Granted, GrantedAttempt, Refused
+from tests.gateway.bus.session_harness import SessionHarness
 
 LIMITED = Caller("team", concurrent=2)
 
 
-class DelayingBus(SilentBus):
-    """Calls back when the test says that the loop iterates."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.callbacks: list[Any] = []
-        self.unread: list[Any] = []
-        """Messages that a supervisor sent before its end."""
-
-    def call_later(self, seconds: float, callback: Any) -> None:
-        self.callbacks.append(callback)
-
-    def iterate(self) -> None:
-        callbacks, self.callbacks = self.callbacks, []
-        for callback in callbacks:
-            callback()
-
-    def read_control(self) -> None:
-        unread, self.unread = self.unread, []
-        for message in unread:
-            self.handlers.on_message(message, b"")
-
-
-class Gateway:
-    """A session whose supervisor the test is."""
-
-    def __init__(self, folder: Path) -> None:
-        self.bus = DelayingBus()
-        self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
-        self.bus.handlers = self.handlers = self.session.open(self.bus)
-        self.session.connect()
-
-    def welcome(self) -> None:
-        self.handlers.on_message(Welcome("b1", 1), b"")
-
-    def start(self, label: str = "r.1", caller: Caller | None = None, body: bytes = b"{}") -> RequestExchange:
-        return self.session.start_exchange(InferenceRequest("chat/completions", "tiny", body, label), caller)
-
-    def grant(self, exchange: RequestExchange, worker: str = "w1") -> None:
-        grant = GrantedAttempt(exchange.number, exchange.attempt, worker, "tiny")
-        self.handlers.on_message(Granted([grant]), b"")
-
-    def deliver(self, exchange: RequestExchange, *kinds: EventKind, worker: str = "w1") -> None:
-        """Deliver events of the present attempt, from its first."""
-        data = {EventKind.DELTA: b"text", EventKind.DONE: envelope.pack_payload(Outcome())}
-        batch = [Event(exchange.number, exchange.attempt, seq, kind, 1, data[kind]) for seq, kind in enumerate(kinds)]
-        self.handlers.on_events(batch, worker)
-        self.handlers.notify_exchanges()
-
-    def end_supervisor(self) -> None:
-        self.bus.sent.clear()
-        self.session.supervisor_ended()
-
-    def submitted(self) -> list[tuple[int, int, float]]:
-        """Return number, attempt and time of arrival of each request that was sent."""
-        return [(each.number, each.attempt, each.since) for each in self.bus.sent if isinstance(each, SubmitRequest)]
-
-
 @pytest.fixture
-def gateway(tmp_path: Path) -> Gateway:
-    one = Gateway(tmp_path)
+def gateway(tmp_path: Path) -> SessionHarness:
+    one = SessionHarness(tmp_path)
     one.welcome()
     return one
 
 
-def test_a_new_supervisor_learns_all_attempts_and_gets_those_without_a_worker_in_their_order(gateway: Gateway) -> None:
+def test_a_new_supervisor_learns_all_attempts_and_gets_those_without_a_worker_in_their_order(
+    gateway: SessionHarness,
+) -> None:
     first, granted, answered, ended, second = (gateway.start(f"r.{n}", LIMITED) for n in range(5))
     assert [since for _, _, since in gateway.submitted()] == [0.0] * 5
     call = gateway.session.start_call({}, GetHealth)
@@ -110,7 +48,9 @@ def test_a_new_supervisor_learns_all_attempts_and_gets_those_without_a_worker_in
     assert first.since <= second.since <= time.monotonic()
 
 
-def test_what_arrives_meanwhile_waits_behind_the_older_and_carries_the_time_of_its_arrival(gateway: Gateway) -> None:
+def test_what_arrives_meanwhile_waits_behind_the_older_and_carries_the_time_of_its_arrival(
+    gateway: SessionHarness,
+) -> None:
     old = [gateway.start() for _ in range(200)]
     gateway.end_supervisor()
     new = gateway.start()
@@ -124,7 +64,9 @@ def test_what_arrives_meanwhile_waits_behind_the_older_and_carries_the_time_of_i
     assert gateway.submitted()[-1] == (later.number, 1, 0.0)
 
 
-def test_one_iteration_sends_a_bounded_number_of_bytes(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_iteration_sends_a_bounded_number_of_bytes(
+    gateway: SessionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(supervisor_connection, "_SEND_BYTES", 1000)
     exchanges = [gateway.start(body=b" " * 400) for _ in range(10)]
     gateway.end_supervisor()
@@ -136,7 +78,7 @@ def test_one_iteration_sends_a_bounded_number_of_bytes(gateway: Gateway, monkeyp
     assert [number for number, _, _ in gateway.submitted()] == [each.number for each in exchanges]
 
 
-def test_what_was_cancelled_meanwhile_is_not_asked_again(gateway: Gateway) -> None:
+def test_what_was_cancelled_meanwhile_is_not_asked_again(gateway: SessionHarness) -> None:
     exchanges = [gateway.start() for _ in range(100)]
     exchanges[0].abandon(Code.CANCELLED)
     gateway.end_supervisor()
@@ -153,7 +95,7 @@ def test_what_was_cancelled_meanwhile_is_not_asked_again(gateway: Gateway) -> No
     assert [each.number for each in gateway.bus.snapshots[-1].requests] == sent[1:]
 
 
-def test_an_attempt_that_fails_meanwhile_is_asked_once_with_its_new_number(gateway: Gateway) -> None:
+def test_an_attempt_that_fails_meanwhile_is_asked_once_with_its_new_number(gateway: SessionHarness) -> None:
     exchanges = [gateway.start() for _ in range(100)]
     gateway.end_supervisor()
     last = exchanges[-1]
@@ -163,7 +105,7 @@ def test_an_attempt_that_fails_meanwhile_is_asked_once_with_its_new_number(gatew
     assert [each for each in gateway.submitted() if each[0] == last.number] == [(last.number, 2, last.since)]
 
 
-def test_a_connection_that_breaks_before_a_welcome_is_replaced_a_second_later(gateway: Gateway) -> None:
+def test_a_connection_that_breaks_before_a_welcome_is_replaced_a_second_later(gateway: SessionHarness) -> None:
     exchange = gateway.start()
     gateway.end_supervisor()
     hellos = len(gateway.bus.snapshots)
@@ -181,7 +123,7 @@ def test_a_connection_that_breaks_before_a_welcome_is_replaced_a_second_later(ga
     assert len(gateway.bus.snapshots) == hellos + 1
 
 
-def test_without_a_supervisor_that_listens_nothing_is_sent_and_it_is_looked_for(gateway: Gateway) -> None:
+def test_without_a_supervisor_that_listens_nothing_is_sent_and_it_is_looked_for(gateway: SessionHarness) -> None:
     gateway.bus.supervisor_pid = 0
     hellos = len(gateway.bus.snapshots)
     gateway.end_supervisor()
@@ -197,7 +139,7 @@ def test_without_a_supervisor_that_listens_nothing_is_sent_and_it_is_looked_for(
     assert len(gateway.bus.snapshots) == hellos + 1
 
 
-def test_the_number_of_requests_that_wait_is_bounded(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_requests_that_wait_is_bounded(gateway: SessionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_connection, "MAX_WAITING", 3)
     gateway.bus.supervisor_pid = 0
     gateway.end_supervisor()
@@ -208,7 +150,7 @@ def test_the_number_of_requests_that_wait_is_bounded(gateway: Gateway, monkeypat
     assert refused.value.failure.code is Code.OVERLOADED
 
 
-def test_two_deaths_in_a_row_and_one_before_the_welcome(gateway: Gateway) -> None:
+def test_two_deaths_in_a_row_and_one_before_the_welcome(gateway: SessionHarness) -> None:
     exchange = gateway.start()
     for welcomed in (False, True, True):
         gateway.end_supervisor()
@@ -222,7 +164,7 @@ def test_two_deaths_in_a_row_and_one_before_the_welcome(gateway: Gateway) -> Non
 
 
 def test_requests_are_refused_when_no_supervisor_has_come_for_long(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    gateway: SessionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, waiting = gateway.start(), gateway.start()
     gateway.grant(running)
@@ -245,7 +187,7 @@ def test_requests_are_refused_when_no_supervisor_has_come_for_long(
     assert gateway.start().failure is None
 
 
-def test_the_end_of_the_keeper_meanwhile_is_the_end_of_the_server(gateway: Gateway) -> None:
+def test_the_end_of_the_keeper_meanwhile_is_the_end_of_the_server(gateway: SessionHarness) -> None:
     running, waiting = gateway.start(), gateway.start()
     gateway.deliver(running, EventKind.DELTA)
     gateway.end_supervisor()
@@ -259,14 +201,14 @@ def test_the_end_of_the_keeper_meanwhile_is_the_end_of_the_server(gateway: Gatew
 
 
 def test_requests_wait_for_the_first_supervisor_too(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path)
+    gateway = SessionHarness(tmp_path)
     exchange = gateway.start()
     assert gateway.submitted() == [(exchange.number, 1, exchange.since)]
     gateway.welcome()
     assert gateway.session.state is AdmissionState.OPEN
 
 
-def test_a_gateway_that_drains_admits_nothing_after_a_new_supervisors_welcome(gateway: Gateway) -> None:
+def test_a_gateway_that_drains_admits_nothing_after_a_new_supervisors_welcome(gateway: SessionHarness) -> None:
     gateway.session.drain(10.0)
     gateway.end_supervisor()
     gateway.welcome()
@@ -274,7 +216,7 @@ def test_a_gateway_that_drains_admits_nothing_after_a_new_supervisors_welcome(ga
         gateway.start()
 
 
-def test_what_the_supervisor_said_before_its_end_counts(gateway: Gateway) -> None:
+def test_what_the_supervisor_said_before_its_end_counts(gateway: SessionHarness) -> None:
     granted, refused = gateway.start(), gateway.start()
     gateway.bus.unread = [
         Granted([GrantedAttempt(granted.number, 1, "w1", "tiny")]),
@@ -285,7 +227,7 @@ def test_what_the_supervisor_said_before_its_end_counts(gateway: Gateway) -> Non
     assert gateway.submitted() == []
 
 
-def test_a_request_waits_no_more_for_the_limits_that_the_supervisor_has_not_said(gateway: Gateway) -> None:
+def test_a_request_waits_no_more_for_the_limits_that_the_supervisor_has_not_said(gateway: SessionHarness) -> None:
     running, ended, waiting = (gateway.start(f"r.{n}", LIMITED) for n in range(3))
     gateway.grant(running)
     gateway.deliver(ended, EventKind.DONE)
@@ -298,7 +240,7 @@ def test_a_request_waits_no_more_for_the_limits_that_the_supervisor_has_not_said
 
 @pytest.mark.parametrize("subscribed", [True, False])
 def test_workers_that_ended_meanwhile_end_their_attempts_once_the_supervisor_has_recovered(
-    gateway: Gateway, subscribed: bool
+    gateway: SessionHarness, subscribed: bool
 ) -> None:
     for worker in ("w1", "w2") if subscribed else ("w1",):
         gateway.handlers.on_message(WorkerUp(worker, f"e{worker}"), b"")

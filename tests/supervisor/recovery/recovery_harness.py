@@ -17,6 +17,7 @@ from protocol.config.settings import Settings
 from protocol.messages.model_files import StartPull
 from protocol.messages.peers import EngineReady, Hello
 from protocol.messages.recovery import AttemptSnapshot, WorkerPhase, WorkerSnapshot
+from protocol.messages.work import SubmitRequest
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -158,3 +159,7 @@ class TakingOver:
         for end in self._beats:
             os.close(end)
         self.runtime.release()
+
+
+def submit(number: int, since: float, attempt: int = 1) -> SubmitRequest:
+    return SubmitRequest(number, attempt, MODEL, "chat/completions", f"r.{number}", since=since)

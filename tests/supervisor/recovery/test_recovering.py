@@ -1,17 +1,13 @@
-"""The state of a supervisor that takes over: whom it waits for, what it keeps, and what it tells when it is over."""
+"""The state of a supervisor that takes over: which peers it waits for, what it keeps, and what it tells when it is over."""
 
 from __future__ import annotations
-
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from protocol import VERSION
 from protocol.failures import Code
 from protocol.messages.model_files import Pulled, StartInspection, StartPull
-from protocol.messages.peers import EngineReady, Pong, Shutdown, Welcome, WorkerGone, WorkerUp
+from protocol.messages.peers import Pong, Shutdown, Welcome, WorkerGone, WorkerUp
 from protocol.messages.recovery import (
     AttemptSnapshot,
     GatewaySnapshot,
@@ -21,26 +17,14 @@ from protocol.messages.recovery import (
     WorkerPhase,
     WorkerSnapshot,
 )
-from protocol.messages.work import AttemptEnded, Cancel, Granted, Refused, Run, SubmitRequest
+from protocol.messages.work import AttemptEnded, Cancel, Granted, Refused, Run
 from protocol.wire import endpoints, envelope
 from supervisor.keeper import process_tree
 from supervisor.recovery import kept_messages, leftovers, recovering
 from supervisor.runtime.shutdown import GracefulShutdown
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.worker_states import WorkerState
-from tests.supervisor.recovery.recovery_harness import MODEL, SPEC, TakingOver, ready
-
-
-@pytest.fixture
-def taking_over() -> Iterator[TakingOver]:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="lb-") as folder:
-        made = TakingOver(Path(folder))
-        yield made
-        made.close()
-
-
-def submit(number: int, since: float, attempt: int = 1) -> SubmitRequest:
-    return SubmitRequest(number, attempt, MODEL, "chat/completions", f"r.{number}", since=since)
+from tests.supervisor.recovery.recovery_harness import MODEL, TakingOver, ready, submit
 
 
 def test_nothing_is_granted_before_all_have_reported_and_then_in_the_old_order(taking_over: TakingOver) -> None:
@@ -265,52 +249,3 @@ def test_what_is_kept_is_bounded(taking_over: TakingOver, monkeypatch: pytest.Mo
     assert [(refused.number, refused.failure.code) for refused in gateway.got(Refused)] == [(3, Code.OVERLOADED)]
     worker.hello(ready())
     taking_over.run_until(lambda: worker.got(Run))
-
-
-def test_a_worker_that_connects_again_later_is_taken_up(taking_over: TakingOver) -> None:
-    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
-    taking_over.begin()
-    worker.hello(ready(AttemptSnapshot("g1", 1, 1, 1, 5.0), AttemptSnapshot("g1", 2, 1, 1, 5.0), slots=2))
-    gateway.hello(GatewaySnapshot([RequestSnapshot(1, 1, 4.0, "w1"), RequestSnapshot(2, 1, 4.0, "w1")]))
-    taking_over.run_until(lambda: taking_over.over)
-    worker.reconnect()
-    worker.hello(ready(AttemptSnapshot("g1", 1, 1, 1, 5.0), AttemptSnapshot("g1", 9, 1, 1, 5.0), slots=2))
-    taking_over.run_until(lambda: gateway.got(Refused) and worker.got(Cancel))
-    assert [(refused.number, refused.failure.code) for refused in gateway.got(Refused)] == [(2, Code.RETURNED)]
-    assert [cancel.number for cancel in worker.got(Cancel)] == [9]
-    assert list(taking_over.supervisor.scheduler.models[MODEL].grants) == [("g1", 1, 1)]
-    worker.reconnect()
-    worker.hello(WorkerSnapshot(WorkerPhase.LOADING, SPEC))
-    taking_over.run_until(lambda: not taking_over.is_alive(0))
-
-
-def test_a_gateway_that_connects_again_later_has_its_lost_cancels_done(taking_over: TakingOver) -> None:
-    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
-    taking_over.begin()
-    worker.hello(ready(AttemptSnapshot("g1", 1, 1, 1, 5.0)))
-    gateway.hello(
-        GatewaySnapshot([RequestSnapshot(1, 1, 4.0, "w1"), RequestSnapshot(2, 1, 4.0), RequestSnapshot(3, 1, 4.0)])
-    )
-    gateway.send(submit(2, 4.0))
-    gateway.send(submit(3, 4.0))
-    taking_over.run_until(lambda: taking_over.over)
-    gateway.reconnect()
-    gateway.hello(GatewaySnapshot([RequestSnapshot(3, 1, 4.0)]))
-    gateway.send(submit(3, 4.0))
-    taking_over.run_until(lambda: worker.got(Cancel))
-    assert [waiting.key.number for waiting in taking_over.supervisor.scheduler.models[MODEL].queue] == [3]
-
-
-def test_a_load_that_became_ready_on_a_lost_connection_is_ready(taking_over: TakingOver) -> None:
-    worker = taking_over.survivor("worker", "w1")
-    taking_over.begin()
-    worker.hello(WorkerSnapshot(WorkerPhase.LOADING, SPEC))
-    taking_over.run_until(lambda: taking_over.over)
-    model = taking_over.supervisor.scheduler.models[MODEL]
-    assert model.state is ModelState.LOADING
-    worker.reconnect()
-    worker.hello(ready())
-    taking_over.run_until(lambda: model.state is ModelState.READY)
-    worker.send(EngineReady(1, 4096, 1, "", 0.1))  # again: it does no harm
-    taking_over.loop.run_once(0.02)
-    assert model.state is ModelState.READY

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import msgpack, structs
+from msgspec import structs
 
-from protocol.failures import Code
 from protocol.messages.peers import (
     CheckModel,
-    EngineDied,
     EngineReady,
-    LoadFailed,
     ModelChecked,
-    Ping,
-    Pong,
     Shutdown,
     StartEngine,
 )
 from protocol.messages.recovery import AttemptId, RememberedState, RememberState, WorkerPhase, WorkerSnapshot
 from protocol.messages.work import AttemptAbandoned, AttemptEnded, Cancel, Run
 from tests.fake_engines.llama_server import program
-from tests.support.processes import alive, children, kill, stopped
+from tests.support.processes import children, stopped
 from tests.support.waiting import wait_for
 from tests.workers.direct_engine import spec_of
-from tests.workers.worker_process import CHAT, ENDLESS, WorkerProcess, running_worker
-
-LOOP = spec_of("tiny-loop", ctx_size=100_000, slots=4)
-FAKE = structs.replace(spec_of("tiny-chat"), backend="system")
-
-
-@pytest.fixture
-def spare(tmp_path: Path) -> Iterator[WorkerProcess]:
-    with running_worker(tmp_path, mortal=True) as one:
-        yield one
+from tests.workers.worker.replaced_supervisor import FAKE, LOOP, assert_answers, assert_continues, stream
+from tests.workers.worker_process import CHAT, WorkerProcess, running_worker
 
 
 @pytest.fixture(scope="module")
@@ -59,22 +45,6 @@ def ready(shared: WorkerProcess) -> Iterator[WorkerProcess]:
 
 def numbers(snapshot: WorkerSnapshot) -> list[int]:
     return [each.number for each in snapshot.attempts]
-
-
-def assert_answers(worker: WorkerProcess) -> None:
-    worker.send(Ping(1))
-    assert worker.expect(Pong).number == 1
-
-
-def stream(worker: WorkerProcess, number: int, body: dict[str, Any] = ENDLESS) -> None:
-    worker.run(number, "chat/completions", body, stream=True)
-    worker.begun(number)
-
-
-def assert_continues(worker: WorkerProcess, number: int) -> None:
-    received = worker.received[number]
-    so_far = len(received.events)
-    worker.until(lambda: len(received.events) > so_far, f"request {number} goes on")
 
 
 def next_after_losing(worker: WorkerProcess, message: Any, payload: bytes = b"") -> WorkerSnapshot:
@@ -192,27 +162,6 @@ def test_a_supervisor_that_ends_without_an_answer_is_followed_by_the_next(tmp_pa
         assert_answers(worker)
 
 
-def test_a_worker_that_no_supervisor_has_ever_answered_ends(tmp_path: Path) -> None:
-    with running_worker(tmp_path, mortal=True, welcome=False, peer_silence=0.5) as worker:
-        worker.lose_supervisor()
-        assert worker.process.wait(10) == 1
-
-
-def test_the_keepers_end_is_the_servers_end(tmp_path: Path) -> None:
-    with (
-        subprocess.Popen(["sleep", "600"]) as keeper,
-        running_worker(tmp_path, keeper.pid, mortal=True, grace=0.3) as worker,
-    ):
-        worker.load(LOOP)
-        worker.subscribe()
-        stream(worker, 1)
-        worker.lose_supervisor()
-        keeper.kill()
-        assert worker.ended(1).failure.code == Code.SUPERVISOR_LOST
-        assert worker.process.wait(5) == 0
-        assert not alive(worker.ready.engine_pid)
-
-
 # What the former supervisor sent, and the worker never read.
 
 
@@ -256,79 +205,3 @@ def test_a_run_that_is_sent_again_starts_nothing(ready: WorkerProcess) -> None:
     assert_answers(ready)
     assert_continues(ready, 71)
     assert ready.received[71].end is None
-
-
-# Ends of engine and worker.
-
-
-def test_an_engine_that_dies_without_a_supervisor_is_reported_to_the_next(spare: WorkerProcess) -> None:
-    spare.load(LOOP)
-    spare.subscribe()
-    stream(spare, 1)
-    spare.lose_supervisor()
-    kill(spare.ready.engine_pid)
-    assert spare.ended(1).failure.code == Code.BACKEND_DIED
-    for _ in range(2):
-        snapshot = spare.get_supervisor()
-        assert (snapshot.phase, snapshot.facts, snapshot.attempts) == (WorkerPhase.READY, spare.ready, [])
-        assert snapshot.ended == [AttemptId(spare.gateway, 1, 1)]
-        assert spare.expect(EngineDied).failure.code == Code.BACKEND_DIED
-        assert_answers(spare)
-        spare.lose_supervisor()
-    spare.get_supervisor()
-    for _ in range(2):
-        assert_answers(spare)
-    snapshot = spare.replace_supervisor()
-    assert (snapshot.phase, snapshot.spec, snapshot.facts) == (WorkerPhase.ENGINE_LOST, LOOP, None)
-    assert_answers(spare)
-    assert not [message for message in spare.messages if isinstance(message, EngineDied)]
-    spare.load(LOOP)
-    assert spare.replace_supervisor().phase is WorkerPhase.READY
-
-
-def test_a_load_that_fails_without_a_supervisor_is_reported_to_the_next(tmp_path: Path) -> None:
-    with running_worker(tmp_path, mortal=True, llama_server=program(tmp_path, "never_ready")) as worker:
-        worker.send(StartEngine(FAKE))
-        [engine] = wait_for(lambda: children(worker.process.pid), "the engine is started")
-        worker.lose_supervisor()
-        kill(engine.pid)
-        wait_for(lambda: not alive(engine.pid), "the engine is gone")
-        assert worker.get_supervisor() == WorkerSnapshot(WorkerPhase.LOADING, FAKE)
-        failed = worker.expect(LoadFailed)
-        assert failed.started
-        assert "SIGKILL" in failed.failure.detail
-        for _ in range(2):
-            assert_answers(worker)
-        assert worker.replace_supervisor() == WorkerSnapshot()
-
-
-def test_a_worker_that_leaves_says_so(spare: WorkerProcess) -> None:
-    spare.load(LOOP)
-    spare.subscribe()
-    stream(spare, 1)
-    spare.send(Shutdown(60.0))
-    assert_answers(spare)
-    snapshot = spare.replace_supervisor()
-    assert (snapshot.phase, snapshot.spec, numbers(snapshot)) == (WorkerPhase.LEAVING, LOOP, [1])
-    spare.cancel(1)
-    assert spare.process.wait(10) == 0
-
-
-def test_a_supervisor_of_another_version_can_end_a_worker_after_its_requests(spare: WorkerProcess) -> None:
-    def frame(line: bytes, head: dict[str, object]) -> bytes:
-        packed = msgpack.encode(head)
-        return line + b"\n" + len(packed).to_bytes(4, "big") + packed
-
-    spare.load(LOOP)
-    spare.subscribe()
-    stream(spare, 1, {**CHAT, "max_tokens": 600})
-    spare.lose_supervisor()
-    spare.get_supervisor(welcome=False)
-    for sent in (
-        frame(b"LB0 Welcome", {"boot": spare.boot, "pid": spare.supervisor.pid, "of_a_later_version": 1}),
-        frame(b"LB99 Cancel", {"gateway": spare.gateway, "number": 1, "attempt": 1, "reason": "cancelled"}),
-        frame(b"LB0 Shutdown", {"grace": 1e9, "reason": "replaced", "of_a_later_version": [1]}),
-    ):
-        spare.supervisor.router.send_multipart([spare.name.encode(), sent])
-    assert spare.ended(1).done.output_tokens == 600
-    assert spare.process.wait(10) == 0

@@ -6,55 +6,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
-import msgspec
 import pytest
 import zmq
 
-from protocol.runtime import logs
 from protocol.runtime.loop import Loop
+from tests.protocol.runtime.run_loop import DEADLINE, run_until
 from tests.support.processes import alive
-
-DEADLINE = 5.0
-
-
-@pytest.fixture
-def log_records() -> Iterator[list[dict[str, Any]]]:
-    """The log records of this process, as they go to the sink."""
-    records: list[dict[str, Any]] = []
-    logs.configure("test", "info", "json")
-    logs.set_sink(lambda line: records.append(msgspec.json.decode(line)))
-    yield records
-    logs.set_sink(None)
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    made = Loop()
-    yield made
-    made.close()
-
-
-def run_until(loop: Loop, condition: Callable[[], object]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        loop.run_once(0.1)
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
-    context = zmq.Context()
-    one, other = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
-    one.bind("inproc://pair")
-    other.connect("inproc://pair")
-    yield one, other
-    one.close(0)
-    other.close(0)
-    context.term()
 
 
 def test_a_socket_is_read_as_long_as_there_is_something(
@@ -249,73 +208,3 @@ def test_what_is_called_last_follows_what_every_iteration_does(loop: Loop) -> No
     assert order == ["work", "flush", "last", "of the last"]
     loop.run_once(0.0)
     assert order[4:] == ["flush"], "once"
-
-
-def fails() -> None:
-    raise RuntimeError("a programming error")
-
-
-def test_an_exception_in_a_callback_is_logged_with_its_traceback_and_counted(
-    loop: Loop, pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]], log_records: list[dict[str, Any]]
-) -> None:
-    """Sockets, descriptors, processes, signals, timers and the end of an iteration: the loop goes on after each."""
-    one, other = pair
-    later: list[str] = []
-
-    def read_and_fail() -> None:
-        one.recv(zmq.NOBLOCK)
-        fails()
-
-    def read_pipe_and_fail() -> None:
-        os.read(readable, 1)
-        fails()
-
-    readable, writable = os.pipe()
-    loop.on_socket(one, read_and_fail)
-    loop.on_readable(readable, read_pipe_and_fail)
-    child = subprocess.Popen(["true"])
-    loop.on_death(child.pid, fails)
-    loop.call_later(0.0, fails)
-    loop.every(0.01, fails)
-    loop.after_each_iteration(lambda: later.append("iteration"))
-    other.send(b"x")
-    os.write(writable, b"x")
-    run_until(loop, lambda: loop.errors >= 6)
-    child.wait()
-    assert later
-    ((event, trace),) = {(record["event"], "a programming error" in record["exception"]) for record in log_records}
-    assert (event, trace) == ("a callback raised an exception", True)
-    assert len(log_records) < loop.errors, "errors of one line of code are logged once a second"
-    for fd in (readable, writable):
-        loop.on_readable(fd, None)
-        os.close(fd)
-
-
-def test_a_timer_that_repeats_is_set_again_after_its_callback_raised(loop: Loop) -> None:
-    loop.every(0.001, fails)
-    run_until(loop, lambda: loop.errors >= 3)
-
-
-def test_the_process_may_end_itself_when_a_callback_raises(loop: Loop) -> None:
-    reported: list[int] = []
-    loop.on_error = lambda: reported.append(loop.errors)
-    loop.call_later(0.0, fails)
-    run_until(loop, lambda: reported)
-    assert reported == [1]
-
-
-def test_a_descriptor_that_cannot_be_watched_leaves_its_number_usable(loop: Loop, tmp_path: Path) -> None:
-    called: list[int] = []
-    with (tmp_path / "file").open("w") as file:
-        number = file.fileno()
-        with pytest.raises(PermissionError):  # epoll takes no regular files
-            loop.on_readable(number, lambda: None)
-    ours, theirs = os.pipe()
-    readable = os.dup2(ours, number)
-    loop.on_readable(readable, lambda: called.append(os.read(readable, 1)[0]))
-    os.write(theirs, b"x")
-    loop.run_once(1.0)
-    assert called == [ord("x")]
-    loop.on_readable(readable, None)
-    for fd in {ours, theirs, readable}:
-        os.close(fd)

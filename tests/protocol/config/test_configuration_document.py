@@ -11,9 +11,9 @@ import pytest
 from protocol.config.model_settings import GroupSettings, ModelSettings
 from protocol.config.settings import SECTIONS
 from supervisor.runtime import startup
-from tests.protocol.resolved_settings import complaint, resolved
+from tests.protocol.config.resolved_settings import complaint, resolved
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = (ROOT / "docs" / "configuration.md").read_text()
 
 

@@ -12,7 +12,7 @@ from protocol.config.model_sections import MAX_SECTIONS
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, merge_model_settings
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
-from tests.protocol.resolved_settings import PATH, complaint, resolved
+from tests.protocol.config.resolved_settings import PATH, complaint, resolved
 from tests.support.accepted_share import accepted_share
 
 TEXT = """

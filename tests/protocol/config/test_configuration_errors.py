@@ -15,7 +15,7 @@ from protocol.config.resolver import (
 )
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
-from tests.protocol.resolved_settings import PATH, complaint, resolved
+from tests.protocol.config.resolved_settings import PATH, complaint, resolved
 from tests.support.accepted_share import accepted_share
 
 

@@ -18,7 +18,7 @@ from protocol.config.resolver import (
 )
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
-from tests.protocol.resolved_settings import PATH, resolved
+from tests.protocol.config.resolved_settings import PATH, resolved
 
 
 def test_without_sources_all_settings_are_defaults() -> None:
@@ -137,7 +137,7 @@ def test_every_setting_says_what_it_is_for() -> None:
 
 
 def test_the_defaults_in_the_readme_are_right() -> None:
-    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    text = (Path(__file__).resolve().parents[3] / "README.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| `([^`$]+)` \|", text, re.MULTILINE)
     assert len(rows) > 15
     assert {name: tomllib.loads(f"x = {value}")["x"] for name, value in rows} == {

@@ -1,0 +1,1 @@
+"""Tests of the settings: their sources, the configuration file, sections, API keys."""

@@ -1,0 +1,1 @@
+"""Tests of the words for models: checkpoints, devices, sampling defaults."""

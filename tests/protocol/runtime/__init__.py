@@ -1,0 +1,1 @@
+"""Tests of what each process runs on: the event loop, logs, small files."""

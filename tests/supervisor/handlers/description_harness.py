@@ -1,0 +1,97 @@
+"""The parts of a supervisor that describe model files, over a real registry. No process, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from protocol.messages.model_details import (
+    Described,
+    DescribeModels,
+    FileFacts,
+    ModelDetails,
+    StartDescription,
+)
+from protocol.messages.models import GetModel, ListModels
+from supervisor.handlers.file_headers import FileHeaders
+from supervisor.handlers.model_details import ModelDescriptions
+from supervisor.handlers.model_lists import ModelLists
+from supervisor.processes import jobs
+from supervisor.runtime.internal_errors import InternalErrors
+
+LLAMA = FileFacts("gguf", "llama", 1000, 2048, 16, template="t", metadata={"a": 1})
+
+
+class DescriptionHarness:
+    """The parts of a supervisor that descriptions use, over a real registry."""
+
+    def __init__(self, models: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers: dict[int, Any] = {}
+        self.orders: list[StartDescription] = []
+        self.ended: list[Callable[[str], None]] = []
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.now = 100.0
+        self.killed: list[str] = []
+        self.scheduler = SimpleNamespace(closing=False, models={})
+        self.supervisor = cast(
+            "Any",
+            SimpleNamespace(
+                models=models,
+                settings=SimpleNamespace(cache_dir="/nowhere", peer_silence=10.0),
+                scheduler=self.scheduler,
+                errors=InternalErrors(),
+                loop=SimpleNamespace(
+                    call_later=lambda seconds, then: self.timers.append((seconds, then)), now=lambda: self.now
+                ),
+                processes=SimpleNamespace(give_up=self.killed.append),
+                running_names={},
+                calls=SimpleNamespace(
+                    answer_when_written=lambda _peer, number, report: self.answers.update({number: report})
+                ),
+            ),
+        )
+        headers = FileHeaders()
+        lists = ModelLists(headers)
+        self.handlers = {**headers.handlers(), **ModelDescriptions(headers).handlers(), **lists.handlers()}
+        monkeypatch.setattr(jobs, "start", self._start)
+        monkeypatch.setattr(jobs, "dismiss", lambda _supervisor, _job: None)
+        monkeypatch.setattr(jobs, "reply", lambda _supervisor, _peer, number, report: self._answer(number, report))
+
+    def _start(self, supervisor: Any, _module: str, ended: Any, order: StartDescription) -> tuple[str, str]:
+        self.orders.append(order)
+        job = f"j{len(self.orders)}"
+        self.ended.append(lambda why: ended(supervisor, job, why))
+        return job, job
+
+    def _answer(self, number: int, report: Any) -> None:
+        assert number not in self.answers, "answered twice"
+        self.answers[number] = report
+
+    def ask(self, number: int, name: str = "") -> None:
+        self.handlers[DescribeModels](self.supervisor, "g1", DescribeModels(number, name), b"")
+
+    def described(self, *facts: FileFacts) -> None:
+        job = f"j{len(self.orders)}"
+        self.handlers[Described](self.supervisor, job, Described(list(facts)), b"")
+        self.ended[-1]("exit 0")
+
+    def list_models(self, number: int, *, show_all: bool = False) -> None:
+        self.handlers[ListModels](self.supervisor, "g1", ListModels(number, show_all), b"")
+
+    def get_model(self, number: int, name: str) -> None:
+        self.handlers[GetModel](self.supervisor, "g1", GetModel(number, name), b"")
+
+    def report(self, number: int) -> list[ModelDetails]:
+        report: list[ModelDetails] = self.answers[number]
+        return report
+
+
+def fire(harness: DescriptionHarness, seconds: float = 3600.0) -> None:
+    """Let the time of every timer be over that was set for less than so many seconds."""
+    timers, harness.timers = harness.timers, []
+    for after, then in timers:
+        if after < seconds:
+            then()
