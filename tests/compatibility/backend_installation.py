@@ -7,26 +7,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import StartServer
 from tests.support.fakes.release_server import ReleaseServer, llama_server, tar
 from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 
 VULKAN = {"recipe": "llamacpp", "backend": "vulkan"}
+CUDA = {"recipe": "llamacpp", "backend": "cuda"}
 NAME = "vulkan.tar.gz"
+RELEASE = "b7869"
+"""The version of :data:`NAME`."""
 CHAT = "extra.tiny-chat"
 
 
 @contextmanager
 def release_server_with_pins() -> Iterator[ReleaseServer]:
-    files = {NAME: llama_server("b7869", 400_000), "new.tar.gz": llama_server("b8000"), "bad": tar(("../x", b"x"))}
+    files = {NAME: llama_server(RELEASE, 400_000), "new.tar.gz": llama_server("b8000"), "bad": tar(("../x", b"x"))}
     with ReleaseServer(files) as releases:
         yield releases
-
-
-def start_with_pins(start_server: StartServer, releases: ReleaseServer, *pins: str, **settings: Any) -> LemonbusServer:
-    pinned = [*pins] or [releases.pin("llamacpp:vulkan", "b7869", NAME)]
-    return start_server("tiny-chat", **{"offline": False, "backend_releases": pinned, **settings})
 
 
 def state(server: LemonbusServer, recipe: str = "llamacpp", backend: str = "vulkan") -> dict[str, Any]:

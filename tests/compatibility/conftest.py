@@ -1,33 +1,53 @@
-"""Fixtures for tests of the documented requests: servers and their fake hubs, reset before each test."""
+"""Fixtures for tests of the documented requests: servers and their fake hubs, reset before each test or each module."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.compatibility.backend_installation import release_server_with_pins
+from gateway.cli.main import main
+from tests.compatibility.backend_installation import CUDA, NAME, RELEASE, VULKAN, release_server_with_pins
 from tests.compatibility.flm_on_npu import MODEL, npu_server
 from tests.compatibility.hub_server import HubServer, ids, point_to, pull, running_hub
 from tests.conftest import StartServer
 from tests.fake_engines import flm
+from tests.support.fakes import driver_tools
 from tests.support.fakes.hub import Hub
+from tests.support.fakes.machines import FakeMachine, laptop
 from tests.support.fakes.release_server import ReleaseServer
+from tests.support.ports import free_port
 from tests.support.server import LemonbusServer
+
+RunCommand = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="session")
+def session_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    """The hub of all servers that ask one."""
+    with running_hub(tmp_path_factory.mktemp("repositories")) as hub:
+        yield hub
 
 
 @pytest.fixture(scope="session")
 def session_hub_server(
-    tmp_path_factory: pytest.TempPathFactory, start_session_server: StartServer
-) -> Iterator[HubServer]:
-    """A server and its hub, for all modules."""
+    session_hub: Hub,
+    session_releases: ReleaseServer,
+    tmp_path_factory: pytest.TempPathFactory,
+    start_session_server: StartServer,
+) -> HubServer:
+    """A server on a machine without a GPU and an NPU, with its hub and a pinned release, for all modules."""
     folder = tmp_path_factory.mktemp("hub")
-    with running_hub() as hub:
-        with pytest.MonkeyPatch.context() as patch:
-            point_to(patch, hub, folder)
-            server = start_session_server("tiny-chat", offline=False)
-        yield HubServer(server, hub, folder)
+    settings = {
+        "offline": False,
+        "machine_dir": str(FakeMachine(folder / "machine").root),
+        "backend_releases": [session_releases.pin(":".join(VULKAN.values()), RELEASE, NAME)],
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        point_to(patch, session_hub, folder)
+        server = start_session_server("tiny-chat", "tiny-loop", **settings)
+    return HubServer(server, session_hub, folder)
 
 
 @pytest.fixture
@@ -37,6 +57,13 @@ def hub_server(session_hub_server: HubServer, monkeypatch: pytest.MonkeyPatch) -
     Other servers that the test starts find the same hub and cache.
     """
     point_to(monkeypatch, session_hub_server.hub, session_hub_server.folder)
+    session_hub_server.reset()
+    return session_hub_server
+
+
+@pytest.fixture(scope="module")
+def module_hub_server(session_hub_server: HubServer) -> HubServer:
+    """The same, where the tests of a module find what those before them have downloaded and loaded."""
     session_hub_server.reset()
     return session_hub_server
 
@@ -57,11 +84,22 @@ def folder(hub_server: HubServer) -> Path:
 
 
 @pytest.fixture(scope="session")
+def offline_server(
+    session_hub_server: HubServer, session_releases: ReleaseServer, start_session_server: StartServer
+) -> LemonbusServer:
+    """A server that has the same hub, its cache and pinned releases, and may ask neither."""
+    with pytest.MonkeyPatch.context() as patch:
+        point_to(patch, session_hub_server.hub, session_hub_server.folder)
+        pins = [session_releases.pin(":".join(VULKAN.values()), RELEASE, NAME)]
+        return start_session_server("tiny-chat", backend_releases=pins, gateway_workers=1)
+
+
+@pytest.fixture(scope="session")
 def session_npu_server(
-    start_session_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+    session_hub: Hub, start_session_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[LemonbusServer, Path]]:
     """A server with flm, and the folder of that, for all modules."""
-    with npu_server(start_session_server, tmp_path_factory.mktemp("flm")) as server_and_home:
+    with npu_server(start_session_server, session_hub, tmp_path_factory.mktemp("flm")) as server_and_home:
         yield server_and_home
 
 
@@ -81,7 +119,52 @@ def flm_server(session_npu_server: tuple[LemonbusServer, Path], flm_home: Path) 
     return session_npu_server[0]
 
 
-@pytest.fixture(scope="module")
-def module_releases() -> Iterator[ReleaseServer]:
+@pytest.fixture(scope="session")
+def session_releases() -> Iterator[ReleaseServer]:
     with release_server_with_pins() as releases:
         yield releases
+
+
+@pytest.fixture(scope="session")
+def laptop_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The PATH of :func:`laptop_server`: it has no tool."""
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture(scope="session")
+def laptop_server(
+    session_releases: ReleaseServer,
+    start_session_server: StartServer,
+    laptop_programs: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> LemonbusServer:
+    """A server on the documents' laptop. Its hub refuses connections; its pins are wrong, not for it or of a mirror."""
+    folder = tmp_path_factory.mktemp("laptop")
+    pins = [
+        session_releases.pin("llamacpp:vulkan", "b1", NAME, digest="0" * 64),
+        session_releases.pin(":".join(CUDA.values()), "b1", "new.tar.gz", url="https://github.com"),
+        session_releases.pin("whispercpp:vulkan", "b1", "bad"),
+        "nope:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
+        "llamacpp:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
+    ]
+    settings = {"machine_dir": str(laptop(folder / "machine").root), "release_mirror": session_releases.url}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", driver_tools.path(laptop_programs))
+        patch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+        patch.setenv("HF_HOME", str(folder / "hf"))
+        return start_session_server("tiny-chat", offline=False, backend_releases=pins, gateway_workers=1, **settings)
+
+
+@pytest.fixture
+def lemonbus(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunCommand:
+    """Run a command for a server, in this process; return its exit code, stdout and stderr."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(server: LemonbusServer, *words: str) -> tuple[int, str, str]:
+        monkeypatch.setenv("LEMONBUS_URL", f"http://127.0.0.1:{server.port}")
+        code = main(list(words))
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return run

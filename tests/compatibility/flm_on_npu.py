@@ -11,10 +11,12 @@ import pytest
 
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
+from tests.compatibility.hub_server import point_to
 from tests.conftest import StartServer
 from tests.fake_engines import flm
 from tests.support import processes
 from tests.support.fakes import driver_tools
+from tests.support.fakes.hub import Hub
 from tests.support.fakes.machines import laptop
 from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
@@ -24,10 +26,11 @@ EMBED, SPEECH = "embed-gemma-300m-FLM", "whisper-v3-turbo-FLM"
 
 
 @contextmanager
-def npu_server(start: StartServer, folder: Path) -> Iterator[tuple[LemonbusServer, Path]]:
+def npu_server(start: StartServer, hub: Hub, folder: Path) -> Iterator[tuple[LemonbusServer, Path]]:
     """A server on the documents' laptop, and the folder of its flm, which the test must not have changed."""
     home = flm.installed(folder)
     with pytest.MonkeyPatch.context() as patch:
+        point_to(patch, hub, folder)
         patch.setenv("PATH", driver_tools.path(folder / "bin"))
         machine = str(laptop(folder / "machine").root)
         settings = {"machine_dir": machine, "ctx_size": 1024, "backoff_first": 0.05, "gateway_workers": 1}

@@ -1,4 +1,4 @@
-"""A server and a hub on loopback with the repositories for tests of pull, delete and models."""
+"""A server and a hub on loopback with the repositories of the documents' examples and of those for pull, delete and models."""
 
 from __future__ import annotations
 
@@ -12,11 +12,27 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from tests.support.fakes.hub import Hub, gguf
+from tests.support.models.genai_models import genai_repository_files
 from tests.support.models.tiny_models import tiny_models
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
+QWEN: Final = "Qwen3-0.6B-GGUF"
+"""A model of the catalogue that the documents load; here the hub has a tiny one under its name."""
 CPU: Final = "Qwen2.5-0.5B-Instruct-CPU"
+HYBRID: Final = "Llama-3.2-1B-Instruct-Hybrid"
+"""Models of ONNX Runtime GenAI of the catalogue; the hub has tiny ones."""
+ONNX: Final = "somebody/Preview-int4-onnx-hybrid"
+"""One that is in no catalogue."""
+WHISPER_CHECKPOINT: Final = "ggerganov/whisper.cpp:ggml-large-v3-turbo-q8_0.bin"
+"""What the document's whisper model means."""
+UNREGISTERED: Final = "somebody/Preview-GGUF:Q4_0"
+"""A checkpoint that is in no catalogue: what the preview calls ``<HUGGINGFACE_CHECKPOINT>``."""
+VARIANTS: Final = "unsloth/Qwen3-8B-GGUF"
+"""A repository with several quantizations, one of them in shards."""
+SHARDS: Final = [f"Q8_0/Qwen3-8B-Q8_0-0000{number}-of-00002.gguf" for number in (1, 2)]
+TOKEN: Final = "hf_secret"
+"""The server's ``HF_TOKEN``. The hub asks for none unless a test says so."""
 PHI: Final = {
     "model_name": "user.Phi-4-Mini-GGUF",
     "checkpoint": "unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M",
@@ -29,7 +45,7 @@ PROJECTOR: Final = "mmproj-model-f16.gguf"
 @contextmanager
 def hub_with_repositories(folder: Path) -> Iterator[Hub]:
     """Let servers that are started meanwhile find this hub, and a hub cache of their own."""
-    with running_hub() as hub, pytest.MonkeyPatch.context() as patch:
+    with running_hub(folder) as hub, pytest.MonkeyPatch.context() as patch:
         point_to(patch, hub, folder)
         yield hub
 
@@ -38,16 +54,17 @@ def point_to(patch: pytest.MonkeyPatch, hub: Hub, folder: Path) -> None:
     """Let servers that are started from now on find this hub, and a hub cache in the folder."""
     patch.setenv("HF_ENDPOINT", hub.url)
     patch.setenv("HF_HOME", str(folder / "hf"))
+    patch.setenv("HF_TOKEN", TOKEN)
 
 
 @contextmanager
-def running_hub() -> Iterator[Hub]:
-    """A hub with the repositories that these tests know."""
-    with Hub(_repositories()) as hub:
+def running_hub(folder: Path) -> Iterator[Hub]:
+    """A hub with the repositories that these tests know; the folder is used to write models."""
+    with Hub(_repositories(folder)) as hub:
         yield hub
 
 
-def _repositories() -> dict[str, dict[str, bytes]]:
+def _repositories(folder: Path) -> dict[str, dict[str, bytes]]:
     tiny = tiny_models() / "models"
     chat = (tiny / "tiny-chat.gguf").read_bytes()
     return {
@@ -57,11 +74,22 @@ def _repositories() -> dict[str, dict[str, bytes]]:
             PROJECTOR: gguf(500, 3),
             "README.md": b"hello",
         },
-        "amd/Qwen2.5-0.5B-Instruct-quantized_int4-float16-cpu-onnx": {
-            "model.onnx": b"onnx" * 100,
-            "model.onnx.data": b"data" * 1000,
-            "tokenizer.json": b"{}",
-            "genai_config.json": b"{}",
+        "amd/Qwen2.5-0.5B-Instruct-quantized_int4-float16-cpu-onnx": genai_repository_files("tiny-oga", folder),
+        ONNX: genai_repository_files("tiny-oga-loop", folder),
+        WHISPER_CHECKPOINT.partition(":")[0]: {
+            WHISPER_CHECKPOINT.partition(":")[2]: (tiny / "tiny-whisper.bin").read_bytes()
+        },
+        UNREGISTERED.partition(":")[0]: {"Preview-Q4_0.gguf": (tiny / "tiny-loop.gguf").read_bytes()},
+        VARIANTS: {
+            "Qwen3-8B-Q4_K_M.gguf": gguf(4920),
+            SHARDS[0]: gguf(5000),
+            SHARDS[1]: gguf(3500),
+            "mmproj-model-f16.gguf": gguf(30),
+            "README.md": b"# Qwen3",
+        },
+        "acme/nothing": {"README.md": b"# nothing"},
+        "nomic-ai/nomic-embed-text-v1-GGUF": {
+            "nomic-embed-text-v1.Q4_K_S.gguf": (tiny / "tiny-embed.gguf").read_bytes()
         },
         "unsloth/Qwen3-0.6B-GGUF": {"Qwen3-0.6B-Q4_0.gguf": chat},
         "bartowski/Llama-3.2-1B-Instruct-GGUF": {"Llama-3.2-1B-Instruct-Q4_K_M.gguf": chat},
@@ -83,6 +111,12 @@ def _repositories() -> dict[str, dict[str, bytes]]:
     }
 
 
+def heal(hub: Hub) -> None:
+    """Let the hub behave well again."""
+    hub.hold_after = hub.rate = hub.status = hub.busy = 0
+    hub.token, hub.garbage = "", b""
+
+
 class HubServer(NamedTuple):
     """A server, the hub that it asks, and the folder of its cache."""
 
@@ -92,7 +126,7 @@ class HubServer(NamedTuple):
 
     def reset(self) -> None:
         """Put away whatever a test left, so that the next finds a server that has just been started."""
-        self.hub.hold_after = self.hub.rate = 0
+        heal(self.hub)
         self.hub.released.set()
         wait_for(lambda: not self.server.state()["downloads"], "no download runs")
         if self.server.health()["all_models_loaded"]:

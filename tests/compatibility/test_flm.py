@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.compatibility.flm_on_npu import EMBED, MODEL, SPEECH, TAG, engine_of, load, transcribe
-from tests.compatibility.hub_server import ids, pull
+from tests.compatibility.hub_server import ids, pull, registered
 from tests.fake_engines import flm
 from tests.support import processes
+from tests.support.fakes.hub import Hub
 from tests.support.http_client import run_concurrently
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
@@ -38,6 +39,15 @@ def test_pull_tells_flms_own_progress(session_npu_server: tuple[LemonbusServer, 
     entries = flm_server.client.get("/v1/models?show_all=true").json()["data"]
     size = next(entry["size"] for entry in entries if entry["id"] == MODEL)
     assert size == pytest.approx(1.2358, abs=0.001), "the size in flm's list"
+
+
+def test_its_checkpoint_is_a_name_of_flms(flm_server: LemonbusServer, session_hub: Hub) -> None:
+    session_hub.transfers.clear()
+    status, body = pull(flm_server, model_name="user.flm-x", checkpoint=TAG, recipe="flm")
+    assert (status, body["message"]) == (200, "Installed model: user.flm-x")
+    assert registered(flm_server)["flm-x"]["checkpoint"] == TAG
+    assert {"user.flm-x", MODEL} <= set(ids(flm_server))
+    assert not session_hub.transfers
 
 
 def test_system_info_has_what_flm_finds_wrong(flm_server: LemonbusServer, flm_home: Path) -> None:
@@ -132,5 +142,5 @@ def test_the_npu_has_one_model_of_each_type(flm_server: LemonbusServer) -> None:
     assert load(flm_server, other).status == 200
     loaded = {each["model_name"] for each in flm_server.health()["all_models_loaded"]}
     assert loaded == {*before, other} - {MODEL}, "it was unloaded from the NPU, and no other model was"
-    answers = run_concurrently(4, lambda number: flm_server.client.chat((MODEL, other)[number % 2]).status)
-    assert answers == [200] * 4
+    answers = run_concurrently(2, lambda number: flm_server.client.chat((MODEL, other)[number]).status)
+    assert answers == [200] * 2

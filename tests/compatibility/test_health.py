@@ -12,7 +12,6 @@ import simple_websocket
 from gateway.api.common.dialect import VERSION_PREFIXES
 from protocol import RELEASE
 from tests.compatibility.field_paths import missing
-from tests.conftest import StartServer
 from tests.support import processes
 from tests.support.http_client import RawHttpClient
 from tests.support.server import LemonbusServer
@@ -28,14 +27,13 @@ LEMONADE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
+@pytest.fixture
+def server(changing_server: LemonbusServer) -> LemonbusServer:
     """An llm and an embedding model are loaded, as the document's example has them."""
-    server = start_module_server("tiny-chat", "tiny-loop", "tiny-embed", max_loaded_models=3)
     options = {"model_name": EMBED, "ctx_size": 4096, "llamacpp_args": "--no-mmap"}
-    assert server.client.post("/v1/load", options).status == 200
-    assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
-    return server
+    assert changing_server.client.post("/v1/load", options).status == 200
+    assert changing_server.client.post("/v1/load", {"model_name": CHAT}).status == 200
+    return changing_server
 
 
 def models(health: Any) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def test_every_documented_field_is_there(server: LemonbusServer, prefix: str) ->
     assert missing(health, [*LEMONADE, "checkpoint_loaded", "max_models.transcription"]) == []
     assert (health["status"], health["version"]) == ("ok", RELEASE)
     assert set(health["max_models"]) == {*TYPES, "transcription"}
-    assert set(health["max_models"].values()) == {3}
+    assert set(health["max_models"].values()) == {server.settings.max_loaded_models}
 
 
 def test_the_values_of_loaded_models(server: LemonbusServer) -> None:

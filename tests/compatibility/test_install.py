@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,69 +15,70 @@ from gateway.api.common.dialect import VERSION_PREFIXES
 from tests.compatibility.backend_installation import (
     CHAT,
     NAME,
+    RELEASE,
     VULKAN,
     bytes_on_disk,
     check_error,
     folders,
     install,
     install_job_pid,
-    start_with_pins,
     state,
 )
-from tests.conftest import StartServer
+from tests.compatibility.conftest import RunCommand
+from tests.compatibility.hub_server import HubServer
 from tests.support.fakes.release_server import ReleaseServer
 from tests.support.http_client import run_concurrently
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
-LAUNCH = Path(__file__).parents[2] / "deploy" / "launch"
 
-
-@pytest.fixture(scope="module")
-def module_server(module_releases: ReleaseServer, start_module_server: StartServer) -> LemonbusServer:
-    return start_with_pins(start_module_server, module_releases)
+@pytest.fixture
+def releases(session_releases: ReleaseServer) -> ReleaseServer:
+    return session_releases
 
 
 @pytest.fixture
-def server(module_server: LemonbusServer, module_releases: ReleaseServer) -> LemonbusServer:
+def server(module_hub_server: HubServer, releases: ReleaseServer) -> LemonbusServer:
     """A server that all tests of the one archive share; each finds nothing installed and nothing loaded."""
-    module_releases.hold_after = 0
-    module_releases.released.set()
-    wait_for(lambda: not install_job_pid(module_server), "nothing is being installed")
-    if module_server.health()["all_models_loaded"]:
-        assert module_server.client.post("/v1/unload", {}).status == 200
-    shutil.rmtree(Path(module_server.settings.cache_dir) / "backends", ignore_errors=True)
-    module_releases.released.clear()
-    module_releases.holding.clear()
-    module_releases.requests.clear()
-    return module_server
+    shared = module_hub_server.server
+    releases.hold_after = 0
+    releases.released.set()
+    wait_for(lambda: not install_job_pid(shared), "nothing is being installed")
+    if shared.health()["all_models_loaded"]:
+        assert shared.client.post("/v1/unload", {}).status == 200
+    shutil.rmtree(Path(shared.settings.cache_dir) / "backends", ignore_errors=True)
+    releases.released.clear()
+    releases.holding.clear()
+    releases.requests.clear()
+    return shared
 
 
 # POST /v1/install, and POST /v1/uninstall of the example
 
 
-def test_the_examples_under_every_prefix(server: LemonbusServer) -> None:
+def test_the_examples_under_every_prefix(server: LemonbusServer, releases: ReleaseServer) -> None:
+    before = state(server)
+    assert before == {
+        "devices": before["devices"],
+        "state": "installable",
+        "message": "Backend is supported but not installed.",
+        "action": "lemonbus backends install llamacpp:vulkan",
+        "version": RELEASE,
+    }
+    assert "cpu" in before["devices"]
     for prefix in VERSION_PREFIXES:
-        before = state(server)
-        assert before == {
-            "devices": before["devices"],
-            "state": "installable",
-            "message": "Backend is supported but not installed.",
-            "action": "lemonbus backends install llamacpp:vulkan",
-            "version": "b7869",
-        }
-        assert "cpu" in before["devices"]
         answer = install(server, prefix, stream=False)
         assert answer.status == 200
-        assert answer.json() == {"status": "success", **VULKAN, "version": "b7869"}
+        assert answer.json() == {"status": "success", **VULKAN, "version": RELEASE}
         after = state(server)
-        assert (after["state"], after["message"], after["action"], after["version"]) == ("installed", "", "", "b7869")
-        for _ in range(2):
-            answer = server.client.post(f"{prefix}/uninstall", VULKAN)
-            assert answer.status == 200
-            assert answer.json() == {"status": "success", **VULKAN}
-            assert folders(server) == [".lock"]
+        assert (after["state"], after["message"], after["action"], after["version"]) == ("installed", "", "", RELEASE)
+    assert len(releases.requests) == 1, "what is there already is not installed again"
+    for prefix in VERSION_PREFIXES:
+        answer = server.client.post(f"{prefix}/uninstall", VULKAN)
+        assert answer.status == 200
+        assert answer.json() == {"status": "success", **VULKAN}
+        assert folders(server) == [".lock"]
 
 
 def test_what_was_installed_runs_models(server: LemonbusServer) -> None:
@@ -96,13 +95,13 @@ def test_what_was_installed_runs_models(server: LemonbusServer) -> None:
     assert engine.option("-ngl") == "99"
 
 
-def test_streamed_with_force(server: LemonbusServer, module_releases: ReleaseServer) -> None:
+def test_streamed_with_force(server: LemonbusServer, releases: ReleaseServer) -> None:
     answer = install(server, stream=True, force=True)
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
     reported = [(event.name, event.json()) for event in answer.events if event.name != ":"]
     assert {name for name, _ in reported} == {"progress", "complete"}
-    size = len(module_releases.files[NAME])
+    size = len(releases.files[NAME])
     for name, data in reported[:-1]:
         assert name == "progress"
         assert set(data) == {"file", "file_index", "total_files", "bytes_downloaded", "bytes_total", "percent"}
@@ -117,9 +116,7 @@ def test_streamed_with_force(server: LemonbusServer, module_releases: ReleaseSer
     )
 
 
-def test_what_is_there_already_is_not_installed_again(server: LemonbusServer, module_releases: ReleaseServer) -> None:
-    assert install(server).status == install(server).status == 200
-    assert len(module_releases.requests) == 1
+def test_what_came_with_the_server_is_not_installed_again(server: LemonbusServer) -> None:
     answer = server.client.post("/v1/install", {"recipe": "llamacpp", "backend": "default"})
     assert answer.json() == {
         "status": "success",
@@ -152,42 +149,38 @@ def test_mistakes(shared_server: LemonbusServer, body: dict[str, Any], words: li
         check_error(shared_server.client.post("/v1/install", {**body, **more}), 400, "invalid_request", *words)
 
 
-def test_concurrent_installs_join(server: LemonbusServer, module_releases: ReleaseServer) -> None:
+def test_concurrent_installs_join(server: LemonbusServer, releases: ReleaseServer) -> None:
     answers = run_concurrently(6, lambda index: install(server, stream=bool(index % 2)))
     assert {answer.status for answer in answers} == {200}
     assert [event.name for event in answers[1].events][-1] == "complete"
-    assert len(module_releases.requests) == 1
+    assert len(releases.requests) == 1
 
 
-def test_a_killed_job_leaves_nothing_and_the_next_goes_on(
-    server: LemonbusServer, module_releases: ReleaseServer
-) -> None:
-    module_releases.hold_after = 200_000
+def test_a_killed_job_leaves_nothing_and_the_next_goes_on(server: LemonbusServer, releases: ReleaseServer) -> None:
+    releases.hold_after = 200_000
     waiting = server.client.start("POST", "/v1/install", VULKAN)
-    assert module_releases.holding.wait(10)
+    assert releases.holding.wait(10)
     check_error(server.client.post("/v1/uninstall", VULKAN), 409, "conflict", "is just being installed")
     wait_for(lambda: bytes_on_disk(server), "some of it is on the disk")
     os.kill(wait_for(lambda: install_job_pid(server), "the job runs"), signal.SIGKILL)
     check_error(waiting.finish(), 502, "model_error", "interrupted", "nothing was changed")
     assert state(server)["state"] == "installable"
-    module_releases.hold_after = 0
+    releases.hold_after = 0
     assert install(server).status == 200
-    (_, first), (_, second) = module_releases.requests
+    (_, first), (_, second) = releases.requests
     assert (first, second) == (0, second)
     assert second > 0
     assert [name for name in folders(server) if name != ".lock"] == [
-        name for name in folders(server) if name.startswith("b7869-")
+        name for name in folders(server) if name.startswith(f"{RELEASE}-")
     ]
 
 
-def test_a_client_that_hangs_up_leaves_the_installation_alone(
-    server: LemonbusServer, module_releases: ReleaseServer
-) -> None:
-    module_releases.hold_after = 200_000
+def test_a_client_that_hangs_up_leaves_the_installation_alone(server: LemonbusServer, releases: ReleaseServer) -> None:
+    releases.hold_after = 200_000
     waiting = server.client.start("POST", "/v1/install", {**VULKAN, "stream": True})
-    assert module_releases.holding.wait(10)
+    assert releases.holding.wait(10)
     waiting.connection.close()
-    module_releases.released.set()
+    releases.released.set()
     wait_for(lambda: state(server)["state"] == "installed", "it is installed", 10.0)
 
 
@@ -227,35 +220,22 @@ def test_mistakes_of_uninstall(shared_server: LemonbusServer, body: dict[str, An
 # lemonbus backends
 
 
-def lemonbus(server: LemonbusServer, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEMON")}
-    environment["LEMONBUS_URL"] = f"http://127.0.0.1:{server.port}"
-    return subprocess.run(
-        [sys.executable, str(LAUNCH), "backends", *words],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+def test_the_terminal(server: LemonbusServer, lemonbus: RunCommand) -> None:
+    def backends(*words: str) -> tuple[int, str, str]:
+        return lemonbus(server, "backends", *words)
 
-
-def test_the_terminal(server: LemonbusServer) -> None:
-    done = lemonbus(server, "install", "llamacpp:vulkan")
-    assert (done.returncode, done.stdout) == (0, "Installed backend: llamacpp:vulkan\n"), done.stderr
-    assert f"{NAME} (1/1) 100 %" in done.stderr
+    code, out, err = backends("install", "llamacpp:vulkan")
+    assert (code, out) == (0, "Installed backend: llamacpp:vulkan\n"), err
+    assert f"{NAME} (1/1) 100 %" in err
     for words in ([], ["list"]):
-        listed = lemonbus(server, *words).stdout
+        listed = backends(*words)[1]
         assert "llamacpp:cpu *" in listed
-        assert any(line.split()[:3] == ["llamacpp:vulkan", "installed", "b7869"] for line in listed.splitlines())
-    assert json.loads(lemonbus(server, "list", "--json").stdout)["llamacpp"]["default_backend"] == "cpu"
-    done = lemonbus(server, "uninstall", "llamacpp:vulkan")
-    assert (done.returncode, done.stdout) == (0, "Removed backend: llamacpp:vulkan\n")
-    done = lemonbus(server, "install", "llamacpp:vulkan", "--json")
-    assert json.loads(done.stdout.splitlines()[-1])["event"] == "complete"
-    done = lemonbus(server, "install", "llamacpp:metal")
-    assert done.returncode == 1
-    assert "Requires macOS" in done.stderr
-    done = lemonbus(server, "install", "llamacpp")
-    assert done.returncode == 2
-    assert "RECIPE:BACKEND" in done.stderr
+        assert any(line.split()[:3] == ["llamacpp:vulkan", "installed", RELEASE] for line in listed.splitlines())
+    assert json.loads(backends("list", "--json")[1])["llamacpp"]["default_backend"] == "cpu"
+    assert backends("uninstall", "llamacpp:vulkan")[:2] == (0, "Removed backend: llamacpp:vulkan\n")
+    out = backends("install", "llamacpp:vulkan", "--json")[1]
+    assert json.loads(out.splitlines()[-1])["event"] == "complete"
+    code, _, err = backends("install", "llamacpp:metal")
+    assert (code, "Requires macOS" in err) == (1, True), err
+    code, _, err = backends("install", "llamacpp")
+    assert (code, "RECIPE:BACKEND" in err) == (2, True), err

@@ -1,69 +1,40 @@
-"""``install`` by other pins: wrong ones, newer ones, ones for another machine; offline, and from a mirror."""
+"""``install`` by other pins: wrong ones, ones for another machine, of a mirror; and offline."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.compatibility.backend_installation import (
-    NAME,
-    check_error,
-    folders,
-    install,
-    release_server_with_pins,
-    start_with_pins,
-    state,
-)
-from tests.conftest import StartServer
-from tests.support.fakes.machines import laptop
+from tests.compatibility.backend_installation import CUDA, check_error, folders, install, state
 from tests.support.fakes.release_server import ReleaseServer
 from tests.support.server import LemonbusServer
 
 
 @pytest.fixture
-def releases() -> Iterator[ReleaseServer]:
-    with release_server_with_pins() as releases:
-        yield releases
+def releases(session_releases: ReleaseServer) -> ReleaseServer:
+    """The release server, which was asked nothing yet."""
+    session_releases.requests.clear()
+    return session_releases
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder on the PATH of :func:`odd`."""
-    return tmp_path_factory.mktemp("programs")
+@pytest.fixture
+def flm_program(laptop_programs: Path) -> Iterator[Path]:
+    """Where the laptop would find ``flm``, until the end of the test."""
+    program = laptop_programs / "flm"
+    yield program
+    program.unlink(missing_ok=True)
 
 
-@pytest.fixture(scope="module")
-def server_with_unusual_pins(
-    tmp_path_factory: pytest.TempPathFactory,
-    module_releases: ReleaseServer,
-    start_module_server: StartServer,
-    programs: Path,
-) -> LemonbusServer:
-    """A server on the documents' laptop, with pins that are wrong or not for it."""
-    pins = [
-        module_releases.pin("llamacpp:vulkan", "b1", NAME, digest="0" * 64),
-        module_releases.pin("llamacpp:cuda", "b1", "new.tar.gz"),
-        module_releases.pin("whispercpp:vulkan", "b1", "bad"),
-        "nope:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
-        "llamacpp:cpu@1=http://127.0.0.1/x#sha256=" + "0" * 64,
-    ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(programs), prepend=os.pathsep)
-        machine = laptop(tmp_path_factory.mktemp("machine"))
-        return start_with_pins(start_module_server, module_releases, *pins, machine_dir=str(machine.root))
-
-
-def test_the_default_alias_is_echoed(server_with_unusual_pins: LemonbusServer, programs: Path) -> None:
-    server = server_with_unusual_pins
+def test_the_default_alias_is_echoed(laptop_server: LemonbusServer, flm_program: Path) -> None:
+    server = laptop_server
     wanted = {"recipe": "flm", "backend": "default"}
     answer = server.client.post("/v1/install", wanted)
     check_error(answer, 501, "unsupported_operation", "flm", "https://", "PATH")
     assert state(server, "flm", "default")["state"] == "installable"
-    (programs / "flm").write_text("#!/bin/sh\n")
-    (programs / "flm").chmod(0o755)
+    flm_program.write_text("#!/bin/sh\n")
+    flm_program.chmod(0o755)
     assert server.client.post("/v1/install", wanted).json() == {"status": "success", **wanted}
     assert state(server, "flm", "default") == {
         "devices": ["amd_npu"],
@@ -74,22 +45,23 @@ def test_the_default_alias_is_echoed(server_with_unusual_pins: LemonbusServer, p
     check_error(server.client.post("/v1/uninstall", wanted), 409, "conflict")
 
 
-def test_force_installs_what_this_machine_cannot_run(server_with_unusual_pins: LemonbusServer) -> None:
-    server = server_with_unusual_pins
-    wanted = {"recipe": "llamacpp", "backend": "cuda"}
-    check_error(server.client.post("/v1/install", wanted), 400, "invalid_request", "an NVIDIA GPU")
-    assert server.client.post("/v1/install", {**wanted, "force": True}).status == 200
-    assert state(server, backend="cuda")["state"] == "unsupported"
+def test_force_installs_what_this_machine_cannot_run_and_a_mirror_stands_in_for_github(
+    laptop_server: LemonbusServer, releases: ReleaseServer
+) -> None:
+    check_error(laptop_server.client.post("/v1/install", CUDA), 400, "invalid_request", "an NVIDIA GPU")
+    assert laptop_server.client.post("/v1/install", {**CUDA, "force": True}).status == 200
+    assert releases.requests == [("new.tar.gz", 0)], "its pin names github.com"
+    assert state(laptop_server, backend="cuda")["state"] == "unsupported"
+    assert laptop_server.client.post("/v1/uninstall", CUDA).status == 200
 
 
-def test_an_offline_server(releases: ReleaseServer, start_server: StartServer) -> None:
-    server = start_with_pins(start_server, releases, offline=True)
-    check_error(install(server), 503, "model_error", "offline")
+def test_an_offline_server(offline_server: LemonbusServer, releases: ReleaseServer) -> None:
+    check_error(install(offline_server), 503, "model_error", "offline")
     assert releases.requests == []
 
 
-def test_failures_leave_nothing(server_with_unusual_pins: LemonbusServer) -> None:
-    server = server_with_unusual_pins
+def test_failures_leave_nothing(laptop_server: LemonbusServer) -> None:
+    server = laptop_server
     check_error(install(server), 502, "model_error", "sha256 differs")
     events = [event for event in install(server, stream=True).events if event.name != ":"]
     last = events[-1].json()
@@ -105,25 +77,3 @@ def test_failures_leave_nothing(server_with_unusual_pins: LemonbusServer) -> Non
         "backend_releases: there is no backend nope:cpu",
         "backend_releases: llamacpp:cpu is not installed from an archive",
     } <= problems
-
-
-def test_an_update(releases: ReleaseServer, start_server: StartServer, tmp_path: Path) -> None:
-    kept = {"cache_dir": str(tmp_path / "cache")}
-    server = start_with_pins(start_server, releases, **kept)
-    assert install(server).status == 200
-    server.stop()
-    server = start_with_pins(start_server, releases, releases.pin("llamacpp:vulkan", "b8000", "new.tar.gz"), **kept)
-    before = state(server)
-    assert (before["state"], before["version"]) == ("update_required", "b7869")
-    assert before["message"] == "Backend update is required before use."
-    assert before["action"] == "lemonbus backends install llamacpp:vulkan"
-    assert install(server).json()["version"] == "b8000"
-    assert (state(server)["state"], state(server)["version"]) == ("installed", "b8000")
-    assert [name.split("-")[0] for name in folders(server) if name != ".lock"] == ["b8000"]
-
-
-def test_a_mirror_stands_in_for_github(releases: ReleaseServer, start_server: StartServer) -> None:
-    pin = releases.pin("llamacpp:vulkan", "b7869", NAME, url="https://github.com")
-    server = start_with_pins(start_server, releases, pin, release_mirror=releases.url)
-    assert install(server).status == 200
-    assert releases.requests == [(NAME, 0)]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.compatibility.hub_with_tiny_models import CPU, HYBRID, QWEN, WHISPER_CHECKPOINT, hub_with_tiny_models
-from tests.conftest import StartServer
+from tests.compatibility.hub_server import CPU, HYBRID, QWEN, WHISPER_CHECKPOINT, HubServer
 from tests.support import processes
 from tests.support.fakes.hub import Hub
 from tests.support.models.genai_models import GENAI_TEXT
@@ -20,17 +19,12 @@ CHAT, LOOP, BROKEN = "extra.tiny-chat", "extra.tiny-loop", "extra.broken"
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    with hub_with_tiny_models(tmp_path_factory.mktemp("hub")) as hub:
-        yield hub
-
-
-@pytest.fixture(scope="module")
-def server(hub: Hub, start_module_server: StartServer) -> LemonbusServer:
-    assert hub.url
-    server = start_module_server("tiny-chat", "tiny-loop", offline=False, ctx_size=3072)
-    (server.models / "broken.gguf").write_bytes(b"GGUF")
-    return server
+def server(module_hub_server: HubServer) -> Iterator[LemonbusServer]:
+    """A server that has a broken model, too."""
+    broken = module_hub_server.server.models / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    yield module_hub_server.server
+    broken.unlink()
 
 
 def load(server: LemonbusServer, body: dict[str, Any], prefix: str = "/v1") -> tuple[int, dict[str, Any]]:
@@ -49,15 +43,15 @@ def saved(server: LemonbusServer) -> Any:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-@pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
-def test_basic_load_installs_the_model_first(server: LemonbusServer, hub: Hub, prefix: str) -> None:
+def test_basic_load_installs_the_model_first(server: LemonbusServer, session_hub: Hub) -> None:
     server.client.post("/v1/delete", {"model_name": QWEN})
-    hub.transfers.clear()
-    status, body = load(server, {"model_name": QWEN}, prefix)
-    assert status == 200, body
-    assert (body["status"], body["message"]) == ("success", f"Loaded model: {QWEN}")
-    assert hub.transfers, "it was downloaded"
-    assert server.health()["model_loaded"] == QWEN
+    session_hub.transfers.clear()
+    for prefix in ("/v1", "/api/v1"):
+        status, body = load(server, {"model_name": QWEN}, prefix)
+        assert status == 200, body
+        assert (body["status"], body["message"]) == ("success", f"Loaded model: {QWEN}")
+        assert len(session_hub.transfers) == 1, "it was downloaded"
+        assert server.health()["model_loaded"] == QWEN
 
 
 def test_loading_a_loaded_model_is_a_use_of_it(server: LemonbusServer) -> None:
@@ -67,9 +61,8 @@ def test_loading_a_loaded_model_is_a_use_of_it(server: LemonbusServer) -> None:
         assert server.health()["model_loaded"] == model
 
 
-@pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
-def test_basic_load_of_an_onnx_model(server: LemonbusServer, prefix: str) -> None:
-    status, body = load(server, {"model_name": CPU}, prefix)
+def test_basic_load_of_an_onnx_model(server: LemonbusServer) -> None:
+    status, body = load(server, {"model_name": CPU}, "/api/v1")
     assert (status, body["status"], body["message"]) == (200, "success", f"Loaded model: {CPU}")
     (shown,) = [each for each in server.health()["all_models_loaded"] if each["model_name"] == CPU]
     assert (shown["recipe"], shown["device"], shown["type"]) == ("oga-cpu", "cpu", "llm")
@@ -86,7 +79,7 @@ def test_a_missing_npu(server: LemonbusServer) -> None:
 def test_custom_settings(server: LemonbusServer) -> None:
     body = {
         "model_name": QWEN,
-        "ctx_size": 8192,
+        "ctx_size": 4096,
         "llamacpp_backend": "cpu",
         "llamacpp_args": "--flash-attn on --no-mmap",
     }
@@ -114,7 +107,9 @@ def test_save_settings_and_what_counts_more(server: LemonbusServer) -> None:
     assert load(server, {"model_name": QWEN, "llamacpp_args": "--no-mmap", "save_options": True})[0] == 200
     assert saved(server)[QWEN] == {"llamacpp_args": "--no-mmap"}, "replaced, not merged"
     found = options_of(server, QWEN)
-    assert (found["ctx_size"], found["llamacpp_args"]) == (3072, "--no-mmap"), "the server's default again"
+    assert (found["ctx_size"], found["llamacpp_args"]) == (server.settings.ctx_size, "--no-mmap"), (
+        "the server's default again"
+    )
 
     assert load(server, {"model_name": QWEN, "save_options": True})[0] == 200
     assert QWEN not in saved(server)

@@ -10,13 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.compatibility.field_paths import missing
-from tests.compatibility.hub_server import CPU, PHI, hub_with_repositories, ids, pull
-from tests.conftest import StartServer
-from tests.support.fakes.hub import Hub
-from tests.support.fakes.machines import FakeMachine, laptop
+from tests.compatibility.hub_server import CPU, HYBRID, PHI, HubServer, ids, pull
 from tests.support.server import LemonbusServer
 
-HYBRID = "Llama-3.2-1B-Instruct-Hybrid"
 SAME = "Phi-4-mini-instruct-GGUF"
 """The built-in model of the same file."""
 FLM = "Llama-3.2-1B-FLM"
@@ -26,21 +22,13 @@ PREVIEW = [f"data[].{name}" for name in ("checkpoint", "device", "dtype")]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("hub")
+def folder(module_hub_server: HubServer) -> Path:
+    return module_hub_server.folder
 
 
 @pytest.fixture(scope="module")
-def hub(folder: Path) -> Iterator[Hub]:
-    with hub_with_repositories(folder) as hub:
-        yield hub
-
-
-@pytest.fixture(scope="module")
-def server(hub: Hub, folder: Path, start_module_server: StartServer) -> LemonbusServer:
-    assert hub.url
-    FakeMachine(folder / "machine")
-    server = start_module_server("tiny-chat", offline=False, machine_dir=str(folder / "machine"))
+def server(module_hub_server: HubServer) -> LemonbusServer:
+    server = module_hub_server.server
     assert pull(server, model_name=CPU)[0] == 200
     assert pull(server, **PHI)[0] == 200
     return server
@@ -51,7 +39,13 @@ def test_only_what_is_downloaded(server: LemonbusServer, prefix: str) -> None:
     answer = server.client.get(f"{prefix}/models").json()
     assert missing(answer, FIELDS + PREVIEW) == []
     assert answer["object"] == "list"
-    assert {entry["id"] for entry in answer["data"]} == {CPU, PHI["model_name"], "extra.tiny-chat", SAME}
+    assert {entry["id"] for entry in answer["data"]} == {
+        CPU,
+        PHI["model_name"],
+        SAME,
+        "extra.tiny-chat",
+        "extra.tiny-loop",
+    }
     for entry in answer["data"]:
         assert (entry["object"], entry["owned_by"]) == ("model", "lemonade")
         assert isinstance(entry["created"], int)
@@ -74,14 +68,12 @@ def test_show_all_has_the_catalogue(server: LemonbusServer) -> None:
 
 
 def test_what_the_machine_cannot_run_is_listed_with_a_reason(
-    server: LemonbusServer, folder: Path, start_server: StartServer
+    server: LemonbusServer, laptop_server: LemonbusServer
 ) -> None:
     found = {each["id"]: each for each in server.client.get("/v1/models?show_all=true").json()["data"]}
     assert (found[FLM]["supported"], found[FLM]["unsupported_reason"]) == (False, "Requires an AMD NPU")
     assert found[HYBRID]["unsupported_reason"]
-    laptop(folder / "laptop")
-    richer = start_server("tiny-chat", machine_dir=str(folder / "laptop"))
-    assert richer.client.get(f"/v1/models/{FLM}").json()["supported"]
+    assert laptop_server.client.get(f"/v1/models/{FLM}").json()["supported"]
 
 
 @pytest.mark.parametrize("name", [CPU, HYBRID, FLM, "llama3.2:1b", "unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M"])

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.compatibility.field_paths import missing
-from tests.conftest import StartServer
-from tests.support.fakes.hub import Hub
+from tests.compatibility.hub_server import HubServer
 from tests.support.http_exchange import HttpExchange
-from tests.support.models.tiny_models import CHAT_TEXT, tiny_models
+from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.ndjson import lines
 from tests.support.server import LemonbusServer
 
 LLAMA, NOMIC = "llama3.2:1b", "nomic-embed"
-REPOSITORIES = {
-    "bartowski/Llama-3.2-1B-Instruct-GGUF": ("Llama-3.2-1B-Instruct-Q4_K_M.gguf", "tiny-chat.gguf"),
-    "nomic-ai/nomic-embed-text-v1-GGUF": ("nomic-embed-text-v1.Q4_K_S.gguf", "tiny-embed.gguf"),
-}
-"""Repositories of the aliases' models, with the file of each and the tiny model that stands in for it."""
+"""Aliases; the hub has a tiny model for each."""
 COST = ["total_duration_ms", "prompt_tokens", "completion_tokens", "tokens_per_second"]
 TEXT = ["model", "response", "done", *COST]
 MESSAGE = ["model", "message.role", "message.content", "done", *COST]
@@ -29,14 +23,9 @@ GENERATE, CHAT, EMBEDDINGS = "/api/generate", "/api/chat", "/api/embeddings"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, start_module_server: StartServer) -> Iterator[LemonbusServer]:
+def server(module_hub_server: HubServer) -> LemonbusServer:
     """A server whose hub has the models of the document's aliases; the first request for each downloads it."""
-    tiny = tiny_models() / "models"
-    repositories = {name: {file: (tiny / stand_in).read_bytes()} for name, (file, stand_in) in REPOSITORIES.items()}
-    with Hub(repositories) as hub, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_ENDPOINT", hub.url)
-        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
-        yield start_module_server("tiny-chat", offline=False, gateway_workers=1)
+    return module_hub_server.server
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.compatibility.hub_server import HubServer, registered
-from tests.conftest import StartServer
+from tests.compatibility.hub_server import registered
 from tests.support.fakes.hub import Hub
 from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
@@ -145,30 +144,22 @@ def test_a_file_is_loaded_under_a_name(server: LemonbusServer) -> None:
     is_error(ask(server, "POST", "/api/models/load", other), 409, "conflict")
 
 
-def test_a_model_of_the_quick_start_becomes_the_default(hub_server: HubServer, start_server: StartServer) -> None:
-    server = hub_server.server
+def test_a_model_of_the_quick_start_becomes_the_default_and_comes_before_the_one_used_last(
+    server: LemonbusServer,
+) -> None:
     defaults = {each["name"]: each for each in server.client.get("/api/defaults").json()}
     assert defaults["llama3.2-1b"]["from"] == f"hf:{REPOSITORY}"
     assert defaults["deepseek-r1-7b"]["has_thinking"]
     for again in (False, True):
         used = ask(server, "POST", "/api/defaults/llama3.2-1b/use")
         assert (used.status, used.json()["status"], used.json()["is_default"]) == (200, "loaded", True), again
-    assert ask(server, "POST", "/api/generate", {"prompt": "Hi", "max_tokens": 1}).status == 200
-    restarted = start_server("tiny-chat", offline=True, state_dir=str(server.home / "state"))
-    assert restarted.client.get("/api/system/status").json()["default_model"] == "llama3.2-1b"
-    answer = ask(restarted, "POST", "/api/generate", {"prompt": "Hi", "max_tokens": 1})
-    assert answer.status == 200, answer
-    assert restarted.model_state("llama3.2-1b") == "ready"
-    assert ask(server, "DELETE", "/api/models/llama3.2-1b").status == 200
-
-
-def test_the_default_model_comes_before_the_one_used_last(server: LemonbusServer) -> None:
-    pull(server)
-    assert ask(server, "POST", "/api/models/load", {"alias": LLAMA, "set_default": True}).status == 200
     assert server.client.chat("extra.tiny-chat", max_tokens=1).status == 200
+    generated = ask(server, "POST", "/api/generate", {"prompt": "Hi", "max_tokens": 1})
+    assert (generated.status, generated.json()["model"]) == (200, "llama3.2-1b")
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+    assert server.client.chat("extra.tiny-chat", max_tokens=1).status == 200
     assert ask(server, "POST", "/v1/chat/completions", body).json()["model"] == "llama3.2-1b"
-    assert ask(server, "DELETE", f"/api/models/{LLAMA}").status == 200
+    assert ask(server, "DELETE", "/api/models/llama3.2-1b").status == 200
     assert ask(server, "POST", "/v1/chat/completions", body).json()["model"] == "extra.tiny-chat"
 
 

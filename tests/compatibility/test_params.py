@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import StartServer
 from tests.support import processes
 from tests.support.server import LemonbusServer
 
@@ -19,16 +16,11 @@ EXAMPLE = {"temperature": 0.8, "top_p": 0.95, "max_length": 1000}
 DEFAULTS = {"temperature": 0.7, "top_p": 0.95, "top_k": 50, "min_length": 0, "max_length": 2048, "do_sample": True}
 
 
-@pytest.fixture(scope="module")
-def running(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-loop", "tiny-chat", load=[LOOP])
-
-
 @pytest.fixture
-def server(running: LemonbusServer) -> Iterator[LemonbusServer]:
+def server(changing_server: LemonbusServer) -> Iterator[LemonbusServer]:
     """The server, where nothing is set before and after the test."""
-    yield running
-    assert running.client.post("/v1/params", dict.fromkeys(NAMES)).json()["set"] == []
+    yield changing_server
+    assert changing_server.client.post("/v1/params", dict.fromkeys(NAMES)).json()["set"] == []
 
 
 def tokens(server: LemonbusServer, model: str = LOOP, **fields: Any) -> int:
@@ -107,28 +99,6 @@ def test_greedy_is_greedy(server: LemonbusServer) -> None:
 
 def test_they_hold_after_the_engine_died(server: LemonbusServer) -> None:
     server.client.post("/v1/params", {"max_length": 5})
+    assert tokens(server) == 5
     processes.kill(server.engine_pid(LOOP))
     assert tokens(server) == 5
-
-
-def test_they_survive_a_restart(start_server: StartServer, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    first = start_server("tiny-loop", state_dir=str(state))
-    first.client.post("/v1/params", {"max_length": 6, "temperature": 0.1})
-    assert json.loads((state / "params.json").read_text()) == {"temperature": 0.1, "max_length": 6}
-    first.stop()
-    second = start_server("tiny-loop", state_dir=str(state))
-    assert second.client.get("/v1/params").json()["params"] == {**DEFAULTS, "max_length": 6, "temperature": 0.1}
-    assert tokens(second) == 6
-
-
-def test_a_broken_file_is_moved_aside_reported_and_costs_nothing_else(
-    start_server: StartServer, tmp_path: Path
-) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
-    (state / "params.json").write_text("{broken")
-    server = start_server("tiny-loop", state_dir=str(state))
-    assert server.client.get("/v1/params").json()["params"] == DEFAULTS
-    (aside,) = state.glob("params.json.broken-*")
-    assert any(aside.name in line.get("problem", "") for line in server.lines)

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.compatibility.hub_with_tiny_models import ONNX, UNREGISTERED, hub_with_tiny_models
-from tests.conftest import StartServer
+from tests.compatibility.hub_server import ONNX, UNREGISTERED, HubServer
 from tests.support.fakes.hub import Hub
 from tests.support.http_exchange import HttpExchange
 from tests.support.models.genai_models import GENAI_TEXT
 from tests.support.server import LemonbusServer
 
 PREFIXES = pytest.mark.parametrize("prefix", ["/api/v0", "/v0"])
+METHODS = pytest.mark.parametrize(("prefix", "method"), [("/api/v0", "POST"), ("/api/v0", "GET"), ("/v0", "GET")])
 LOADED = {"status": "success", "model_name": UNREGISTERED, "checkpoint": UNREGISTERED, "recipe": "llamacpp"}
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    with hub_with_tiny_models(tmp_path_factory.mktemp("hub")) as hub:
-        yield hub
-
-
-@pytest.fixture(scope="module")
-def server(hub: Hub, start_module_server: StartServer) -> LemonbusServer:
-    assert hub.url
-    return start_module_server("tiny-chat", offline=False, gateway_workers=1)
+def server(module_hub_server: HubServer) -> LemonbusServer:
+    return module_hub_server.server
 
 
 @pytest.fixture
@@ -42,8 +33,7 @@ def load(server: LemonbusServer, body: dict[str, Any], prefix: str = "/api/v0", 
     return server.client.start(method, f"{prefix}/load", body).finish()
 
 
-@PREFIXES
-@pytest.mark.parametrize("method", ["POST", "GET"])
+@METHODS
 def test_load_a_checkpoint(server: LemonbusServer, prefix: str, method: str) -> None:
     server.client.post("/v1/unload", {})
     answer = load(server, {"model": UNREGISTERED, "cache_dir": server.settings.cache_dir}, prefix, method)
@@ -77,8 +67,7 @@ def test_load_error(server: LemonbusServer, body: dict[str, Any], param: str) ->
     assert (answer.error["type"], answer.error["param"]) == ("invalid_request", param)
 
 
-@PREFIXES
-@pytest.mark.parametrize("device", [{}, {"device": "hybrid", "dtype": "int4"}])
+@pytest.mark.parametrize(("prefix", "device"), [("/v0", {}), ("/api/v0", {"device": "hybrid", "dtype": "int4"})])
 def test_an_onnx_checkpoint_means_its_recipe(server: LemonbusServer, prefix: str, device: dict[str, str]) -> None:
     answer = load(server, {"model": ONNX, **device}, prefix)
     assert answer.status == 200, answer
@@ -93,14 +82,13 @@ def test_an_onnx_checkpoint_means_its_recipe(server: LemonbusServer, prefix: str
     assert (entry["device"], entry["dtype"]) == ("cpu", "int4"), "as health says"
 
 
-def test_an_onnx_checkpoint_on_the_processor(server: LemonbusServer, hub: Hub) -> None:
-    hub.repositories["somebody/Other-onnx"] = hub.repositories[ONNX]
+def test_an_onnx_checkpoint_on_the_processor(server: LemonbusServer, session_hub: Hub) -> None:
+    session_hub.repositories["somebody/Other-onnx"] = session_hub.repositories[ONNX]
     answer = load(server, {"model": "somebody/Other-onnx", "device": "cpu"})
     assert (answer.status, answer.json()["recipe"]) == (200, "oga-cpu"), answer
 
 
-@PREFIXES
-@pytest.mark.parametrize("method", ["POST", "GET"])
+@METHODS
 def test_unload_as_the_heading_and_as_the_example_say(loaded: LemonbusServer, prefix: str, method: str) -> None:
     answer = loaded.client.start(method, f"{prefix}/unload").finish()
     assert answer.status == 200
@@ -162,45 +150,6 @@ def test_completions_with_a_wrong_load_field(
     answer = loaded.client.post("/api/v0/completions", {"model": UNREGISTERED, "prompt": "x", **body})
     assert (answer.status, answer.error["param"]) == (400, param), answer
     assert words in answer.error["message"]
-
-
-@pytest.fixture
-def restartable(hub: Hub, tmp_path: Path, start_server: StartServer) -> Callable[[], LemonbusServer]:
-    """Starts a server that finds the state of the one before."""
-    assert hub.url
-    folders = {"state_dir": str(tmp_path / "state"), "cache_dir": str(tmp_path / "cache")}
-    return lambda: start_server("tiny-chat", offline=False, **folders)
-
-
-def test_unregistered_checkpoints_outlive_the_server(hub: Hub, restartable: Callable[[], LemonbusServer]) -> None:
-    completed, pulled = names = [f"somebody/Kept-{each}-GGUF:Q4_0" for each in ("completed", "pulled")]
-    for name in names:
-        hub.repositories[name.partition(":")[0]] = hub.repositories["somebody/Preview-GGUF"]
-    server = restartable()
-    unknown = server.client.post("/v1/completions", {"model": completed, "prompt": "x"})
-    assert (unknown.status, unknown.error["code"]) == (404, "model_not_found"), "only the preview loads it"
-    body = {"model": completed, "prompt": "the meaning of life is", "max_tokens": 3, "stream": True}
-    answer = server.client.post("/api/v0/completions", body)
-    assert (answer.status, answer.done) == (200, True), answer
-    assert server.client.post("/api/pull", {"model": pulled, "stream": False}).status == 200
-    server.stop()
-    server = restartable()
-    for name in names:
-        assert shown(server, name), "it is listed"
-    again = server.client.post("/v1/completions", {"model": completed, "prompt": "x", "max_tokens": 2})
-    assert again.status == 200, again
-    for name in names:
-        deleted = server.client.post("/v1/delete", {"model_name": name})
-        assert deleted.status == 200, deleted
-    server.stop()
-    server = restartable()
-    for name in names:
-        assert not shown(server, name)
-        assert server.client.post("/v1/completions", {"model": name, "prompt": "x"}).status == 404
-
-
-def shown(server: LemonbusServer, name: str) -> bool:
-    return name in [each["id"] for each in server.client.get("/v1/models").json()["data"]]
 
 
 def test_a_checkpoint_that_the_hub_does_not_have(server: LemonbusServer) -> None:

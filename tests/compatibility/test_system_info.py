@@ -7,8 +7,6 @@ import os
 import platform
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from gateway.api.lemonade.system_info import info_body
 from protocol.messages.system_info import SystemInfo
 from supervisor.handlers.system_info import merge_probe
 from supervisor.machine.hardware import read_machine_from
+from tests.compatibility.conftest import RunCommand
 from tests.compatibility.field_paths import missing
 from tests.conftest import StartServer
 from tests.support.fakes import driver_tools
@@ -43,7 +42,6 @@ LEMONADE = [
 ]
 SPEC = [*ESSENTIAL, *CPU, "devices.amd_igpu", "devices.amd_dgpu", "devices.npu"]
 OF_WINDOWS = {"OEM System", "BIOS Version", "CPU Max Clock", "Windows Power Setting"}
-LAUNCH = Path(__file__).parents[2] / "deploy" / "launch"
 STATES = {"unsupported", "installable", "update_required", "installed"}
 
 
@@ -140,15 +138,6 @@ def start_on_machine(start_server: StartServer, tmp_path: Path, programs: Path) 
     return start
 
 
-@pytest.fixture(scope="module")
-def laptop_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
-    """A server on the documents' laptop, without any tool."""
-    folder = tmp_path_factory.mktemp("laptop")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", driver_tools.path(folder))
-        return start_module_server("tiny-chat", machine_dir=str(laptop(folder / "machine").root))
-
-
 def test_the_documents_own_laptop(laptop_server: LemonbusServer) -> None:
     body = info(laptop_server)
     devices = body["devices"]
@@ -230,19 +219,16 @@ def test_a_killed_job_costs_only_its_own_facts(start_on_machine: Any, tmp_path: 
 # the terminal
 
 
-def test_the_terminal_shows_it(laptop_server: LemonbusServer) -> None:
-    server = laptop_server
+def test_the_terminal_shows_it(laptop_server: LemonbusServer, lemonbus: RunCommand) -> None:
+    def system_info(*words: str) -> str:
+        code, out, err = lemonbus(laptop_server, "system-info", *words)
+        assert code == 0, err
+        return out
 
-    def lemonbus(*words: str) -> str:
-        command = [sys.executable, str(LAUNCH), "system-info", *words]
-        environment = {**os.environ, "LEMONBUS_URL": f"http://127.0.0.1:{server.port}", "COLUMNS": "200"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True)
-        return done.stdout
-
-    shown = lemonbus()
+    shown = system_info()
     assert f"Processor:        {RYZEN}" in shown
     assert re.search(r"^amd_npu +RyzenAI-npu4 +power mode Unknown +XDNA2 +6.14.0-test +yes$", shown, re.MULTILINE)
     assert re.search(r"^amd_gpu +AMD Radeon 890M Graphics +0.5 GB +gfx1150", shown, re.MULTILINE)
     assert re.search(r"^llamacpp:cpu.* installed ", shown, re.MULTILINE)
-    assert "ASUSTeK" in lemonbus("--verbose")
-    assert json.loads(lemonbus("--json")) == info(server)
+    assert "ASUSTeK" in system_info("--verbose")
+    assert json.loads(system_info("--json")) == info(laptop_server)

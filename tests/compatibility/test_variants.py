@@ -2,55 +2,34 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import StartServer
-from tests.support.fakes.hub import Hub, gguf
+from tests.compatibility.hub_server import SHARDS, TOKEN, VARIANTS, HubServer, heal
+from tests.support.fakes.hub import Hub
 from tests.support.http_client import run_concurrently
 from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
-QWEN = "unsloth/Qwen3-8B-GGUF"
-SHARDS = [f"Q8_0/Qwen3-8B-Q8_0-0000{number}-of-00002.gguf" for number in (1, 2)]
 PREFIXES = ["/v1", "/api/v1", "/v0", "/api/v0"]
 
 
 @pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    held = {
-        QWEN: {
-            "Qwen3-8B-Q4_K_M.gguf": gguf(4920),
-            SHARDS[0]: gguf(5000),
-            SHARDS[1]: gguf(3500),
-            "mmproj-model-f16.gguf": gguf(30),
-            "README.md": b"# Qwen3",
-        },
-        "acme/nothing": {"README.md": b"# nothing"},
-    }
-    with Hub(held) as hub:
-        yield hub
+def hub(module_hub_server: HubServer) -> Hub:
+    return module_hub_server.hub
 
 
 @pytest.fixture(scope="module")
-def server(
-    hub: Hub, start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LemonbusServer]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_ENDPOINT", hub.url)
-        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
-        patch.setenv("HF_TOKEN", "hf_secret")
-        yield start_module_server("tiny-chat", offline=False, gateway_workers=1)
+def server(module_hub_server: HubServer) -> LemonbusServer:
+    return module_hub_server.server
 
 
 @pytest.fixture(autouse=True)
 def healthy_hub(hub: Hub) -> Iterator[None]:
     yield
-    hub.status = hub.busy = 0
-    hub.token, hub.garbage = "", b""
+    heal(hub)
 
 
 def variants(server: LemonbusServer, checkpoint: str, prefix: str = "/v1") -> HttpExchange:
@@ -58,10 +37,10 @@ def variants(server: LemonbusServer, checkpoint: str, prefix: str = "/v1") -> Ht
 
 
 def test_variants(server: LemonbusServer) -> None:
-    answer = variants(server, QWEN)
+    answer = variants(server, VARIANTS)
     assert answer.status == 200, answer
     assert answer.json() == {
-        "checkpoint": QWEN,
+        "checkpoint": VARIANTS,
         "recipe": "llamacpp",
         "suggested_name": "Qwen3-8B-GGUF",
         "suggested_labels": ["vision"],
@@ -118,11 +97,8 @@ def test_variants_error_hub_transport(server: LemonbusServer, hub: Hub) -> None:
     assert "502" in answer.error["message"]
 
 
-def test_variants_without_a_network_name_the_cause(start_server: StartServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
-    answer = variants(start_server("tiny-chat", offline=False), QWEN)
+def test_variants_without_a_network_name_the_cause(laptop_server: LemonbusServer) -> None:
+    answer = variants(laptop_server, VARIANTS)
     refused(answer, 502, "model_error")
     assert answer.error["code"] == "download_failed"
     assert answer.error["message"] == "the hub cannot be reached (it refuses connections)"
@@ -130,29 +106,29 @@ def test_variants_without_a_network_name_the_cause(start_server: StartServer, mo
 
 def test_variants_error_parsing(server: LemonbusServer, hub: Hub) -> None:
     hub.garbage = b"<html>captive portal</html>"
-    refused(variants(server, QWEN), 500, "internal_error")
+    refused(variants(server, VARIANTS), 500, "internal_error")
 
 
 def test_the_servers_token_is_forwarded(server: LemonbusServer, hub: Hub) -> None:
-    hub.token = "hf_secret"
-    assert variants(server, QWEN).status == 200
+    hub.token = TOKEN
+    assert variants(server, VARIANTS).status == 200
     hub.token = "hf_other"
-    answer = variants(server, QWEN)
+    answer = variants(server, VARIANTS)
     refused(answer, 500, "model_error")
     assert answer.headers["x-should-retry"] == "false"
     assert "HF_TOKEN" in answer.error["message"]
-    assert "hf_secret" not in answer.body.decode()
+    assert TOKEN not in answer.body.decode()
 
 
 def test_equal_requests_share_one_lookup(server: LemonbusServer, hub: Hub) -> None:
     before = hub.requests
-    answers = run_concurrently(6, lambda _: variants(server, QWEN))
+    answers = run_concurrently(4, lambda _: variants(server, VARIANTS))
     assert [answer.status for answer in answers] == [200] * 6
-    assert hub.requests - before < 6
+    assert hub.requests - before < 4
 
 
 def test_at_most_four_repositories_at_once(server: LemonbusServer) -> None:
-    answers = run_concurrently(12, lambda number: variants(server, f"acme/absent-{number}"))
+    answers = run_concurrently(6, lambda number: variants(server, f"acme/absent-{number}"))
     statuses = [answer.status for answer in answers]
     assert set(statuses) <= {404, 503}
     assert statuses.count(404) >= 4
@@ -160,10 +136,9 @@ def test_at_most_four_repositories_at_once(server: LemonbusServer) -> None:
     wait_for(lambda: variants(server, "acme/nothing").status == 200, "another request is accepted")
 
 
-def test_an_offline_server_asks_no_hub(start_server: StartServer, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+def test_an_offline_server_asks_no_hub(offline_server: LemonbusServer, hub: Hub) -> None:
     before = hub.requests
-    answer = variants(start_server("tiny-chat", offline=True), QWEN)
+    answer = variants(offline_server, VARIANTS)
     assert answer.status == 500
     assert answer.error["code"] == "offline"
     assert hub.requests == before
