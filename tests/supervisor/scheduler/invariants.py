@@ -55,9 +55,9 @@ def check_promise(model: ScheduledModel, workers: Mapping[str, SimulatedWorker],
         return
     assert model.process is not None
     assert after == model.process.worker
-    told = [command.state for command in workers[after].commands if isinstance(command, RememberState)]
-    assert told, f"{model.name}: another supervisor would not know {model.overrides}"
-    assert tuple(model.overrides) == (told[-1].pinned, told[-1].ttl)
+    remembered = [command.state for command in workers[after].commands if isinstance(command, RememberState)]
+    assert remembered, f"{model.name}: another supervisor would not know {model.overrides}"
+    assert tuple(model.overrides) == (remembered[-1].pinned, remembered[-1].ttl)
 
 
 class BeforeChange(NamedTuple):
