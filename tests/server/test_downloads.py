@@ -67,7 +67,18 @@ def hub_and_server(
 @pytest.fixture
 def server(hub_and_server: tuple[Hub, LemonbusServer]) -> LemonbusServer:
     """The server of all tests that leave it alive; each finds nothing downloaded, and a hub without faults."""
-    hub, server = hub_and_server
+    forget_downloads(*hub_and_server)
+    return hub_and_server[1]
+
+
+@pytest.fixture
+def hub(hub_and_server: tuple[Hub, LemonbusServer]) -> Hub:
+    """The hub of :func:`server`."""
+    return hub_and_server[0]
+
+
+def forget_downloads(hub: Hub, server: LemonbusServer) -> None:
+    """Remove what was downloaded, and the faults of the hub."""
     hub.rate = hub.hold_after = hub.wrong_size = hub.status = 0
     hub.released.set()
     wait_for(lambda: not server.state()["downloads"], "no download runs")
@@ -76,13 +87,6 @@ def server(hub_and_server: tuple[Hub, LemonbusServer]) -> LemonbusServer:
     hub.released.clear()
     hub.holding.clear()
     hub.transfers.clear()
-    return server
-
-
-@pytest.fixture
-def hub(hub_and_server: tuple[Hub, LemonbusServer]) -> Hub:
-    """The hub of :func:`server`."""
-    return hub_and_server[0]
 
 
 def start(server: LemonbusServer, **fields: Any) -> HttpExchange:
@@ -143,16 +147,6 @@ def test_a_download_whose_job_is_killed_goes_on_with_the_next_pull(hub: Hub, ser
     assert "what was fetched is kept" in error["error"]
     assert not named(broken, "complete")
     continues(hub, server)
-
-
-def test_jobs_leave_no_file_in_the_runtime_directory(hub: Hub, server: LemonbusServer) -> None:
-    hub.hold_after = HELD
-    broken = start(server, stream=True).until(begun)
-    for job in jobs(server):
-        processes.kill(job)
-    broken.finish()
-    hub.hold_after = 0
-    assert start(server).finish().status == 200
     wait_for(lambda: not jobs(server), "the jobs have ended")
     wait_for(lambda: not files_of_jobs(server), f"their files are gone: {files_of_jobs(server)}")
 
@@ -161,47 +155,35 @@ def files_of_jobs(server: LemonbusServer) -> list[str]:
     return [path.name for path in server.runtime.iterdir() if path.name.rpartition("-")[2].startswith("j")]
 
 
-def test_a_download_goes_on_after_the_server_was_stopped(
-    own_hub: OwnHub, start_own_server: Callable[[], LemonbusServer]
-) -> None:
-    hub, _ = own_hub
-    hub.hold_after = HELD
-    server = start_own_server()
-    broken = start(server, stream=True).until(begun)
-    server.stop()
-    broken.finish()
-    assert not named(broken, "complete")
-    continues(hub, start_own_server())
-
-
-def test_a_download_goes_on_after_the_server_was_killed(
-    own_hub: OwnHub, start_own_server: Callable[[], LemonbusServer]
-) -> None:
-    hub, _ = own_hub
-    hub.hold_after = HELD
-    server = start_own_server()
-    start(server, stream=True).until(begun).hang_up()
+def kill_keeper(server: LemonbusServer) -> None:
     server.kill_keeper()
     server.assert_nothing_left()
-    continues(hub, start_own_server())
 
 
-def test_when_all_processes_are_killed_at_once_nothing_is_registered_by_half(
-    own_hub: OwnHub, start_own_server: Callable[[], LemonbusServer]
-) -> None:
+def kill_all(server: LemonbusServer) -> None:
     """As in a power cut: nothing is closed, and nothing removed."""
-    hub, _ = own_hub
-    hub.hold_after = HELD
-    server = start_own_server()
-    before = [each["id"] for each in server.client.get("/v1/models").json()["data"]]
-    start(server, stream=True).until(begun).hang_up()
     server.expect_exit_code(-signal.SIGKILL)
     server.kill()
     server.assert_nothing_left()
-    again = start_own_server()
-    assert [each["id"] for each in again.client.get("/v1/models").json()["data"]] == before
-    assert again.state()["problems"] == []
-    continues(hub, again)
+
+
+def test_a_download_goes_on_however_the_server_ended_and_nothing_is_registered_by_half(
+    own_hub: OwnHub, start_own_server: Callable[[], LemonbusServer]
+) -> None:
+    hub, _ = own_hub
+    server = start_own_server()
+    for end in (LemonbusServer.stop, kill_keeper, kill_all):
+        forget_downloads(hub, server)
+        hub.hold_after = HELD
+        before = [each["id"] for each in server.client.get("/v1/models").json()["data"]]
+        broken = start(server, stream=True).until(begun)
+        end(server)
+        broken.finish()
+        assert not named(broken, "complete")
+        server = start_own_server()
+        assert [each["id"] for each in server.client.get("/v1/models").json()["data"]] == before
+        assert server.state()["problems"] == []
+        continues(hub, server)
 
 
 def test_a_download_does_not_notice_that_the_supervisor_was_killed(hub: Hub, server: LemonbusServer) -> None:

@@ -16,25 +16,26 @@ from tests.support.waiting import wait_for
 CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 
 
-@pytest.fixture(scope="module")
-def trace_server(start_module_server: StartServer) -> LemonbusServer:
-    """A server that tells everything, for tests that know their own requests again."""
-    return start_module_server("tiny-chat", log_level="trace")
+OPERATORS = ("info", "warning", "error")
+"""Levels of lines that an operator sees who has set no level."""
 
 
 @pytest.fixture(scope="module")
-def crash_server(start_module_server: StartServer) -> LemonbusServer:
-    """A server whose processes are killed, one kind a test; it is well again afterwards."""
-    return start_module_server("tiny-loop", load=[LOOP], log_level="info")
+def server(start_module_server: StartServer) -> LemonbusServer:
+    """A server that logs everything, for tests that know their own requests again.
+
+    Processes of it are killed, one kind a test; it is well again afterwards.
+    """
+    return start_module_server("tiny-chat", "tiny-loop", load=[LOOP], log_level="trace")
 
 
-def lines_of(server: LemonbusServer, *levels: str) -> list[dict[str, Any]]:
-    return [line for line in server.lines if line["level"] in levels]
+def lines_of(server: LemonbusServer, *levels: str, after: int = 0) -> list[dict[str, Any]]:
+    return [line for line in server.lines[after:] if line["level"] in levels]
 
 
 def info_events(server: LemonbusServer) -> list[str]:
     """The events of the log in their order, those of monitors and of the engine left out."""
-    return [line["event"] for line in lines_of(server, "info", "warning", "error")]
+    return [line["event"] for line in lines_of(server, *OPERATORS)]
 
 
 def line_of(server: LemonbusServer, event: str, **fields: str) -> dict[str, Any]:
@@ -45,6 +46,13 @@ def line_of(server: LemonbusServer, event: str, **fields: str) -> dict[str, Any]
 
     wait_for(lambda: bool(found()), f"there is a line {event!r} with {fields}")
     return found()[0]
+
+
+def operators_line_of(server: LemonbusServer, event: str, **fields: str) -> dict[str, Any]:
+    """Wait for a line that an operator sees and return it."""
+    line = line_of(server, event, **fields)
+    assert line["level"] in OPERATORS
+    return line
 
 
 def test_normal_operation_logs_few_lines(start_server: StartServer) -> None:
@@ -91,8 +99,7 @@ def test_warnings_at_the_start_kill_hup_and_ctrl_c(start_server: StartServer) ->
     server.assert_nothing_left()
 
 
-def test_an_engines_death_names_the_model_and_each_request(crash_server: LemonbusServer) -> None:
-    server = crash_server
+def test_an_engines_death_names_the_model_and_each_request(server: LemonbusServer) -> None:
     server.wait_loaded(LOOP)
     engine = server.engine_pid(LOOP)
     stream = server.client.start_chat(LOOP, {"X-Request-ID": "unlucky"}, stream=True)
@@ -105,35 +112,33 @@ def test_an_engines_death_names_the_model_and_each_request(crash_server: Lemonbu
     assert (lost["level"], lost["model"], lost["code"]) == ("warning", LOOP, "backend_died")
     reported = line_of(server, "request", request_id="unlucky")
     assert (reported["level"], reported["model"], reported["code"]) == ("warning", LOOP, "backend_died")
-    assert line_of(server, "engine lost, it is started again")["model"] == LOOP
+    assert operators_line_of(server, "engine lost, it is started again")["model"] == LOOP
     server.wait_loaded(LOOP)
 
 
-def test_a_gateways_death_leaves_the_names_of_its_requests(crash_server: LemonbusServer) -> None:
-    server = crash_server
+def test_a_gateways_death_leaves_the_names_of_its_requests(server: LemonbusServer) -> None:
     server.wait_loaded(LOOP)
     stream = server.client.start_chat(LOOP, {"X-Request-ID": "orphan"}, stream=True)
     stream.until(lambda exchange: len(exchange.chunks) > 5)
     gateway = server.gateway_of(stream)
     assert gateway in [each["pid"] for each in server.state()["processes"] if each["role"] == "gateway"]
     processes.kill(gateway)
-    assert line_of(server, "request stopped", request_id="orphan")["code"] == "gateway_gone"
-    assert line_of(server, "gateway worker gone")["gateway_pid"] == gateway
+    assert operators_line_of(server, "request stopped", request_id="orphan")["code"] == "gateway_gone"
+    assert operators_line_of(server, "gateway worker gone")["gateway_pid"] == gateway
     wait_for(lambda: len([line for line in server.lines if line["event"] == "gateway worker up"]) > 2, "it is back")
 
 
-def test_what_the_caller_did_wrong_is_no_warning(trace_server: LemonbusServer) -> None:
-    server = trace_server
+def test_what_the_caller_did_wrong_is_no_warning(server: LemonbusServer) -> None:
+    before = len(server.lines)
     assert server.client.chat(CHAT, temperature="hot").status == 400
     assert server.client.chat("nobody").status == 404
     assert server.client.chat(CHAT, messages=[{"role": "user", "content": "y" * 100_000}]).status == 400
     line_of(server, "request", code="context_length_exceeded")
     assert "temperature" in line_of(server, "request", code="invalid_request")["reason"]
-    assert not lines_of(server, "warning", "error")
+    assert not lines_of(server, "warning", "error", after=before)
 
 
-def test_the_line_of_a_request_has_the_models_registered_name(trace_server: LemonbusServer) -> None:
-    server = trace_server
+def test_the_line_of_a_request_has_the_models_registered_name(server: LemonbusServer) -> None:
     for label, model in (("a1", f"{CHAT}:latest"), ("a2", "")):
         body = {"messages": [{"role": "user", "content": "hi"}], **({"model": model} if model else {})}
         assert server.client.post("/v1/chat/completions", body, X_Request_ID=label).status == 200
@@ -144,8 +149,7 @@ def test_the_line_of_a_request_has_the_models_registered_name(trace_server: Lemo
         assert line_of(server, "granted", request_id=label)["process"] == "supervisor"
 
 
-def test_only_trace_shows_prompts_and_shows_them_once(trace_server: LemonbusServer) -> None:
-    server = trace_server
+def test_only_trace_shows_prompts_and_shows_them_once(server: LemonbusServer) -> None:
     body = {"model": CHAT, "messages": [{"role": "user", "content": "in-the-open"}]}
     assert server.client.post("/v1/chat/completions", body, X_Request_ID="shown").status == 200
     line_of(server, "request", request_id="shown")

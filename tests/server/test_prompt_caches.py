@@ -16,7 +16,7 @@ from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 CHAT, TALE = "extra.tiny-chat", "extra.tiny-tale"
-TOKENS = 3000
+TOKENS = 1500
 Conversation = list[dict[str, Any]]
 
 
@@ -51,7 +51,7 @@ def swapping(start_module_server: StartServer) -> LemonbusServer:
     )
 
 
-def test_the_second_turn_after_a_swap_reads_only_what_is_new(swapping: LemonbusServer) -> None:
+def test_later_turns_after_swaps_read_only_what_is_new(swapping: LemonbusServer) -> None:
     first: Conversation = []
     second: Conversation = []
     assert turn(swapping, first, prompt_of(TOKENS))["cache_n"] < 50
@@ -63,16 +63,10 @@ def test_the_second_turn_after_a_swap_reads_only_what_is_new(swapping: LemonbusS
     assert shown["model_name"] == CHAT
     assert shown["restored_tokens"] >= 2 * TOKENS
     swap(swapping)
-    assert is_read_from_cache(turn(swapping, first, "And then?")), "also the turn after that"
-
-
-def test_a_stream_says_what_was_read_from_the_cache(swapping: LemonbusServer) -> None:
-    turns: Conversation = []
-    turn(swapping, turns, prompt_of(TOKENS))
-    swap(swapping)
-    turns.append({"role": "user", "content": "And?"})
-    stream = swapping.client.start_chat(CHAT, messages=turns, stream=True, max_tokens=4).finish()
-    assert is_read_from_cache(next(chunk["timings"] for chunk in stream.chunks if "timings" in chunk))
+    first.append({"role": "user", "content": "And then?"})
+    stream = swapping.client.start_chat(CHAT, messages=first, stream=True, max_tokens=4).finish()
+    timings = next(chunk["timings"] for chunk in stream.chunks if "timings" in chunk)
+    assert is_read_from_cache(timings), "also the turn after that, and a stream says so"
 
 
 def test_an_unload_keeps_it_too_but_not_for_other_options(swapping: LemonbusServer) -> None:
@@ -87,7 +81,7 @@ def test_an_unload_keeps_it_too_but_not_for_other_options(swapping: LemonbusServ
 
 def test_what_is_kept_is_private_to_the_user_of_the_server(swapping: LemonbusServer) -> None:
     turn(swapping, [], prompt_of(TOKENS))
-    swap(swapping)
+    assert swapping.client.post("/v1/unload", {"model_name": CHAT}).status == 200
     root = prompt_caches.root(str(swapping.home / "cache"))
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
     entry = prompt_caches.entries_of(str(swapping.home / "cache"), CHAT)[0]
@@ -97,20 +91,6 @@ def test_what_is_kept_is_private_to_the_user_of_the_server(swapping: LemonbusSer
             f"/v1/slots/{slot}?action=restore&model={CHAT}", {"filename": f"../../prompt_caches/{entry.name}/slot-0"}
         )
         assert answer.status == 400
-
-
-def test_a_load_without_it_keeps_nothing(start_server: StartServer) -> None:
-    server = start_server("tiny-chat", "tiny-tale", max_loaded_models=1)
-    turns: Conversation = []
-    turn(server, turns, prompt_of(TOKENS))
-    swap(server)
-    assert turn(server, turns, "And?")["cache_n"] < 50
-    assert not prompt_caches.root(str(server.home / "cache")).exists()
-    assert server.client.post("/v1/load", {"model_name": CHAT, "keep_prompt_cache": True}).status == 200
-    turn(server, turns, "And?")
-    swap(server)
-    assert server.client.post("/v1/load", {"model_name": CHAT, "keep_prompt_cache": True}).status == 200
-    assert is_read_from_cache(turn(server, turns, "And?"))
 
 
 @pytest.fixture
@@ -128,13 +108,18 @@ def start_again(tmp_path: Path, start_server: StartServer) -> Callable[..., Lemo
 def test_a_server_that_starts_again_goes_on_and_one_with_less_space_removes_what_was_kept(
     tmp_path: Path, start_again: Callable[..., LemonbusServer]
 ) -> None:
-    server = start_again(keep_prompt_cache=True)
+    server, cache = start_again(), str(tmp_path / "cache")
     turns: Conversation = []
     turn(server, turns, prompt_of(TOKENS))
+    assert server.client.post("/v1/unload", {"model_name": CHAT}).status == 200
+    assert turn(server, turns, "And?")["cache_n"] < 50
+    assert not prompt_caches.root(cache).exists(), "a load without it keeps nothing"
+    assert server.client.post("/v1/load", {"model_name": CHAT, "keep_prompt_cache": True}).status == 200
+    turn(server, turns, "And?")
     server.stop()
     server = start_again(keep_prompt_cache=True)
     assert is_read_from_cache(turn(server, turns, "And?"))
     server.stop()
-    assert prompt_caches.entries_of(str(tmp_path / "cache"), CHAT)
+    assert prompt_caches.entries_of(cache, CHAT)
     start_again(prompt_cache_bytes=0)
-    wait_for(lambda: not prompt_caches.entries_of(str(tmp_path / "cache"), CHAT), "the start removes it")
+    wait_for(lambda: not prompt_caches.entries_of(cache, CHAT), "the start removes it")
