@@ -1,252 +1,35 @@
-"""A fake supervisor that a test controls: it speaks the real protocol over real sockets with a real gateway."""
+"""A real gateway process with a fake supervisor, and requests to it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import zmq
-
-from protocol import ids
-from protocol.config import settings
-from protocol.failures import Failure
-from protocol.messages import metrics, peers, recovery, work
-from protocol.messages.calls import AbandonCall, CallResult
-from protocol.messages.events import Event
-from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire import endpoints, envelope, frames
-from protocol.wire.bus_connection import find_supervisor
-from tests.gateway.fake_worker import DEADLINE, FakeWorker, ReceivedRequest
+from tests.gateway.fake_supervisor import FakeSupervisor, wait_for
+from tests.gateway.fake_worker import DEADLINE
 from tests.gateway.raw_http import parsed, read_to_end, request
 
 ROOT = Path(__file__).resolve().parents[2]
-_STANDING_IN = ("sleep", "600")
 
 
-class GatewayHarness:
-    """A fake supervisor and one real gateway. The supervisor runs in one thread; :meth:`do` runs a function in it."""
+class GatewayHarness(FakeSupervisor):
+    """One gateway, and the supervisor that it talks to."""
 
     def __init__(self, folder: Path, module: str = "gateway", **changes: Any) -> None:
         self.module = module
         """What the gateway process runs."""
-        self.runtime = folder
-        self.boot = ids.boot_id()
-        self.directory = endpoints.RuntimeDirectory(folder)
-        self.settings = msgspec.structs.replace(
-            settings.Settings(gateway_workers=1, runtime_dir=str(folder)), **changes
-        )
-        settings.write_settings(self.settings, folder)
-        self.context = zmq.Context()
-        self.bus = self._bound_bus()
-        self.logs = self.context.socket(zmq.PULL)
-        self.logs.linger = 0
-        self.logs.bind(endpoints.logs(folder, self.boot))
-        self.workers: dict[str, FakeWorker] = {}
-        self.gateways: list[peers.Hello] = []
-        self.received: queue.Queue[ReceivedRequest] = queue.Queue()
-        self.cancelled: queue.Queue[work.Cancel] = queue.Queue()
-        self.others: queue.Queue[tuple[str, Any]] = queue.Queue()
-        self.observed: list[metrics.RequestsObserved] = []
-        """Reports of requests that have ended."""
-        self.snapshots: queue.Queue[recovery.GatewaySnapshot] = queue.Queue()
-        """What came with each Hello."""
-        self.lines: list[dict[str, Any]] = []
-        self.reserved: list[work.ReserveRequest] = []
-        self.reservation_failure: Failure | None = None
-        """What reservations are refused with."""
-        self.welcoming = True
-        self.on_request: Callable[[ReceivedRequest], None] = self.received.put
+        super().__init__(folder, **changes)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
-        self.keeper = subprocess.Popen(_STANDING_IN)
-        self.supervisor = subprocess.Popen(_STANDING_IN)
-        """Processes whose ends the gateway notices."""
         self.gateway: subprocess.Popen[bytes] | None = None
-        self._loop = Loop()
-        self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK)
-        self._number = self._loop.on_socket(self.bus, self._control_message)
-        self._loop.on_socket(self.logs, self._line)
-        self._loop.on_readable(self._wake_read, self._woken)
-        self._thread = threading.Thread(target=self._loop.run, daemon=True)
-        self._thread.start()
-        self.add_worker("w1")
-
-    def _bound_bus(self) -> zmq.Socket[bytes]:
-        bus = self.context.socket(zmq.ROUTER)
-        bus.linger = 0
-        bus.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        bus.bind(endpoints.bus(self.runtime))
-        return bus
-
-    # In the thread
-
-    def _control_message(self) -> None:
-        received = next(frames.receive_routed(self.bus), None)
-        if received is None:
-            return
-        peer, frame = received
-        message, payload = envelope.decode(frame)
-        gateway = peer.decode()
-        match message:
-            case peers.Hello():
-                self.gateways.append(message)
-                self.snapshots.put(envelope.unpack_payload(payload, recovery.GatewaySnapshot))
-                if self.welcoming:
-                    self.send(gateway, peers.Welcome(self.boot, self.supervisor.pid))
-                    for worker in self.workers.values():
-                        self.send(gateway, peers.WorkerUp(worker.name, worker.endpoint))
-            case work.SubmitRequest():
-                self.on_request(ReceivedRequest(gateway, message, payload))
-            case work.ReserveRequest():
-                self.reserved.append(message)
-                refused = self.reservation_failure
-                answer = CallResult(message.number) if refused is None else work.Refused(message.number, 0, refused)
-                self.send(gateway, answer, envelope.pack_payload(None) if refused is None else b"")
-            case work.Cancel():
-                self.cancelled.put(message)
-            case metrics.RequestsObserved():
-                self.observed.append(message)
-            case _:
-                self.others.put((gateway, message))
-
-    def _line(self) -> None:
-        for records in frames.receive_each(self.logs):
-            self.lines += [msgspec.json.decode(record) for record in records.split(b"\n")]
-
-    def _woken(self) -> None:
-        os.read(self._wake_read, 512)
-        while True:
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                return
-            job()
-
-    def send(self, gateway: str, message: msgspec.Struct, payload: bytes = b"") -> None:
-        self._loop.used(self._number)
-        self.bus.send_multipart([gateway.encode(), envelope.encode(message, payload)])
-
-    def grant(self, received: ReceivedRequest, worker: str = "w1", model: str = "tiny") -> None:
-        self.send(
-            received.gateway,
-            work.Granted([work.GrantedAttempt(received.message.number, received.message.attempt, worker, model)]),
-        )
-
-    def publish(self, received: ReceivedRequest, batch: list[Event], worker: str = "w1") -> None:
-        self.workers[worker].publish(received.gateway, batch)
-
-    # From the test
-
-    def do(self, job: Callable[[], Any]) -> Any:
-        """Run ``job`` in the fake supervisor's thread; return or raise what it does."""
-        outcome: queue.Queue[tuple[bool, Any]] = queue.Queue()
-
-        def run() -> None:
-            try:
-                outcome.put((True, job()))
-            except BaseException as problem:  # noqa: BLE001 - handed to the test
-                outcome.put((False, problem))
-
-        self._jobs.put(run)
-        os.write(self._wake_write, b"!")
-        good, value = outcome.get(timeout=2 * DEADLINE)
-        if not good:
-            raise value
-        return value
-
-    def add_worker(self, name: str) -> None:
-        def add() -> None:
-            worker = self.workers[name] = FakeWorker(self.context, self.runtime, self.boot, name)
-            for hello in self.gateways:
-                self.send(hello.id, peers.WorkerUp(name, worker.endpoint))
-
-        self.do(add)
-
-    def kill_worker(self, name: str, failure: Failure) -> None:
-        def kill() -> None:
-            worker = self.workers.pop(name)
-            worker.close()
-            for hello in self.gateways:
-                self.send(hello.id, peers.WorkerGone(name, worker.endpoint, failure))
-
-        self.do(kill)
-
-    def end_supervisor(self) -> None:
-        """Kill the supervisor: its process and its socket end, with all that waits in that."""
-
-        def end() -> None:
-            self._loop.on_socket(self.bus, None)
-            self.bus.close()
-
-        self.do(end)
-        # ZeroMQ closes it a moment later.  Until then the gateway would find this process, which lives on, and wait for it.
-        wait_for(lambda: not find_supervisor(self.runtime))
-        self.supervisor.kill()
-        self.supervisor.wait(DEADLINE)
-        self.forget()
-
-    def forget(self) -> None:
-        """Drop what has arrived so far."""
-        self.lines.clear()
-        for arrived in (self.received, self.cancelled, self.others, self.snapshots):
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    arrived.get_nowait()
-
-    def start_supervisor(self) -> None:
-        """Start the supervisor's successor."""
-        self.supervisor = subprocess.Popen(_STANDING_IN)
-
-        def start() -> None:
-            self.bus = self._bound_bus()
-            self._number = self._loop.on_socket(self.bus, self._control_message)
-
-        self.do(start)
-
-    def replace_supervisor(self) -> recovery.GatewaySnapshot:
-        """Kill the supervisor and start another; return what the gateway tells that."""
-        self.end_supervisor()
-        self.start_supervisor()
-        return self.snapshots.get(timeout=DEADLINE)
-
-    def end_keeper(self) -> None:
-        """Kill the keeper, and with it the server."""
-        self.keeper.kill()
-        self.keeper.wait(DEADLINE)
-
-    def next_request(self) -> ReceivedRequest:
-        return self.received.get(timeout=DEADLINE)
-
-    def called(self, kind: type) -> tuple[str, Any]:
-        """Return the next call of this kind, and the gateway that made it."""
-        while True:
-            gateway, message = self.others.get(timeout=DEADLINE)
-            if isinstance(message, kind):
-                return gateway, message
-
-    def forgotten(self, number: int) -> None:
-        """Wait until a call is forgotten; those of the test before may still be."""
-        while self.called(AbandonCall)[1].number != number:
-            pass
-
-    def internal_errors(self) -> int:
-        """Return how many exceptions of its own code the gateway reports when it is pinged."""
-        self.do(lambda: self.send(self.gateways[-1].id, peers.Ping(1)))
-        pong: peers.Pong = self.called(peers.Pong)[1]
-        return pong.errors
 
     def start(self) -> None:
         """Start the gateway and wait until it answers."""
@@ -285,9 +68,8 @@ class GatewayHarness:
         return self.raw(request("POST", path, body, **headers))
 
     def close(self) -> None:
-        for process in (self.supervisor, self.keeper):
-            process.kill()
-            process.wait(DEADLINE)
+        """Kill supervisor and keeper, and end the gateway."""
+        self.end_processes()
         if self.gateway is not None:
             with contextlib.suppress(ProcessLookupError):
                 self.gateway.send_signal(signal.SIGTERM)
@@ -296,30 +78,8 @@ class GatewayHarness:
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.gateway.pid, signal.SIGKILL)
-        self.do(self._loop.stop)
-        self._thread.join(DEADLINE)
-        self._loop.close()
+        super().close()
         self.listener.close()
-        for worker in self.workers.values():
-            worker.close()
-        self.bus.close()
-        self.logs.close()
-        self.context.term()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
-        self.directory.release()
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    """Return what ``condition`` gives once it is true; fails after the deadline."""
-    deadline = time.monotonic() + DEADLINE
-    while True:
-        with contextlib.suppress(ConnectionError):
-            value = condition()
-            if value:
-                return value
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 @contextlib.contextmanager

@@ -9,8 +9,9 @@ import pytest
 
 from gateway.http.body_memory import BodyMemory
 from protocol.failures import LemonbusError
+from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import DEADLINE
-from tests.gateway.gateway_harness import running_gateway, wait_for
+from tests.gateway.gateway_harness import running_gateway
 from tests.gateway.process.chat_requests import CHAT, PATH, answer_whole, error_of
 from tests.gateway.raw_http import parsed, read_until
 

@@ -15,8 +15,9 @@ from protocol.failures import Code, Failure
 from protocol.messages import peers, work
 from protocol.messages.calls import AbandonCall
 from protocol.messages.events import EventKind
+from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import CHUNK, DEADLINE, ReceivedRequest
-from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import CHAT, PATH, STREAM, error_of, open_request
 from tests.gateway.raw_http import dechunked, parsed, read_to_end, read_until, request
 

@@ -12,7 +12,8 @@ import pytest
 
 from protocol.failures import Code, Failure
 from tests.gateway.app_client import AppClient
-from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
+from tests.gateway.fake_supervisor import wait_for
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import answer_whole, open_request
 from tests.support.fakes.image_server import PNG, ImageServer
 

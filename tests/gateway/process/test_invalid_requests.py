@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
+from tests.gateway.fake_supervisor import wait_for
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import CHAT, PATH, answer_whole, error_of
 from tests.gateway.raw_http import parsed, read_to_end, read_until, request
 

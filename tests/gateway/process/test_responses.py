@@ -12,8 +12,9 @@ from protocol.messages import work
 from protocol.messages.events import EventKind
 from protocol.messages.health import GetHealth
 from protocol.wire import endpoints
+from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import CHUNK, ReceivedRequest
-from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import ANSWER, CHAT, PATH, STREAM, answer_whole, open_request
 from tests.gateway.raw_http import parsed, read_to_end, read_until, request
 

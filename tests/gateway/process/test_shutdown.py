@@ -12,8 +12,9 @@ import psutil
 import pytest
 
 from protocol.messages import peers
+from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import CHUNK, DEADLINE
-from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import CHAT, PATH, error_of, open_request
 from tests.gateway.raw_http import parsed, read_to_end, read_until, request
 

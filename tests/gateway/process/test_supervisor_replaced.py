@@ -18,8 +18,9 @@ from protocol.messages.health import GetHealth, HealthReport
 from protocol.messages.model_files import DeleteModel
 from protocol.messages.models import Loaded, LoadModel
 from protocol.messages.recovery import Recovered
+from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import CHUNK, DEADLINE, ReceivedRequest
-from tests.gateway.gateway_harness import GatewayHarness, running_gateway, wait_for
+from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import CHAT, PATH, error_of, open_request
 from tests.gateway.raw_http import parsed, read_to_end, read_until, request
 

@@ -43,8 +43,6 @@ def test_the_keepers_end_is_the_servers_end(tmp_path: Path) -> None:
         assert not alive(worker.ready.engine_pid)
 
 
-
-
 def test_an_engine_that_dies_without_a_supervisor_is_reported_to_the_next(spare: WorkerProcess) -> None:
     spare.load(LOOP)
     spare.subscribe()
