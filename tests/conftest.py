@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -24,6 +25,12 @@ from tests.support.server import LemonbusServer
 settings.register_profile("lemonbus", deadline=None, print_blob=True)
 settings.register_profile("deep", settings.get_profile("lemonbus"), max_examples=1000)
 settings.load_profile("lemonbus")
+
+KEY = "k3y-/+=,two"
+ADMIN_KEY = "adm1n-k3y"
+"""Of :func:`keyed_server`."""
+SMALL_LIMIT = 200
+"""Open files that :func:`keyed_server` may have before it raises its limit."""
 
 StartServer = Callable[..., LemonbusServer]
 _started: list[LemonbusServer] = []
@@ -107,6 +114,27 @@ def unloaded_server(changing_server: LemonbusServer) -> LemonbusServer:
     for name in ("user_models.json", "recipe_options.json"):
         (changing_server.home / "state" / name).unlink(missing_ok=True)
     return changing_server
+
+
+@pytest.fixture(scope="session")
+def keyed_server(
+    start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
+) -> LemonbusServer:
+    """A server with keys, in its settings and in its environment, that was started with a small limit of open files.
+
+    Its tests load and unload every tiny model and write the file of keys as they need.
+    """
+    variables = {"LEMONBUS_API_KEY": KEY, "LEMONADE_ADMIN_API_KEY": ADMIN_KEY}
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with pytest.MonkeyPatch.context() as patch:
+        no_downloads(patch)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (SMALL_LIMIT, hard))
+        try:
+            return start_session_server(
+                api_key=KEY, admin_api_key=ADMIN_KEY, environment=variables, max_loaded_models=12
+            )
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 import simple_websocket
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
-from tests.server.conftest import ADMIN_KEY, KEY
+from tests.conftest import ADMIN_KEY, KEY
 from tests.support import processes
 from tests.support.http_client import RawHttpClient
 from tests.support.server import LemonbusServer

@@ -6,7 +6,7 @@ import contextlib
 import resource
 import socket
 
-from tests.server.conftest import SMALL_LIMIT
+from tests.conftest import SMALL_LIMIT
 from tests.support.http_client import chat_body
 from tests.support.server import LemonbusServer
 from workers.engine.process import ENGINE_DESCRIPTORS

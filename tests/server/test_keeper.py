@@ -29,7 +29,7 @@ def server(start_module_server: StartServer) -> LemonbusServer:
     return start_module_server("tiny-chat", load=[CHAT], gateway_workers=1)
 
 
-def test_a_killed_supervisor_is_replaced_under_the_same_gateway(server: LemonbusServer) -> None:
+def test_a_killed_supervisor_is_replaced_under_the_same_gateway_and_the_same_lock(server: LemonbusServer) -> None:
     server.wait_loaded(CHAT)
     gateways = server.gateway_pids()
     old = server.kill_supervisor()
@@ -37,6 +37,13 @@ def test_a_killed_supervisor_is_replaced_under_the_same_gateway(server: Lemonbus
     wait_replaced(server, old)
     assert server.gateway_pids() == gateways
     assert any(line["event"] == "the last supervisor has ended" and line["why"] == "SIGKILL" for line in server.lines)
+    assert int((server.runtime / "lock").read_text()) == server.keeper_pid
+    second = LemonbusServer("tiny-chat", wait=False, runtime=server.runtime)
+    try:
+        assert second.wait_exit() == 1
+        assert f"pid {server.keeper_pid}" in second.unread[0]
+    finally:
+        second.clean()
 
 
 def test_the_fork_server_may_die_at_any_time(server: LemonbusServer) -> None:
@@ -45,18 +52,6 @@ def test_the_fork_server_may_die_at_any_time(server: LemonbusServer) -> None:
     old = server.kill_supervisor()
     assert server.client.chat(CHAT).text == CHAT_TEXT
     wait_replaced(server, old)
-
-
-def test_the_lock_stays_locked_in_the_name_of_the_keeper(server: LemonbusServer) -> None:
-    old = server.kill_supervisor()
-    wait_replaced(server, old)
-    assert int((server.runtime / "lock").read_text()) == server.keeper_pid
-    second = LemonbusServer("tiny-chat", wait=False, runtime=server.runtime)
-    try:
-        assert second.wait_exit() == 1
-        assert f"pid {server.keeper_pid}" in second.unread[0]
-    finally:
-        second.clean()
 
 
 def test_an_upgrade_to_the_same_release(server: LemonbusServer) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
-from tests.server.conftest import KEY
+from tests.conftest import KEY
 from tests.support import processes
 from tests.support.http_client import RawHttpClient
 from tests.support.http_exchange import HttpExchange

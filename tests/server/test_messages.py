@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.server.conftest import KEY
+from tests.conftest import KEY
 from tests.support.anthropic_client import anthropic_client
 from tests.support.images import png
 from tests.support.models.tiny_models import CHAT_TEXT

@@ -8,10 +8,12 @@ import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
 from tests.support.http_client import RawHttpClient
-from tests.support.models.tiny_models import CHAT_TEXT
+from tests.support.models.tiny_models import TALE_TEXT
 from tests.support.server import LemonbusServer
 
 CHAT, LOOP, EMBED = "extra.tiny-chat", "extra.tiny-loop", "extra.tiny-embed"
+TALE = "extra.tiny-tale"
+"""No other test uses it at that server."""
 ASK = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
 
 
@@ -22,18 +24,18 @@ def server(unloaded_server: LemonbusServer) -> LemonbusServer:
 
 def test_without_a_name_the_model_used_last_answers_loaded_or_not(keyed_server: LemonbusServer) -> None:
     server = keyed_server
-    key = ApiKey(name="first-use", sha256=digest("first-use"), scopes=[Scope.INFERENCE])
+    key = ApiKey(name="two-models", sha256=digest("two-models"), scopes=[Scope.INFERENCE], models=[TALE, EMBED])
     write_keys(Path(server.settings.state_dir) / KEYS_FILE, [key])
     client = RawHttpClient(server.port, {"Authorization": f"Bearer {key.name}"})
     unknown_model = client.post("/v1/chat/completions", ASK)
     assert (unknown_model.status, unknown_model.error["param"]) == (400, "model")
-    assert client.chat(CHAT).text == CHAT_TEXT
+    assert client.chat(TALE).text == TALE_TEXT
     assert client.post("/v1/embeddings", {"model": EMBED, "input": "a"}).status == 200
-    assert client.post("/v1/chat/completions", ASK).json()["model"] == CHAT
+    assert client.post("/v1/chat/completions", ASK).json()["model"] == TALE
     assert server.client.post("/v1/unload", {}, **server.admin_headers).status == 200
-    assert server.engine_now(CHAT) is None
+    assert server.engine_now(TALE) is None
     again = client.post("/v1/chat/completions", ASK)
-    assert (again.json()["model"], again.text) == (CHAT, CHAT_TEXT)
+    assert (again.json()["model"], again.text) == (TALE, TALE_TEXT)
     assert client.post("/v1/embeddings", {"input": "a"}).json()["model"] == EMBED
 
 

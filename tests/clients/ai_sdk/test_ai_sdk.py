@@ -15,21 +15,20 @@ import pytest
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
 from tests.clients.ai_sdk.npm_packages import HERE, NODE, RegistryUnreachableError, installed
-from tests.conftest import StartServer
 from tests.support import processes
 from tests.support.images import png
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 
-MODELS = ("tiny-chat", "tiny-loop", "tiny-tool", "tiny-think", "tiny-vision", "tiny-embed")
 MODES = ("responses", "chat")
 
 
 @pytest.fixture
-def server(start_server: StartServer) -> LemonbusServer:
+def server(keyed_server: LemonbusServer) -> LemonbusServer:
     """A server with a key for all, and one for each mode that allows one request a minute."""
-    server = start_server(*MODELS, api_key="root", max_loaded_models=len(MODELS))
-    keys = [ApiKey(name=m, sha256=digest(m), scopes=[Scope.INFERENCE], requests_per_minute=1) for m in MODES]
+    server = keyed_server
+    keys = [ApiKey(name="root", sha256=digest("root"), scopes=[Scope.INFERENCE])]
+    keys += [ApiKey(name=m, sha256=digest(m), scopes=[Scope.INFERENCE], requests_per_minute=1) for m in MODES]
     write_keys(Path(server.settings.state_dir) / KEYS_FILE, keys)
     return server
 
