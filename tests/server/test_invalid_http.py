@@ -42,10 +42,9 @@ def test_a_body_over_the_limit(shared_server: LemonbusServer, chunked: bool) -> 
     check_error_response(answer, shared_server, 413)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_large_body_within_the_limit(shared_server: LemonbusServer, stream: bool) -> None:
+def test_a_large_body_within_the_limit(shared_server: LemonbusServer) -> None:
     pad = {"pad": "z" * 30_000_000}
-    answer = shared_server.client.chat("extra.tiny-chat", stream=stream, metadata=pad)
+    answer = shared_server.client.chat("extra.tiny-chat", stream=True, metadata=pad)
     assert answer.text == CHAT_TEXT
     assert answer.complete
     wait_for(lambda: not list((shared_server.runtime / "spool").iterdir()), "the spool file is gone")

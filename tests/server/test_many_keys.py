@@ -1,4 +1,4 @@
-"""A hundred keys with ten clients each at two gateway processes: limits exact to one request, and no key starves."""
+"""A hundred keys with eight clients each at two gateway processes: limits exact to one request, and no key starves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.waiting import wait_for
 
 CHAT, PAUSED = "extra.tiny-chat", "extra.tiny-loop"
 PATH = "/v1/chat/completions"
-CLIENTS, SLOTS = 10, 4
+CLIENTS, SLOTS = 8, 4
 LIMITS = {f"requests{number}": 1 + number % 5 for number in range(40)}
 ALLOWED = {f"answers{number}": 1 + number % 4 for number in range(30)}
 """Key → answers that its tokens a minute suffice for."""

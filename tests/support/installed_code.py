@@ -17,8 +17,10 @@ class InstalledCode:
     def __init__(self, folder: Path) -> None:
         """Install the present code into an empty folder."""
         self.folder = folder
+        # With its byte code, which is valid for the copies: it takes seconds to compile. Another process may just write some.
+        unfinished = shutil.ignore_patterns("*.pyc.*")
         for package in PACKAGES:
-            shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / package, folder / package, ignore=unfinished)
 
     def install(self, *, release: str = "", version: int = 0) -> None:
         """Install another release, or one with another version of the protocol: the files change under what runs."""
