@@ -52,12 +52,12 @@ def test_the_other_forms_of_a_checkpoint_mean_the_same(server: LemonbusServer) -
         {"checkpoint": f"https://huggingface.co/{PHI['checkpoint'].partition(':')[0]}:Q4_K_M"},
         {"checkpoints": {"main": PHI["checkpoint"]}},
     ]
-    meant = {"checkpoint": PHI["checkpoint"], "recipe_options": {"ctx_size": 768}}
+    expected = {"checkpoint": PHI["checkpoint"], "recipe_options": {"ctx_size": 768}}
     for form in forms:
         body = {"model_name": "user.Form", "recipe": "llamacpp", **form, "recipe_options": {"ctx_size": 768}}
         status, answer = pull(server, **body)
         assert status == 200, answer
-        assert registered(server)["Form"].items() >= meant.items()
+        assert registered(server)["Form"].items() >= expected.items()
     assert server.client.post("/v1/load", {"model_name": "user.Form"}).status == 200
     (shown,) = [each for each in server.health()["all_models_loaded"] if each["model_name"] == "user.Form"]
     assert shown["recipe_options"]["ctx_size"] == 768

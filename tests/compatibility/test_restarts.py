@@ -108,7 +108,7 @@ class UnregisteredCheckpoints(Subject):
             assert server.client.post("/v1/completions", {"model": name, "prompt": "x"}).status == 404
 
 
-class DefaultModel(Subject):
+class KeptDefaultModel(Subject):
     """The default model of Mullama's quick start."""
 
     def first(self, server: LemonbusServer) -> None:
@@ -121,7 +121,7 @@ class DefaultModel(Subject):
         assert server.model_state(QUICK_START) == "ready"
 
 
-class Backend(Subject):
+class InstalledBackend(Subject):
     """An installed backend, and its update by a newer pin."""
 
     def first(self, server: LemonbusServer) -> None:
@@ -157,7 +157,7 @@ class HalfADownload(Subject):
         assert blobs(self.folder) == before - 1
 
 
-SUBJECTS = (Parameters, RegisteredModels, UnregisteredCheckpoints, DefaultModel, Backend, HalfADownload)
+SUBJECTS = (Parameters, RegisteredModels, UnregisteredCheckpoints, KeptDefaultModel, InstalledBackend, HalfADownload)
 """The last one keeps the hub from sending any more."""
 
 

@@ -29,7 +29,7 @@ from tests.gateway.fake_worker import DEADLINE, FakeWorker, ReceivedRequest
 _STANDING_IN = ("sleep", "600")
 
 
-class FakeSupervisor:
+class SupervisorHarness:
     """It runs in one thread; :meth:`do` runs a function there. ``changes``: settings that are not the defaults."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:

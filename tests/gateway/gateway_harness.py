@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from protocol.runtime.process_context import ProcessContext
-from tests.gateway.fake_supervisor import FakeSupervisor, wait_for
+from tests.gateway.fake_supervisor import SupervisorHarness, wait_for
 from tests.gateway.fake_worker import DEADLINE
 from tests.gateway.raw_http import parsed, read_to_end, request
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class GatewayHarness(FakeSupervisor):
+class GatewayHarness(SupervisorHarness):
     """One gateway, and the supervisor that it talks to."""
 
     def __init__(self, folder: Path, module: str = "gateway", **changes: Any) -> None:
