@@ -29,7 +29,7 @@ from protocol.ids import RequestKey
 from protocol.messages.peers import Hello, Peer, Pong, Shutdown, Welcome, WorkerUp
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, Recovered, WorkerSnapshot
 from protocol.messages.work import Cancel, Refused, SubmitRequest
-from protocol.runtime import logs
+from protocol.runtime import logs, process_name
 from protocol.wire import envelope
 from supervisor.handlers import peers
 from supervisor.keeper import process_tree
@@ -48,8 +48,6 @@ TIMEOUT_S: Final = 2.0
 _TICK_S: Final = 0.02
 _LONGEST_TICK_S: Final = 0.1
 """A longer time between two ticks was not this process's own."""
-_YOUNG_JOB_S: Final = 1.0
-"""A job of this age has done nothing yet that would be lost, and may still be importing modules."""
 _FULL: Final = Failure(Code.OVERLOADED, "too many requests came while the supervisor was replaced", retry_after=1)
 
 log = logs.get_logger()
@@ -107,11 +105,11 @@ class Recovery:
             else:  # it binds its socket before it says Hello
                 self._starting.add(survivor.peer)
         elif survivor.role == "job":
-            child = self._jobs.adopt(survivor)
-            if process_tree.age(survivor.pid) < _YOUNG_JOB_S:
-                supervisor.processes.kill(child)
-            else:
+            if process_name.name_of(survivor.pid) == process_name.JOB_AT_WORK:
+                self._jobs.adopt(survivor)
                 self._expected.expect(survivor.peer)
+            else:  # it has no order yet, and may import modules for a second
+                self._jobs.end(survivor)
 
     # ---- messages and ends ---------------------------------------------------------------------------------------
 

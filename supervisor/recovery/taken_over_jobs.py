@@ -35,10 +35,13 @@ class TakenOverJobs:
         self._orders: dict[str, Any] = {}
         self._on_ended: dict[str, OnEnded] = {}
 
-    def adopt(self, survivor: SurvivingProcess) -> ChildProcess:
+    def adopt(self, survivor: SurvivingProcess) -> None:
         """Watch a job from now on."""
-        child = self._children[survivor.peer] = jobs.adopt(self._supervisor, survivor, self._job_ended)
-        return child
+        self._children[survivor.peer] = jobs.adopt(self._supervisor, survivor, self._job_ended)
+
+    def end(self, survivor: SurvivingProcess) -> None:
+        """Kill a job; what it still reports is not taken over."""
+        self._supervisor.processes.kill(jobs.adopt(self._supervisor, survivor, self._job_ended))
 
     def reported(self, job: str, snapshot: JobSnapshot) -> None:
         """Note what a job does; raises ``MalformedError`` for an order that does not decode."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from supervisor.keeper import process_tree
 from tests.conftest import StartServer
 from tests.support import processes
 from tests.support.fakes.hub import Hub, gguf
@@ -191,7 +190,6 @@ def test_a_download_does_not_notice_that_the_supervisor_was_killed(hub: Hub, ser
     answer = start(server, stream=True).until(begun)
     left = start(server)
     (job,) = jobs(server)
-    wait_for(lambda: process_tree.age(job) > 1.5, "the job has done something that would be lost")
     server.kill_supervisor()
     wait_for(lambda: [line for line in server.lines if line["event"] == "recovered"], "the next one has taken over")
     joined = start(server, stream=True).until(begun)

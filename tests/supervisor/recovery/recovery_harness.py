@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from protocol.messages.work import SubmitRequest
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_name import JOB_AT_WORK
 from protocol.wire import endpoints, envelope
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.handlers import downloads, peers, requests
@@ -100,12 +102,22 @@ class TakingOver:
 
     def survivor(self, role: str, name: str = "", *, connected: bool = True) -> PeerStandIn:
         """A worker or a job. ``connected``: it had said Hello to the supervisor before."""
-        process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        process = subprocess.Popen([self._program(role, connected=connected), "600"], start_new_session=True)
         self._processes.append(process)
         self._survivors.append(SurvivingProcess(process.pid, role, name, os.pidfd_open(process.pid)))
         if role == "worker" and connected:
             self.supervisor.workers.socket_file(name).touch()
         return self.peer(role, name, process.pid)
+
+    def _program(self, role: str, *, connected: bool) -> str:
+        """Return a program that sleeps, under the name that a job gives itself when it begins."""
+        sleep = str(shutil.which("sleep"))
+        if role != "job" or not connected:
+            return sleep
+        link = self.runtime.path.parent / JOB_AT_WORK
+        if not link.is_symlink():
+            link.symlink_to(sleep)
+        return str(link)
 
     def gateway(self, name: str) -> PeerStandIn:
         """A gateway, with a master of its own."""

@@ -19,7 +19,6 @@ from protocol.messages.recovery import (
 )
 from protocol.messages.work import AttemptEnded, Cancel, Granted, Refused, Run
 from protocol.wire import endpoints, envelope
-from supervisor.keeper import process_tree
 from supervisor.recovery import kept_messages, leftovers, recovering
 from supervisor.runtime.shutdown import GracefulShutdown
 from supervisor.scheduler.model_states import ModelState
@@ -71,7 +70,6 @@ def test_who_does_not_report_is_killed(taking_over: TakingOver, monkeypatch: pyt
         taking_over.gateway("g1"),
     )
     silent = taking_over.survivor("job", "j1")
-    monkeypatch.setattr(process_tree, "age", lambda _pid: 60.0)
     taking_over.begin()
     worker.hello(ready())
     gateway.hello(GatewaySnapshot())
@@ -176,8 +174,7 @@ def test_a_worker_that_ends_meanwhile_is_not_waited_for(taking_over: TakingOver)
     assert "w1" not in taking_over.supervisor.scheduler.workers
 
 
-def test_a_download_goes_on_and_another_job_does_not(taking_over: TakingOver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_tree, "age", lambda _pid: 60.0)
+def test_a_download_goes_on_and_another_job_does_not(taking_over: TakingOver) -> None:
     pull, other = taking_over.survivor("job", "j1"), taking_over.survivor("job", "j2")
     taking_over.begin()
     pull.hello(JobSnapshot(envelope.encode(StartPull(MODEL, [], "/cache"))))
@@ -190,10 +187,12 @@ def test_a_download_goes_on_and_another_job_does_not(taking_over: TakingOver, mo
     assert "j1" in taking_over.supervisor.job_processes
 
 
-def test_a_young_job_is_not_waited_for(taking_over: TakingOver) -> None:
-    taking_over.survivor("job", "j1")
+def test_a_job_that_has_not_begun_is_not_waited_for(taking_over: TakingOver) -> None:
+    job = taking_over.survivor("job", "j1", connected=False)
     taking_over.begin()
+    job.hello(JobSnapshot(envelope.encode(StartPull(MODEL, [], "/cache"))))
     taking_over.run_until(lambda: taking_over.over and not taking_over.is_alive(0))
+    assert taking_over.supervisor.downloads.running() == [], "what is asked for again is begun again"
 
 
 def test_files_of_what_died_with_the_supervisor_are_removed(taking_over: TakingOver) -> None:
