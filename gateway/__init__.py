@@ -1,5 +1,7 @@
-"""The HTTP gateway and the command line. Each gateway process is a gunicorn worker: it speaks HTTP to clients and ZeroMQ to the supervisor and the workers.
+"""The HTTP gateway and the command line.
 
-Entry points: `python -m gateway` (the server) and `gateway.cli.main` (the terminal); `app.py` has every route, `waker.py` wakes one greenlet from the hub.
+Each gateway process is a gunicorn worker: it speaks HTTP to clients and ZeroMQ to the supervisor and the workers.
+Entry points: `python -m gateway` (the server) and `gateway.cli.main` (the terminal); `app.py` has every route,
+`waker.py` wakes one greenlet from the hub.
 Nothing here chooses a model, a worker or an eviction: that is the supervisor's. May import `protocol` alone.
 """

@@ -14,7 +14,7 @@ from gateway.access.proxies import FORWARDED_KEY
 from protocol.failures import Code, Failure
 
 _REMEMBERED: Final = 64
-"""Names and addresses that are not read again."""
+"""Parsed names and addresses that are remembered."""
 
 
 class ForeignOriginCheck:

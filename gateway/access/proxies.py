@@ -24,7 +24,7 @@ _MARKS: Final = frozenset(
     }
 )
 _PROXYS_PROTOCOL: Final = "HTTP/1.0"
-"""What nginx speaks where it is told nothing but ``proxy_pass``; it adds no header then. Clients have left it behind."""
+"""nginx speaks it where only ``proxy_pass`` is configured, and adds no header then. Clients do not use it any more."""
 _SCHEMES: Final = frozenset({"http", "https"})
 
 

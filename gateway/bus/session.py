@@ -165,7 +165,7 @@ class SupervisorSession:
         self.send_end(work.Cancel(self.id, exchange.number, exchange.attempt, reason))
 
     def report_lost(self, exchange: RequestExchange) -> None:
-        """Tell the supervisor what a stream came to whose worker is gone."""
+        """Report how many tokens a stream had whose worker is gone."""
         self.send_end(work.AnswerLost(exchange.model, exchange.inbox.tokens_received, exchange.caller))
 
     def forget(self, exchange: RequestExchange) -> None:

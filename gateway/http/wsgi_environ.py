@@ -5,7 +5,7 @@ request's own, which :func:`gateway.http.request_parser.parse_request` makes.
 
 Invariants:
 
-* No header overwrites a key that the server sets: each gets ``HTTP_``, but for ``CONTENT_TYPE`` and ``CONTENT_LENGTH``.
+* No header overwrites a key that the server sets: each gets ``HTTP_``, except for ``CONTENT_TYPE`` and ``CONTENT_LENGTH``.
 * Two names that differ in more than case never share a key, so a client cannot pass one header off as another.
 * What clients send cannot make :data:`KNOWN_HEADERS` grow without end.
 """

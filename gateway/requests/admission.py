@@ -34,4 +34,4 @@ ADMISSION_FAILURES: Final = {
     AdmissionState.DRAINING: Failure(Code.DRAINING, "the server is stopping", retry_after=5),
     AdmissionState.LOST: Failure(Code.SUPERVISOR_LOST, "the server lost its supervisor and is stopping", retry_after=5),
 }
-"""What a request is told that is not admitted, or has waited too long."""
+"""The failures of requests that are not admitted, or have waited too long."""

@@ -1,4 +1,4 @@
-"""The grammar of checkpoints: where a model's files come from and which files those are. Pure, but for the environment.
+"""The grammar of checkpoints: where a model's files come from and which files those are. Pure, except for the environment.
 
 The supervisor looks the files up, the jobs fetch them; both must mean the same files by the same checkpoint.
 

@@ -1,4 +1,4 @@
-"""The addresses of a Hugging Face hub that mean a checkpoint: people paste what their browser shows. Pure, but for HF_ENDPOINT.
+"""The addresses of a Hugging Face hub that mean a checkpoint: people paste what their browser shows. Pure, except for HF_ENDPOINT.
 
 ``https://huggingface.co/OWNER/REPO[/(tree|blob|resolve|raw)/main[/PATH]][:VARIANT]``, also of ``hf.co`` and of the hub
 that ``HF_ENDPOINT`` names. ``hf.co/`` before a checkpoint needs no ``https://``.
@@ -21,7 +21,7 @@ _PAGE: Final = re.compile(r"([^/:]+/[^/:]+)(?:/(tree|blob|resolve|raw)/([^/]+)(?
 
 
 def checkpoint_from_address(text: str) -> str:
-    """Return the checkpoint that an address of a hub means; any other text as it is, but for ``hf:`` before it.
+    """Return the checkpoint that an address of a hub means; any other text as it is, except for ``hf:`` before it.
 
     Raises ``invalid_request`` for a page that is no repository, and for a revision other than ``main``.
     """

@@ -21,7 +21,7 @@ MULLAMA_PREFIX: Final = "mullama_"
 
 
 def documented_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Metric]:
-    """Yield the families that Mullama documents, but for ``uptime_seconds`` (``exposition.py``)."""
+    """Yield the families that Mullama documents, except for ``uptime_seconds`` (``exposition.py``)."""
     loaded = [model for model in now.models if model.loaded][:MAX_MODELS]
     yield _gauge(f"{prefix}info", "The server and its version", "version", {now.version: 1})
     yield _value(f"{prefix}models_loaded", "Models that are loaded", sum(model.loaded for model in now.models))

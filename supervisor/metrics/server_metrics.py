@@ -1,4 +1,4 @@
-"""Everything that the supervisor counts for `/metrics`. Pure: who sees an event calls a method here, which only adds.
+"""Everything that the supervisor counts for `/metrics`. Pure: each method only adds.
 
 Each method is called once for what its name says, at the moment at which the scheduler or a handler knows it.  A
 model's name is a label value, so it goes through one :class:`LabelValues` for all metrics: a model has a series of its

@@ -6,7 +6,7 @@
       │       Hello: its snapshot is kept, and it is welcomed         other messages: kept, in their order
       ▼
     all have reported and have sent what they announced, or TIMEOUT_S has passed
-      │       who is missing is killed; the snapshots are joined; gateways learn which workers live; jobs get their calls back
+      │       missing processes are killed; the snapshots are joined; gateways learn which workers live; jobs get their calls back
       ▼
     the kept messages are handled, and from now on all others at once
 

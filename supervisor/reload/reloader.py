@@ -47,7 +47,7 @@ class Successor(Protocol):
 
 
 class _Caller(NamedTuple):
-    """Who waits for the result: a gateway's call, or SIGHUP with an empty ``peer``."""
+    """It waits for the result: a gateway's call, or SIGHUP with an empty ``peer``."""
 
     peer: str
     number: int

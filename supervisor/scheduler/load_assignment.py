@@ -1,6 +1,6 @@
 """Which models get a worker and are loaded now, which are evicted for them, and which are refused. Pure.
 
-A part of :mod:`supervisor.scheduler.reconcile`; who must leave is decided by :mod:`supervisor.scheduler.eviction`.
+A part of :mod:`supervisor.scheduler.reconcile`; :mod:`supervisor.scheduler.eviction` decides which models must leave.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The one event with which a new supervisor's scheduler begins: what workers and gateways say that they do. Pure.
+"""The one event with which a new supervisor's scheduler begins: what workers and gateways report to do. Pure.
 
-A supervisor that dies takes only decisions with it.  What is loaded and what runs is told by the processes that do it
-(:mod:`supervisor.recovery.snapshots` joins what they say), and is put back here.  What waited is submitted again by the
-gateways, and calls are made again: nothing of that is in the :class:`World`.  Failures of the past, positions of
+A supervisor that dies takes only decisions with it.  Workers report what is loaded and what runs
+(:mod:`supervisor.recovery.snapshots` joins their reports), and it is put back here.  Gateways submit again what waited,
+and make their calls again: nothing of that is in the :class:`World`.  Failures of the past, positions of
 requests that were about to be retried, and shares between keys are not known any more.
 """
 

@@ -79,7 +79,7 @@ class FakeFlmServer:
         writer.close()
 
     async def route(self, asked: str, body: Body, reader: StreamReader, writer: StreamWriter) -> None:
-        """Answer; what needs the NPU waits for it, but for text completions."""
+        """Answer; what needs the NPU waits for it, except for text completions."""
         match asked:
             case "GET /api/tags":
                 answer(writer, {"models": [{"name": tag, "model": tag} for tag in flm.MODELS]})

@@ -43,7 +43,7 @@ def test_slots_are_saved_and_restored(shared_server: LemonbusServer) -> None:
     ],
 )
 def test_slot_requests_that_are_refused(shared_server: LemonbusServer, path: str, name: str, status: int) -> None:
-    """The gateway's own checks have a table in ``tests/gateway/api``; these reach the engine, but for the first."""
+    """The gateway's own checks have a table in ``tests/gateway/api``; these reach the engine, except for the first."""
     assert shared_server.client.chat(CHAT, max_tokens=1).status == 200
     answer = shared_server.client.post(f"/v1/slots/{path}", {"filename": name})
     assert answer.status == status, answer

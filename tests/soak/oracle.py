@@ -101,7 +101,7 @@ def check_numbers(exchange: HttpExchange, key: str, first: dict[str, Any]) -> st
 
 
 def _close(one: Any, other: Any) -> bool:
-    """Whether two answers are equal but for rounding, which depends on what an engine computes at the same time."""
+    """Whether two answers are equal except for rounding, which depends on what an engine computes at the same time."""
     if isinstance(one, float) or isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-4)
     if isinstance(one, list) and isinstance(other, list):

@@ -28,7 +28,7 @@ BLOCKS: Final = {
     22: (256, 82), 23: (256, 136), 29: (256, 56), 34: (256, 54), 35: (256, 66), 39: (32, 17),
 }
 # fmt: on
-"""Tensor type → elements and bytes of a block. Of an unknown type only the start is checked."""
+"""Tensor type → elements and bytes of a block. For an unknown type only the start is checked."""
 
 
 class ArrayLength(NamedTuple):

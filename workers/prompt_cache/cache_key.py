@@ -1,4 +1,4 @@
-"""The key of a kept prompt cache: two engines with the same key may read each other's files. Pure, but for reading facts of files."""
+"""The key of a kept prompt cache: two engines with the same key may read each other's files. Pure, except for reading facts of files."""
 
 from __future__ import annotations
 

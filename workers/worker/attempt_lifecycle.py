@@ -40,7 +40,7 @@ from workers.worker.event_publisher import EventPublisher
 DEATH_NOTICE_DELAY_S: Final = 1.0
 """A broken connection is most often a dying engine: the report of its exit, a moment later, says more."""
 KEEPALIVE_INTERVAL_S: Final = 1.0
-"""While the engine works and has no output yet, a gateway is told so at most this often."""
+"""While an engine works without output, its gateway gets an `ALIVE` at most this often."""
 
 
 class AttemptLifecycle:

@@ -34,7 +34,7 @@ CLOSE_DELAY_S: Final = 0.25
 """An engine that has not yet begun with a request gets this long to begin: from then on it notices at once that the
 connection was closed; before that it may begin after its slots were already found idle."""
 STILL_BUSY_NOTICE_S: Final = 1.0
-"""The supervisor is told of an engine that has not stopped after this long."""
+"""After this long, an engine that has not stopped is reported to the supervisor."""
 
 
 def next_poll_interval(waited: float) -> float:

@@ -33,7 +33,7 @@ def message_body(request: MessageRequest) -> Json:
 
 
 def prompt_body(request: PromptRequest) -> Json:
-    """Return what the prompt is made of: the conversation, the tools and what the template is told.
+    """Return what the prompt is made of: the conversation, the tools and the template's variables.
 
     Raises ``invalid_request`` for what cannot be translated.
     """

@@ -19,7 +19,7 @@ from protocol.failures import Code, LemonbusError
 
 CHAT: Final = "chat/completions"
 INPUT_TOKENS: Final = "chat/completions/input_tokens"
-"""What engines are asked for."""
+"""Endpoints of the internal format."""
 
 
 class MessagesResource(InferenceResource):

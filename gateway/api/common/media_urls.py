@@ -38,8 +38,8 @@ def with_inline_media(data: bytes, contents: Iterable[object], image: ImageSourc
 def check_other_media(key: str, media: object, where: str) -> None:
     """Raise ``invalid_request`` for a field of a part that names media by a URL and is no image.
 
-    llama-server fetches what it finds as a video's or recording's ``data``, too. Base64 has no colon. What is not of the known form is the
-    engine's to refuse.
+    llama-server also fetches a URL that it finds in the ``data`` of a video or a recording; base64 has no colon. Fields of
+    an unknown form are left for the engine to refuse.
     """
     if isinstance(media, dict):
         given = [(name, value) for name, value in media.items() if (key, name) != ("image_url", "url")]

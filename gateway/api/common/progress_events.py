@@ -131,7 +131,7 @@ def stream_progress(
 ) -> None:
     """Answer a call with its stream of progress.
 
-    A download that fails at once is told in the stream, as one that fails later; a mistake of the caller has its HTTP status.
+    A download that fails at once is reported in the stream, as one that fails later; a mistake of the caller has its HTTP status.
     """
     context = request_context(req.env)
     silence = session.settings.header_silence

@@ -1,4 +1,4 @@
-"""Fields that requests of several API families share: the model's name, texts, switches. Pure but for reading the body."""
+"""Fields that requests of several API families share: the model's name, texts, switches. Pure except for reading the body."""
 
 from __future__ import annotations
 

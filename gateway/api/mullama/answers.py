@@ -1,4 +1,4 @@
-"""Answers of ``generate`` and ``chat``, whole and as NDJSON: Mullama's fields and Ollama's in one object. Pure but for the clock."""
+"""Answers of ``generate`` and ``chat``, whole and as NDJSON: Mullama's fields and Ollama's in one object. Pure except for the clock."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class MullamaLoadRequest(msgspec.Struct):
 
 
 def load_call(request: MullamaLoadRequest) -> partial[LoadModel]:
-    """Return the supervisor's message, but for its number; raises ``invalid_request``."""
+    """Return the supervisor's message, except for its number; raises ``invalid_request``."""
     if request.mmproj and not request.path:
         raise invalid("`mmproj` needs `path`: a model of the catalogue has its own", "mmproj")
     given = {"ctx_size": request.context_size, "gpu_layers": request.gpu_layers}

@@ -129,7 +129,7 @@ class ChatCompletionsResource(InferenceResource):
     """``POST chat/completions``."""
 
     def translate(self, req: falcon.Request) -> TranslatedRequest:
-        """Check the request; it goes to the engine as it is, but for images that are fetched."""
+        """Check the request; it goes to the engine as it is, except for images that are fetched."""
         data = body_decoding.read_json(req, self.body_limit)
         request = body_decoding.decode(data, ChatRequest)
         request.check()

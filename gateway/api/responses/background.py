@@ -152,7 +152,7 @@ class _BrokenStreamError(Exception):
 
 
 def _streamed(answer: AnswerStream, feed: EventFeed) -> Response:
-    """Hand on the events of an answer, but for its end, and return the response that it was."""
+    """Hand on the events of an answer, except for its end, and return the response that it was."""
     try:
         for events in answer:
             feed.put(feed.writer.events(events) if events else feed.writer.ping())

@@ -32,7 +32,7 @@ from gateway.requests.reservation import reserve
 from protocol.failures import Code, LemonbusError, invalid
 
 ENDPOINT: Final = "chat/completions"
-"""What engines are asked for."""
+"""The endpoint of the internal format."""
 MAX_REFERRED_RESPONSES: Final = 100
 """Stored responses that are read for the references of one request."""
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from protocol.failures import Code, Failure
 from protocol.wire.openai_chunks import ChoiceDelta, ToolCallDelta
 
 Event = tuple[str, dict[str, Any]]
-"""Type of an event, and its fields but for the type and the sequence number."""
+"""Type of an event, and its fields except for the type and the sequence number."""
 _logprob: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 

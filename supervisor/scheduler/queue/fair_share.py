@@ -67,7 +67,7 @@ class FairShare:
         cost = self.expected_tokens(choice.waiting)
         self._deficits[choice.key] -= cost
         self._rotation = rotation[turn:] + rotation[:turn]
-        # Who waits for nothing saves nothing up.
+        # A key that waits for nothing saves nothing up.
         self._deficits = {key: tokens for key, tokens in self._deficits.items() if key in heads or tokens < 0}
         return cost
 

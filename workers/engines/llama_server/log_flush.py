@@ -1,6 +1,6 @@
 """Waits until llama.cpp has written its log: a thread of its own writes it, and a process that ends loses what is queued.
 
-What is lost then is why a model cannot be loaded. The wheel has no function for this; the library in it has.
+Without it the reason why a model cannot be loaded is lost. The wheel has no function for this; the library in it has.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The wheel brings whisper.cpp as a library of its own, so the missing function is called there.  It needs the address of
 the context, which the wheel keeps inside its Python object: an instance of pybind11 begins with a pointer to the wrapped
-structure, and that one with the pointer to the context.  Both are checked; where anything differs, nothing is told.
+structure, and that one with the pointer to the context.  Both are checked; where anything differs, no probability is given.
 """
 
 from __future__ import annotations

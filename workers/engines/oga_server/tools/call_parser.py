@@ -79,7 +79,7 @@ class ToolCallParser:
         return self._take_events()
 
     def finish(self) -> list[CallEvent]:
-        """Take the end of the answer: what was held back is text now, but for the beginning of a closer."""
+        """Take the end of the answer: what was held back is text now, except for the beginning of a closer."""
         while self._raw and self._step != self._before_closer:
             self._give_up()
             self._read_queue()
@@ -226,7 +226,7 @@ class ToolCallParser:
         self._queue.extendleft(reversed(text))
 
     def _give_up(self) -> None:
-        """Make text of the characters that are no call; an opener may be among them, but for the first character."""
+        """Make text of the characters that are no call; an opener may be among them, except for the first character."""
         raw = "".join(self._raw)
         self._raw = []
         self._step = self._in_text
