@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import cache
 from typing import Any
 
 import pytest
 
+from tests.support.http_client import engine_client
+from tests.support.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
-from tests.workers.direct_engine import DirectEngine, running_engine
 
 DIFFERENCES = {
     "id": "ours begins with msg_, as Anthropic's; llama-server's is that of a chat completion",
@@ -48,16 +46,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with ExitStack() as stack:
-        folder = str(tmp_path_factory.mktemp("cache"))
-
-        @cache
-        def engine(model: str) -> DirectEngine:
-            return stack.enter_context(running_engine(model, folder))[0]
-
-        yield engine
+def ask_both(server: LemonbusServer, path: str, name: str, body: dict[str, Any]) -> tuple[HttpExchange, HttpExchange]:
+    """Return the answers of the server, which loads the model, and of the engine that it has started."""
+    model = f"extra.{name}"
+    ours = server.client.post(path, {**body, "model": model})
+    theirs = engine_client(server.engine(model)).post(path, body)
+    assert (ours.status, theirs.status) == (200, 200), (theirs, ours)
+    return ours, theirs
 
 
 def comparable(message: dict[str, Any]) -> dict[str, Any]:
@@ -100,22 +95,18 @@ def put_together(stream: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_field_by_field(shared_server: LemonbusServer, engines: Any, case: str, streamed: bool) -> None:
+def test_field_by_field(shared_server: LemonbusServer, case: str, streamed: bool) -> None:
     model, changes = CASES[case]
     request = {"max_tokens": 60, "messages": HI, **changes, "stream": streamed}
-    status, theirs = engines(model).post("/v1/messages", json.dumps(request).encode())
-    ours = shared_server.client.post("/v1/messages", {**request, "model": f"extra.{model}"})
-    assert (status, ours.status) == (200, 200), (theirs, ours)
+    ours, theirs = ask_both(shared_server, "/v1/messages", model, request)
     if streamed:
-        assert comparable(put_together(ours.body.decode())) == comparable(put_together(theirs.decode()))
+        assert comparable(put_together(ours.body.decode())) == comparable(put_together(theirs.body.decode()))
     else:
-        assert comparable(ours.json()) == comparable(json.loads(theirs))
+        assert comparable(ours.json()) == comparable(theirs.json())
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_counts_of_tokens(shared_server: LemonbusServer, engines: Any, case: str) -> None:
+def test_counts_of_tokens(shared_server: LemonbusServer, case: str) -> None:
     model, changes = CASES[case]
-    request = {"messages": HI, **changes}
-    _, theirs = engines(model).post("/v1/messages/count_tokens", json.dumps(request).encode())
-    ours = shared_server.client.post("/v1/messages/count_tokens", {**request, "model": f"extra.{model}"})
-    assert ours.json() == json.loads(theirs)
+    ours, theirs = ask_both(shared_server, "/v1/messages/count_tokens", model, {"messages": HI, **changes})
+    assert ours.json() == theirs.json()
