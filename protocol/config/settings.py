@@ -6,6 +6,7 @@ the supervisor writes the result into the runtime directory (0600), where its ch
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -200,12 +201,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def write_settings(settings: Settings, runtime: Path) -> Path:
-    """Write the settings for the children of this supervisor; return the file."""
+    """Write the settings for the children of this supervisor; return the file. After an OSError nothing has changed."""
     path = runtime / SETTINGS_FILE
     draft = runtime / (SETTINGS_FILE + ".new")
-    draft.touch(mode=0o600)
-    draft.write_bytes(msgspec.json.encode(settings))
-    draft.replace(path)
+    try:
+        draft.touch(mode=0o600)
+        draft.write_bytes(msgspec.json.encode(settings))
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
     return path
 
 

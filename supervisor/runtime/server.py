@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from protocol import RELEASE
-from protocol.config.settings import Settings, write_settings
+from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 from protocol.messages.backend_installs import StartInstall, StartUninstall
 from protocol.messages.model_files import StartPull
@@ -93,7 +93,7 @@ def _runtime_directory(keeper: KeeperClient, given: StartupSettings) -> tuple[St
     startup.prepare_state(settings)
     runtime = startup.runtime_directory(settings, int(os.environ[KEEPER_VARIABLE]))
     earlier_grace = startup.earlier_grace(runtime.path)
-    write_settings(settings, runtime.path)
+    startup.write_first_settings(settings, runtime.path)
     keeper.hold(channel.LOCK, runtime.lock_fd)
     return given, runtime, earlier_grace
 

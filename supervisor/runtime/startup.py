@@ -19,7 +19,7 @@ import msgspec
 
 from protocol.config import handover
 from protocol.config.api_keys import KEY_VARIABLES, key_file, read_keys
-from protocol.config.settings import Settings, read_settings
+from protocol.config.settings import Settings, read_settings, write_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.models import catalogue, configured_options, options
@@ -147,6 +147,14 @@ def runtime_directory(settings: Settings, pid: int = 0) -> RuntimeDirectory:
         return RuntimeDirectory(path, pid)
     except OSError as problem:
         raise _unusable("runtime_dir", path, problem) from problem
+
+
+def write_first_settings(settings: Settings, runtime: Path) -> None:
+    """Write the settings for all processes of the server; raises like :func:`runtime_directory` if the disk is full."""
+    try:
+        write_settings(settings, runtime)
+    except OSError as problem:
+        raise _unusable("runtime_dir", runtime, problem) from problem
 
 
 def earlier_grace(runtime: Path) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol.config.settings import SETTINGS_FILE, Settings, write_settings
+from protocol.config.settings import SETTINGS_FILE, Settings, read_settings, write_settings
 from protocol.failures import Code, LemonbusError
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.models import options
@@ -186,3 +186,21 @@ def test_settings_that_were_accepted_last_win_over_those_of_the_start(tmp_path: 
     found = startup.accepted_settings(first, tmp_path)
     assert found.settings == Settings(port=1)
     assert "cannot be read" in "".join(found.warnings)
+
+
+def test_settings_that_do_not_fit_are_explained_and_leave_the_former_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(data[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = Settings(port=1)
+    write_settings(before, tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(LemonbusError, match=f"runtime_dir {tmp_path} cannot be used: No space left") as raised:
+        startup.write_first_settings(Settings(port=2), tmp_path)
+    assert raised.value.failure.http_status == 500
+    assert read_settings(tmp_path) == before
+    assert [path.name for path in tmp_path.iterdir()] == [SETTINGS_FILE]
