@@ -17,7 +17,7 @@ import structlog
 from hypothesis import settings
 
 from protocol.runtime import logs
-from tests.support import processes
+from tests.support import collection, processes
 from tests.support.models.tiny_models import adapters
 from tests.support.server import LemonbusServer
 
@@ -180,9 +180,11 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Let the garbage collector leave alone what lives to the end: thousands of tests and all that they import."""
     gc.disable()
+    if worker := getattr(session.config, "workerinput", None):
+        collection.import_share(session.config, int(worker["workerid"].removeprefix("gw")), worker["workercount"])
     try:
         return (yield)
     finally:
