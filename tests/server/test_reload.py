@@ -162,20 +162,6 @@ def test_the_server_moves_to_another_port(server: ConfiguredServer) -> None:
         assert server.engine_pid(CHAT) == engine
 
 
-def test_a_model_whose_section_changed_is_reloaded_when_idle_and_no_other(server: ConfiguredServer) -> None:
-    engine, other = server.engine_pid(CHAT), server.engine_pid(TALES)
-    with requests_that_all_succeed(server):
-        server.configure(sections=f'[models."{CHAT}"]\noptions = {{ ctx_size = 2048 }}\nenv = {{ SOURNESS = "9" }}\n')
-        (options, variables) = server.reload()["changes"]
-        for change in (options, variables):
-            assert (change["effects"], change["models"]) == (["the model is reloaded when idle"], [CHAT])
-        assert variables["new"] == {"SOURNESS": "********"}
-        wait_for(lambda: server.engine_pid(CHAT) != engine, "its engine is another one")
-        server.wait_loaded(CHAT)
-    assert b"SOURNESS=9" in Path(f"/proc/{server.engine_pid(CHAT)}/environ").read_bytes()
-    assert server.engine_pid(TALES) == other
-
-
 def test_request_rules_and_names_of_a_model_take_effect_at_once(server: ConfiguredServer) -> None:
     def tokens(model: str) -> int:
         answer = server.client.chat(model, patience=60.0, max_tokens=9)
@@ -222,3 +208,17 @@ def test_a_broken_file_is_refused_whole_by_call_and_by_signal(server: Configured
 @pytest.mark.parametrize("body", [{"dry_run": 1}, {"dryrun": True}])
 def test_a_wrong_request_reloads_nothing(module_server: ConfiguredServer, body: dict[str, Any]) -> None:
     assert module_server.client.post("/internal/reload", body).status == 400
+
+
+def test_a_model_whose_section_changed_is_reloaded_when_idle_and_no_other(server: ConfiguredServer) -> None:
+    engine, other = server.engine_pid(CHAT), server.engine_pid(TALES)
+    with requests_that_all_succeed(server):
+        server.configure(sections=f'[models."{CHAT}"]\noptions = {{ ctx_size = 2048 }}\nenv = {{ SOURNESS = "9" }}\n')
+        (options, variables) = server.reload()["changes"]
+        for change in (options, variables):
+            assert (change["effects"], change["models"]) == (["the model is reloaded when idle"], [CHAT])
+        assert variables["new"] == {"SOURNESS": "********"}
+        wait_for(lambda: server.engine_pid(CHAT) != engine, "its engine is another one")
+        server.wait_loaded(CHAT)
+    assert b"SOURNESS=9" in Path(f"/proc/{server.engine_pid(CHAT)}/environ").read_bytes()
+    assert server.engine_pid(TALES) == other
