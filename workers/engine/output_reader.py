@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -62,9 +63,12 @@ class OutputReader:
         self._beginnings: dict[int, _Beginning] = {}
         """Open pipe → the beginning of its next line."""
         self.last_lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._open = select.poll()
+        """Says which of the pipes have something to read: one system call, where each empty pipe would cost one."""
         for fd in fds:
             os.set_blocking(fd, False)
             self._beginnings[fd] = _Beginning()
+            self._open.register(fd, select.POLLIN)
             loop.on_readable(fd, self._reader(fd))
 
     def _reader(self, fd: int) -> Callback:
@@ -86,7 +90,7 @@ class OutputReader:
 
     def read_now(self) -> None:
         """Read what the engine wrote so far. A watched pipe is read too: the loop may not have come to it yet."""
-        for fd in tuple(self._beginnings):
+        for fd, _ in self._open.poll(0):
             self._read(fd)
 
     def _read(self, fd: int) -> bool:
@@ -146,6 +150,7 @@ class OutputReader:
 
     def _end(self, fd: int) -> None:
         self._loop.on_readable(fd, None)
+        self._open.unregister(fd)
         self._log_line(*self._beginnings.pop(fd))
 
     def drain(self) -> None:
