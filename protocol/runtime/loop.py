@@ -96,6 +96,10 @@ class Loop:
         """Note that something was sent through this socket: the loop asks it before it sleeps."""
         self._used.add(number)
 
+    def drained(self, number: int) -> None:
+        """Note that this socket was just asked and has nothing to read: the loop need not ask it again before it sleeps."""
+        self._used.discard(number)
+
     def on_readable(self, fd: int, callback: Callback | None) -> None:
         """Call back while ``fd`` has something to read; ``None`` removes the callback."""
         self._set(self._readers, fd, callback)
@@ -105,6 +109,8 @@ class Loop:
         self._set(self._writers, fd, callback)
 
     def _set(self, table: dict[int, Callback], fd: int, callback: Callback | None) -> None:
+        if callback is None and fd not in table:
+            return
         before = self._mask(fd)
         if callback is None:
             table.pop(fd, None)
@@ -203,8 +209,11 @@ class Loop:
 
     def run_once(self, longest: float) -> None:
         """Wait at most ``longest`` seconds for something, then call back for all that is ready."""
-        if self._timers:
-            longest = min(longest, max(0.0, self._timers[0][0] - self.now()))
+        timers = self._timers
+        while timers and timers[0][2].callback is None:
+            heapq.heappop(timers)  # it was cancelled: nothing need wake for it
+        if timers:
+            longest = min(longest, max(0.0, timers[0][0] - self.now()))
         ready = self._ready()
         try:
             # Rounded up to milliseconds by epoll: a timer that is 0.4 ms away is no busy loop.

@@ -128,18 +128,23 @@ class SupervisorBus:
             self._loop.call_later(RETRY_INTERVAL_S, self._retry)
 
     def _read(self) -> None:
-        for received in islice(frames.receive_routed(self._router), _MESSAGES_PER_READ):
-            try:
-                sender, frame = received
-                peer = sender.decode()
-                message, payload = envelope.decode(frame)
-            except envelope.OtherVersionError as problem:
-                self.malformed += 1
-                self._other_version(peer, problem.version)
-                continue
-            except ValueError:  # malformed, too few frames or too many, or a peer with a name that is no text
-                self.malformed += 1
-                continue
+        for number, received in enumerate(frames.receive_routed(self._router), 1):
+            self._take(received)
+            if number == _MESSAGES_PER_READ:
+                return
+        self._loop.drained(self._number)
+
+    def _take(self, received: list[bytes]) -> None:
+        try:
+            sender, frame = received
+            peer = sender.decode()
+            message, payload = envelope.decode(frame)
+        except envelope.OtherVersionError as problem:
+            self.malformed += 1
+            self._other_version(peer, problem.version)
+        except ValueError:  # malformed, too few frames or too many, or a peer with a name that is no text
+            self.malformed += 1
+        else:
             self._received(peer, message, payload)
 
     def _read_logs(self) -> None:

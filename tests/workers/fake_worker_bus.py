@@ -41,6 +41,9 @@ class FakeWorkerBus:
         """Keep a message until the next one is sent, or :meth:`flush`: there are no timers here."""
         self._delayed.append(message)
 
+    def send_ends_if_due(self) -> None:
+        """Do nothing: what was delayed waits for :meth:`flush`."""
+
     def publish(self, to: bytes, batch: bytes) -> bool:
         self.outgoing += unpack_batch(to + b"w." + batch, len(to))[1]
         return True

@@ -149,6 +149,7 @@ class AttemptLifecycle:
             attempt.start(request)
             attempt.exchange = session.pool.send(request, attempt)
             session.monitor.wake()
+            self._bus.send_ends_if_due()
         except LemonbusError as problem:
             self.failed(attempt, problem.failure, stopped=True)
         except Exception as error:  # noqa: BLE001 - a programming error ends one request, not the worker

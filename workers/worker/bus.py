@@ -22,7 +22,7 @@ from protocol.messages.peers import Ping, Pong
 from protocol.messages.work import AttemptEnded, AttemptsEnded
 from protocol.runtime import logs
 from protocol.runtime.log_records import DropCounter
-from protocol.runtime.loop import Loop
+from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames
 from protocol.wire.bus_connection import connect_once, find_supervisor, is_broken
@@ -47,8 +47,10 @@ class WorkerBus:
         self._runtime = context.runtime
         self._ends: list[AttemptEnded] = []
         """Ends that wait to be sent together."""
-        self._ends_due = 0.0
-        """When they are sent."""
+        self._ends_timer: Timer | None = None
+        """Sends them."""
+        self._ends_wanted_at = 0.0
+        """From when on they leave with whatever wakes this process."""
         self._errors_reported = 0
         self.on_message: OnMessage = lambda _message, _payload: None
         self.on_subscription: OnSubscription = lambda _joined, _topic: None
@@ -82,7 +84,7 @@ class WorkerBus:
 
     def disconnect(self) -> None:
         """Drop all that was not sent or not read."""
-        self._ends.clear()
+        self._take_ends()
         control, self._control = self._control, None
         if control is not None:
             self._loop.on_socket(control, None)
@@ -110,15 +112,30 @@ class WorkerBus:
     def send_soon(self, end: AttemptEnded, seconds: float) -> None:
         """Send an end within ``seconds``, with others; only for an end that no request waits for."""
         self._ends.append(end)
-        due = self._loop.now() + seconds
-        if len(self._ends) == 1 or due < self._ends_due:
-            self._ends_due = due
-            self._loop.call_later(seconds, self._send_ends)
+        now = self._loop.now()
+        due = now + seconds
+        if self._ends_timer is None or due < self._ends_timer.when:
+            if self._ends_timer is not None:
+                self._ends_timer.cancel()
+            self._ends_timer = self._loop.call_later(seconds, self._send_ends)
+            self._ends_wanted_at = now + seconds / 2
+
+    def send_ends_if_due(self) -> None:
+        """Send the ends that have waited for half of their time: this process is awake now, and need not wake for them later."""
+        if self._ends and self._loop.now() >= self._ends_wanted_at:
+            self._send_ends()
 
     def _send_ends(self) -> None:
-        ends, self._ends = self._ends, []
+        ends = self._take_ends()
         if ends:
             self.send(ends[0] if len(ends) == 1 else AttemptsEnded(ends))
+
+    def _take_ends(self) -> list[AttemptEnded]:
+        ends, self._ends = self._ends, []
+        if self._ends_timer is not None:
+            self._ends_timer.cancel()
+            self._ends_timer = None
+        return ends
 
     def publish(self, topic: bytes, batch: bytes) -> bool:
         """Send the events of one loop iteration to a gateway; return False if its queue is full."""
@@ -142,6 +159,7 @@ class WorkerBus:
                 self.on_message(message, payload)
             if self._control is not control:
                 return
+        self._loop.drained(self._control_number)
 
     def _read_subscriptions(self) -> None:
         for frame in frames.receive_each(self._events):

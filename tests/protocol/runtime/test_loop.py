@@ -12,6 +12,7 @@ import pytest
 import zmq
 
 from protocol.runtime.loop import Loop
+from protocol.wire import frames
 from tests.protocol.runtime.run_loop import DEADLINE, run_until
 from tests.support.processes import alive
 
@@ -61,6 +62,32 @@ def test_a_message_whose_edge_a_send_consumed_is_read_without_waiting(
     assert time.monotonic() - began < DEADLINE
 
 
+def test_a_socket_that_is_drained_is_not_asked_again_and_still_read(
+    loop: Loop, pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = pair
+    got: list[bytes] = []
+    asked: list[bool] = []
+    readable = frames.readable
+
+    def ask(socket: frames.Socket) -> bool:
+        asked.append(readable(socket))
+        return asked[-1]
+
+    def read() -> None:
+        got.extend(frames.receive_each(one))
+        loop.drained(number)
+        asked.clear()
+
+    monkeypatch.setattr(frames, "readable", ask)
+    number = loop.on_socket(one, read)
+    for message in (b"1", b"2"):
+        other.send(message)
+        run_until(loop, lambda expected=message: got[-1:] == [expected])  # type: ignore[misc]
+        loop.run_once(0.0)
+        assert asked == []
+
+
 def test_a_removed_socket_is_not_read(loop: Loop, pair: tuple[zmq.Socket[bytes], zmq.Socket[bytes]]) -> None:
     one, other = pair
     loop.on_socket(one, lambda: pytest.fail("read"))
@@ -76,6 +103,13 @@ def test_timers_fire_in_order_and_not_when_cancelled(loop: Loop) -> None:
     loop.call_later(0.01, lambda: fired.append("never")).cancel()
     run_until(loop, lambda: len(fired) == 2)
     assert fired == ["first", "second"]
+
+
+def test_a_cancelled_timer_wakes_nothing(loop: Loop) -> None:
+    loop.call_later(0.01, lambda: None).cancel()
+    began = time.monotonic()
+    loop.run_once(0.1)
+    assert time.monotonic() - began >= 0.1
 
 
 def test_a_timer_that_is_due_soon_causes_no_busy_loop(loop: Loop) -> None:

@@ -88,6 +88,25 @@ def test_ends_that_wait_are_sent_before_any_other_message(supervisor: FakeSuperv
     assert [supervisor.receive(), supervisor.receive()] == [AttemptsEnded(ends), Pong(9)]
 
 
+def test_ends_that_have_waited_for_half_of_their_time_leave_when_the_process_is_awake(
+    supervisor: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.monotonic()
+    ends = [AttemptEnded("g", number, 1) for number in (1, 2)]
+    for waited, end in enumerate(ends):
+        monkeypatch.setattr(supervisor.loop, "now", lambda waited=waited: began + waited)
+        supervisor.bus.send_soon(end, 60.0)
+    for waited in (29, 31):
+        monkeypatch.setattr(supervisor.loop, "now", lambda waited=waited: began + waited)
+        supervisor.bus.send_ends_if_due()
+        if waited < 30:
+            supervisor.loop.run_once(0.0)
+            assert not supervisor.router.poll(20)
+    assert supervisor.receive() == AttemptsEnded(ends)
+    supervisor.bus.send(Pong(9))
+    assert supervisor.receive() == Pong(9), "they are sent once"
+
+
 def test_a_new_connection_has_nothing_of_the_former_one(supervisor: FakeSupervisor) -> None:
     supervisor.bus.send_soon(AttemptEnded("g", 1, 1), 0.0)
     supervisor.bus.disconnect()
