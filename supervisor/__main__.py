@@ -18,7 +18,7 @@ def main() -> int:
         return 2
     keeper = Channel.of_descriptor(int(descriptor))
     memory.pause_gc()
-    from supervisor.runtime import fork_server  # noqa: PLC0415 - takes long; the check above does not wait for it
+    from supervisor.lifecycle import fork_server  # noqa: PLC0415 - takes long; the check above does not wait for it
 
     fork_server.run(keeper)
     return 0

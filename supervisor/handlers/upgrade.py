@@ -8,7 +8,7 @@ from protocol import RELEASE
 from protocol.failures import Code, Failure
 from protocol.messages.upgrade import UpgradeReport, UpgradeServer
 from protocol.runtime import logs
-from supervisor.runtime.keeper_client import KeeperClient
+from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 log = logs.get_logger()

@@ -16,7 +16,7 @@ import msgspec
 from protocol.config.resolver import read_config_file, require_key_beyond_loopback, resolve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from supervisor.runtime import startup
+from supervisor.lifecycle import startup
 
 COMMAND_LINE_VARIABLE: Final = "LEMONBUS_COMMAND_LINE"
 RESULT_VARIABLE: Final = "LEMONBUS_RESULT_FD"

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 class Transition(Protocol):
     """Gets all messages and ends of workers in place of the supervisor's handlers.
 
-    :class:`supervisor.recovery.recovering.Recovery` takes over, :mod:`supervisor.runtime.succession` hands over.
+    :class:`supervisor.recovery.recovering.Recovery` takes over, :mod:`supervisor.lifecycle.succession` hands over.
     """
 
     def received(self, peer: str, message: Any, payload: bytes) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from protocol.config.settings import Settings
-from supervisor.runtime.startup import EXIT_USAGE
+from supervisor.lifecycle.startup import EXIT_USAGE
 
 UNIT = Path(__file__).resolve().parents[2] / "deploy" / "systemd" / "lemonbus.service"
 LAST_WORDS_S = 10.0

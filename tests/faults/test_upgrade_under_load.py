@@ -60,7 +60,7 @@ def test_a_release_that_cannot_start_is_told_and_no_request_fails(server: Lemonb
     with asking(server) as clients:
         clients.start(LOOP, 8, max_tokens=200)
         code.install(release=f"{RELEASE}.1")
-        code.append("supervisor/runtime/server.py", "import nothing_of_that_name\n")
+        code.append("supervisor/lifecycle/server.py", "import nothing_of_that_name\n")
         answer = upgrade(server)
     assert clients.failures == []
     assert answer.status == 500

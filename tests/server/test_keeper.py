@@ -64,8 +64,8 @@ def test_an_upgrade_to_the_same_release(server: LemonbusServer) -> None:
 
 
 MISTAKES = {
-    "supervisor/runtime/fork_server.py": ("import nothing_of_that_name\n", "could not be started: exit 1"),
-    "supervisor/runtime/server.py": ("\ndef run(keeper: object) -> int:\n    return 1 // 0\n", "ZeroDivisionError"),
+    "supervisor/lifecycle/fork_server.py": ("import nothing_of_that_name\n", "could not be started: exit 1"),
+    "supervisor/lifecycle/server.py": ("\ndef run(keeper: object) -> int:\n    return 1 // 0\n", "ZeroDivisionError"),
 }
 """File of a release → what is wrong at its end, and what the answer says of it."""
 

@@ -26,7 +26,7 @@ class LineAttribution:
     def __init__(
         self, attempts: Mapping[Any, Any], clock: Callable[[], float], call_last: Callable[[Callback], None]
     ) -> None:
-        """``attempts``: all of :class:`~workers.worker.attempt.Attempt` that run, wait or just end.
+        """``attempts``: all of :class:`~workers.requests.attempt.Attempt` that run, wait or just end.
 
         ``call_last`` calls back after the answers of this iteration of the loop have left.
         """

@@ -1,4 +1,4 @@
-"""The worker's life: spare, loading, ready, engine lost, leaving. Its requests are in ``requests.py``.
+"""The worker's life: spare, loading, ready, engine lost, leaving. Its requests are in :mod:`workers.requests`.
 
 Invariants:
 
@@ -45,13 +45,13 @@ from workers.backends.base import EngineFacts, ModelFacts
 from workers.engine.command_line import without_secrets
 from workers.engine.process import EngineExit
 from workers.prompt_cache.engine_caches import tidy_in_background
+from workers.requests.worker_requests import WorkerRequests
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_metrics import EngineMetricsReader
 from workers.worker.engine_reports import engine_ready, load_failure
 from workers.worker.engine_session import EngineSession
 from workers.worker.load_check import check_model
 from workers.worker.process_state import WorkerProcessEvent, WorkerProcessState, next_state
-from workers.worker.requests import WorkerRequests
 from workers.worker.snapshot import EngineReport, ModelRecord, SentReport, unread
 from workers.worker.supervisor_link import SupervisorLink, hello
 

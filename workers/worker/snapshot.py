@@ -15,7 +15,7 @@ from protocol.ids import RequestKey
 from protocol.messages.peers import EngineDied, EngineReady, LoadFailed
 from protocol.messages.recovery import AttemptId, AttemptSnapshot, RememberedState, WorkerPhase, WorkerSnapshot
 from protocol.models.recipes import ModelSpec
-from workers.worker.attempt import Attempt
+from workers.requests.attempt import Attempt
 from workers.worker.process_state import WorkerProcessState
 
 _PHASES: Final = {

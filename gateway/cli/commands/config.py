@@ -23,7 +23,7 @@ def command(config: str, as_json: bool) -> None:
     """Show what `lemonbus serve` would run with, and where each value comes from. Keys are masked."""
     found = resolved(config=config)
     # Only the supervisor knows the options of recipes; it prints what is wrong with them itself.
-    command = [sys.executable, "-m", "supervisor.runtime.startup"]
+    command = [sys.executable, "-m", "supervisor.lifecycle.startup"]
     code = os.spawnve(os.P_WAIT, sys.executable, command, {**os.environ, **supervisor_environment(found)})  # noqa: S606 - no shell
     if code:
         click.get_current_context().exit(code)

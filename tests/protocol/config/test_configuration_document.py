@@ -10,7 +10,7 @@ import pytest
 
 from protocol.config.model_settings import GroupSettings, ModelSettings
 from protocol.config.settings import SECTIONS
-from supervisor.runtime import startup
+from supervisor.lifecycle import startup
 from tests.protocol.config.resolved_settings import complaint, resolved
 
 ROOT = Path(__file__).resolve().parents[3]

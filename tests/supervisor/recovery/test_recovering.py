@@ -19,8 +19,8 @@ from protocol.messages.recovery import (
 )
 from protocol.messages.work import AttemptEnded, Cancel, Granted, Refused, Run
 from protocol.wire import endpoints, envelope
+from supervisor.lifecycle.shutdown import GracefulShutdown
 from supervisor.recovery import kept_messages, leftovers, recovering
-from supervisor.runtime.shutdown import GracefulShutdown
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.worker_states import WorkerState
 from tests.supervisor.recovery.recovery_harness import MODEL, TakingOver, ready, submit

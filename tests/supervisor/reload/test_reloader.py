@@ -25,11 +25,11 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope
 from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.lifecycle.runtime_check import RuntimeDirectoryCheck
+from supervisor.lifecycle.succession import Succession
 from supervisor.reload import resolution
 from supervisor.reload.reloader import Reloader, settings_until_next_start
 from supervisor.reload.resolution import RESULT_VARIABLE, Resolution
-from supervisor.runtime.runtime_check import RuntimeDirectoryCheck
-from supervisor.runtime.succession import Succession
 from supervisor.runtime.supervisor import Supervisor
 from tests.support.ports import free_port
 
@@ -229,7 +229,7 @@ def test_what_takes_effect_at_the_next_start_alone_leaves_the_present_settings_i
 
 
 def test_the_settings_of_a_successor_are_no_damage(reloading: Reloading, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.runtime.runtime_check.CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr("supervisor.lifecycle.runtime_check.CHECK_INTERVAL_S", 0.01)
     ended: list[bool] = []
     RuntimeDirectoryCheck(reloading.supervisor, lambda: ended.append(True))
     Succession(reloading.supervisor, Mock()).take_over()
@@ -245,7 +245,7 @@ def test_the_settings_of_a_successor_are_no_damage(reloading: Reloading, monkeyp
 def test_settings_that_were_deleted_while_no_supervisor_ran_are_missed(
     reloading: Reloading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("supervisor.runtime.runtime_check.CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr("supervisor.lifecycle.runtime_check.CHECK_INTERVAL_S", 0.01)
     (reloading.runtime.path / SETTINGS_FILE).unlink()
     ended: list[bool] = []
     RuntimeDirectoryCheck(reloading.supervisor, lambda: ended.append(True))

@@ -1,1 +1,1 @@
-"""The supervisor as it runs: start, loop, log, effects."""
+"""The supervisor as it runs: messages, log, effects."""

@@ -1,1 +1,1 @@
-"""The worker process: its states, requests, cancellation and end, and its connection to the supervisor."""
+"""The worker process: its states and its end, its engine, and its connection to the supervisor."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.worker.attempt_phase import NEXT_PHASES, AttemptPhase
+from workers.requests.attempt_phase import NEXT_PHASES, AttemptPhase
 from workers.worker.process_state import TRANSITIONS, WorkerProcessEvent, WorkerProcessState, next_state
 
 STARTED, READY, EXITED, SHUTDOWN = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.worker.end_batching import END_BATCH_DELAY_S, end_delay
+from workers.requests.end_batching import END_BATCH_DELAY_S, end_delay
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Checks before the server starts: settings that the recipes accept, and directories that can be used.
 
 The command line hands over the settings, and the origins of those that are not defaults, as ``protocol/config/handover.py``
-says.  ``python -m supervisor.runtime.startup`` checks the settings alone, for ``lemonbus config``.
+says.  ``python -m supervisor.lifecycle.startup`` checks the settings alone, for ``lemonbus config``.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from protocol.config.settings import Settings, write_settings
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.keeper import channel
 from supervisor.keeper.channel import Channel
+from supervisor.lifecycle import server
+from supervisor.lifecycle.keeper_client import KeeperClient
+from supervisor.lifecycle.startup import StartupSettings
 from supervisor.processes.listener import bind_listener
-from supervisor.runtime import server
-from supervisor.runtime.keeper_client import KeeperClient
-from supervisor.runtime.startup import StartupSettings
 from tests.support.ports import free_port
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.ids import RequestKey, topic
-from workers.worker.subscriptions import Subscriptions
+from workers.requests.subscriptions import Subscriptions
 
 A1, A2, B1 = RequestKey("ga", 1, 1), RequestKey("ga", 2, 1), RequestKey("gb", 1, 1)
 

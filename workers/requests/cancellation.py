@@ -19,8 +19,8 @@ from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.engine.response_handler import BufferedResponse
-from workers.worker.attempt import Attempt
-from workers.worker.attempt_phase import AttemptPhase
+from workers.requests.attempt import Attempt
+from workers.requests.attempt_phase import AttemptPhase
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_session import EngineSession
 

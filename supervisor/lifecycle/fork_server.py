@@ -15,8 +15,8 @@ from typing import NoReturn
 from protocol.runtime import memory
 from supervisor.keeper import channel, process_tree
 from supervisor.keeper.channel import Channel, ClosedError
-from supervisor.runtime import server
-from supervisor.runtime.keeper_client import KeeperClient
+from supervisor.lifecycle import server
+from supervisor.lifecycle.keeper_client import KeeperClient
 
 
 def run(keeper: Channel) -> None:

@@ -26,15 +26,15 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from workers.backends.base import Backend, EngineProgress
 from workers.engine.line_attribution import LineAttribution
-from workers.worker.attempt import Attempt
-from workers.worker.attempt_lifecycle import AttemptLifecycle
-from workers.worker.attempt_phase import AttemptPhase
+from workers.requests.attempt import Attempt
+from workers.requests.attempt_lifecycle import AttemptLifecycle
+from workers.requests.attempt_phase import AttemptPhase
+from workers.requests.progress_reports import ProgressReports
+from workers.requests.subscriptions import Subscriptions
 from workers.worker.bus import WorkerBus
 from workers.worker.engine_session import EngineSession
 from workers.worker.process_state import WorkerProcessState
-from workers.worker.progress_reports import ProgressReports
 from workers.worker.snapshot import ModelRecord, worker_snapshot
-from workers.worker.subscriptions import Subscriptions
 
 
 class WorkerRequests:

@@ -23,12 +23,12 @@ from protocol.wire.decoding import DECODE_ERRORS
 from workers.backends.base import EngineRequest
 from workers.engine.error_responses import failure_in_body, failure_of_response
 from workers.engine.exchange import EngineExchange
+from workers.requests.attempt_phase import AttemptPhase
 from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import ChoiceSummary, SseFilter, summaries_of
 from workers.stream.token_timing import EngineSpan, TokenTiming
 from workers.stream.usage import with_usage_of_all
-from workers.worker.attempt_phase import AttemptPhase
 
 MAX_ERROR_BYTES: Final = 65_536
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024

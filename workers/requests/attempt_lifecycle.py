@@ -28,14 +28,14 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from workers.engine.line_attribution import LineAttribution
-from workers.worker.attempt import Attempt
-from workers.worker.attempt_phase import AttemptPhase
+from workers.requests.attempt import Attempt
+from workers.requests.attempt_phase import AttemptPhase
+from workers.requests.cancellation import Cancellations
+from workers.requests.end_batching import end_delay
+from workers.requests.engine_request import engine_request
+from workers.requests.event_publisher import EventPublisher
 from workers.worker.bus import WorkerBus
-from workers.worker.cancellation import Cancellations
-from workers.worker.end_batching import end_delay
-from workers.worker.engine_request import engine_request
 from workers.worker.engine_session import EngineSession
-from workers.worker.event_publisher import EventPublisher
 
 DEATH_NOTICE_DELAY_S: Final = 1.0
 """A broken connection is most often a dying engine: the report of its exit, a moment later, says more."""
@@ -44,7 +44,7 @@ KEEPALIVE_INTERVAL_S: Final = 1.0
 
 
 class AttemptLifecycle:
-    """Starts, stops and ends attempts. It is the :class:`~workers.worker.attempt.AttemptOwner` of all of them."""
+    """Starts, stops and ends attempts. It is the :class:`~workers.requests.attempt.AttemptOwner` of all of them."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class AttemptLifecycle:
         if attempt is not None and attempt.phase is AttemptPhase.RUNNING:
             self._stop(attempt, Code.CLIENT_TOO_SLOW)
 
-    # What attempts report; see :class:`~workers.worker.attempt.AttemptOwner`.
+    # What attempts report; see :class:`~workers.requests.attempt.AttemptOwner`.
 
     def advanced(self, attempt: Attempt, data: bytes, tokens: int) -> None:
         """Pass output on to the gateway; without output, tell it now and then that the engine works."""

@@ -15,8 +15,8 @@ from protocol.models.recipes import IdleCheck
 from protocol.runtime.loop import Loop
 from workers.backends.base import EngineRequest
 from workers.engine.response_handler import BufferedResponse
-from workers.worker.attempt import Attempt
-from workers.worker.cancellation import (
+from workers.requests.attempt import Attempt
+from workers.requests.cancellation import (
     MAX_POLL_INTERVAL_S,
     MAX_UNREADABLE_S,
     MIN_POLL_INTERVAL_S,

@@ -21,9 +21,9 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from tests.workers.fake_worker_bus import FakeWorkerBus
 from workers.backends.base import EngineRequest
-from workers.worker.attempt import Attempt
+from workers.requests.attempt import Attempt
+from workers.requests.worker_requests import WorkerRequests
 from workers.worker.process_state import WorkerProcessState
-from workers.worker.requests import WorkerRequests
 from workers.worker.snapshot import ModelRecord
 
 

@@ -17,9 +17,9 @@ import pytest
 from protocol.config.settings import SETTINGS_FILE, Settings, read_settings, write_settings
 from protocol.failures import Code, LemonbusError
 from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.lifecycle import startup
 from supervisor.models import options
 from supervisor.processes import listener
-from supervisor.runtime import startup
 from tests.gateway.cli.terminal_process import LAUNCH
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.runtime.preload import example_command
+from supervisor.lifecycle.preload import example_command
 from tests.conftest import StartServer
 from tests.support.waiting import wait_for
 

@@ -10,7 +10,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.work import Run
 from workers.backends.base import EngineRequest
 from workers.backends.whispercpp import transcription
-from workers.worker.attempt import Attempt
+from workers.requests.attempt import Attempt
 
 
 class RecordingOwner:

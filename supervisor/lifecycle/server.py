@@ -41,6 +41,13 @@ from supervisor.handlers.system_info import SystemInspection
 from supervisor.handlers.upgrade import Upgrades
 from supervisor.handlers.variants import VariantQueries
 from supervisor.keeper import channel
+from supervisor.lifecycle import startup
+from supervisor.lifecycle.keeper_client import KeeperClient
+from supervisor.lifecycle.preload import ModelPreload
+from supervisor.lifecycle.runtime_check import RuntimeDirectoryCheck
+from supervisor.lifecycle.shutdown import GracefulShutdown
+from supervisor.lifecycle.startup import StartupSettings
+from supervisor.lifecycle.succession import Succession
 from supervisor.machine import hardware
 from supervisor.models import compatibility
 from supervisor.processes import abandoned_processes, surviving_processes
@@ -49,14 +56,7 @@ from supervisor.recovery.recovering import Recovery
 from supervisor.recovery.taken_over_jobs import TakeOver
 from supervisor.reload import outdated
 from supervisor.reload.reloader import Reloader
-from supervisor.runtime import startup
 from supervisor.runtime.handler_table import merge_handlers
-from supervisor.runtime.keeper_client import KeeperClient
-from supervisor.runtime.preload import ModelPreload
-from supervisor.runtime.runtime_check import RuntimeDirectoryCheck
-from supervisor.runtime.shutdown import GracefulShutdown
-from supervisor.runtime.startup import StartupSettings
-from supervisor.runtime.succession import Succession
 from supervisor.runtime.supervisor import Handler, Supervisor
 
 log = logs.get_logger()

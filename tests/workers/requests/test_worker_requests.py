@@ -22,8 +22,8 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from tests.workers.fake_worker_bus import FakeWorkerBus
 from workers.backends import registry
+from workers.requests.worker_requests import WorkerRequests
 from workers.worker.control import WorkerController
-from workers.worker.requests import WorkerRequests
 
 
 def failing_backend() -> Any:

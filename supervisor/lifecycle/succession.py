@@ -9,7 +9,7 @@ from typing import Any
 from protocol.messages.peers import Pong
 from protocol.runtime import logs
 from supervisor.keeper import channel
-from supervisor.runtime.keeper_client import KeeperClient
+from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.runtime.supervisor import Supervisor
 
 log = logs.get_logger()

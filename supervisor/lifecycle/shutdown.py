@@ -10,7 +10,7 @@ from typing import Final
 from protocol.messages.peers import Draining, Shutdown
 from protocol.runtime import logs
 from protocol.runtime.loop import Timer
-from supervisor.runtime.startup import EXIT_FAILED
+from supervisor.lifecycle.startup import EXIT_FAILED
 from supervisor.runtime.supervisor import Supervisor
 
 _KILL_DELAY_S: Final = 5.0

@@ -1,0 +1,1 @@
+"""The start of a supervisor, and what its errors say."""

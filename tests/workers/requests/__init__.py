@@ -1,0 +1,1 @@
+"""The requests of a worker: attempts, subscriptions, cancellation, progress."""
