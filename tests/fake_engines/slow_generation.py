@@ -9,6 +9,11 @@ from tests.fake_engines.llama_server import Body, FakeLlamaServer
 COUNT = 100
 
 
+def text_of(tokens: int) -> str:
+    """Return what it says for ``max_tokens``."""
+    return "".join(f" {number}" for number in range(tokens))
+
+
 class SlowGeneration(FakeLlamaServer):
     """See the file's first line."""
 

@@ -6,11 +6,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from tests.support.server import LemonbusServer
 
 PATIENCE: Final = 60.0
+PAUSE_S: Final = 0.1
+"""Seconds between two requests of a client: several clients leave no moment without a request, and the processors to others."""
 
 
 class Clients:
@@ -23,40 +26,47 @@ class Clients:
         self.answers: Counter[str] = Counter()
         self.failures: list[str] = []
 
-    def start(self, model: str, count: int, **fields: Any) -> None:
-        """Let ``count`` clients ask a model; every other one for a stream."""
+    def start(self, model: str, count: int, text: str = "", **fields: Any) -> None:
+        """Let ``count`` clients ask a model; every other one for a stream. ``text``: what each answer must say, if given."""
         for number in range(count):
-            one = threading.Thread(target=self._ask, args=(model, number % 2 == 0, fields), daemon=True)
-            one.start()
-            self._threads.append(one)
+            self._begin(partial(self._ask, model, number % 2 == 0, text, fields))
 
     def repeat(self, name: str, ask: Callable[[], None]) -> None:
         """Let a client do this again and again; it raises AssertionError or OSError if it fails."""
 
         def again() -> None:
+            try:
+                ask()
+            except (AssertionError, OSError) as problem:
+                self.failures.append(f"{name}: {problem!r}")
+            else:
+                self.answers[name] += 1
+
+        self._begin(again)
+
+    def _begin(self, ask: Callable[[], None]) -> None:
+        """Call ``ask`` again and again in a thread."""
+
+        def again() -> None:
             while not self._stopped.is_set():
-                try:
-                    ask()
-                except (AssertionError, OSError) as problem:
-                    self.failures.append(f"{name}: {problem!r}")
-                else:
-                    self.answers[name] += 1
+                ask()
+                self._stopped.wait(PAUSE_S)
 
         one = threading.Thread(target=again, daemon=True)
         one.start()
         self._threads.append(one)
 
-    def _ask(self, model: str, stream: bool, fields: dict[str, Any]) -> None:
-        while not self._stopped.is_set():
-            try:
-                answer = self._server.client.start_chat(model, stream=stream, **fields).finish(PATIENCE)
-            except (AssertionError, OSError) as problem:
-                self.failures.append(f"{model}: {problem!r}")
-                continue
-            if answer.status == 200 and answer.complete and (answer.done or not stream):
-                self.answers[model] += 1
-            else:
-                self.failures.append(f"{model}: {answer!r}")
+    def _ask(self, model: str, stream: bool, text: str, fields: dict[str, Any]) -> None:
+        try:
+            answer = self._server.client.start_chat(model, stream=stream, **fields).finish(PATIENCE)
+        except (AssertionError, OSError) as problem:
+            self.failures.append(f"{model}: {problem!r}")
+            return
+        whole = answer.status == 200 and answer.complete and (answer.done or not stream)
+        if whole and (not text or answer.text == text):
+            self.answers[model] += 1
+        else:
+            self.failures.append(f"{model}: {answer!r}")
 
     def stop(self) -> None:
         """Wait for the last answers."""

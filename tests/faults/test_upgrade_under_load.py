@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from protocol import RELEASE
 from tests.conftest import StartServer
-from tests.faults.repeating_clients import asking
+from tests.fake_engines.llama_server import program
+from tests.fake_engines.slow_generation import text_of
+from tests.faults.repeating_clients import Clients, asking
 from tests.support.http_exchange import HttpExchange
 from tests.support.installed_code import InstalledCode
+from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
-UPGRADES = 3
+UPGRADES = 2
 
 
-@pytest.fixture
-def code(tmp_path: Path) -> InstalledCode:
-    return InstalledCode(tmp_path)
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> InstalledCode:
+    return InstalledCode(tmp_path_factory.mktemp("code"))
 
 
-@pytest.fixture
-def server(start_server: StartServer, code: InstalledCode) -> LemonbusServer:
-    models: dict[str, Any] = {"load": [LOOP, CHAT], "max_loaded_models": 2, "slots": 8}
-    started = start_server("tiny-loop", "tiny-chat", root=code.folder, gateway_workers=2, **models)
-    started.wait_loaded(LOOP, CHAT)
+@pytest.fixture(scope="module")
+def server(
+    start_module_server: StartServer, code: InstalledCode, tmp_path_factory: pytest.TempPathFactory
+) -> LemonbusServer:
+    """A server whose engine of tiny-loop says a word every tenth of a second: many streams that leave the processors alone."""
+    engine = program(tmp_path_factory.mktemp("engine"), "slow_generation")
+    started = start_module_server("tiny-loop", "tiny-chat", root=code.folder, slots=8, llama_server=engine)
+    for load in ({"model_name": LOOP, "llamacpp_backend": "system"}, {"model_name": CHAT}):
+        assert started.client.post("/v1/load", load).status == 200
     return started
 
 
@@ -36,34 +40,55 @@ def upgrade(server: LemonbusServer) -> HttpExchange:
     return server.client.start("POST", "/internal/upgrade", {}).finish(60)
 
 
+def start_clients(clients: Clients) -> None:
+    """More than the engine of tiny-loop has slots, and so that some begin and some end at any time."""
+    clients.start(LOOP, 12, text_of(8), max_tokens=8)
+    clients.start(CHAT, 3, CHAT_TEXT)
+    wait_for(lambda: min(clients.answers[model] for model in (LOOP, CHAT)) > 0, "requests are answered before", 60)
+
+
 def test_newer_releases_take_over_and_no_request_fails(server: LemonbusServer, code: InstalledCode) -> None:
     engines = {model: server.engine_pid(model) for model in (LOOP, CHAT)}
-    gateways = server.gateway_pids()
-    with asking(server) as clients:
-        clients.start(LOOP, 12, max_tokens=200)
-        clients.start(CHAT, 2, max_tokens=3)
-        for number in range(UPGRADES):
+    for number in range(UPGRADES):
+        gateways = server.gateway_pids()
+        stream = server.client.start_chat(LOOP, stream=True, max_tokens=30)
+        stream.until(lambda it: len(it.events) > 2)
+        with asking(server) as clients:
+            start_clients(clients)
             release = f"{RELEASE}.{number + 1}"
             code.install(release=release)
             answer = upgrade(server)
             assert (answer.status, answer.json().get("release")) == (200, release), answer
-            before = sum(clients.answers.values())
-            wait_for(lambda before=before: sum(clients.answers.values()) > before + 20, "requests are answered", 60)  # type: ignore[misc]
-        wait_for(lambda: not set(gateways) & set(server.gateway_pids()), "the gateways are of the new release", 60)
-    assert clients.failures == []
+            wait_for(lambda release=release: server.health().get("version") == release, "it answers", 60)  # type: ignore[misc]
+            before = clients.answers.copy()
+            for model in (LOOP, CHAT):
+                wait_for(
+                    lambda model=model, before=before: clients.answers[model] > before[model] + 4, "afterwards", 60
+                )  # type: ignore[misc]
+            wait_for(
+                lambda gateways=gateways: not {*gateways} & {each.pid for each in server.process_tree()},  # type: ignore[misc]
+                "the gateways of the former release end when their last stream has ended",
+                60,
+            )
+        assert clients.failures == []
+        assert stream.finish(60).text == text_of(30)
+        assert stream.done
     assert {model: server.engine_pid(model) for model in (LOOP, CHAT)} == engines
     server.assert_idle()
 
 
 def test_a_release_that_cannot_start_is_told_and_no_request_fails(server: LemonbusServer, code: InstalledCode) -> None:
-    gateways = server.gateway_pids()
+    gateways, running = server.gateway_pids(), server.health()["version"]
+    module = code.folder / "supervisor" / "lifecycle" / "server.py"
+    whole = module.read_text()
     with asking(server) as clients:
-        clients.start(LOOP, 8, max_tokens=200)
-        code.install(release=f"{RELEASE}.1")
+        start_clients(clients)
+        code.install(release=f"{RELEASE}.9")
         code.append("supervisor/lifecycle/server.py", "import nothing_of_that_name\n")
         answer = upgrade(server)
+    module.write_text(whole)
     assert clients.failures == []
     assert answer.status == 500
-    assert f"release {RELEASE} goes on" in answer.error["message"]
+    assert f"release {running} goes on" in answer.error["message"]
     assert [line["why"] for line in server.lines if line["event"] == "not upgraded: this release goes on"]
     assert server.gateway_pids() == gateways

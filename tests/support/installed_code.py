@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 from pathlib import Path
@@ -30,9 +31,14 @@ class InstalledCode:
             text = re.sub(r"^RELEASE = .*", f'RELEASE = "{release}"', text, flags=re.MULTILINE)
         if version:
             text = re.sub(r"^VERSION = \d+", f"VERSION = {version}", text, flags=re.MULTILINE)
-        marker.write_text(text)
+        self._write(marker, text)
 
     def append(self, file: str, code: str) -> None:
         """Add code to the end of a file."""
-        with (self.folder / file).open("a") as text:
-            text.write(code)
+        path = self.folder / file
+        self._write(path, path.read_text() + code)
+
+    def _write(self, path: Path, text: str) -> None:
+        """Replace a file, and forget what was compiled of it: Python may not notice if it is changed within a second."""
+        path.write_text(text)
+        Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
