@@ -8,34 +8,66 @@ from typing import Final
 import pytest
 
 from tests.conftest import StartServer
-from tests.fake_engines.llama_server import program_by_model
+from tests.fake_engines.llama_server import program, program_by_model
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
-_LOOP: Final = "extra.tiny-loop"
+LOOP: Final = "extra.tiny-loop"
+CALM: Final = "extra.calm"
+"""Says a word every tenth of a second, by the engine ``slow_generation``: its streams last, and leave the processors alone."""
 _MANY: Final = 10_000
 
 
 @pytest.fixture(scope="session")
 def faulty_server(
-    start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
+    start_session_server: StartServer,
+    no_downloads: Callable[[pytest.MonkeyPatch], None],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
     """A server with two gateways whose engines may die as often as tests kill them: the breaker has a test of its own.
 
     The context is large enough for a generation that ends only if it is stopped.
     """
+    engine = program(tmp_path_factory.mktemp("engine"), "slow_generation")
     with pytest.MonkeyPatch.context() as patch:
         no_downloads(patch)
-        return start_session_server("tiny-loop", "tiny-slow", "tiny-chat", breaker_deaths=_MANY, ctx_size=65_536)
+        server = start_session_server(
+            *("tiny-loop", "tiny-slow", "tiny-chat"),
+            breaker_deaths=_MANY,
+            ctx_size=65_536,
+            llama_server=engine,
+            max_loaded_models=8,
+            idle_ttl=5000,
+        )
+    (server.models / "calm.gguf").symlink_to(server.models / "tiny-loop.gguf")
+    return server
 
 
 @pytest.fixture
 def loop_server(faulty_server: LemonbusServer) -> LemonbusServer:
     """:func:`faulty_server` with tiny-loop loaded and both gateways, however the last test left it."""
     wait_for(lambda: len(faulty_server.gateway_pids()) == 2, "both gateways serve")
-    loaded = faulty_server.client.post("/v1/load", {"model_name": _LOOP})
+    loaded = faulty_server.client.post("/v1/load", {"model_name": LOOP})
     assert loaded.status == 200, loaded
     return faulty_server
+
+
+@pytest.fixture
+def calm_server(loop_server: LemonbusServer) -> LemonbusServer:
+    """:func:`loop_server` with the model ``CALM`` loaded, too."""
+    loaded = loop_server.client.post("/v1/load", {"model_name": CALM, "llamacpp_backend": "system"})
+    assert loaded.status == 200, loaded
+    return loop_server
+
+
+@pytest.fixture(scope="session")
+def single_model_server(
+    start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
+) -> LemonbusServer:
+    """A server that may load one model."""
+    with pytest.MonkeyPatch.context() as patch:
+        no_downloads(patch)
+        return start_session_server("tiny-loop", "tiny-chat", "tiny-tale", max_loaded_models=1, breaker_deaths=_MANY)
 
 
 @pytest.fixture(scope="session")

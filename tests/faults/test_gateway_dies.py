@@ -5,52 +5,46 @@ from __future__ import annotations
 import os
 import signal
 
-import pytest
-
-from tests.conftest import StartServer
+from tests.fake_engines.slow_generation import text_of
+from tests.faults.conftest import CALM, LOOP
 from tests.faults.gateway_streams import streams_at_each
 from tests.support import processes
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
-LOOP = "extra.tiny-loop"
 
-
-@pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
-    """Two gateways, which every test leaves as many and others."""
-    return start_module_server("tiny-loop", slots=8, load=[LOOP])
-
-
-def test_a_killed_gateway_stops_only_its_own_generations(server: LemonbusServer) -> None:
-    begun = streams_at_each(server, LOOP, 600, count=4, last_tokens=8000)
+def test_a_killed_gateway_stops_only_its_own_generations(calm_server: LemonbusServer) -> None:
+    begun = streams_at_each(calm_server, CALM, 30, count=2, last_tokens=8000)
     dead = begun[-1][1]  # whose streams are far from their end
     os.kill(dead, signal.SIGKILL)
     streams = [stream for stream, _ in begun]
     survivors = [stream for stream, gateway in begun if gateway != dead]
-    assert len(survivors) == 4
-    wait_for(lambda: server.busy_slots(LOOP) <= len(survivors), "its generations stopped at the engine")
+    assert len(survivors) == 2
+    wait_for(lambda: calm_server.busy_slots(CALM) <= len(survivors), "its generations stopped at the engine")
     for stream in streams:
         stream.finish()
         assert stream.done == (stream in survivors)
         assert stream.complete == (stream in survivors)
-    wait_for(lambda: len(server.gateway_pids()) == 2, "it was replaced")
+    assert {stream.text for stream in survivors} == {text_of(30)}
+    wait_for(lambda: len(calm_server.gateway_pids()) == 2, "it was replaced")
 
 
-def test_what_had_not_subscribed_yet_is_stopped_too(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", "tiny-chat", gateway_workers=1)
+def test_what_had_not_subscribed_yet_is_stopped_too(loop_server: LemonbusServer) -> None:
+    server = loop_server
+    assert server.client.post("/v1/unload", {"model_name": LOOP}).status == 200
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
-    wait_for(lambda: server.state()["models"], "its model is being loaded")
+    wait_for(lambda: server.model_state(LOOP), "its model is being loaded")
     os.kill(server.gateway_of(stream), signal.SIGKILL)
     stream.finish()
     assert not stream.complete
-    wait_for(lambda: server.client.get("/health").status == 200, "the gateway is back", 10)
+    wait_for(lambda: len(server.gateway_pids()) == 2, "the gateway is back")
     server.wait_loaded(LOOP)
     server.assert_idle()
     assert server.busy_slots(LOOP) == 0
 
 
-def test_a_killed_master_breaks_streams_and_comes_back(server: LemonbusServer) -> None:
+def test_a_killed_master_breaks_streams_and_comes_back(loop_server: LemonbusServer) -> None:
+    server = loop_server
     streams = [server.client.start_chat(LOOP, stream=True, max_tokens=8000) for _ in range(3)]
     whole = server.client.start_chat(LOOP, max_tokens=8000)
     for stream in streams:

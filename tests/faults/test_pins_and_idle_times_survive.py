@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import StartServer
+from tests.faults.conftest import LOOP
+from tests.faults.recoveries import kill_supervisor
 from tests.support.server import LemonbusServer
-from tests.support.waiting import stays, wait_for
+from tests.support.waiting import stays
 
-CHAT, EMBED = "extra.tiny-chat", "extra.tiny-embed"
+CHAT = "extra.tiny-chat"
 
 
 def loaded(server: LemonbusServer) -> dict[str, dict[str, Any]]:
@@ -18,17 +19,26 @@ def loaded(server: LemonbusServer) -> dict[str, dict[str, Any]]:
     return {each["model_name"]: each for each in server.health()["all_models_loaded"]}
 
 
-def test_pins_and_idle_times_survive_the_supervisor(start_server: StartServer) -> None:
-    server = start_server("tiny-chat", "tiny-embed", idle_ttl=500)
+def test_pins_and_idle_times_survive_the_supervisor(loop_server: LemonbusServer) -> None:
+    server = loop_server
+    assert server.client.post("/v1/unload", {}).status == 200, "what a test before has said about them is forgotten"
     assert server.client.post("/v1/load", {"model": CHAT, "pinned": True}).status == 200
-    assert server.client.post("/v1/load", {"model": EMBED, "ttl": 300}).status == 200
+    assert server.client.post("/v1/load", {"model": LOOP, "ttl": 300}).status == 200
     before = loaded(server)
-    stays(lambda: server.model_state(EMBED), "it is loaded", 1.0)
-    server.kill_supervisor()
-    after = wait_for(lambda: now if (now := loaded(server)).keys() == before.keys() else None, "they are known again")
-    for name, pinned, ttl in ((CHAT, True, 0), (EMBED, False, 300)):
+    stays(lambda: server.model_state(LOOP), "it is loaded", 1.0)
+    kill_supervisor(server)
+    after = loaded(server)
+    assert after.keys() == before.keys()
+    for name, pinned, ttl in ((CHAT, True, 0), (LOOP, False, 300)):
         assert (after[name]["pid"], after[name]["pinned"], after[name]["ttl"]) == (before[name]["pid"], pinned, ttl)
         assert after[name]["last_use"] == pytest.approx(before[name]["last_use"], abs=0.8)
-    assert after[EMBED]["expires_at"] == pytest.approx(before[EMBED]["expires_at"], abs=0.8), "it goes on"
-    assert server.client.post("/v1/pin", {"model": CHAT, "pinned": False}).status == 200
-    assert loaded(server)[CHAT]["ttl"] == 500
+    assert after[LOOP]["expires_at"] == pytest.approx(before[LOOP]["expires_at"], abs=0.8), "it goes on"
+    for name, pinned in ((CHAT, False), (LOOP, True)):
+        assert server.client.post("/v1/pin", {"model": name, "pinned": pinned}).status == 200
+    usual = server.settings.idle_ttl
+    assert loaded(server)[CHAT]["ttl"] == usual
+    kill_supervisor(server)
+    changed = loaded(server)
+    assert (changed[CHAT]["pinned"], changed[CHAT]["ttl"], changed[LOOP]["pinned"]) == (False, usual, True)
+    assert server.client.post("/v1/pin", {"model": LOOP, "pinned": False}).status == 200
+    assert (loaded(server)[LOOP]["pinned"], loaded(server)[LOOP]["ttl"]) == (False, 300)

@@ -11,13 +11,14 @@ import random
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program_by_model
 from tests.fake_engines.slow_generation import text_of
+from tests.faults.recoveries import recoveries
 from tests.faults.repeating_clients import asking
 from tests.support import processes
 from tests.support.fakes.hub import Hub, gguf
@@ -31,11 +32,6 @@ TALE: Final = "extra.tiny-tale"
 KILLS: Final = int(os.environ.get("KILLS", "4"))
 LONGEST_PAUSE_S: Final = 1.5
 """Some die before they have taken over; if ten in a row died in their first second, the server would end."""
-
-
-def recoveries(server: LemonbusServer) -> list[dict[str, Any]]:
-    """What each supervisor that took over said of it."""
-    return [line for line in server.lines if line["event"] == "recovered"]
 
 
 def kill_at_random_moments(server: LemonbusServer, seed: int) -> None:

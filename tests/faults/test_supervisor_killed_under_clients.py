@@ -9,21 +9,20 @@ from functools import partial
 
 import simple_websocket
 
-from tests.conftest import StartServer
+from tests.faults.conftest import LOOP
+from tests.faults.recoveries import recovered_since, recoveries
 from tests.support import processes
 from tests.support.openai_client import openai_client
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
-LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
+CHAT = "extra.tiny-chat"
 HELLO = [{"role": "user", "content": "hello"}]
 
 
 def streamed(server: LemonbusServer, _: int) -> str:
     """Return why a stream of the OpenAI package ended."""
-    chunks = list(
-        openai_client(server).chat.completions.create(model=LOOP, messages=HELLO, max_tokens=150, stream=True)
-    )  # type: ignore[call-overload]
+    chunks = list(openai_client(server).chat.completions.create(model=LOOP, messages=HELLO, max_tokens=60, stream=True))  # type: ignore[call-overload]
     return str(next(chunk.choices[0].finish_reason for chunk in reversed(chunks) if chunk.choices))
 
 
@@ -34,54 +33,52 @@ def asked(server: LemonbusServer, model: str, _: int) -> int:
     return int(answer.json()["usage"]["completion_tokens"])
 
 
-def recovered(server: LemonbusServer) -> int:
-    """How many supervisors have taken over so far."""
-    return sum(line["event"] == "recovered" for line in server.lines)
-
-
-def test_published_and_plain_clients_notice_nothing(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", "tiny-chat", slots=8, load=[LOOP, CHAT], max_loaded_models=2, gateway_workers=2)
-    server.wait_loaded(LOOP, CHAT)
+def test_published_and_plain_clients_notice_nothing(loop_server: LemonbusServer) -> None:
+    server = loop_server
+    assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
     engines = [server.engine_pid(model) for model in (LOOP, CHAT)]
-    with ThreadPoolExecutor(32) as pool:
+    with ThreadPoolExecutor(20) as pool:
         with processes.stopped(engines[0]):  # else the first streams may end before the last begin
-            streams = [pool.submit(streamed, server, number) for number in range(16)]
-            wait_for(lambda: server.state()["granted"] == server.state()["queued"] == 8, "as many wait as run", 30.0)
+            streams = [pool.submit(streamed, server, number) for number in range(8)]
+            wait_for(lambda: server.state()["granted"] == server.state()["queued"] == 4, "as many wait as run", 30.0)
         wholes = []
-        for turn in range(3):
+        for _ in range(3):
             wholes += [pool.submit(asked, server, CHAT, number) for number in range(2)]
+            before = len(recoveries(server))
             server.kill_supervisor()
             wholes += [pool.submit(asked, server, LOOP, number) for number in range(2)]
-            wait_for(lambda turn=turn: recovered(server) > turn, "the next one has taken over")
+            recovered_since(server, before)
         assert {each.result(120) for each in streams} == {"length"}
         assert {each.result(120) for each in wholes} == {4}
     assert [server.engine_pid(model) for model in (LOOP, CHAT)] == engines
     server.assert_idle()
 
 
-def test_a_log_reader_and_a_monitor_go_on(start_server: StartServer) -> None:
-    server = start_server("tiny-chat", load=[CHAT])
-    server.wait_loaded(CHAT)
+def test_a_log_reader_and_a_monitor_go_on(loop_server: LemonbusServer) -> None:
+    server = loop_server
     reader = simple_websocket.Client(f"ws://127.0.0.1:{server.port}/logs/stream")
     try:
         reader.send(json.dumps({"type": "logs.subscribe", "after_seq": None}))
         seen: list[str] = []
 
-        def reads(event: str) -> bool:
+        def count(text: str) -> int:
             message = json.loads(reader.receive(timeout=0.1) or "{}")
             entries = message.get("entries", [message["entry"]] if "entry" in message else [])
             seen.extend(json.dumps(entry) for entry in entries)
-            return any(event in line for line in seen)
+            return sum(text in line for line in seen)
 
-        wait_for(partial(reads, "engine ready"), "the reader has the log so far")
+        def ask(label: str) -> None:
+            answer = server.client.start_chat(LOOP, headers={"X-Request-ID": label}, max_tokens=2).finish()
+            assert answer.status == 200
+            wait_for(partial(count, label), "the reader is told of the request")
+
+        ask("asked-before-the-kill")
+        takeovers = count("(Supervisor) recovered")
         server.kill_supervisor()
         for path in ("/live", "/health", "/v1/health"):
             assert server.client.get(path, patience=5).status == 200
-        wait_for(partial(reads, "(Supervisor) recovered"), "the new log reaches the reader of the old one")
-        label = "asked-after-the-kill"
-        answer = server.client.start_chat(CHAT, headers={"X-Request-ID": label}, max_tokens=2).finish()
-        assert answer.status == 200
-        wait_for(partial(reads, label), "new lines reach it, too")
+        wait_for(lambda: count("(Supervisor) recovered") > takeovers, "the new log reaches the reader of the old one")
+        ask("asked-after-the-kill")
         assert len(seen) == len(set(seen)), "no line comes twice"
     finally:
         with contextlib.suppress(simple_websocket.ConnectionClosed):

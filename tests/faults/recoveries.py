@@ -1,0 +1,28 @@
+"""What supervisors that took over after a death say in the log, and waiting for one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+
+def recoveries(server: LemonbusServer) -> list[dict[str, Any]]:
+    """What each supervisor that took over said of it."""
+    return [line for line in server.lines if line["event"] == "recovered"]
+
+
+def recovered_since(server: LemonbusServer, count: int, deadline: float = 30.0) -> dict[str, Any]:
+    """What the last supervisor that took over says that it found, waited for; ``count`` had taken over before."""
+    return wait_for(lambda: recoveries(server)[count:], "the next supervisor has taken over", deadline)[-1]
+
+
+def kill_supervisor(server: LemonbusServer, *others: int) -> dict[str, Any]:
+    """Kill the supervisor and other processes; wait until the next supervisor has taken over; return what it found."""
+    before = len(recoveries(server))
+    for pid in (server.supervisor_pid, *others):
+        os.kill(pid, signal.SIGKILL)
+    return recovered_since(server, before)
