@@ -12,9 +12,12 @@ from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program
 from tests.support import processes
 from tests.support.http_client import chat_body
+from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.waiting import wait_for
 
 LOOP, CHAT = "extra.tiny-loop", "extra.tiny-chat"
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+FRAMINGS = (b"Content-Length: 100", b"Transfer-Encoding: chunked")
 
 
 @pytest.fixture
@@ -25,15 +28,18 @@ def unhurried(tmp_path: Path) -> dict[str, Any]:
 
 def test_sigterm_lets_running_requests_end(start_server: StartServer, unhurried: dict[str, Any]) -> None:
     # One gateway: the kept connection is at the one that says it is not ready any more.
-    server = start_server("tiny-loop", load=[LOOP], gateway_workers=1, grace=120, **unhurried)
+    server = start_server("tiny-loop", slots=1, load=[LOOP], gateway_workers=1, grace=120, **unhurried)
     server.wait_loaded(LOOP)
     engine = server.engine_pid(LOOP)
     kept = server.client.connect()
     assert not server.client.start("GET", "/live", connection=kept).until(lambda it: it.complete).closed
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=20)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=15)
     stream.until(lambda it: len(it.events) > 2)
 
     with processes.stopped(engine):  # however fast or slow it is, it is not done before all this is seen
+        waiting = server.client.start_chat(LOOP)
+        wait_for(lambda: server.state()["queued"] == 1, "one waits")
+        unfinished = [server.client.raw(HEAD + framing + b"\r\n\r\n5\r\n{") for framing in FRAMINGS]
         server.signal(signal.SIGTERM)
         # While a request runs, new clients get an answer: the listener stays.
         wait_for(lambda: server.client.get("/health", patience=2).status == 503, "readiness is false")
@@ -41,11 +47,15 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer, unhurried:
         late = server.client.start("POST", "/v1/chat/completions", chat_body(LOOP), connection=kept).until(
             lambda it: it.complete, 5
         )
-        for refused in (new, late):
+        for refused in (waiting.finish(), new, late):
             assert (refused.status, refused.error["code"]) == (503, "draining")
             assert int(refused.headers["retry-after"]) >= 1
             assert refused.headers["connection"] == "close"
         assert late.read_to_close(), "the kept connection really closes"
+        for slow in unfinished:
+            slow.until(lambda it: it.complete, 5)
+            assert (slow.status, slow.error["code"]) == (503, "draining"), "no body is waited for"
+            assert slow.read_to_close()
         assert server.client.get("/live").status == 200
         assert server.alive
 
@@ -54,36 +64,6 @@ def test_sigterm_lets_running_requests_end(start_server: StartServer, unhurried:
     assert stream.complete
     assert server.wait_exit() == 0
     server.assert_nothing_left()
-
-
-def test_sigterm_refuses_what_waits(start_server: StartServer, unhurried: dict[str, Any]) -> None:
-    server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120, **unhurried)
-    server.wait_loaded(LOOP)
-    engine = server.engine_pid(LOOP)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=20)
-    stream.until(lambda it: len(it.events) > 2)
-    with processes.stopped(engine):
-        waiting = server.client.start_chat(LOOP)
-        wait_for(lambda: server.state()["queued"] == 1, "one waits")
-        server.signal(signal.SIGTERM)
-        waiting.finish()
-    assert waiting.status == 503
-    assert waiting.headers["retry-after"]
-    assert stream.finish(100).done
-    assert server.wait_exit() == 0
-
-
-def test_sigterm_waits_for_no_body(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", grace=25, gateway_workers=1)
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    framings = (b"Content-Length: 100", b"Transfer-Encoding: chunked")
-    both = [server.client.raw(head + framing + b"\r\n\r\n5\r\n{") for framing in framings]
-    server.signal(signal.SIGTERM)
-    for slow in both:
-        slow.until(lambda it: it.complete, 5)
-        assert (slow.status, slow.error["code"]) == (503, "draining")
-        assert slow.read_to_close()
-    assert server.wait_exit() == 0
 
 
 def test_the_grace_has_an_end(start_server: StartServer, unhurried: dict[str, Any]) -> None:
@@ -124,29 +104,27 @@ def test_sigterm_while_a_model_is_loaded(start_server: StartServer) -> None:
     assert server.wait_exit() == 0
 
 
-def test_sigkill_of_the_keeper_of_an_idle_server_ends_all(start_server: StartServer) -> None:
-    server = start_server("tiny-loop", load=[LOOP])
-    server.wait_loaded(LOOP)
-    server.kill_keeper()
-    wait_for(lambda: not server.process_tree(), "idle workers, spare and gateway leave at once")
-
-
 def test_sigkill_of_the_keeper_answers_every_client(start_server: StartServer, unhurried: dict[str, Any]) -> None:
+    """A server that is started at once on its directory and port serves beside what still runs."""
     server = start_server("tiny-loop", slots=1, load=[LOOP], grace=120, gateway_workers=2, **unhurried)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=50)
     stream.until(lambda it: len(it.events) > 2)
-    waiting = [server.client.start_chat(LOOP, stream=stream_it) for stream_it in (True, False)]
-    wait_for(lambda: server.state()["queued"] == 2, "two wait")
-    server.kill_keeper()
-    for request in waiting:
-        request.finish()
-        assert request.status == 503, request
-        assert request.error["code"] == "supervisor_lost"
-        assert int(request.headers["retry-after"]) >= 1
-    wait_for(lambda: not server.listens(), "the listener is closed")
-    stream.finish(60)
-    assert stream.done, "what runs may go on up to the grace"
-    wait_for(lambda: not server.process_tree(), "then all leave")
+    engine = server.engine(LOOP)
+    with processes.stopped(engine.pid):  # the stream lasts until the next server serves
+        waiting = [server.client.start_chat(LOOP, stream=stream_it) for stream_it in (True, False)]
+        wait_for(lambda: server.state()["queued"] == 2, "two wait")
+        former = server.process_tree()
+        server.kill_keeper()
+        for request in waiting:
+            request.finish()
+            assert request.status == 503, request
+            assert request.error["code"] == "supervisor_lost"
+            assert int(request.headers["retry-after"]) >= 1
+        wait_for(lambda: not server.listens(), "the listener is closed")
+        second = start_server("tiny-chat", runtime=server.runtime, port=server.port)
+        assert second.client.chat(CHAT).text == CHAT_TEXT
+    assert stream.finish(60).done, "what runs may go on up to the grace"
+    wait_for(lambda: not any(processes.alive(each.pid) for each in former), "then all leave")
 
 
 def test_the_grace_after_the_keepers_death_has_an_end(start_server: StartServer, unhurried: dict[str, Any]) -> None:

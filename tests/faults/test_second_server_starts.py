@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from tests.conftest import StartServer
-from tests.fake_engines.llama_server import program
 from tests.support import processes
 from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 CHAT, TALES, LOOP = "extra.tiny-chat", "extra.tiny-tale", "extra.tiny-loop"
-
-
-@pytest.fixture(scope="module")
-def first(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-chat", gateway_workers=1)
 
 
 def exits_with_one_line(second: LemonbusServer) -> str:
@@ -31,41 +21,20 @@ def exits_with_one_line(second: LemonbusServer) -> str:
         second.clean()
 
 
-def test_a_second_server_on_the_runtime_directory(first: LemonbusServer) -> None:
-    line = exits_with_one_line(LemonbusServer("tiny-chat", wait=False, runtime=first.runtime))
-    assert f"pid {first.keeper_pid}" in line
-    assert str(first.runtime) in line
-    assert first.client.chat(CHAT).text == CHAT_TEXT, "the first is unharmed"
+def test_a_second_server_on_the_runtime_directory(shared_server: LemonbusServer) -> None:
+    line = exits_with_one_line(LemonbusServer("tiny-chat", wait=False, runtime=shared_server.runtime))
+    assert f"pid {shared_server.keeper_pid}" in line
+    assert str(shared_server.runtime) in line
+    assert shared_server.client.chat(CHAT).text == CHAT_TEXT, "the first is unharmed"
 
 
-def test_a_second_server_on_the_port(first: LemonbusServer) -> None:
-    line = exits_with_one_line(LemonbusServer("tiny-chat", wait=False, port=first.port))
-    assert str(first.port) in line
-    assert first.client.chat(CHAT).text == CHAT_TEXT, "the first is unharmed"
+def test_a_second_server_on_the_port(shared_server: LemonbusServer) -> None:
+    line = exits_with_one_line(LemonbusServer("tiny-chat", wait=False, port=shared_server.port))
+    assert str(shared_server.port) in line
+    assert shared_server.client.chat(CHAT).text == CHAT_TEXT, "the first is unharmed"
 
 
-def test_a_stale_runtime_directory(start_server: StartServer) -> None:
-    first = start_server("tiny-chat", load=[CHAT])
-    first.wait_loaded(CHAT)
-    first.kill_keeper()
-    wait_for(lambda: not first.process_tree(), "all have left")
-    assert any(first.runtime.iterdir()), "it left something behind"
-    second = start_server("tiny-chat", runtime=first.runtime)
-    assert second.client.chat(CHAT).text == CHAT_TEXT
-
-
-def test_a_server_started_within_the_grace_of_a_dead_one(start_server: StartServer, tmp_path: Path) -> None:
-    engine = program(tmp_path, "slow_generation")
-    first = start_server("tiny-loop", load=[LOOP], llamacpp_backend="system", llama_server=engine)
-    stream = first.client.start_chat(LOOP, stream=True, max_tokens=30)
-    stream.until(lambda it: len(it.events) > 2)
-    first.kill_keeper()
-    second = start_server("tiny-chat", runtime=first.runtime, port=first.port)
-    assert second.client.chat(CHAT).text == CHAT_TEXT
-    assert stream.finish().done, "the old stream ends whole beside it"
-
-
-def test_what_a_dead_server_left_stopped_is_killed_after_the_grace(start_server: StartServer) -> None:
+def test_a_directory_in_which_a_dead_server_left_files_and_a_stopped_process(start_server: StartServer) -> None:
     first = start_server("tiny-chat", load=[CHAT], grace=0.5)
     first.wait_loaded(CHAT)
     worker = first.worker_pid(CHAT)
@@ -76,6 +45,12 @@ def test_what_a_dead_server_left_stopped_is_killed_after_the_grace(start_server:
         wait_for(lambda: any(line.items() >= killed.items() for line in second.lines), "the worker is killed", 30)
         wait_for(lambda: not processes.alive(worker), "it is dead")
     assert second.client.chat(CHAT).text == CHAT_TEXT
+
+    second.kill_keeper()
+    wait_for(lambda: not second.process_tree(), "idle workers, spare and gateway leave at once")
+    assert any(first.runtime.iterdir()), "it left something behind"
+    third = start_server("tiny-chat", runtime=first.runtime)
+    assert third.client.chat(CHAT).text == CHAT_TEXT
 
 
 def test_two_live_requests_with_one_id(shared_server: LemonbusServer) -> None:
