@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import StartServer
 from tests.support.descriptors import no_descriptors
 from tests.support.models.tiny_models import prompt_of
 from tests.support.server import LemonbusServer
@@ -83,10 +82,8 @@ def test_a_half_closed_connection_is_a_hang_up(server: LemonbusServer, stream: b
         assert "ended its side" in request.error["message"]
 
 
-def test_while_the_worker_has_no_descriptors(start_server: StartServer) -> None:
+def test_while_the_worker_has_no_descriptors(server: LemonbusServer) -> None:
     """The worker cannot ask its engine for a while whether it is idle; it asks again."""
-    server = start_server("tiny-loop", slots=8, gateway_workers=1, load=[LOOP])
-    server.wait_loaded(LOOP)
     request = server.client.start_chat(LOOP, stream=True, max_tokens=60_000)
     request.until(lambda it: len(it.events) > 3)
     with no_descriptors(server.worker_pid(LOOP)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from tests.fake_engines.llama_server import ANSWER
@@ -33,7 +35,7 @@ def in_prefill(server: LemonbusServer, stream: bool) -> HttpExchange:
 def test_deaths_in_a_row_before_the_first_token(faulty_server: LemonbusServer, kind: str) -> None:
     server = faulty_server
     assert server.client.post("/v1/load", {"model_name": SLOW}).status == 200
-    for turn in range(4):
+    for turn in range(2):
         server.wait_loaded(SLOW)
         request = in_prefill(server, stream=turn % 2 == 0)
         processes.kill(pid_to_kill(server, kind, SLOW))
@@ -48,11 +50,13 @@ def test_deaths_in_a_row_before_the_first_token(faulty_server: LemonbusServer, k
 def test_done_counts_although_the_worker_is_dead_when_it_is_read(faulty_server: LemonbusServer, stream: bool) -> None:
     server = faulty_server
     assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
-    body = {"model": CHAT, "prompt": prompt_of(4000), "max_tokens": 200, "temperature": 0, "stream": stream}
-    request = server.client.start("POST", "/v1/completions", body)
-    gateway = server.gateway_of(request)
-    wait_for(lambda: server.busy_slots(CHAT) == 1, "it is in the engine")
-    with processes.stopped(gateway):
+    body = {"model": CHAT, "prompt": "hi", "max_tokens": 200, "temperature": 0, "stream": stream}
+    with ExitStack() as stack:
+        with processes.stopped(server.engine_pid(CHAT)):  # it answers when the gateway does not read
+            request = server.client.start("POST", "/v1/completions", body)
+            gateway = server.gateway_of(request)
+            wait_for(lambda: server.state()["granted"] == 1, "it is granted")
+            stack.enter_context(processes.stopped(gateway))
         wait_for(lambda: server.state()["granted"] == 0, "it is done, and the other gateway hears so")
         worker = server.worker_pid(CHAT)
         processes.kill(worker)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import StartServer
-from tests.fake_engines.llama_server import program, program_by_model
+from tests.fake_engines.llama_server import program_by_model
 from tests.support import processes
 from tests.support.http_client import chat_body
 from tests.support.http_exchange import HttpExchange
@@ -26,22 +25,10 @@ def refused(answer: HttpExchange, code: str) -> None:
     assert "/opt/" not in answer.error["message"], "no path of the machine"
 
 
-def test_a_pinned_model_is_never_evicted(start_server: StartServer) -> None:
-    server = start_server("tiny-chat", "tiny-tale", max_loaded_models=1, pin=[CHAT], load=[CHAT])
-    engine = server.engine_pid(CHAT)
-    server.wait_loaded(CHAT)
-    answer = server.client.chat(TALES)
-    assert answer.status == 409
-    assert answer.error["code"] == "all_pinned"
-    assert CHAT in answer.error["message"]
-    assert server.engine_pid(CHAT) == engine
-    assert server.client.chat(CHAT).status == 200
-
-
 @pytest.fixture(scope="module")
-def full_server(start_module_server: StartServer) -> LemonbusServer:
-    """A server that may load one model, which is tiny-chat, and files that are no models."""
-    server = start_module_server("tiny-chat", "tiny-tale", max_loaded_models=1, load=[CHAT], gateway_workers=1)
+def with_broken_files(single_model_server: LemonbusServer) -> LemonbusServer:
+    """A server that may load one model, and that has files that are no models."""
+    server = single_model_server
     whole = (server.models / "tiny-tale.gguf").read_bytes()
     (server.models / "truncated.gguf").write_bytes(whole[: len(whole) // 2])
     (server.models / "headless.gguf").write_bytes(whole[:12])
@@ -50,8 +37,26 @@ def full_server(start_module_server: StartServer) -> LemonbusServer:
     # Files that only the engine finds broken.
     (server.models / "renamed.gguf").write_bytes(whole.replace(b"output_norm.weight", b"outptt_norm.weight"))
     (server.models / "unheard.gguf").write_bytes(whole.replace(b"llama", b"zzama"))
-    server.wait_loaded(CHAT)
     return server
+
+
+@pytest.fixture
+def full_server(with_broken_files: LemonbusServer) -> LemonbusServer:
+    """:func:`with_broken_files` with tiny-chat loaded."""
+    assert with_broken_files.client.post("/v1/load", {"model_name": CHAT}).status == 200
+    return with_broken_files
+
+
+def test_a_pinned_model_is_never_evicted(full_server: LemonbusServer) -> None:
+    assert full_server.client.post("/v1/pin", {"model_name": CHAT, "pinned": True}).status == 200
+    engine = full_server.engine_pid(CHAT)
+    answer = full_server.client.chat(TALES)
+    assert full_server.client.post("/v1/pin", {"model_name": CHAT, "pinned": False}).status == 200
+    assert answer.status == 409
+    assert answer.error["code"] == "all_pinned"
+    assert CHAT in answer.error["message"]
+    assert full_server.engine_pid(CHAT) == engine
+    assert full_server.client.chat(CHAT).status == 200
 
 
 @pytest.mark.parametrize("model", ["truncated", "headless", "nonsense", "empty"])
@@ -212,10 +217,3 @@ def test_the_breaker_opens(short_backoff_server: LemonbusServer) -> None:
     wait_for(lambda: troubled(server, CHAT), "the breaker is open")
     refused(server.client.chat(CHAT), "breaker_open")
     stays(lambda: server.engine_now(CHAT) is None, "no further engine is started", 1.0)
-
-
-def test_an_engine_that_never_gets_ready_is_given_up(start_server: StartServer, tmp_path: Path) -> None:
-    engine = program(tmp_path, "never_ready")
-    server = start_server("tiny-chat", llamacpp_backend="system", llama_server=engine, load_timeout=1)
-    refused(server.client.chat(CHAT), "load_failed")
-    wait_for(lambda: server.engine_now(CHAT) is None, "its process is gone")

@@ -56,10 +56,11 @@ def test_a_directory_in_which_a_dead_server_left_files_and_a_stopped_process(sta
 def test_two_live_requests_with_one_id(shared_server: LemonbusServer) -> None:
     server = shared_server
     same = {"X-Request-ID": "twin"}
-    long = server.client.start_chat(LOOP, same, stream=True, max_tokens=1000)
+    long = server.client.start_chat(LOOP, same, stream=True, max_tokens=100)
     long.until(lambda it: len(it.events) > 2)
-    chat, tale = server.client.start_chat(CHAT, same), server.client.start_chat(TALES, same)
-    assert chat.finish().text == CHAT_TEXT
-    assert tale.finish().text == TALE_TEXT
+    with processes.stopped(server.engine_pid(LOOP)):
+        chat, tale = server.client.start_chat(CHAT, same), server.client.start_chat(TALES, same)
+        assert chat.finish().text == CHAT_TEXT
+        assert tale.finish().text == TALE_TEXT
     assert long.finish().done
     assert {it.headers["x-request-id"] for it in (long, chat, tale)} == {"twin"}
