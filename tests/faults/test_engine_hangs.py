@@ -9,16 +9,29 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program_by_model
+from tests.fake_engines.slow_generation import text_of
+from tests.faults.conftest import CALM, LOOP
+from tests.support import processes
 from tests.support.models.tiny_models import prompt_of
 from tests.support.server import LemonbusServer
 from tests.support.waiting import DEADLINE, stays, wait_for
 
-LOOP, SLOW, CHAT = "extra.tiny-loop", "extra.tiny-slow", "extra.tiny-chat"
+SLOW, CHAT = "extra.tiny-slow", "extra.tiny-chat"
 
 
 @pytest.fixture(scope="module")
-def short_silence_server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-loop", "tiny-slow", silence=0.4, load=[LOOP, SLOW], gateway_workers=1)
+def short_silence_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
+    """Real engines of tiny-loop and tiny-slow; that of calm says a word every tenth of a second, that of tiny-chat hangs after two words."""
+    engine = program_by_model(tmp_path_factory.mktemp("engine"), {"tiny-chat": "hangs_mid_stream"}, "slow_generation")
+    server = start_module_server(
+        *("tiny-loop", "tiny-slow", "tiny-chat"), silence=0.5, load=[LOOP, SLOW], gateway_workers=1, llama_server=engine
+    )
+    (server.models / "calm.gguf").symlink_to(server.models / "tiny-loop.gguf")
+    return server
+
+
+def load_stand_in(server: LemonbusServer, model: str) -> None:
+    assert server.client.post("/v1/load", {"model_name": model, "llamacpp_backend": "system"}).status == 200
 
 
 def test_a_stopped_engine_is_replaced(short_silence_server: LemonbusServer) -> None:
@@ -40,14 +53,14 @@ def test_an_idle_engine_may_be_silent(short_silence_server: LemonbusServer) -> N
     server = short_silence_server
     server.wait_loaded(LOOP)
     engine = server.engine_pid(LOOP)
-    stays(lambda: server.engine_pid(LOOP) == engine, "an idle engine is left alone", 1.5)
+    stays(lambda: processes.alive(engine), "an idle engine is left alone", 1.5)
 
 
 def test_a_long_prefill_is_never_touched(short_silence_server: LemonbusServer) -> None:
     server = short_silence_server
     server.wait_loaded(SLOW)
     engine = server.engine_pid(SLOW)
-    body = {"model": SLOW, "prompt": prompt_of(4000), "max_tokens": 3, "temperature": 0}
+    body = {"model": SLOW, "prompt": prompt_of(3000), "max_tokens": 3, "temperature": 0}
     answer = server.client.post("/v1/completions", body)
     assert answer.status == 200, answer
     assert server.engine_pid(SLOW) == engine
@@ -56,49 +69,34 @@ def test_a_long_prefill_is_never_touched(short_silence_server: LemonbusServer) -
 def test_a_pause_of_worker_and_engine_is_no_hang(short_silence_server: LemonbusServer) -> None:
     """A paused container, a frozen virtual machine and a suspended laptop stop both for longer than the limit."""
     server = short_silence_server
-    server.wait_loaded(LOOP)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=1500)
+    load_stand_in(server, CALM)
+    stream = server.client.start_chat(CALM, stream=True, max_tokens=10)
     stream.until(lambda it: len(it.events) > 2)
-    engine, worker = server.engine_pid(LOOP), server.worker_pid(LOOP)
+    engine, worker = server.engine_pid(CALM), server.worker_pid(CALM)
     for pid in (worker, engine):
         os.kill(pid, signal.SIGSTOP)
-    stays(lambda: server.engine_pid(LOOP) == engine, "both are stopped", 1.0)
+    stays(lambda: processes.alive(engine), "both are stopped", 1.0)
     for pid in (engine, worker):
         os.kill(pid, signal.SIGCONT)
     stream.finish()
     assert stream.done
-    assert server.engine_pid(LOOP) == engine
+    assert server.engine_pid(CALM) == engine
 
 
-@pytest.fixture(scope="module")
-def slow_engines_server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
-    """A server whose engine of tiny-loop says a word every tenth of a second; that of tiny-chat hangs after two words."""
-    names = {"tiny-loop": "slow_generation", "tiny-chat": "hangs_mid_stream"}
-    engine = program_by_model(tmp_path_factory.mktemp("engine"), names)
-    settings = {"llamacpp_backend": "system", "llama_server": engine, "gateway_workers": 1}
-    return start_module_server("tiny-loop", "tiny-chat", silence=0.5, **settings)
-
-
-def test_a_slow_generation_is_never_touched(slow_engines_server: LemonbusServer) -> None:
-    stream = slow_engines_server.client.start_chat(LOOP, stream=True, max_tokens=30).finish()
+def test_a_slow_generation_is_never_touched(short_silence_server: LemonbusServer) -> None:
+    load_stand_in(short_silence_server, CALM)
+    stream = short_silence_server.client.start_chat(CALM, stream=True, max_tokens=15).finish()
     assert stream.done
-    assert len(stream.text.split()) == 30
+    assert stream.text == text_of(15)
 
 
-def test_an_engine_that_hangs_in_mid_stream(slow_engines_server: LemonbusServer) -> None:
-    stream = slow_engines_server.client.start_chat(CHAT, stream=True).finish()
+def test_an_engine_that_hangs_in_mid_stream(short_silence_server: LemonbusServer) -> None:
+    load_stand_in(short_silence_server, CHAT)
+    stream = short_silence_server.client.start_chat(CHAT, stream=True).finish()
     assert stream.text == " one two"
     assert stream.error["code"] == "backend_hung"
     assert stream.error["tokens_sent"] == 2
     assert not stream.done
-
-
-@pytest.fixture(scope="module")
-def patient_server(start_module_server: StartServer) -> LemonbusServer:
-    """A server that takes no engine for hung within these tests, and has one loaded model at most."""
-    return start_module_server(
-        "tiny-loop", "tiny-chat", max_loaded_models=1, slots=4, breaker_deaths=50, gateway_workers=1
-    )
 
 
 def load(server: LemonbusServer) -> None:
@@ -121,8 +119,8 @@ def lost(server: LemonbusServer, model: str, since: int) -> list[str]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_unload_does_not_wait_for_cancelled_requests(patient_server: LemonbusServer, stream: bool) -> None:
-    server = patient_server
+def test_an_unload_does_not_wait_for_cancelled_requests(single_model_server: LemonbusServer, stream: bool) -> None:
+    server = single_model_server
     load(server)
     since = len(server.lines)
     abandoned(server, stream)
@@ -131,8 +129,8 @@ def test_an_unload_does_not_wait_for_cancelled_requests(patient_server: Lemonbus
     assert lost(server, LOOP, since) == [], "nothing died: it was ended"
 
 
-def test_an_eviction_does_not_wait_for_cancelled_requests(patient_server: LemonbusServer) -> None:
-    server = patient_server
+def test_an_eviction_does_not_wait_for_cancelled_requests(single_model_server: LemonbusServer) -> None:
+    server = single_model_server
     load(server)
     abandoned(server, stream=True)
     assert server.client.chat(CHAT, DEADLINE, max_tokens=2).status == 200
@@ -150,9 +148,9 @@ def test_an_unload_waits_for_requests_with_a_client(short_silence_server: Lemonb
 
 
 def test_an_engine_that_dies_while_it_is_to_be_unloaded_is_not_said_to_come_back(
-    patient_server: LemonbusServer,
+    single_model_server: LemonbusServer,
 ) -> None:
-    server = patient_server
+    server = single_model_server
     load(server)
     since = len(server.lines)
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=8000)
