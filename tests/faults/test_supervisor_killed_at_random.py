@@ -42,8 +42,9 @@ def kill_at_random_moments(server: LemonbusServer, seed: int) -> None:
         pause(choose.uniform(0.0, LONGEST_PAUSE_S))
         processes.kill(supervisor)
         wait_for(partial(is_dead, supervisor), "it is dead")
-    last = server.supervisor_pid
-    wait_for(lambda: any(line["pid"] == last for line in recoveries(server)), "the last one takes over", 30)
+    wait_for(
+        lambda: server.supervisor_pid in {line["pid"] for line in recoveries(server)}, "the last one takes over", 30
+    )
 
 
 def is_dead(pid: int) -> bool:

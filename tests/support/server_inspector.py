@@ -120,7 +120,7 @@ class ServerInspector:
         """The present supervisor, waited for."""
 
         def present() -> int:
-            # A process that it starts has its name, too, for a moment.
+            # A process that it starts has its name, too, for a moment, and is the keeper's child if it dies in that moment.
             named = [
                 each.pid
                 for each in self.process_tree()

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +49,8 @@ def lemonbus(tmp_path: Path) -> Iterator[Any]:
     ("flag", "expected"),
     [
         ("--llamacpp-backend=nonsense", "llamacpp_backend must be one of cpu, system, "),
-        ("--llamacpp-args=--port=1", "llamacpp_args must not contain --port"),
-        ("--sdcpp-backend=nonsense", "sdcpp_backend must be one of cpu, system, "),
         ("--state-dir=/proc/x", "state_dir /proc/x cannot be used: No such file"),
-        ("--cache-dir=/dev/null", "cache_dir /dev/null cannot be used: it is not a directory"),
         ("--runtime-dir=/proc/x", "runtime_dir /proc/x cannot be used: No such file"),
-        (f"--runtime-dir=/tmp/{'x' * 100}", "is too long for a socket name"),
         ("--host=192.0.2.1 --allow-remote", "host 192.0.2.1 is no address of this machine"),
     ],
 )
@@ -82,6 +78,7 @@ def test_config_says_what_no_recipe_would_take(lemonbus: Any, tmp_path: Path) ->
         ({"whispercpp_backend": "x"}, "whispercpp_backend", "must be one of"),
         ({"sdcpp_backend": "x"}, "sdcpp_backend", "sdcpp_backend must be one of"),
         ({"llamacpp_args": "-np 0"}, "llamacpp_args", "-np needs a number"),
+        ({"llamacpp_args": "--port=1"}, "llamacpp_args", "llamacpp_args must not contain --port"),
         ({"slots": 257}, "slots", "up to 256"),
     ],
 )
@@ -114,6 +111,22 @@ def test_a_port_that_cannot_be_bound_is_explained(problem: OSError, code: Code, 
     assert (failure.code, failure.param) == (code, param)
     assert expected in failure.message
     assert ("stop what listens" in failure.message) is (problem.errno == errno.EADDRINUSE)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "param", "path", "expected"),
+    [
+        (startup.prepare_directories, "cache_dir", "/dev/null", "it is not a directory"),
+        (startup.runtime_directory, "runtime_dir", f"/run/{'x' * 100}", "is too long for a socket name"),
+    ],
+)
+def test_a_directory_that_cannot_be_used_is_named(
+    prepare: Callable[[Settings], object], param: str, path: str, expected: str, tmp_path: Path
+) -> None:
+    with pytest.raises(LemonbusError, match=expected) as raised:
+        prepare(Settings(**{"state_dir": str(tmp_path), param: path}))
+    assert raised.value.failure.param == param
+    assert path in str(raised.value)
 
 
 def test_directories_are_made_and_left_empty(tmp_path: Path) -> None:
