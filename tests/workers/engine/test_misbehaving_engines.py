@@ -53,11 +53,11 @@ def test_an_engine_that_works_while_it_loads_is_left_alone(tmp_path: Path) -> No
     busy = tmp_path / "busy-engine"
     busy.write_text("#!/bin/sh\nwhile :; do :; done\n")
     busy.chmod(0o700)
-    with running_worker(tmp_path, llama_server=str(busy), silence=1.0, load_timeout=3.0) as one:
+    with running_worker(tmp_path, llama_server=str(busy), silence=0.5, load_timeout=1.5) as one:
         one.send(StartEngine(SPEC))
         failed = one.expect(LoadFailed, 10)
         assert "did not become ready" in failed.failure.message
-        assert "not ready within 3 s" in failed.failure.detail
+        assert "not ready within 1.5 s" in failed.failure.detail
 
 
 def test_an_engine_that_does_not_tell_which_slots_are_busy_is_not_used(tmp_path: Path) -> None:

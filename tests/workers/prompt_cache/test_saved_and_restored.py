@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -63,19 +64,40 @@ def is_at_the_second_slot(home: Path) -> bool:
     return any(prompt_caches.root(str(home / "cache")).glob(".draft-*/slot-1"))
 
 
-def saved(home: Path, engine: str = "well_behaved", **settings: Any) -> Path:
-    """Have a worker leave an entry; return it."""
-    with running_worker(home, llama_server=program(home, engine), **settings) as one:
+@pytest.fixture(scope="module")
+def saved_by_fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a worker that has left an entry of :data:`SPEC`."""
+    home = tmp_path_factory.mktemp("fake")
+    with running_worker(home, llama_server=program(home, "well_behaved")) as one:
         one.load(SPEC)
         use(one)
         left(one)
+    return home
+
+
+@pytest.fixture(scope="module")
+def saved_by_real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The same of :data:`REAL`, and the answer to its request."""
+    home = tmp_path_factory.mktemp("real")
+    with running_worker(home) as one:
+        one.load(REAL)
+        answer = use(one)
+        left(one)
+    return home, answer
+
+
+def copied(saved: Path, home: Path) -> Path:
+    """Give a worker at ``home`` the entry that another has left; return it."""
+    shutil.copytree(saved / "cache", home / "cache")
     (entry,) = entries(home)
     assert not others(home)
     return entry
 
 
-def test_slots_with_tokens_are_saved_when_the_worker_leaves_and_restored_at_the_next_load(tmp_path: Path) -> None:
-    entry = saved(tmp_path)
+def test_slots_with_tokens_are_saved_when_the_worker_leaves_and_restored_at_the_next_load(
+    tmp_path: Path, saved_by_fake: Path
+) -> None:
+    entry = copied(saved_by_fake, tmp_path)
     assert sorted(file.name for file in entry.iterdir()) == [MANIFEST, "slot-0"], "slot 1 had no tokens"
     with running_worker(tmp_path, llama_server=program(tmp_path, "well_behaved")) as one:
         ready = one.load(SPEC)
@@ -161,8 +183,8 @@ def test_a_worker_that_is_killed_while_it_saves_leaves_nothing_behind(tmp_path: 
 
 
 @pytest.mark.parametrize("engine", ["slot_restore_crashes", "slot_restore_refused"])
-def test_an_engine_that_cannot_restore_starts_again_without(tmp_path: Path, engine: str) -> None:
-    saved(tmp_path)
+def test_an_engine_that_cannot_restore_starts_again_without(tmp_path: Path, saved_by_fake: Path, engine: str) -> None:
+    copied(saved_by_fake, tmp_path)
     with running_worker(tmp_path, llama_server=program(tmp_path, engine)) as one:
         ready = one.load(SPEC)
         assert ready.restored_tokens == 0
@@ -172,8 +194,8 @@ def test_an_engine_that_cannot_restore_starts_again_without(tmp_path: Path, engi
         assert not [message for message in one.messages if isinstance(message, EngineDied | LoadFailed)]
 
 
-def test_a_broken_file_is_not_given_to_the_engine(tmp_path: Path) -> None:
-    entry = saved(tmp_path)
+def test_a_broken_file_is_not_given_to_the_engine(tmp_path: Path, saved_by_fake: Path) -> None:
+    entry = copied(saved_by_fake, tmp_path)
     with (entry / "slot-0").open("r+b") as file:
         file.write(b"?")
     with running_worker(tmp_path, llama_server=program(tmp_path, "slot_restore_crashes")) as one:
@@ -181,8 +203,10 @@ def test_a_broken_file_is_not_given_to_the_engine(tmp_path: Path) -> None:
         assert not entries(tmp_path)
 
 
-def test_an_engine_that_died_with_its_requests_starts_without_what_it_had_restored(tmp_path: Path) -> None:
-    saved(tmp_path)
+def test_an_engine_that_died_with_its_requests_starts_without_what_it_had_restored(
+    tmp_path: Path, saved_by_fake: Path
+) -> None:
+    copied(saved_by_fake, tmp_path)
     with running_worker(tmp_path, llama_server=program(tmp_path, "well_behaved")) as one:
         assert one.load(SPEC).restored_tokens
         os.kill(one.ready.engine_pid, signal.SIGKILL)
@@ -191,8 +215,8 @@ def test_an_engine_that_died_with_its_requests_starts_without_what_it_had_restor
         assert one.expect(EngineReady).restored_tokens == 0
 
 
-def test_a_model_that_is_told_to_leave_while_it_restores_ends(tmp_path: Path) -> None:
-    saved(tmp_path)
+def test_a_model_that_is_told_to_leave_while_it_restores_ends(tmp_path: Path, saved_by_fake: Path) -> None:
+    copied(saved_by_fake, tmp_path)
     with running_worker(tmp_path, llama_server=program(tmp_path, "slot_restore_hangs")) as one:
         one.send(StartEngine(SPEC))
         wait_for(lambda: any("prompt-cache" in name for name in others(tmp_path)), "it restores")
@@ -201,13 +225,10 @@ def test_a_model_that_is_told_to_leave_while_it_restores_ends(tmp_path: Path) ->
     assert not others(tmp_path)
 
 
-def test_a_real_engine_goes_on_where_it_was(tmp_path: Path) -> None:
-    with running_worker(tmp_path) as one:
-        one.load(REAL)
-        first = use(one)
-        assert first["timings"]["cache_n"] == 0
-        left(one)
-    (entry,) = prompt_caches.entries_of(str(tmp_path / "cache"), REAL.name)
+def test_a_real_engine_goes_on_where_it_was(tmp_path: Path, saved_by_real: tuple[Path, dict[str, Any]]) -> None:
+    home, first = saved_by_real
+    assert first["timings"]["cache_n"] == 0
+    entry = copied(home, tmp_path)
     turns = [*LONG["messages"], first["choices"][0]["message"], {"role": "user", "content": "more"}]
     with running_worker(tmp_path) as one:
         prompt = first["usage"]["prompt_tokens"]
@@ -237,13 +258,11 @@ def test_a_real_engine_that_may_not_write_that_much_ends_all_the_same(
     assert not others(tmp_path)
 
 
-def test_a_real_engine_dies_of_a_file_that_was_cut_off_and_starts_again(tmp_path: Path) -> None:
+def test_a_real_engine_dies_of_a_file_that_was_cut_off_and_starts_again(
+    tmp_path: Path, saved_by_real: tuple[Path, dict[str, Any]]
+) -> None:
     """The checksum is right: only the engine itself can find out."""
-    with running_worker(tmp_path) as one:
-        one.load(REAL)
-        use(one)
-        left(one)
-    (entry,) = prompt_caches.entries_of(str(tmp_path / "cache"), REAL.name)
+    entry = copied(saved_by_real[0], tmp_path)
     manifest = json.loads((entry / MANIFEST).read_bytes())
     slot = manifest["slots"][0]
     path = entry / f"slot-{slot['slot']}"

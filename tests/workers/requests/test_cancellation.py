@@ -12,6 +12,7 @@ from protocol.config.settings import Settings
 from protocol.ids import RequestKey
 from protocol.messages.work import Run
 from protocol.models.recipes import IdleCheck
+from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from workers.backends.base import EngineRequest
 from workers.engine.response_handler import BufferedResponse
@@ -132,15 +133,19 @@ def test_a_few_unreadable_answers_are_forgiven(fixture: Fixture) -> None:
     assert not fixture.session.unusable
 
 
-def test_an_exception_of_ours_loses_no_slot(fixture: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_of_ours_loses_no_slot(
+    fixture: Fixture, records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(_body: bytes) -> int:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
         patch.setattr(fixture.session, "processing", fail)
+        logs.configure("worker", "info", "json")  # to render a traceback for people takes far longer
         fixture.cancellations.stop(fixture.attempt, "cancelled")
         fixture.wait(MAX_UNREADABLE_S / 2)
     assert fixture.loop.errors > 0
+    assert any("a bug" in str(record) for record in records)
     fixture.wait(2 * MAX_POLL_INTERVAL_S)
     assert fixture.stopped == ["cancelled"]
 

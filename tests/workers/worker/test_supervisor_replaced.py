@@ -151,25 +151,29 @@ def test_streams_lose_nothing_over_several_supervisors(ready: WorkerProcess) -> 
 
 
 def test_a_supervisor_that_ends_without_an_answer_is_followed_by_the_next(tmp_path: Path) -> None:
-    with running_worker(tmp_path, mortal=True, peer_silence=0.3) as worker:
-        worker.load(LOOP)
+    engine = program(tmp_path, "slow_generation")
+    with running_worker(tmp_path, mortal=True, peer_silence=0.3, llama_server=engine) as worker:
+        worker.load(FAKE)
         worker.subscribe()
-        stream(worker, 1)
+        worker.run(1, "chat/completions", {**CHAT, "max_tokens": 1}, stream=True)
+        assert worker.ended(1).text == " 0"
+        stream(worker, 2)
         worker.lose_supervisor()
-        assert numbers(worker.get_supervisor(welcome=False)) == [1]
+        assert numbers(worker.get_supervisor(welcome=False)) == [2]
         worker.lose_supervisor()
-        assert numbers(worker.get_supervisor()) == [1]
+        assert numbers(worker.get_supervisor()) == [2]
         assert_answers(worker)
 
 
 # What the former supervisor sent, and the worker never read.
 
 
-@pytest.mark.parametrize("message", [StartEngine(LOOP), CheckModel(LOOP), Shutdown(5.0), Run("g", 1, 1, "m", "e", "l")])
-def test_a_message_that_a_spare_worker_never_read_changes_nothing(spare: WorkerProcess, message: Any) -> None:
-    assert next_after_losing(spare, message) == WorkerSnapshot()
-    spare.send(CheckModel(LOOP))
-    spare.expect(ModelChecked)
+def test_a_message_that_a_spare_worker_never_read_changes_nothing(spare: WorkerProcess) -> None:
+    for message in (StartEngine(LOOP), CheckModel(LOOP), Shutdown(5.0), Run("g", 1, 1, "m", "e", "l")):
+        assert next_after_losing(spare, message) == WorkerSnapshot(), message
+        spare.send(CheckModel(LOOP))
+        spare.expect(ModelChecked)
+        assert not children(spare.process.pid), message
     spare.send(StartEngine(LOOP))
     wait_for(lambda: children(spare.process.pid), "the engine is started")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,36 @@ from tests.workers.direct_engine import spec_of
 from tests.workers.worker_process import CHAT, ENDLESS, ROOT, WorkerProcess, running_worker
 
 
+@pytest.fixture(scope="module")
+def worker_with_chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    with running_worker(tmp_path_factory.mktemp("chat")) as one:
+        one.load(spec_of("tiny-chat"))
+        one.subscribe()
+        yield one
+
+
+@pytest.fixture(scope="module")
+def worker_with_loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    with running_worker(tmp_path_factory.mktemp("loop")) as one:
+        one.load(spec_of("tiny-loop", ctx_size=100_000))
+        one.subscribe()
+        yield one
+
+
+@pytest.fixture
+def shared_chat(worker_with_chat: WorkerProcess) -> WorkerProcess:
+    """A worker with a model, for several tests. Each has request numbers of its own."""
+    worker_with_chat.messages.clear()
+    return worker_with_chat
+
+
+@pytest.fixture
+def shared_loop(worker_with_loop: WorkerProcess) -> WorkerProcess:
+    """The same with a model whose answers have no end. Each test cancels what it has begun."""
+    worker_with_loop.messages.clear()
+    return worker_with_loop
+
+
 def idle_slots(ready: EngineReady) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", int(ready.backend_url.rpartition(":")[2]), timeout=5)
     connection.request("GET", "/slots", headers={"Authorization": f"Bearer {engine_key(ready.engine_pid)}"})
@@ -32,7 +63,18 @@ def idle_slots(ready: EngineReady) -> bool:
     return not any(slot["is_processing"] for slot in slots)
 
 
+def report_of(worker: WorkerProcess, number: int) -> AttemptEnded:
+    """Return what the supervisor is told of the end of a request; that of an earlier one may still come before it."""
+    while (report := worker.expect(AttemptEnded)).number != number:
+        pass
+    return report
+
+
 def test_load_run_and_leave(chat: WorkerProcess) -> None:
+    fields = dict(
+        line.split(":", 1) for line in Path(f"/proc/{chat.process.pid}/smaps_rollup").read_text().splitlines()[1:]
+    )
+    assert int(fields["Pss"].split()[0]) < 25_000, "kB: an idle worker is small"
     chat.run(1, "chat/completions", CHAT, stream=True)
     streamed = chat.ended(1)
     assert streamed.text == CHAT_TEXT
@@ -66,31 +108,33 @@ def test_load_run_and_leave(chat: WorkerProcess) -> None:
     assert not alive(engine)
 
 
-def test_failures_of_the_engine_reach_the_client(chat: WorkerProcess) -> None:
-    chat.run(1, "chat/completions", {"messages": [{"role": "user", "content": "a" * 20_000}]})
-    failure = chat.ended(1).failure
+def test_failures_of_the_engine_reach_the_client(shared_chat: WorkerProcess) -> None:
+    chat = shared_chat
+    chat.run(11, "chat/completions", {"messages": [{"role": "user", "content": "a" * 20_000}]})
+    failure = chat.ended(11).failure
     assert (failure.code, failure.http_status) == (Code.CONTEXT_EXCEEDED, 400)
     assert "4096" in failure.message
-    assert chat.expect(AttemptEnded).code == Code.CONTEXT_EXCEEDED
-    chat.run(2, "chat/completions", {"messages": 7})
-    assert chat.ended(2).failure.http_status == 400
-    chat.run(3, "embeddings", {"input": "a"})
-    assert chat.ended(3).failure.code == Code.UNSUPPORTED
+    assert report_of(chat, 11).code == Code.CONTEXT_EXCEEDED
+    chat.run(12, "chat/completions", {"messages": 7})
+    assert chat.ended(12).failure.http_status == 400
+    chat.run(13, "embeddings", {"input": "a"})
+    assert chat.ended(13).failure.code == Code.UNSUPPORTED
 
 
-def test_slots(chat: WorkerProcess) -> None:
-    chat.run(1, "slots", {}, query="GET")
-    assert [slot["id"] for slot in json.loads(chat.ended(1).data)] == [0, 1, 2, 3]
-    chat.run(2, "slots", {"filename": "kept"}, query="save/0")
-    assert json.loads(chat.ended(2).data)["filename"] == "kept"
-    chat.run(3, "slots", {"filename": "kept"}, query="restore/1")
-    assert json.loads(chat.ended(3).data)["id_slot"] == 1
-    chat.run(4, "slots", {"filename": "other"}, query="restore/1")
-    assert chat.ended(4).failure.http_status == 400
-    chat.run(5, "slots", {}, query="erase/4")
-    assert chat.ended(5).failure.code == Code.NOT_FOUND
-    chat.run(6, "slots", {}, query="erase/0")
-    assert json.loads(chat.ended(6).data)["id_slot"] == 0
+def test_slots(shared_chat: WorkerProcess) -> None:
+    chat = shared_chat
+    chat.run(21, "slots", {}, query="GET")
+    assert [slot["id"] for slot in json.loads(chat.ended(21).data)] == [0, 1, 2, 3]
+    chat.run(22, "slots", {"filename": "kept"}, query="save/0")
+    assert json.loads(chat.ended(22).data)["filename"] == "kept"
+    chat.run(23, "slots", {"filename": "kept"}, query="restore/1")
+    assert json.loads(chat.ended(23).data)["id_slot"] == 1
+    chat.run(24, "slots", {"filename": "other"}, query="restore/1")
+    assert chat.ended(24).failure.http_status == 400
+    chat.run(25, "slots", {}, query="erase/4")
+    assert chat.ended(25).failure.code == Code.NOT_FOUND
+    chat.run(26, "slots", {}, query="erase/0")
+    assert json.loads(chat.ended(26).data)["id_slot"] == 0
 
 
 @pytest.mark.parametrize(
@@ -113,37 +157,40 @@ def test_embeddings_and_rankings(spare: WorkerProcess, model: str, kind: str, en
     assert spare.ended(2).failure.http_status == 400
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_cancelled_request_is_idle_when_its_slot_is(loop: WorkerProcess, stream: bool) -> None:
-    loop.run(1, "chat/completions", ENDLESS, stream=stream)
+@pytest.mark.parametrize(("number", "stream"), [(11, True), (12, False)])
+def test_a_cancelled_request_is_idle_when_its_slot_is(shared_loop: WorkerProcess, number: int, stream: bool) -> None:
+    loop = shared_loop
+    loop.run(number, "chat/completions", ENDLESS, stream=stream)
     if stream:
-        loop.begun(1)
+        loop.begun(number)
     else:
         wait_for(lambda: not idle_slots(loop.ready), "the engine works")
-    loop.cancel(1)
-    idle = loop.expect(AttemptEnded)
-    assert (idle.number, idle.code) == (1, "cancelled")
+    loop.cancel(number)
+    assert report_of(loop, number).code == "cancelled"
     assert idle_slots(loop.ready)
-    assert 1 not in loop.received or loop.received[1].end is None
+    assert number not in loop.received or loop.received[number].end is None
 
 
-def test_cancelling_one_request_leaves_another_alone(loop: WorkerProcess) -> None:
-    loop.run(1, "chat/completions", ENDLESS, stream=True)
-    loop.run(2, "chat/completions", {**CHAT, "max_tokens": 600}, stream=True)
-    loop.begun(1)
-    loop.cancel(1)
-    assert loop.expect(AttemptEnded).number == 1
-    assert loop.ended(2).done.output_tokens == 600
+def test_cancelling_one_request_leaves_another_alone(shared_loop: WorkerProcess) -> None:
+    loop = shared_loop
+    loop.run(21, "chat/completions", ENDLESS, stream=True)
+    loop.run(22, "chat/completions", {**CHAT, "max_tokens": 600}, stream=True)
+    loop.begun(21)
+    loop.cancel(21)
+    assert report_of(loop, 21).code == "cancelled"
+    assert loop.ended(22).done.output_tokens == 600
 
 
-def test_a_gateway_that_leaves_cancels(loop: WorkerProcess) -> None:
-    loop.run(1, "chat/completions", ENDLESS, stream=True)
-    loop.begun(1)
+def test_a_gateway_that_leaves_cancels(shared_loop: WorkerProcess) -> None:
+    loop = shared_loop
+    loop.run(31, "chat/completions", ENDLESS, stream=True)
+    loop.begun(31)
     assert loop.sub is not None
     loop.sub.close(0)
     loop.sub = None
-    assert loop.expect(AttemptEnded).code == "gateway_gone"
+    assert report_of(loop, 31).code == "gateway_gone"
     assert idle_slots(loop.ready)
+    loop.subscribe()
 
 
 def test_nothing_is_published_before_the_subscription(spare: WorkerProcess) -> None:
@@ -211,25 +258,19 @@ def test_a_llama_server_of_the_users_own(tmp_path: Path) -> None:
         wait_for(lambda: not alive(ready.engine_pid), "the engine is gone")
 
 
-def test_two_hundred_requests_outlive_the_engines_connections(chat: WorkerProcess) -> None:
+def test_two_hundred_requests_outlive_the_engines_connections(shared_chat: WorkerProcess) -> None:
     """llama-server closes a kept connection after about a hundred."""
-    for number in range(1, 201):
-        chat.run(number, "completions", {"prompt": "a", "max_tokens": 1})
-        assert chat.ended(number).done.output_tokens == 1
+    for number in range(1001, 1201):
+        shared_chat.run(number, "completions", {"prompt": "a", "max_tokens": 1})
+        assert shared_chat.ended(number).done.output_tokens == 1
 
 
-def test_a_body_in_the_spool(chat: WorkerProcess) -> None:
+def test_a_body_in_the_spool(shared_chat: WorkerProcess) -> None:
+    chat = shared_chat
     spool = endpoints.spool(chat.runtime.path) / "body"
     spool.write_bytes(json.dumps(CHAT).encode())
-    chat.send(Run(chat.gateway, 1, 1, "asked-for", "chat/completions", "req", spool=spool.name))
-    assert CHAT_TEXT in chat.ended(1).data.decode()
+    chat.send(Run(chat.gateway, 31, 1, "asked-for", "chat/completions", "req", spool=spool.name))
+    assert CHAT_TEXT in chat.ended(31).data.decode()
     assert spool.exists()
-    chat.send(Run(chat.gateway, 2, 1, "asked-for", "chat/completions", "req", spool="gone"))
-    assert chat.ended(2).failure.code == Code.INTERNAL
-
-
-def test_an_idle_worker_is_small(chat: WorkerProcess) -> None:
-    fields = dict(
-        line.split(":", 1) for line in Path(f"/proc/{chat.process.pid}/smaps_rollup").read_text().splitlines()[1:]
-    )
-    assert int(fields["Pss"].split()[0]) < 25_000, "kB"
+    chat.send(Run(chat.gateway, 32, 1, "asked-for", "chat/completions", "req", spool="gone"))
+    assert chat.ended(32).failure.code == Code.INTERNAL

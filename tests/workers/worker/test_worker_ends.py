@@ -18,16 +18,6 @@ from tests.workers.direct_engine import spec_of
 from tests.workers.worker_process import CHAT, ENDLESS, WorkerProcess, running_worker
 
 
-def stopped_in_mid_stream(worker: WorkerProcess) -> int:
-    """Stop the engine of a worker while it answers request 1; return its pid."""
-    ready = worker.load(spec_of("tiny-loop", ctx_size=100_000))
-    worker.subscribe()
-    worker.run(1, "chat/completions", ENDLESS, stream=True)
-    worker.begun(1)
-    os.kill(ready.engine_pid, signal.SIGSTOP)
-    return ready.engine_pid
-
-
 def test_ends_that_are_sent_together_arrive_before_later_messages(spare: WorkerProcess) -> None:
     spare.load(spec_of("tiny-loop", ctx_size=100_000, slots=16))
     spare.subscribe()
@@ -74,27 +64,19 @@ def test_the_engines_death_is_reported_and_another_engine_can_start(loop: Worker
 
 def test_a_hung_engine_is_killed(tmp_path: Path) -> None:
     with running_worker(tmp_path, silence=0.5) as one:
-        engine = stopped_in_mid_stream(one)
+        engine = one.load(spec_of("tiny-loop", ctx_size=100_000)).engine_pid
+        one.subscribe()
+        one.run(1, "chat/completions", ENDLESS, stream=True)
+        one.begun(1)
+        os.kill(engine, signal.SIGSTOP)
         assert one.ended(1).failure.code == Code.HUNG
         assert one.expect(EngineDied).failure.code == Code.HUNG
         assert not alive(engine)
 
 
-def test_an_engine_that_does_not_stop_is_reported_and_ended_with_the_worker(tmp_path: Path) -> None:
-    with running_worker(tmp_path, grace=0.2) as one:
-        engine = stopped_in_mid_stream(one)
-        one.cancel(1)
-        assert one.expect(AttemptAbandoned) == AttemptAbandoned(one.gateway, 1, 1)
-        assert not [messages for messages in one.messages if isinstance(messages, AttemptEnded)], (
-            "it may go on at any moment"
-        )
-        one.send(Shutdown(0.0))
-        assert one.process.wait(5) == 0
-        assert not alive(engine)
-
-
-def test_an_engine_that_stops_is_not_reported(tmp_path: Path) -> None:
-    with running_worker(tmp_path, grace=0.5) as one:
+def test_an_engine_that_stops_is_not_reported_and_one_that_does_not_is_and_ends_with_the_worker(tmp_path: Path) -> None:
+    grace = 0.2
+    with running_worker(tmp_path, grace=grace) as one:
         one.load(spec_of("tiny-loop", ctx_size=100_000))
         one.subscribe()
         one.run(1, "chat/completions", ENDLESS, stream=True)
@@ -103,8 +85,18 @@ def test_an_engine_that_stops_is_not_reported(tmp_path: Path) -> None:
         one.expect(AttemptEnded)
         one.run(2, "chat/completions", ENDLESS, stream=True)
         begun = time.monotonic()
-        one.until(lambda: time.monotonic() > begun + 1.0, "twice the time has passed")
+        one.until(lambda: time.monotonic() > begun + 2 * grace, "twice the time has passed")
         assert not [messages for messages in one.messages if isinstance(messages, AttemptAbandoned)]
+        engine = one.ready.engine_pid
+        os.kill(engine, signal.SIGSTOP)
+        one.cancel(2)
+        assert one.expect(AttemptAbandoned) == AttemptAbandoned(one.gateway, 2, 1)
+        assert not [messages for messages in one.messages if isinstance(messages, AttemptEnded)], (
+            "it may go on at any moment"
+        )
+        one.send(Shutdown(0.0))
+        assert one.process.wait(5) == 0
+        assert not alive(engine)
 
 
 def test_sigterm_ends_it_at_once(loop: WorkerProcess) -> None:
