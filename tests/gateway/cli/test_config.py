@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import BashComplete
 
+from gateway.cli.main import cli
 from tests.gateway.cli.canned_responses import ALL
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.cli.terminal_process import LAUNCH
@@ -118,20 +120,17 @@ def test_completion_scripts(shell: str, lemonbus: Ends) -> None:
 def test_completion_knows_commands_choices_and_models(server: FakeServer) -> None:
     server.replies[ALL] = Reply({"data": [{"id": "Tiny"}, {"id": "Other"}]})
 
-    def complete(words: str, index: int) -> list[str]:
-        asked = {"_LEMONBUS_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(index)}
-        done = subprocess.run(
-            [sys.executable, LAUNCH],
-            env={**os.environ, **asked},
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-        return [line.rpartition(",")[2] for line in done.stdout.split()]
+    asked = {"_LEMONBUS_COMPLETE": "bash_complete", "COMP_WORDS": "lemonbus load T", "COMP_CWORD": "2"}
+    environment = {**os.environ, **asked}
+    done = subprocess.run([sys.executable, LAUNCH], env=environment, capture_output=True, timeout=30, check=True)
+    assert done.stdout == b"plain,Tiny\n", "as a shell asks"
 
-    assert complete("lemonbus lo", 1) == ["load", "logs"]
-    assert complete("lemonbus load T", 2) == ["Tiny"]
-    assert complete("lemonbus serve --log-level tr", 3) == ["trace"]
-    assert complete("lemonbus load --url http://127.0.0.1:1 T", 4) == []
-    assert complete("lemonbus --url http://127.0.0.1:1 load T", 4) == []
+    def complete(*words: str) -> list[str]:
+        completion = BashComplete(cli, {}, "lemonbus", "_LEMONBUS_COMPLETE")
+        return [item.value for item in completion.get_completions(list(words[:-1]), words[-1])]
+
+    assert complete("lo") == ["load", "logs"]
+    assert complete("load", "T") == ["Tiny"]
+    assert complete("serve", "--log-level", "tr") == ["trace"]
+    assert complete("load", "--url", "http://127.0.0.1:1", "T") == []
+    assert complete("--url", "http://127.0.0.1:1", "load", "T") == []

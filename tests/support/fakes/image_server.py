@@ -119,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
         head = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nTransfer-Encoding: chunked\r\n\r\n"
         begin, more = {
             "interim": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-            "trailers": (head + _chunked(PNG, len(PNG))[:-2], b"a: b\r\n"),
+            "trailers": (head + _chunked(PNG, len(PNG))[:-2], b"a: %s\r\n" % (b"b" * 500)),
             "extensions": (head, b"0" * 64),
         }[what]
         with contextlib.suppress(OSError):
