@@ -16,9 +16,9 @@ log = logs.get_logger()
 
 
 class _HandOver:
-    """Has the handling of messages once a successor is ready: all that needs an answer is left to that one.
+    """The transition of a supervisor that hands over: all that needs an answer is left to the successor.
 
-    Its peers ask again for what was not answered, and say again what was not read.
+    Peers ask that one again for what was not answered, and report again what was not read.
     """
 
     def __init__(self, supervisor: Supervisor) -> None:

@@ -54,7 +54,7 @@ log = logs.get_logger()
 
 
 class Recovery:
-    """Has the handling of messages and ends of peers until :attr:`Supervisor.transition` is None again."""
+    """The transition of a supervisor that takes over; it ends when all is taken over."""
 
     def __init__(self, supervisor: Supervisor, job_kinds: Mapping[type, TakeOver]) -> None:
         """Take part from now on; nothing is adopted before :meth:`begin`. ``job_kinds``: see :class:`TakenOverJobs`."""
