@@ -280,8 +280,8 @@ class Supervisor:
         expected = process is None or process.state is WorkerState.STOPPING or asked_to_end
         context = {"model": model} if model else {}
         (log.info if expected else log.error)("worker gone", worker=worker, **context, why=why)
-        whose = f"The worker of model {model}" if model else "A worker without a model"
-        failure = Failure(Code.WORKER_GONE, f"{whose} is gone ({why})", model=model)
+        worker_name = f"The worker of model {model}" if model else "A worker without a model"
+        failure = Failure(Code.WORKER_GONE, f"{worker_name} is gone ({why})", model=model)
         self._grant_notices.send()
         for gateway in self.peers.of("gateway"):
             self.bus.send(gateway, WorkerGone(worker, self.workers.endpoint(worker), failure))

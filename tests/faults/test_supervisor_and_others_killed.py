@@ -88,8 +88,8 @@ def test_a_stopped_supervisor_is_replaced(calm_server: LemonbusServer) -> None:
     waiting = calm_server.client.start_chat(CALM, max_tokens=3)
     recovered_since(calm_server, before)
     assert waiting.finish(30).status == 200
-    said = len(kept.events)
-    kept.until(lambda it: len(it.events) > said)
+    before = len(kept.events)
+    kept.until(lambda it: len(it.events) > before)
     kept.hang_up()
     assert calm_server.engine_pid(CALM) == engine
     calm_server.assert_idle()

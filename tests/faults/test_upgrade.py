@@ -1,4 +1,4 @@
-"""Another release, of another protocol version, is installed under a running server: the cure is told, and it takes over.
+"""Another release, of another protocol version, is installed under a running server: the cure is reported, and it takes over.
 
 A release of the same version takes over in ``test_upgrade_under_load.py``.
 """
@@ -41,8 +41,8 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
     code.install(release=RELEASE, version=VERSION)
     workers_of_the_new_version_cannot_be_used(server)
     assert [server.engine_pid(model) for model in (CHAT, LOOP)] == engines
-    told = restart_needed(server)
-    assert [line["level"] for line in told] == ["error"]
+    warnings = restart_needed(server)
+    assert [line["level"] for line in warnings] == ["error"]
 
     stream = server.client.start_chat(LOOP, stream=True, max_tokens=500)
     stream.until(lambda it: len(it.events) > 2)
@@ -56,7 +56,7 @@ def test_workers_of_another_version_finish_what_runs_and_are_replaced(
     assert loaded[LOOP]["recipe_options"]["ctx_size"] == 1024
     assert server.client.chat(CHAT).text == CHAT_TEXT
     assert server.state()["problems"] == []
-    assert restart_needed(server) == told, "only before it was upgraded"
+    assert restart_needed(server) == warnings, "only before it was upgraded"
 
 
 def workers_of_the_new_version_cannot_be_used(server: LemonbusServer) -> None:
