@@ -37,8 +37,8 @@ class AdmissionControl(Protocol):
     def welcomed(self, supervisor_pid: int) -> None:
         """Admit requests from now on: this supervisor has taken this process over."""
 
-    def drain(self, grace: float) -> None:
-        """Admit no more requests; those that run have ``grace`` seconds."""
+    def drain(self, grace: float, *, replaced: bool = False) -> None:
+        """Admit no more requests; those that run have ``grace`` seconds. ``replaced``: this process ends, and not the server."""
 
 
 class ControlSocket(EventSocket, Protocol):
@@ -240,7 +240,7 @@ class MessageHandlers:
             self._request_counts.reported()
 
     def _draining(self, message: peers.Draining | peers.Shutdown, _: bytes) -> None:
-        self._admission.drain(message.grace)
+        self._admission.drain(message.grace, replaced=isinstance(message, peers.Shutdown))
 
     # Errors of ours
 

@@ -29,6 +29,7 @@ from gateway.logs.request_counts import RequestCounts
 from gateway.requests.admission import (
     ADMISSION_FAILURES,
     MAX_WAIT_FOR_SUPERVISOR_S,
+    REPLACED,
     WAITING_STATES,
     AdmissionState,
 )
@@ -53,6 +54,8 @@ class SupervisorSession:
         self.settings = settings
         self.spool = spool
         self.state = AdmissionState.STARTING
+        self._replaced = False
+        """While it drains: whether this process alone ends."""
         self.has_started = GreenletEvent()
         """Set when a supervisor has answered for the first time."""
         self.inbox_bytes = settings.inbox_bytes
@@ -80,7 +83,7 @@ class SupervisorSession:
         if self.state is AdmissionState.OPEN:
             return
         if self.state not in WAITING_STATES or self._overdue(time.monotonic()):
-            raise ADMISSION_FAILURES[self.state].raised()
+            raise self._refusal().raised()
 
     def check_readiness(self) -> None:
         """Raise the failure that says why a load balancer should choose another server now, if it should.
@@ -154,6 +157,15 @@ class SupervisorSession:
             name, exchange.spool = exchange.spool, ""
             self.spool.drop(name)
 
+    @property
+    def server_ends(self) -> bool:
+        """Whether this process drains because the whole server does."""
+        return self.state is AdmissionState.DRAINING and not self._replaced
+
+    def _refusal(self) -> Failure:
+        """Return why no request is admitted in the present state."""
+        return REPLACED if self._replaced and self.state is AdmissionState.DRAINING else ADMISSION_FAILURES[self.state]
+
     # For exchanges and calls (their ExchangeDispatcher and CallSession)
 
     def submit(self, exchange: RequestExchange) -> None:
@@ -219,14 +231,15 @@ class SupervisorSession:
     def _overdue(self, now: float) -> bool:
         return not self._connection.welcomed and now - self._connection.waiting_since >= MAX_WAIT_FOR_SUPERVISOR_S
 
-    def drain(self, grace: float) -> None:
-        """Admit no more requests; those that run have ``grace`` seconds."""
+    def drain(self, grace: float, *, replaced: bool = False) -> None:
+        """Admit no more requests; those that run have ``grace`` seconds. ``replaced``: this process ends, and not the server."""
         if self.state in (AdmissionState.DRAINING, AdmissionState.LOST):
             return
-        if self.state in WAITING_STATES:  # no supervisor will ever answer this process
-            self._pending.fail_waiting(ADMISSION_FAILURES[AdmissionState.DRAINING])
-        self.state = AdmissionState.DRAINING
-        self._pending.fail_endless_calls(ADMISSION_FAILURES[AdmissionState.DRAINING])
+        waits = self.state in WAITING_STATES
+        self.state, self._replaced = AdmissionState.DRAINING, replaced
+        if waits:  # no supervisor will ever answer this process
+            self._pending.fail_waiting(self._refusal())
+        self._pending.fail_endless_calls(self._refusal())
         if self.on_shutdown is not None:
             self.on_shutdown(grace)
 

@@ -35,3 +35,7 @@ ADMISSION_FAILURES: Final = {
     AdmissionState.LOST: Failure(Code.SUPERVISOR_LOST, "the server lost its supervisor and is stopping", retry_after=5),
 }
 """The failures of requests that are not admitted, or have waited too long."""
+REPLACED: Final = Failure(
+    Code.DRAINING, "another release of the server has taken over from this process; repeat the request", retry_after=1
+)
+"""The failure while this process drains and the server goes on: it answers on a new connection."""

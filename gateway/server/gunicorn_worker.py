@@ -149,7 +149,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self._keep_alive = False
         for acceptor in acceptors:
             # When the whole server stops, the other processes end too: clients would wait at a listener without a server.
-            acceptor.close(for_all=self.session.state is AdmissionState.DRAINING)
+            acceptor.close(for_all=self.session.server_ends)
         while any(acceptors):
             for client_socket in self.idle:
                 client_socket.stop_expecting()

@@ -12,7 +12,7 @@ from gateway.requests.admission import MAX_WAIT_FOR_SUPERVISOR_S, AdmissionState
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import EventKind
 from protocol.messages.health import GetHealth
-from protocol.messages.peers import WorkerUp
+from protocol.messages.peers import Shutdown, WorkerUp
 from protocol.messages.recovery import Recovered, RequestSnapshot
 from protocol.messages.work import Caller, Cancel, Granted, GrantedAttempt, Refused
 from tests.gateway.bus.session_harness import SessionHarness
@@ -210,10 +210,25 @@ def test_requests_wait_for_the_first_supervisor_too(tmp_path: Path) -> None:
 
 def test_a_gateway_that_drains_admits_nothing_after_a_new_supervisors_welcome(gateway: SessionHarness) -> None:
     gateway.session.drain(10.0)
+    assert gateway.session.server_ends
     gateway.end_supervisor()
     gateway.welcome()
     with pytest.raises(LemonbusError, match="stopping"):
         gateway.start()
+
+
+def test_what_waits_for_a_supervisor_of_another_version_is_to_be_repeated(gateway: SessionHarness) -> None:
+    running, waiting = gateway.start(), gateway.start()
+    gateway.grant(running)
+    gateway.end_supervisor()
+    gateway.handlers.on_message(Shutdown(60.0, "another version takes over"), b"")
+    assert running.failure is None
+    assert waiting.failure is not None
+    assert (waiting.failure.code, waiting.failure.retry_after) == (Code.DRAINING, 1)
+    assert "repeat the request" in waiting.failure.message
+    with pytest.raises(LemonbusError, match="repeat the request"):
+        gateway.start()
+    assert not gateway.session.server_ends, "other processes need the listener"
 
 
 def test_what_the_supervisor_said_before_its_end_counts(gateway: SessionHarness) -> None:
