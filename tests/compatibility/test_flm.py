@@ -30,7 +30,7 @@ def test_pull_tells_flms_own_progress(session_npu_server: tuple[LemonbusServer, 
     assert MODEL not in ids(flm_server)
     flm.set_behaviour(flm_home)
     stream = flm_server.client.post("/v1/pull", {"model_name": MODEL, "stream": True})
-    events = [(event.name, event.json()) for event in stream.events]
+    events = [(event.name, event.json()) for event in stream.messages]
     assert events[-1][0] == "complete"
     last = [data for name, data in events if name == "progress"][-1]
     assert (last["file"], last["file_index"], last["total_files"]) == ("model.q4nx", 3, 3)

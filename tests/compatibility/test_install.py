@@ -99,7 +99,7 @@ def test_streamed_with_force(server: LemonbusServer, releases: ReleaseServer) ->
     answer = install(server, stream=True, force=True)
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
-    reported = [(event.name, event.json()) for event in answer.events if event.name != ":"]
+    reported = [(event.name, event.json()) for event in answer.messages]
     assert {name for name, _ in reported} == {"progress", "complete"}
     size = len(releases.files[NAME])
     for name, data in reported[:-1]:

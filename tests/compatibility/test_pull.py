@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,7 @@ def test_a_projector_that_is_not_in_the_repository(server: LemonbusServer, folde
 def stream(server: LemonbusServer, **body: Any) -> list[tuple[str, dict[str, Any]]]:
     answer = server.client.post("/v1/pull", {**body, "stream": True})
     assert answer.status == 200, answer
-    return [(event.name, json.loads(event.data)) for event in answer.events]
+    return [(event.name, event.json()) for event in answer.messages]
 
 
 def test_the_stream_has_the_documents_events(server: LemonbusServer, hub: Hub) -> None:

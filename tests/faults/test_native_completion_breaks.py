@@ -17,7 +17,7 @@ def test_the_client_gets_llamacpps_error_event(loop_server: LemonbusServer, fiel
     stream.until(lambda it: len(it.events) > 5)
     processes.kill(loop_server.engine_pid(LOOP))
     stream.finish()
-    *events, last = [event.json() for event in stream.events if event.name != ":"]
+    *events, last = [event.json() for event in stream.messages]
     assert len(events) > 5
     assert not any(event["stop"] for event in events)
     error = last["error"]

@@ -41,7 +41,7 @@ def test_a_stream_of_a_killed_engine_fails(loop_server: LemonbusServer) -> None:
     assert failed["error"]["request_id"] == "told-1"
     assert failed["error"]["tokens_sent"] == len(deltas(stream))
     assert failed["output"][0]["content"][0]["text"] == "".join(deltas(stream))
-    assert [event.json()["sequence_number"] for event in stream.events] == list(range(len(names)))
+    assert [event.json()["sequence_number"] for event in stream.messages] == list(range(len(stream.messages)))
     assert loop_server.client.get(f"{RESPONSES}/{failed['id']}").status == 404, "what failed is not stored"
 
 

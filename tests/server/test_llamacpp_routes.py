@@ -137,7 +137,7 @@ def events_of(exchange: HttpExchange) -> dict[int, list[Any]]:
     assert exchange.status == 200, exchange
     assert exchange.headers["content-type"].startswith("text/event-stream")
     assert exchange.complete
-    events = [event.json() for event in exchange.events if event.name != ":"]
+    events = [event.json() for event in exchange.messages]
     found: dict[int, list[Any]] = {}
     for event in events:
         if event is not None:
@@ -158,7 +158,7 @@ def test_streams_end_with_the_event_that_says_stop(
 
 def test_a_stream_shows_progress_and_timings_that_were_asked_for(shared_server: LemonbusServer) -> None:
     body = {**SAY, "model": FILL, "stream": True, "return_progress": True, "timings_per_token": True}
-    events = [event.json() for event in shared_server.client.post("/completion", body).events]
+    events = [event.json() for event in shared_server.client.post("/completion", body).messages]
     assert events[0]["prompt_progress"]["total"] == 3
     assert all("timings" in event for event in events)
 

@@ -100,7 +100,7 @@ def test_responses(server: LemonbusServer) -> None:
     whole = server.client.post("/v1/responses", body).json()
     assert (whole["status"], whole["output"][0]["content"][0]["text"]) == ("completed", GENAI_TEXT)
     stream = server.client.post("/v1/responses", {**body, "stream": True, "previous_response_id": whole["id"]})
-    assert [event.json()["sequence_number"] for event in stream.events] == list(range(len(stream.events)))
+    assert [event.json()["sequence_number"] for event in stream.messages] == list(range(len(stream.messages)))
     last = stream.events[-1].json()
     assert (last["type"], last["response"]["output"][0]["content"][0]["text"]) == ("response.completed", GENAI_TEXT)
     assert last["response"]["usage"]["output_tokens"] == whole["usage"]["output_tokens"]

@@ -134,6 +134,11 @@ class HttpExchange:
         return json.loads(self.body)
 
     @property
+    def messages(self) -> list[SseEvent]:
+        """The events that are no comments: those come where nothing else does for a while, so on a busy machine."""
+        return [event for event in self.events if event.name != ":"]
+
+    @property
     def chunks(self) -> list[Any]:
         """The JSON of every data event but ``[DONE]``."""
         return [event.json() for event in self.events if event.data and event.data != "[DONE]"]
