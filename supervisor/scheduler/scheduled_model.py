@@ -152,7 +152,8 @@ class ScheduledModel:
     @property
     def slots(self) -> int:
         """Slots that requests may hold at once, 0 while there is no engine."""
-        return min(self.engine_slots, self.policy.concurrency or self.engine_slots)
+        slots = self.engine_slots
+        return min(slots, self.policy.concurrency or slots)
 
     @property
     def pinned(self) -> bool:

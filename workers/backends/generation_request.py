@@ -90,8 +90,12 @@ def generation_request(
 
 def answer_token_limit(fields: dict[str, msgspec.Raw]) -> float:
     """Return how many tokens the answer may have; infinity if the request has no valid limit."""
-    limits = [bytes(fields[name]) for name in TOKEN_LIMIT_FIELDS if name in fields]
-    return max((int(each) if each.isdigit() and len(each) < 6 else math.inf for each in limits), default=math.inf)
+    largest = -1.0
+    for name in TOKEN_LIMIT_FIELDS:
+        if name in fields:
+            limit = bytes(fields[name])
+            largest = max(largest, int(limit) if limit.isdigit() and len(limit) < 6 else math.inf)
+    return largest if largest >= 0 else math.inf
 
 
 def positive_number(raw: msgspec.Raw | None) -> int:

@@ -109,7 +109,7 @@ class EngineConnection:
         if request.patient:
             # The end of the connection ends the wait; not all engines close after a stream by themselves.
             head += "Connection: close\r\n"
-        self._unsent = memoryview(head.encode() + b"\r\n" + request.body)
+        self._unsent = memoryview(b"".join((head.encode(), b"\r\n", request.body)))
         if self.opened:
             self._write()
         else:

@@ -33,6 +33,8 @@ from workers.stream.usage import with_usage_of_all
 MAX_ERROR_BYTES: Final = 65_536
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
 
+_NO_REQUEST: Final = EngineRequest("", "")
+
 Clock = Callable[[], float]
 
 
@@ -72,7 +74,7 @@ class Attempt:
         self.abandoned = False
         """Whether the supervisor was told that the engine still works on it although no client waits."""
         self.tokens = 0
-        self.request = EngineRequest("", "")
+        self.request = _NO_REQUEST
         self.exchange: EngineExchange | None = None
         self._program, self._alias, self._owner = program, alias, owner
         self._status = 0

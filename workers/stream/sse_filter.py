@@ -14,7 +14,6 @@ Invariants:
 
 from __future__ import annotations
 
-import contextlib
 from typing import Final, NamedTuple
 
 import msgspec
@@ -191,6 +190,8 @@ def summaries_of(payloads: list[bytes]) -> list[ChoiceSummary]:
     """Read the counts in JSON objects; an object without them is left out."""
     found = []
     for payload in payloads:
-        with contextlib.suppress(*DECODE_ERRORS):
+        try:
             found.append(_decode_summary(payload))
+        except DECODE_ERRORS:
+            continue
     return found

@@ -28,8 +28,9 @@ def free_weight(model: ScheduledModel, waiting: QueuedRequest) -> int | None:
     """Return the slots for a request that needs some, None if they are not free now. A suspect one gets the whole engine."""
     if waiting.request.suspect:
         return None if model.busy else model.engine_slots
-    weight = min(waiting.request.weight, model.slots)
-    return weight if model.busy + weight <= model.slots else None
+    slots = model.slots
+    weight = min(waiting.request.weight, slots)
+    return weight if model.busy + weight <= slots else None
 
 
 def grant(
