@@ -96,7 +96,7 @@ class GrantedAttempt(msgspec.Struct, frozen=True, array_like=True):
 class Granted(msgspec.Struct, frozen=True):
     """Supervisor → gateway: where attempts run.
 
-    It comes up to 10 ms later and with others, because the events of a worker name the worker too: it is for attempts
+    It comes up to 50 ms later and with others, because the events of a worker name the worker too: it is for attempts
     without events.  It is always sent before a :class:`~protocol.messages.peers.WorkerGone`.
     """
 

@@ -8,7 +8,7 @@ from protocol.messages.work import Granted, GrantedAttempt
 from protocol.runtime.loop import Loop
 from supervisor.runtime.bus import SupervisorBus
 
-DELAY_S: Final = 0.01
+DELAY_S: Final = 0.05
 """Events of the worker usually reach the gateway sooner, and name the worker too."""
 
 

@@ -18,7 +18,7 @@ class SendMessage(NamedTuple):
 
 
 class NotifyGrant(NamedTuple):
-    """Tell a gateway where an attempt runs; a few milliseconds later will do."""
+    """Tell a gateway where an attempt runs; some milliseconds later will do."""
 
     gateway: str
     grant: GrantedAttempt
