@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import huggingface_hub
@@ -18,6 +19,8 @@ class InProcessDownloader:
 
     def __init__(self, cache: Path, endpoint: str, home: Path, patch: pytest.MonkeyPatch) -> None:
         self.cache = cache
+        self.progress = DownloadProgress()
+        """That of the last download."""
         reported = {
             "ENDPOINT": endpoint,
             "HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}",
@@ -31,9 +34,11 @@ class InProcessDownloader:
         for name in ("DOWNLOAD_CHUNK_SIZE", "HF_HUB_ENABLE_HF_TRANSFER"):  # the job sets them for good
             patch.setattr(constants, name, getattr(constants, name, False), raising=False)
 
-    def pull(self, *sources: CheckpointSource, name: str = "") -> Pulled | PullFailed:
-        """Fetch once; ``name`` is a job's where there are jobs."""
-        return download_model(StartPull("m", list(sources), str(self.cache)), DownloadProgress()).result
+    def pull(self, *sources: CheckpointSource, name: str = "", present: Sequence[str] = ()) -> Pulled | PullFailed:
+        """Fetch once; ``name`` is a job's where there are jobs; ``present``: files of the model that are known."""
+        self.progress = DownloadProgress()
+        order = StartPull("m", list(sources), str(self.cache), present=list(present))
+        return download_model(order, self.progress).result
 
     def close(self) -> None:
         """Let go of the connections that the library keeps, if it does."""

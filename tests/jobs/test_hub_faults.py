@@ -13,7 +13,7 @@ import pytest
 
 from protocol.failures import Code
 from protocol.messages.calls import Progress
-from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed, StartPull
+from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed
 from tests.jobs.conftest import MODEL, PROJECTOR, REPOSITORY
 from tests.jobs.download_results import found, message, partial
 from tests.jobs.in_process_downloader import InProcessDownloader
@@ -44,16 +44,16 @@ def test_progress_is_reported_at_most_ten_times_a_second(hub: Hub, runner: JobRu
     assert 5 <= len(reported) <= 10 * (len(MODEL) / hub.rate + 2)
 
 
-def test_a_transfer_that_breaks_off_again_and_again_ends_whole(hub: Hub, runner: JobRunner) -> None:
+def test_a_transfer_that_breaks_off_again_and_again_ends_whole(hub: Hub, downloader: InProcessDownloader) -> None:
     hub.break_after = 700_000
     hub.repositories["shop/two"] = {
         "two-Q4_0-00001-of-00002.gguf": gguf(1_500_000),
         "two-Q4_0-00002-of-00002.gguf": gguf(900_000, 3),
     }
     source = CheckpointSource("shop/two:q4_0")
-    assert runner.pull(source) == Pulled("m", 2)
+    assert downloader.pull(source) == Pulled("m", 2)
     assert len(hub.transfers) == 4
-    assert [progress.file_index for progress in runner.progress()][-1] == 2
+    assert downloader.progress.reading.file_index == 2
 
 
 def test_a_hub_that_knows_no_ranges_is_read_from_the_beginning(hub: Hub, downloader: InProcessDownloader) -> None:
@@ -65,24 +65,23 @@ def test_a_hub_that_knows_no_ranges_is_read_from_the_beginning(hub: Hub, downloa
 
 
 def test_files_come_from_another_host_that_never_sees_the_token(
-    hub: Hub, environment: dict[str, str], tmp_path: Path
+    hub: Hub, downloader: InProcessDownloader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.token, hub.elsewhere, hub.break_after = "hf_secret", True, 1_000_000
-    with JobRunner(tmp_path / "cache", {**environment, "HF_TOKEN": "hf_secret"}) as runner:
-        assert runner.pull(Q4) == Pulled("m", 1)
-        assert bytes_of(runner, Q4) == MODEL
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert downloader.pull(Q4) == Pulled("m", 1)
+    assert bytes_of(downloader, Q4) == MODEL
     assert [start > 0 for _, start in hub.transfers] == [False, True]
     assert set(hub.tokens_elsewhere) == {""}
 
 
 def test_a_gated_repository_lists_its_files_and_gives_none(
-    hub: Hub, runner: JobRunner, environment: dict[str, str], tmp_path: Path
+    hub: Hub, downloader: InProcessDownloader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.gated[REPOSITORY] = "hf_secret"
-    assert f"{REPOSITORY} is gated" in message(runner.pull(Q4), runner)
-    wrong = {**environment, "HF_TOKEN": "hf_wrong"}
-    with JobRunner(tmp_path / "cache", wrong) as second:
-        expected = message(second.pull(Q4), second)
+    assert f"{REPOSITORY} is gated" in message(downloader.pull(Q4), downloader)
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    expected = message(downloader.pull(Q4), downloader)
     assert "HF_TOKEN" in expected
     assert "hf_wrong" not in expected
 
@@ -151,13 +150,11 @@ def test_a_star_means_every_gguf(hub: Hub, downloader: InProcessDownloader) -> N
     assert there.size == len(MODEL) + len(PROJECTOR) + 64
 
 
-def test_some_of_a_star_is_not_all_of_it(hub: Hub, runner: JobRunner) -> None:
-    assert runner.pull(Q4) == Pulled("m", 1)
-    there = found(runner, CheckpointSource(f"{REPOSITORY}:*"))
+def test_some_of_a_star_is_not_all_of_it(hub: Hub, downloader: InProcessDownloader) -> None:
+    assert downloader.pull(Q4) == Pulled("m", 1)
+    there = found(downloader, CheckpointSource(f"{REPOSITORY}:*"))
     assert there is not None
-    runner.start("j2")
-    runner.send("j2", StartPull("m", [CheckpointSource(f"{REPOSITORY}:*")], str(runner.cache), present=[there.path]))
-    assert runner.result("j2") == Pulled("m", 3)
+    assert downloader.pull(CheckpointSource(f"{REPOSITORY}:*"), present=[there.path]) == Pulled("m", 3)
 
 
 @pytest.mark.parametrize(
@@ -233,17 +230,19 @@ def with_the_library(code: str, environment: dict[str, str]) -> str:
     return done.stdout.strip()
 
 
-def test_other_programs_find_what_was_pulled(runner: JobRunner, environment: dict[str, str]) -> None:
-    assert runner.pull(Q4) == Pulled("m", 1)
+def test_other_programs_find_what_was_pulled(downloader: InProcessDownloader, environment: dict[str, str]) -> None:
+    assert downloader.pull(Q4) == Pulled("m", 1)
     call = f"h.hf_hub_download({REPOSITORY!r}, 'tiny-Q4_0.gguf', local_files_only=True)"
     assert Path(with_the_library(call, environment)).read_bytes() == MODEL
 
 
-def test_what_other_programs_downloaded_is_found(hub: Hub, runner: JobRunner, environment: dict[str, str]) -> None:
+def test_what_other_programs_downloaded_is_found(
+    hub: Hub, downloader: InProcessDownloader, environment: dict[str, str]
+) -> None:
     with_the_library(f"h.hf_hub_download({REPOSITORY!r}, 'tiny-Q4_0.gguf')", environment)
-    assert bytes_of(runner, Q4) == MODEL
+    assert bytes_of(downloader, Q4) == MODEL
     before = len(hub.transfers)
-    assert runner.pull(Q4) == Pulled("m", 1)
+    assert downloader.pull(Q4) == Pulled("m", 1)
     assert len(hub.transfers) == before
 
 
