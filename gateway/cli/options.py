@@ -67,6 +67,7 @@ def _model_names(context: click.Context, _parameter: click.Parameter, incomplete
     server = context.params.get("server") or connect_client(given_url(context))
     try:
         models = server.call("GET", "/v1/models?show_all=true", seconds=1.0)["data"]
-        return [model["id"] for model in models if model["id"].startswith(incomplete)]
+        names = [name for model in models for name in (model["id"], *model.get("aliases", []))]
+        return [name for name in names if name.startswith(incomplete)]
     except (CommandError, KeyError, TypeError):
         return []  # a completion must not print an error

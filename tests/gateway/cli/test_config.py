@@ -118,7 +118,7 @@ def test_completion_scripts(shell: str, lemonbus: Ends) -> None:
 
 
 def test_completion_knows_commands_choices_and_models(server: FakeServer) -> None:
-    server.replies[ALL] = Reply({"data": [{"id": "Tiny"}, {"id": "Other"}]})
+    server.replies[ALL] = Reply({"data": [{"id": "Tiny", "aliases": ["gpt-4o"]}, {"id": "Other"}]})
 
     asked = {"_LEMONBUS_COMPLETE": "bash_complete", "COMP_WORDS": "lemonbus load T", "COMP_CWORD": "2"}
     environment = {**os.environ, **asked}
@@ -131,6 +131,7 @@ def test_completion_knows_commands_choices_and_models(server: FakeServer) -> Non
 
     assert complete("lo") == ["load", "logs"]
     assert complete("load", "T") == ["Tiny"]
+    assert complete("pin", "g") == ["gpt-4o"]
     assert complete("serve", "--log-level", "tr") == ["trace"]
     assert complete("load", "--url", "http://127.0.0.1:1", "T") == []
     assert complete("--url", "http://127.0.0.1:1", "load", "T") == []
