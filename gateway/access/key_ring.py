@@ -38,8 +38,8 @@ class KeyRing:
         self._version: _FileVersion | None = None
         self._had_file = False
         self._seen_file = keys_seen_file(Path(settings.runtime_dir))
-        # As texts, because they are looked at in every request, and a path is made into a text each time.
-        self._path_text, self._seen_text = str(self._path), str(self._seen_file)
+        # As bytes, because they are looked at in every request, and a path is made into bytes each time.
+        self._path_bytes, self._seen_bytes = os.fsencode(self._path), os.fsencode(self._seen_file)
 
     def required(self) -> bool:
         """Return whether callers need a key."""
@@ -59,10 +59,10 @@ class KeyRing:
 
     def _refresh(self) -> None:
         # A stat that fails raises, which costs ten times as much as asking; most servers have no file.
-        if not self._had_file and not os.access(self._path_text, os.F_OK) and not os.access(self._seen_text, os.F_OK):
+        if not self._had_file and not os.access(self._path_bytes, os.F_OK) and not os.access(self._seen_bytes, os.F_OK):
             return
         try:
-            facts = os.stat(self._path_text)  # noqa: PTH116 - a third of the time of Path.stat, in every request
+            facts = os.stat(self._path_bytes)  # noqa: PTH116 - a third of the time of Path.stat, in every request
             version = _FileVersion(facts.st_ino, facts.st_size, facts.st_mtime_ns)
         except FileNotFoundError:
             version = None

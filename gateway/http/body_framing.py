@@ -43,7 +43,10 @@ class SizedBody:
         return len(self._data) - self._position >= self.unread
 
     def read(self, size: int = -1) -> bytes:
-        """Return some bytes, waiting for the first; raises :class:`ConnectionEndedError`, ``OSError``."""
+        """Return some bytes, all that have arrived at most, waiting for the first.
+
+        Raises :class:`ConnectionEndedError`, ``OSError``.
+        """
         wanted = self.unread if size < 0 else min(size, self.unread)
         if not wanted:
             return b""

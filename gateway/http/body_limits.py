@@ -8,7 +8,7 @@ from typing import Any, Final
 import falcon
 import gevent
 
-from gateway.http.body_framing import ChunkedBody, ConnectionEndedError
+from gateway.http.body_framing import ChunkedBody, ConnectionEndedError, SizedBody
 from gateway.http.body_memory import BodyMemory
 from gateway.http.hangup import CLIENT_LEFT
 from gateway.http.request_context import MEMORY_KEY, SOCKET_KEY, request_context
@@ -35,10 +35,10 @@ def read(req: falcon.Request, limit: int) -> bytes:
     try:
         if length is not None and length > limit:
             raise Failure(Code.TOO_LARGE, f"the body is larger than {limit} bytes").raised()
-        source = req.env["wsgi.input"]
+        source: SizedBody | ChunkedBody = req.env["wsgi.input"]
         if length is not None and getattr(source, "received", False):
             count(req.env, length)
-            return _rest_of(source)
+            return source.read()
         if length is None and req.env.get("HTTP_TRANSFER_ENCODING") is None:
             return b""
         reader = gevent.getcurrent()
@@ -57,13 +57,6 @@ def abort_waiting_reads(failure: Failure) -> None:
     """Raise ``failure`` in all greenlets that wait for a body (call it in the hub)."""
     for reader in list(_readers):
         reader.throw(failure.raised())
-
-
-def _rest_of(source: Any) -> bytes:
-    pieces = []
-    while piece := source.read():
-        pieces.append(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _read(req: falcon.Request, source: Any, limit: int) -> bytes:

@@ -196,7 +196,7 @@ class ClientConnection:
             "path": path,
             "status": response.status_code,
             "bytes": response.sent,
-            "ms": round(seconds * 1000, 2),
+            "ms": round(seconds * 1e5) / 100,
             "client": environ.get("REMOTE_ADDR"),
             **log_fields,
         }

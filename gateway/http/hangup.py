@@ -119,7 +119,7 @@ class HangUpWatch:
     def close(self) -> None:
         """Stop watching. Idempotent; call it before the connection is read for its next request."""
         self._open = False
-        self._callback = (
-            _ignore  # a reference to the owner would keep it and its request until the next garbage collection
-        )
-        self._stop()
+        # A reference to the owner would keep it and its request until the next garbage collection.
+        self._callback = _ignore
+        if self._watcher is not None or self._timer is not None:
+            self._stop()

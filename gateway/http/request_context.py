@@ -186,7 +186,8 @@ class RequestContext:
 
 def request_context(env: dict[str, Any]) -> RequestContext:
     """Return the context of a WSGI environment (``req.env``); makes one if there is none yet."""
-    context: RequestContext | None = env.get(CONTEXT_KEY)
-    if context is None:
+    try:
+        context: RequestContext = env[CONTEXT_KEY]
+    except KeyError:
         context = env[CONTEXT_KEY] = RequestContext(env.get(REQUEST_ID_KEY))
     return context

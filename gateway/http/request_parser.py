@@ -25,6 +25,8 @@ MAX_LINE_BYTES: Final = 8190
 MAX_HEADERS: Final = 100
 _ANY_PATH: Final = re.compile(rb"[^\s/]+ (/[^\s?]*)")
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([!-~]+) HTTP/1\.([01])\r\n")
+_PLAIN_PATH: Final = re.compile(rb"/[^?#%]*")
+"""What nearly all targets are: a path, and nothing to decode."""
 _TARGET: Final = re.compile(rb"(?:[Hh][Tt][Tt][Pp][Ss]?://[^/?#]+)?(/[^?#]*)?(?:\?([^#]*))?|\*")
 _HOST: Final = re.compile(
     r"(?:\[[0-9A-Za-z.:%_~-]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{0,5})?",
@@ -165,6 +167,8 @@ def _match_request_line(data: bytes) -> re.Match[bytes]:
 
 def _split_target(target: bytes) -> tuple[str, str]:
     """Return path and query of a request target, as WSGI wants them."""
+    if _PLAIN_PATH.fullmatch(target):
+        return target.decode("ascii"), ""
     found = _TARGET.fullmatch(target)
     if found is None:
         raise _invalid("the request target must be a path")

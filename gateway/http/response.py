@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from email.utils import formatdate
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -16,9 +17,8 @@ _HOP_BY_HOP: Final = frozenset(
     | {"transfer-encoding", "upgrade", "server", "date"}
 )
 """Headers that only the server sets; of the application's, ``Connection: close`` alone has an effect."""
-_known_names: dict[str, str] = {}
-"""Valid header names → in lower case; applications use few."""
-_MAX_NAMES: Final = 256
+_MAX_KEPT_STATUSES: Final = 64
+_MAX_KEPT_LINES: Final = 256
 _dates: list[Any] = [0, ""]
 
 
@@ -31,14 +31,23 @@ def _date() -> str:
     return date
 
 
-def _name(name: str) -> str:
-    """Return a header's name in lower case; raises ValueError if it cannot be one."""
+# Most status lines and headers are the same in most responses.
+@lru_cache(maxsize=_MAX_KEPT_STATUSES)
+def _status_code(status: str) -> int:
+    """Return the code of a status line; raises ValueError if it cannot be one."""
+    if not _STATUS.fullmatch(status):
+        raise ValueError(f"invalid status {status!r}")
+    return int(status[:3])
+
+
+@lru_cache(maxsize=_MAX_KEPT_LINES)
+def _header_line(name: str, value: str) -> tuple[str, str]:
+    """Return a header's name in lower case, and its line; raises ValueError if it cannot be one."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a header")
-    lower = name.lower()
-    if len(_known_names) < _MAX_NAMES:
-        _known_names[name] = lower
-    return lower
+    if not _VALUE.fullmatch(value):
+        raise ValueError(f"the value of header {name} cannot be one")
+    return name.lower(), f"{name}: {value}\r\n"
 
 
 class Request(Protocol):
@@ -109,18 +118,14 @@ class HttpResponseWriter:
                 raise exc_info[1].with_traceback(exc_info[2])
             self.status, self.status_code = status, int(status[:3])
             return self.write
-        if not _STATUS.fullmatch(status):
-            raise ValueError(f"invalid status {status!r}")
-        self.status, self.status_code = status, int(status[:3])
+        self.status, self.status_code = status, _status_code(status)
         self._length = None
-        self._lines = []
+        self._lines = lines = []
         code = self.status_code
         bodiless = code == 204 or code < 200
         self._omits_body = bodiless or code == 304 or self._request.method == "HEAD"
         for name, value in headers:
-            lower = _known_names.get(name) or _name(name)
-            if not _VALUE.fullmatch(value):
-                raise ValueError(f"the value of header {name} cannot be one")
+            lower, line = _header_line(name, value)
             if lower == "content-length":
                 if bodiless:
                     continue
@@ -129,7 +134,7 @@ class HttpResponseWriter:
                 if lower == "connection" and value.strip().lower() == "close":
                     self._must_close = True
                 continue
-            self._lines.append(f"{name}: {value}\r\n")
+            lines.append(line)
         self.chunked = self._length is None and not self._omits_body and self._request.version > (1, 0)
         return self.write
 

@@ -182,9 +182,11 @@ class RequestExchange:
     @property
     def rate_limits_due(self) -> bool:
         """Whether the supervisor has still to say what the caller's key has left."""
+        if self.caller is None or not self.caller.limited:
+            return False
         if self._limits_lost or self.request.endpoint in ENGINE_STATE_ENDPOINTS:  # limits do not apply to those
             return False
-        return self.rate_limits is None and self.caller is not None and self.caller.limited and self.failure is None
+        return self.rate_limits is None and self.failure is None
 
     def take_rate_limits(self, limits: RateLimits) -> None:
         """Note what the caller's key has left (in the hub)."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from protocol.failures import Code, Failure
 from protocol.messages.events import Event, EventKind, Outcome, failure_of, outcome_of
 from protocol.wire.decoding import DECODE_ERRORS
+
+# As numbers: to read a member of an enumeration takes a lookup in its class, for each token.
+_DELTA: Final = int(EventKind.DELTA)
+_DONE: Final = int(EventKind.DONE)
+_FAILED: Final = int(EventKind.FAILED)
 
 
 class Inbox:
@@ -42,7 +49,7 @@ class Inbox:
             )
         self._expected += 1
         kind = event.kind
-        if kind == EventKind.DELTA:
+        if kind == _DELTA:
             self._pieces.append(event.data)
             self._size += len(event.data)
             self._waiting_tokens += event.count
@@ -50,9 +57,9 @@ class Inbox:
                 return Failure(Code.CLIENT_TOO_SLOW, "the client does not read the answer fast enough")
             return None
         try:
-            if kind == EventKind.DONE:
+            if kind == _DONE:
                 self.outcome = outcome_of(event)
-            elif kind == EventKind.FAILED:
+            elif kind == _FAILED:
                 return failure_of(event)
         except DECODE_ERRORS as problem:
             return Failure(Code.LOST, "the end of the answer was unreadable", detail=str(problem))

@@ -78,9 +78,10 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens,
-            "queue_s": round(self.queue_s, 4),
-            "first_token_s": round(self.first_token_s, 4),
-            "tokens_per_second": round(self.tokens_per_second, 1),
+            # round() with a number of digits takes three times as long, for each request.
+            "queue_s": round(self.queue_s * 1e4) / 1e4,
+            "first_token_s": round(self.first_token_s * 1e4) / 1e4,
+            "tokens_per_second": round(self.tokens_per_second * 10) / 10,
         }
 
 

@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import time
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import TracebackType
@@ -34,8 +35,6 @@ import structlog  # noqa: E402
 for _name, _stand_in in _stand_ins.items():
     if sys.modules[_name] is _stand_in:
         del sys.modules[_name]
-
-from structlog.contextvars import bind_contextvars, merge_contextvars, unbind_contextvars  # noqa: E402
 
 from protocol.runtime.log_output import MAX_BATCHED_LINES, LogOutput, Record, Schedule, Sink  # noqa: E402
 
@@ -84,6 +83,7 @@ class Logger(structlog.typing.FilteringBoundLogger, Protocol):
 
 
 _output: Final = LogOutput()
+_request_id: Final[ContextVar[str]] = ContextVar("request_id", default="")
 _process = "?"
 _least = ""
 """The least level that is logged; empty before :func:`configure`."""
@@ -92,8 +92,13 @@ _least = ""
 # Processors
 
 
+def _add_request_id(_logger: object, _level: str, fields: Record) -> Record:
+    request_id = _request_id.get()
+    return {"request_id": request_id, **fields} if request_id else fields
+
+
 def _remove_prompts(_logger: object, level: str, fields: Record) -> Record:
-    if level != "trace":
+    if level != "trace" and not PROMPT_FIELDS.isdisjoint(fields):
         for key in PROMPT_FIELDS & fields.keys():
             del fields[key]
     return fields
@@ -140,7 +145,7 @@ def configure(process: str, level: str, style: str = "auto") -> None:
     _output.render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False) if console else None
     structlog.configure(
         processors=[
-            merge_contextvars,
+            _add_request_id,
             structlog.processors.format_exc_info,
             _remove_prompts,
             _put_head_first,
@@ -213,10 +218,7 @@ def bind_request_id(request_id: str) -> None:
 
     An empty id: no longer.
     """
-    if request_id:
-        bind_contextvars(request_id=request_id)
-    else:
-        unbind_contextvars("request_id")
+    _request_id.set(request_id)
 
 
 def trace_enabled() -> bool:
