@@ -48,6 +48,9 @@ def test_its_checkpoint_is_a_name_of_flms(flm_server: LemonbusServer, session_hu
     assert registered(flm_server)["flm-x"]["checkpoint"] == TAG
     assert {"user.flm-x", MODEL} <= set(ids(flm_server))
     assert not session_hub.transfers
+    assert flm_server.client.post("/v1/delete", {"model_name": "user.flm-x"}).status == 200
+    assert "flm-x" not in registered(flm_server)
+    assert MODEL in ids(flm_server), "it is of the same files"
 
 
 def test_system_info_has_what_flm_finds_wrong(flm_server: LemonbusServer, flm_home: Path) -> None:

@@ -90,13 +90,6 @@ def workers_of(harness: GatewayHarness) -> list[psutil.Process]:
     return psutil.Process(harness.gateway.pid).children()
 
 
-def test_a_worker_process_that_dies_is_replaced(tmp_path: Path) -> None:
-    with running_gateway(tmp_path / "r") as harness:
-        (worker,) = workers_of(harness)
-        worker.kill()
-        wait_for(lambda: len({hello.id for hello in harness.gateways}) == 2 and harness.get("/live")[0] == 200)
-
-
 def test_a_gateway_that_the_supervisor_does_not_answer_ends_with_a_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,19 +103,22 @@ def test_a_gateway_that_the_supervisor_does_not_answer_ends_with_a_line(
     assert "the supervisor cannot be reached" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("how", [signal.SIGABRT, signal.SIGINT], ids=lambda how: how.name)
-def test_requests_of_a_process_that_ends_by_a_signal_get_no_traceback(
-    tmp_path: Path, how: signal.Signals, capfd: pytest.CaptureFixture[str]
+def test_a_worker_process_that_ends_by_a_signal_is_replaced_and_its_requests_get_no_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with running_gateway(tmp_path / "r", grace=0.5) as harness, contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(open_request(harness, CHAT)) for _ in range(20)]
-        for _ in opened:
-            harness.next_request()
-        (worker,) = workers_of(harness)
-        worker.send_signal(how)
-        answers = [read_to_end(connection) for connection in opened]
-        assert not any(b" 500 " in answer for answer in answers)
-        worker.wait(DEADLINE)
+    with running_gateway(tmp_path / "r", grace=0.5) as harness:
+        for count, how in enumerate((signal.SIGABRT, signal.SIGINT, signal.SIGKILL), 2):
+            (worker,) = workers_of(harness)
+            with contextlib.ExitStack() as stack:
+                opened = [stack.enter_context(open_request(harness, CHAT)) for _ in range(20)]
+                for _ in opened:
+                    harness.next_request()
+                worker.send_signal(how)
+                answers = [read_to_end(connection) for connection in opened]
+            assert not any(b" 500 " in answer for answer in answers), how
+            worker.wait(DEADLINE)
+            wait_for(lambda count=count: len({hello.id for hello in harness.gateways}) == count)  # type: ignore[misc]
+            wait_for(lambda: harness.get("/live")[0] == 200)
     lines = capfd.readouterr().err.splitlines()
     assert lines
     for line in lines:
