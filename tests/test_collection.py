@@ -12,7 +12,11 @@ from tests.support import collection
 from tests.support.deferred_packages import __all__ as deferred
 
 ROOT = Path(__file__).resolve().parent.parent
-CLIENTS = ["tests/compatibility/images/test_edits.py", "tests/compatibility/test_ollama_models.py"]
+CLIENTS = [
+    "tests/compatibility/images/test_edits.py",
+    "tests/compatibility/test_ollama_models.py",
+    "tests/server/test_openapi.py",
+]
 _PROGRAM = """
 import sys, pytest
 

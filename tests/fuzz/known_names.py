@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any, Final
-
-from schemathesis import Case
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.compatibility.backend_installation import VULKAN
 from tests.support.audio import wav
 from tests.support.images import png
+
+if TYPE_CHECKING:
+    from schemathesis import Case
 
 MODELS: Final = ("tiny-chat", "tiny-embed", "tiny-infill", "tiny-rerank", "tiny-think", "tiny-whisper")
 """The tiny models that the server needs."""

@@ -11,7 +11,6 @@ import pytest
 
 from gateway.openapi.document import ALIAS_OF
 from tests.conftest import StartServer
-from tests.fuzz.cases import Fuzzer
 from tests.fuzz.fakes import fakes_on_loopback
 from tests.fuzz.known_names import MODELS, model_of
 from tests.support.server import LemonbusServer
@@ -68,6 +67,8 @@ def test_the_examples_work_and_their_answers_have_the_declared_types(
 
 
 def test_random_requests(server: LemonbusServer) -> None:
+    from tests.fuzz.cases import Fuzzer  # noqa: PLC0415 - schemathesis takes 0.3 s, in every process that collects tests
+
     fuzzer = Fuzzer(f"http://127.0.0.1:{server.port}", seed=1)
     fuzzer.run(CASES, only=OPERATIONS)
     assert fuzzer.sent >= CASES
