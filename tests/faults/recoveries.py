@@ -1,4 +1,4 @@
-"""What supervisors that took over after a death say in the log, and waiting for one."""
+"""What supervisors that took over after a death say in the log and of their health, and waiting for one."""
 
 from __future__ import annotations
 
@@ -26,3 +26,8 @@ def kill_supervisor(server: LemonbusServer, *others: int) -> dict[str, Any]:
     for pid in (server.supervisor_pid, *others):
         os.kill(pid, signal.SIGKILL)
     return recovered_since(server, before)
+
+
+def present_health(server: LemonbusServer) -> Any:
+    """The health as the present supervisor reports it: for a moment, a gateway still has the report of the one that was killed."""
+    return wait_for(lambda: None if (now := server.health())["status"] == "recovering" else now, "a report of its own")

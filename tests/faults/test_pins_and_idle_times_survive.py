@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.faults.conftest import LOOP
-from tests.faults.recoveries import kill_supervisor
+from tests.faults.recoveries import kill_supervisor, present_health
 from tests.support.server import LemonbusServer
 from tests.support.waiting import stays
 
@@ -16,7 +16,7 @@ CHAT = "extra.tiny-chat"
 
 def loaded(server: LemonbusServer) -> dict[str, dict[str, Any]]:
     """The loaded models as health shows them."""
-    return {each["model_name"]: each for each in server.health()["all_models_loaded"]}
+    return {each["model_name"]: each for each in present_health(server)["all_models_loaded"]}
 
 
 def test_pins_and_idle_times_survive_the_supervisor(loop_server: LemonbusServer) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tests.conftest import StartServer
 from tests.fake_engines.slow_generation import text_of
 from tests.faults.conftest import CALM, LOOP
-from tests.faults.recoveries import kill_supervisor
+from tests.faults.recoveries import kill_supervisor, present_health
 from tests.support import processes
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.server import LemonbusServer
@@ -26,8 +26,8 @@ def test_streams_and_waiting_requests_do_not_notice(loop_server: LemonbusServer)
         waiting = [server.client.start_chat(LOOP, max_tokens=20) for _ in range(8)]
         wait_for(lambda: server.state()["queued"] == 8, "the others wait")
         line = kill_supervisor(server)
-        wait_for(lambda: server.state()["queued"] == 8, "they wait again")
-        assert server.state()["granted"] == 4
+        wait_for(lambda: present_health(server)["lemonbus"]["queued"] == 8, "they wait again")
+        assert present_health(server)["lemonbus"]["granted"] == 4
     for exchange in (*running, *waiting):
         exchange.finish(60)
         assert exchange.status == 200, exchange
