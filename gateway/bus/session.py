@@ -83,7 +83,7 @@ class SupervisorSession:
         if self.state is AdmissionState.OPEN:
             return
         if self.state not in WAITING_STATES or self._overdue(time.monotonic()):
-            raise self._refusal().raised()
+            raise self.refusal.raised()
 
     def check_readiness(self) -> None:
         """Raise the failure that says why a load balancer should choose another server now, if it should.
@@ -162,7 +162,8 @@ class SupervisorSession:
         """Whether this process drains because the whole server does."""
         return self.state is AdmissionState.DRAINING and not self._replaced
 
-    def _refusal(self) -> Failure:
+    @property
+    def refusal(self) -> Failure:
         """Return why no request is admitted in the present state."""
         return REPLACED if self._replaced and self.state is AdmissionState.DRAINING else ADMISSION_FAILURES[self.state]
 
@@ -226,7 +227,7 @@ class SupervisorSession:
             return
         self._connection.repeat_hello(now)
         if self._overdue(now):
-            self._pending.fail_waiting(ADMISSION_FAILURES[self.state])
+            self._pending.fail_waiting(self.refusal)
 
     def _overdue(self, now: float) -> bool:
         return not self._connection.welcomed and now - self._connection.waiting_since >= MAX_WAIT_FOR_SUPERVISOR_S
@@ -238,8 +239,8 @@ class SupervisorSession:
         waits = self.state in WAITING_STATES
         self.state, self._replaced = AdmissionState.DRAINING, replaced
         if waits:  # no supervisor will ever answer this process
-            self._pending.fail_waiting(self._refusal())
-        self._pending.fail_endless_calls(self._refusal())
+            self._pending.fail_waiting(self.refusal)
+        self._pending.fail_endless_calls(self.refusal)
         if self.on_shutdown is not None:
             self.on_shutdown(grace)
 

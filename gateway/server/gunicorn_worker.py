@@ -25,7 +25,7 @@ from gateway.http.error_formats import ErrorFormats
 from gateway.http.request_context import MEMORY_KEY
 from gateway.http.start_queue import StartQueue
 from gateway.logs.request_counts import RequestCounts
-from gateway.requests.admission import ADMISSION_FAILURES, AdmissionState
+from gateway.requests.admission import AdmissionState
 from gateway.server.acceptor import ACCEPT_BATCH, Acceptor
 from protocol.runtime import logs
 
@@ -103,7 +103,7 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         self._deadline = time.monotonic() + grace
         if self.session.state is AdmissionState.LOST:
             self.alive = False
-        body_limits.abort_waiting_reads(ADMISSION_FAILURES[self.session.state])
+        body_limits.abort_waiting_reads(self.session.refusal)
         self._stop_event.set()
 
     def run(self) -> None:

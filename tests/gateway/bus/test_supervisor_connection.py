@@ -6,9 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+from gevent.event import Event
 
 from gateway.bus import supervisor_connection
-from gateway.requests.admission import MAX_WAIT_FOR_SUPERVISOR_S, AdmissionState
+from gateway.http import body_limits
+from gateway.requests.admission import MAX_WAIT_FOR_SUPERVISOR_S, REPLACED, AdmissionState
+from gateway.server.gunicorn_worker import GunicornWorker
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.events import EventKind
 from protocol.messages.health import GetHealth
@@ -229,6 +232,19 @@ def test_what_waits_for_a_supervisor_of_another_version_is_to_be_repeated(gatewa
     with pytest.raises(LemonbusError, match="repeat the request"):
         gateway.start()
     assert not gateway.session.server_ends, "other processes need the listener"
+
+
+def test_a_body_that_arrives_while_another_version_takes_over_is_to_be_sent_again(
+    gateway: SessionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[Failure] = []
+    monkeypatch.setattr(body_limits, "abort_waiting_reads", failures.append)
+    worker = GunicornWorker.__new__(GunicornWorker)
+    worker.session = gateway.session
+    monkeypatch.setattr(worker, "_stop_event", Event(), raising=False)
+    gateway.session.on_shutdown = worker.begin_shutdown
+    gateway.handlers.on_message(Shutdown(60.0, "another version takes over"), b"")
+    assert failures == [REPLACED]
 
 
 def test_what_the_supervisor_said_before_its_end_counts(gateway: SessionHarness) -> None:

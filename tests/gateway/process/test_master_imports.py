@@ -16,6 +16,16 @@ from gevent._hub_local import get_hub_if_exists
 assert "gateway.app" in sys.modules, "each worker would import the application again"
 assert get_hub_if_exists() is None, "a hub must not be forked"
 assert len(os.listdir("/proc/self/task")) == 1, "threads would be missing in a forked process"
+
+from protocol import ids
+
+read, write = os.pipe()
+for _ in range(2):
+    if os.fork() == 0:
+        os.write(write, ids.request_label("").encode() + b" ")
+        os._exit(0)
+    os.wait()
+assert len(set(os.read(read, 1000).split())) == 2, "two processes would give their requests the same ids"
 """
 
 
