@@ -75,7 +75,7 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
     key = RequestKey(peer, message.number, message.attempt)
     if message.retry_reason:
         supervisor.metrics.attempt_retried(message.retry_reason)
-    elif message.caller is not None:
+    elif message.caller is not None and not message.reservation:
         supervisor.metrics.request_submitted(message.caller.key)
     try:
         if message.endpoint in ENGINE_STATE_ENDPOINTS:
@@ -94,9 +94,15 @@ def submit(supervisor: Supervisor, peer: str, message: SubmitRequest, payload: b
 
 def reserve(supervisor: Supervisor, peer: str, message: ReserveRequest, _payload: bytes) -> None:
     """Refuse a request that will come if it would be refused, else count it against the limits of its key."""
-    _check_download(message, _request_target(supervisor, message))
-    accepted = partial(supervisor.calls.answer, peer, message.number, None)
-    supervisor.admission.reserve(RequestKey(peer, message.number, 0), message.caller, accepted)
+    if message.caller is not None:
+        supervisor.metrics.request_submitted(message.caller.key)
+    call = RequestKey(peer, message.number, 0)
+    try:
+        _check_download(message, _request_target(supervisor, message))
+        accepted = partial(supervisor.calls.answer, peer, message.number, None)
+        supervisor.admission.reserve(call, message.caller, accepted)
+    except LemonbusError as problem:
+        supervisor.scheduler.refuse(call, problem.failure)
 
 
 def _submit_to_scheduler(

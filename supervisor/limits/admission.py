@@ -91,7 +91,8 @@ class KeyAdmission:
         self.reservations_lost(gateway)
 
     def reservations_lost(self, gateway: str) -> None:
-        """Forget what is reserved for a gateway: on a new connection it makes the calls again that are still open."""
+        """Forget what is reserved for a gateway, or held: on a new connection it makes the calls again that are still open."""
+        self._held = {key for key in self._held if key.gateway != gateway or key.attempt}
         self._reserved = {call: key for call, key in self._reserved.items() if call.gateway != gateway}
 
     def ended(self, caller: Caller | None, tokens: int) -> None:

@@ -209,6 +209,16 @@ def test_a_reservation_ends_without_its_request(gate: Admission, by: str) -> Non
     assert gate.submitted == [SECOND]
 
 
+def test_a_reservation_that_was_held_on_a_lost_connection_is_not_made(gate: Admission) -> None:
+    caller = Caller("ci", concurrent=1)
+    gate.admit(FIRST, caller)
+    gate.reserve(CALL, caller)
+    gate.admission.reservations_lost("g1")
+    gate.reported("ci")
+    gate.admit(SECOND, caller)
+    assert (gate.reserved, gate.submitted) == ([], [FIRST, SECOND])
+
+
 def test_a_reservation_that_is_not_known_saves_no_request_from_its_limits(gate: Admission) -> None:
     caller = Caller("ci", requests_per_minute=1)
     gate.come(FIRST, caller, CALL)

@@ -20,7 +20,7 @@ from protocol.messages.calls import CallResult
 from protocol.messages.health import GetHealth, StatsReport
 from protocol.messages.model_files import DeleteModel
 from protocol.messages.peers import Peer
-from protocol.messages.work import Caller, Refused, SubmitRequest
+from protocol.messages.work import Caller, Refused, ReserveRequest, SubmitRequest
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
@@ -31,7 +31,7 @@ from supervisor.processes import child_processes, jobs
 from supervisor.processes.download_registry import DownloadWaiter
 from supervisor.runtime.handler_table import merge_handlers
 from supervisor.runtime.supervisor import Supervisor
-from supervisor.scheduler.effects import AnswerCall, FetchModel, SpawnWorker
+from supervisor.scheduler.effects import AnswerCall, FetchModel, SendMessage, SpawnWorker
 
 
 @pytest.fixture
@@ -240,3 +240,16 @@ def test_second_attempts_are_counted_by_their_reason_and_requests_by_their_key(s
     assert supervisor.metrics.retries.values == {("backend_died",): 1}
     assert supervisor.metrics.key_requests.values == {("ci",): 1}
     assert supervisor.metrics.refusals.values == {("model_not_found",): 2}
+
+
+def test_a_reserved_request_is_counted_once_and_one_that_is_refused_then_too(supervisor: Supervisor) -> None:
+    requests.reserve(supervisor, "g1", ReserveRequest(7, "no-model", "chat/completions", Caller("refused")), b"")
+    assert supervisor.metrics.refusals.values == {("model_not_found",): 1}
+    [effect] = supervisor.scheduler.effects()
+    assert isinstance(effect, SendMessage)
+    assert (effect.peer, effect.message.number, effect.message.attempt) == ("g1", 7, 0)  # type: ignore[attr-defined]
+    caller, model = Caller("ci", requests_per_minute=2), "SmolLM2-135M-Instruct-GGUF"
+    requests.reserve(supervisor, "g1", ReserveRequest(8, model, "chat/completions", caller), b"")
+    come = SubmitRequest(9, 1, model, "chat/completions", "r.1", caller=caller, reservation=8)
+    requests.submit(supervisor, "g1", come, b"")
+    assert supervisor.metrics.key_requests.values == {("refused",): 1, ("ci",): 1}
