@@ -114,7 +114,8 @@ def read_chunk(payload: bytes | str) -> Chunk:
 def read_chunks(events: bytes) -> Iterable[Chunk]:
     """Return the chunks in whole events; raises like :func:`read_chunk`."""
     # A stream has an event for each token: read as one list they cost half. JSON has no line feed within a string, so
-    # nothing but the beginnings of events is replaced. If the result is no list of chunks, the events have comments, the end marker or an error.
+    # nothing but the beginnings of events is replaced. If the result is no list of chunks, the events have comments, the
+    # end marker or an error.
     try:
         chunks = _chunks(b"[%b]" % events.removeprefix(_DATA).replace(_EVENT_END + _DATA, b","))
     except DECODE_ERRORS:

@@ -1,4 +1,4 @@
-"""The one event with which a new supervisor's scheduler begins: what workers and gateways report to do. Pure.
+"""The one event with which a new supervisor's scheduler begins: what workers and gateways report of their work. Pure.
 
 A supervisor that dies takes only decisions with it.  Workers report what is loaded and what runs
 (:mod:`supervisor.recovery.snapshots` joins their reports), and it is put back here.  Gateways submit again what waited,
