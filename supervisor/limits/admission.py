@@ -85,14 +85,9 @@ class KeyAdmission:
         self._held.discard(key)
         self._reserved.pop(key, None)
 
-    def gateway_gone(self, gateway: str) -> None:
-        """Forget what is held or reserved for a gateway."""
+    def forget(self, gateway: str) -> None:
+        """Forget what is held or reserved for a gateway: it is gone, or has a new connection, on which it asks for all of it again."""
         self._held = {key for key in self._held if key.gateway != gateway}
-        self.reservations_lost(gateway)
-
-    def reservations_lost(self, gateway: str) -> None:
-        """Forget what is reserved for a gateway, or held: on a new connection it makes the calls again that are still open."""
-        self._held = {key for key in self._held if key.gateway != gateway or key.attempt}
         self._reserved = {call: key for call, key in self._reserved.items() if call.gateway != gateway}
 
     def ended(self, caller: Caller | None, tokens: int) -> None:

@@ -157,7 +157,7 @@ def test_a_held_request_of_a_client_that_is_gone_is_never_submitted(gate: Admiss
     if by == "client":
         gate.admission.cancelled(SECOND)
     else:
-        gate.admission.gateway_gone("g2")
+        gate.admission.forget("g2")
     gate.reported("ci")
     assert (gate.submitted, gate.refusals(), gate.resumed) == ([FIRST], [], 0)
 
@@ -195,28 +195,28 @@ def test_a_reservation_counts_against_the_limits_before_its_request_comes(
     assert gate.refusals() == [("g2", 8, Code.RATE_LIMITED), ("g2", 1, Code.RATE_LIMITED)]
 
 
-@pytest.mark.parametrize("by", ["client", "gateway", "connection"])
+@pytest.mark.parametrize("by", ["client", "gateway"])
 def test_a_reservation_ends_without_its_request(gate: Admission, by: str) -> None:
     caller = Caller("ci", concurrent=1)
     gate.reserve(CALL, caller)
     if by == "client":
         gate.admission.cancelled(CALL)
-    elif by == "gateway":
-        gate.admission.gateway_gone("g1")
     else:
-        gate.admission.reservations_lost("g1")
+        gate.admission.forget("g1")
     gate.admit(SECOND, caller)
     assert gate.submitted == [SECOND]
 
 
-def test_a_reservation_that_was_held_on_a_lost_connection_is_not_made(gate: Admission) -> None:
-    caller = Caller("ci", concurrent=1)
+def test_what_was_held_on_a_lost_connection_waits_until_it_is_asked_for_again(gate: Admission) -> None:
+    caller, again = Caller("ci", concurrent=1), RequestKey("g1", 2, 1)
     gate.admit(FIRST, caller)
     gate.reserve(CALL, caller)
-    gate.admission.reservations_lost("g1")
+    gate.admit(again, caller)
+    gate.admission.forget("g1")
     gate.reported("ci")
-    gate.admit(SECOND, caller)
-    assert (gate.reserved, gate.submitted) == ([], [FIRST, SECOND])
+    assert (gate.reserved, gate.submitted) == ([], [FIRST])
+    gate.admit(again, caller)
+    assert gate.submitted == [FIRST, again]
 
 
 def test_a_reservation_that_is_not_known_saves_no_request_from_its_limits(gate: Admission) -> None:
