@@ -47,17 +47,22 @@ def faulty_server(
 def loop_server(faulty_server: LemonbusServer) -> LemonbusServer:
     """:func:`faulty_server` with tiny-loop loaded and both gateways, however the last test left it."""
     wait_for(lambda: len(faulty_server.gateway_pids()) == 2, "both gateways serve")
-    loaded = faulty_server.client.post("/v1/load", {"model_name": LOOP})
-    assert loaded.status == 200, loaded
+    load_and_ask(faulty_server, {"model_name": LOOP})
     return faulty_server
 
 
 @pytest.fixture
 def calm_server(loop_server: LemonbusServer) -> LemonbusServer:
     """:func:`loop_server` with the model ``CALM`` loaded, too."""
-    loaded = loop_server.client.post("/v1/load", {"model_name": CALM, "llamacpp_backend": "system"})
-    assert loaded.status == 200, loaded
+    load_and_ask(loop_server, {"model_name": CALM, "llamacpp_backend": "system"})
     return loop_server
+
+
+def load_and_ask(server: LemonbusServer, load: dict[str, str]) -> None:
+    """Load a model and ask it: that an engine or a worker was killed just now may not be known when the load is answered."""
+    loaded = server.client.post("/v1/load", load)
+    assert loaded.status == 200, loaded
+    assert server.client.chat(load["model_name"], max_tokens=1).status == 200
 
 
 @pytest.fixture(scope="session")

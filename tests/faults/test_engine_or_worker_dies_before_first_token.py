@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.fake_engines.llama_server import ANSWER
+from tests.faults.conftest import load_and_ask
 from tests.support import processes
 from tests.support.http_client import run_concurrently
 from tests.support.http_exchange import HttpExchange
@@ -49,7 +50,7 @@ def test_deaths_in_a_row_before_the_first_token(faulty_server: LemonbusServer, k
 @pytest.mark.parametrize("stream", [True, False])
 def test_done_counts_although_the_worker_is_dead_when_it_is_read(faulty_server: LemonbusServer, stream: bool) -> None:
     server = faulty_server
-    assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
+    load_and_ask(server, {"model_name": CHAT})
     body = {"model": CHAT, "prompt": "hi", "max_tokens": 200, "temperature": 0, "stream": stream}
     with ExitStack() as stack:
         with processes.stopped(server.engine_pid(CHAT)):  # it answers when the gateway does not read
