@@ -46,7 +46,7 @@ def test_a_stream_is_never_cut_for_another_model(single_model_server: LemonbusSe
     server = single_model_server
     assert server.client.post("/v1/load", {"model_name": LOOP}).status == 200
     with Watcher(server) as watcher:
-        first = server.client.start_chat(LOOP, {"X-Request-ID": "swap-A"}, stream=True, max_tokens=100)
+        first = server.client.start_chat(LOOP, {"X-Request-ID": "swap-A"}, stream=True, max_tokens=3000)
         first.until(lambda it: len(it.events) > 2)
         engine = server.engine_pid(LOOP)
         with processes.stopped(engine):  # the stream lasts until both others have asked, however slow the machine

@@ -56,7 +56,7 @@ def test_a_directory_in_which_a_dead_server_left_files_and_a_stopped_process(sta
 def test_two_live_requests_with_one_id(shared_server: LemonbusServer) -> None:
     server = shared_server
     same = {"X-Request-ID": "twin"}
-    long = server.client.start_chat(LOOP, same, stream=True, max_tokens=100)
+    long = server.client.start_chat(LOOP, same, stream=True, max_tokens=3000)
     long.until(lambda it: len(it.events) > 2)
     with processes.stopped(server.engine_pid(LOOP)):
         chat, tale = server.client.start_chat(CHAT, same), server.client.start_chat(TALES, same)

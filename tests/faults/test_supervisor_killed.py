@@ -56,7 +56,7 @@ def test_a_load_goes_on(loop_server: LemonbusServer) -> None:
 
 def test_an_eviction_goes_on(single_model_server: LemonbusServer) -> None:
     server = single_model_server
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=200)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=3000)
     stream.until(lambda it: len(it.events) > 2)
     with processes.stopped(server.engine_pid(LOOP)):
         other = server.client.start_chat(CHAT, max_tokens=3)

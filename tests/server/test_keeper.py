@@ -98,7 +98,7 @@ def test_sigterm_around_a_supervisors_death(start_server: StartServer, order: tu
     server = start_server("tiny-loop", load=[LOOP], grace=60)
     server.wait_loaded(LOOP)
     supervisor, engine = server.supervisor_pid, server.engine_pid(LOOP)
-    stream = server.client.start_chat(LOOP, stream=True, max_tokens=800)
+    stream = server.client.start_chat(LOOP, stream=True, max_tokens=3000)
     stream.until(lambda it: len(it.events) > 2)
     with processes.stopped(engine):
         for number in order:

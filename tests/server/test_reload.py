@@ -21,7 +21,7 @@ from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 
 CHAT, TALES, LOOP = "extra.tiny-chat", "extra.tiny-tale", "extra.tiny-loop"
-TOKENS = 800
+TOKENS = 1500
 """Of a stream: it still runs when its engine is stopped."""
 PAUSE_S = 0.05
 """Between the requests of a client: the processors are for the reload."""
