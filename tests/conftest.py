@@ -36,7 +36,9 @@ StartServer = Callable[..., LemonbusServer]
 _started: list[LemonbusServer] = []
 
 
-def _starter(stack: ExitStack, **usual: Any) -> StartServer:
+def server_starter(stack: ExitStack, **usual: Any) -> StartServer:
+    """Return what starts servers that end with ``stack``; ``usual`` are their settings unless others are given."""
+
     def opened(*models: str, **settings: Any) -> LemonbusServer:
         server = LemonbusServer(*models, **{**usual, **settings})
         _started.append(server)
@@ -52,21 +54,21 @@ def start_server() -> Iterator[StartServer]:
     One gateway process is enough for what a single test asks; those that many share have two.
     """
     with ExitStack() as stack:
-        yield _starter(stack, gateway_workers=1)
+        yield server_starter(stack, gateway_workers=1)
 
 
 @pytest.fixture(scope="module")
 def start_module_server() -> Iterator[StartServer]:
     """Starts servers that end with the module."""
     with ExitStack() as stack:
-        yield _starter(stack)
+        yield server_starter(stack)
 
 
 @pytest.fixture(scope="session")
 def start_session_server() -> Iterator[StartServer]:
     """Starts servers that end with the test process: those that several modules share."""
     with ExitStack() as stack:
-        yield _starter(stack)
+        yield server_starter(stack)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from gateway.cli.main import main
 from tests.compatibility.backend_installation import CUDA, NAME, RELEASE, VULKAN, release_server_with_pins
 from tests.compatibility.flm_on_npu import MODEL, npu_server
 from tests.compatibility.hub_server import HubServer, ids, point_to, pull, running_hub
-from tests.conftest import StartServer
+from tests.conftest import StartServer, server_starter
 from tests.fake_engines import flm
 from tests.support.fakes import driver_tools
 from tests.support.fakes.hub import Hub
@@ -23,6 +24,13 @@ from tests.support.server import LemonbusServer
 RunCommand = Callable[..., tuple[int, str, str]]
 
 
+@pytest.fixture(scope="package")
+def start_package_server() -> Iterator[StartServer]:
+    """Starts servers that end when a test process is done with this folder: one that idles costs processor time, too."""
+    with ExitStack() as stack:
+        yield server_starter(stack)
+
+
 @pytest.fixture(scope="session")
 def session_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     """The hub of all servers that ask one."""
@@ -30,12 +38,12 @@ def session_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
         yield hub
 
 
-@pytest.fixture(scope="session")
-def session_hub_server(
+@pytest.fixture(scope="package")
+def package_hub_server(
     session_hub: Hub,
     session_releases: ReleaseServer,
     tmp_path_factory: pytest.TempPathFactory,
-    start_session_server: StartServer,
+    start_package_server: StartServer,
 ) -> HubServer:
     """A server on a machine without a GPU and an NPU, with its hub and a pinned release, for all modules."""
     folder = tmp_path_factory.mktemp("hub")
@@ -46,26 +54,26 @@ def session_hub_server(
     }
     with pytest.MonkeyPatch.context() as patch:
         point_to(patch, session_hub, folder)
-        server = start_session_server("tiny-chat", "tiny-loop", **settings)
+        server = start_package_server("tiny-chat", "tiny-loop", **settings)
     return HubServer(server, session_hub, folder)
 
 
 @pytest.fixture
-def hub_server(session_hub_server: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
+def hub_server(package_hub_server: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
     """A server with nothing registered, downloaded or loaded, and a hub without faults.
 
     Other servers that the test starts find the same hub and cache.
     """
-    point_to(monkeypatch, session_hub_server.hub, session_hub_server.folder)
-    session_hub_server.reset()
-    return session_hub_server
+    point_to(monkeypatch, package_hub_server.hub, package_hub_server.folder)
+    package_hub_server.reset()
+    return package_hub_server
 
 
 @pytest.fixture(scope="module")
-def module_hub_server(session_hub_server: HubServer) -> HubServer:
+def module_hub_server(package_hub_server: HubServer) -> HubServer:
     """The same, where the tests of a module find what those before them have downloaded and loaded."""
-    session_hub_server.reset()
-    return session_hub_server
+    package_hub_server.reset()
+    return package_hub_server
 
 
 @pytest.fixture
@@ -83,40 +91,40 @@ def folder(hub_server: HubServer) -> Path:
     return hub_server.folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def offline_server(
-    session_hub_server: HubServer, session_releases: ReleaseServer, start_session_server: StartServer
+    package_hub_server: HubServer, session_releases: ReleaseServer, start_package_server: StartServer
 ) -> LemonbusServer:
     """A server that has the same hub, its cache and pinned releases, and may ask neither."""
     with pytest.MonkeyPatch.context() as patch:
-        point_to(patch, session_hub_server.hub, session_hub_server.folder)
+        point_to(patch, package_hub_server.hub, package_hub_server.folder)
         pins = [session_releases.pin(":".join(VULKAN.values()), RELEASE, NAME)]
-        return start_session_server("tiny-chat", backend_releases=pins, gateway_workers=1)
+        return start_package_server("tiny-chat", backend_releases=pins, gateway_workers=1)
 
 
-@pytest.fixture(scope="session")
-def session_npu_server(
-    session_hub: Hub, start_session_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+@pytest.fixture(scope="package")
+def package_npu_server(
+    session_hub: Hub, start_package_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[LemonbusServer, Path]]:
     """A server with flm, and the folder of that, for all modules."""
-    with npu_server(start_session_server, session_hub, tmp_path_factory.mktemp("flm")) as server_and_home:
+    with npu_server(start_package_server, session_hub, tmp_path_factory.mktemp("flm")) as server_and_home:
         yield server_and_home
 
 
 @pytest.fixture
-def flm_home(session_npu_server: tuple[LemonbusServer, Path]) -> Path:
-    """The folder of the session's flm, which behaves well again."""
-    flm.set_behaviour(session_npu_server[1])
-    return session_npu_server[1]
+def flm_home(package_npu_server: tuple[LemonbusServer, Path]) -> Path:
+    """The folder of the modules' flm, which behaves well again."""
+    flm.set_behaviour(package_npu_server[1])
+    return package_npu_server[1]
 
 
 @pytest.fixture
-def flm_server(session_npu_server: tuple[LemonbusServer, Path], flm_home: Path) -> LemonbusServer:
-    """The session's server, where flm has its model and behaves well."""
+def flm_server(package_npu_server: tuple[LemonbusServer, Path], flm_home: Path) -> LemonbusServer:
+    """The server of the modules, where flm has its model and behaves well."""
     assert flm_home
-    if MODEL not in ids(session_npu_server[0]):
-        assert pull(session_npu_server[0], model_name=MODEL)[0] == 200
-    return session_npu_server[0]
+    if MODEL not in ids(package_npu_server[0]):
+        assert pull(package_npu_server[0], model_name=MODEL)[0] == 200
+    return package_npu_server[0]
 
 
 @pytest.fixture(scope="session")
@@ -131,10 +139,10 @@ def laptop_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("programs")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def laptop_server(
     session_releases: ReleaseServer,
-    start_session_server: StartServer,
+    start_package_server: StartServer,
     laptop_programs: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
@@ -152,7 +160,7 @@ def laptop_server(
         patch.setenv("PATH", driver_tools.path(laptop_programs))
         patch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free_port()}")
         patch.setenv("HF_HOME", str(folder / "hf"))
-        return start_session_server("tiny-chat", offline=False, backend_releases=pins, gateway_workers=1, **settings)
+        return start_package_server("tiny-chat", offline=False, backend_releases=pins, gateway_workers=1, **settings)
 
 
 @pytest.fixture

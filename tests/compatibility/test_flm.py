@@ -18,8 +18,8 @@ from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 
-def test_pull_tells_flms_own_progress(session_npu_server: tuple[LemonbusServer, Path], flm_home: Path) -> None:
-    flm_server = session_npu_server[0]
+def test_pull_tells_flms_own_progress(package_npu_server: tuple[LemonbusServer, Path], flm_home: Path) -> None:
+    flm_server = package_npu_server[0]
     if MODEL in ids(flm_server):
         assert flm_server.client.post("/v1/delete", {"model_name": MODEL}).status == 200
     assert MODEL not in ids(flm_server)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Final
 
 import pytest
 
-from tests.conftest import StartServer
+from tests.conftest import StartServer, server_starter
 from tests.fake_engines.llama_server import program, program_by_model
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
@@ -18,9 +19,16 @@ CALM: Final = "extra.calm"
 _MANY: Final = 10_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
+def start_package_server() -> Iterator[StartServer]:
+    """Starts servers that end when a test process is done with this folder: one that idles costs processor time, too."""
+    with ExitStack() as stack:
+        yield server_starter(stack)
+
+
+@pytest.fixture(scope="package")
 def faulty_server(
-    start_session_server: StartServer,
+    start_package_server: StartServer,
     no_downloads: Callable[[pytest.MonkeyPatch], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
@@ -31,7 +39,7 @@ def faulty_server(
     engine = program(tmp_path_factory.mktemp("engine"), "slow_generation")
     with pytest.MonkeyPatch.context() as patch:
         no_downloads(patch)
-        server = start_session_server(
+        server = start_package_server(
             *("tiny-loop", "tiny-slow", "tiny-chat"),
             breaker_deaths=_MANY,
             ctx_size=65_536,
@@ -65,19 +73,19 @@ def load_and_ask(server: LemonbusServer, load: dict[str, str]) -> None:
     assert server.client.chat(load["model_name"], max_tokens=1).status == 200
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def single_model_server(
-    start_session_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
+    start_package_server: StartServer, no_downloads: Callable[[pytest.MonkeyPatch], None]
 ) -> LemonbusServer:
     """A server that may load one model."""
     with pytest.MonkeyPatch.context() as patch:
         no_downloads(patch)
-        return start_session_server("tiny-loop", "tiny-chat", "tiny-tale", max_loaded_models=1, breaker_deaths=_MANY)
+        return start_package_server("tiny-loop", "tiny-chat", "tiny-tale", max_loaded_models=1, breaker_deaths=_MANY)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def crashing_server(
-    start_session_server: StartServer,
+    start_package_server: StartServer,
     no_downloads: Callable[[pytest.MonkeyPatch], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LemonbusServer:
@@ -86,6 +94,6 @@ def crashing_server(
     engine = program_by_model(tmp_path_factory.mktemp("engine"), names, "crashes_on_prompt")
     with pytest.MonkeyPatch.context() as patch:
         no_downloads(patch)
-        return start_session_server(
+        return start_package_server(
             "tiny-chat", "tiny-loop", llamacpp_backend="system", llama_server=engine, slots=4, breaker_deaths=_MANY
         )

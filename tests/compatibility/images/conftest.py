@@ -13,15 +13,15 @@ from tests.support.images import TURBO, downloaded, safetensors
 from tests.support.server import LemonbusServer
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory, start_session_server: StartServer) -> LemonbusServer:
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory, start_package_server: StartServer) -> LemonbusServer:
     folder = tmp_path_factory.mktemp("pictures")
     downloaded(folder, *TURBO, safetensors())
     for file, data, _ in BROKEN.values():
         downloaded(folder, "shop/broken", file, data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HOME", str(folder))
-        image_server = start_session_server(
+        image_server = start_package_server(
             "tiny-chat", sdcpp_backend="system", sd_server=program(folder, "sd_server"), silence=5
         )
     entries = {name: {"checkpoint": f"shop/broken:{broken[0]}", "recipe": "sd-cpp"} for name, broken in BROKEN.items()}
