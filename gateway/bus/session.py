@@ -262,4 +262,4 @@ class SupervisorSession:
 
     def give_up_waiting(self) -> None:
         """Fail all that waits for a supervisor: this process ends, because none answers it."""
-        self._pending.fail_waiting(ADMISSION_FAILURES[self.state])
+        self._pending.fail_waiting(self.refusal)

@@ -161,17 +161,9 @@ def pin_model(supervisor: Supervisor, peer: str, call: PinModel, _payload: bytes
     """Pin a loaded model, or unpin it; answered when its worker remembers it for another supervisor."""
     known = supervisor.models.find(call.model)
     name = known.name if known else call.model
-    if not supervisor.scheduler.pin_requested(name, pinned=call.pinned):
+    if not supervisor.scheduler.pin_requested(peer, call.number, name, pinned=call.pinned):
         raise _not_loaded(call.model, known)
     log.info("model pinned" if call.pinned else "model unpinned", model=name)
-    supervisor.reconcile()  # tells the worker
-
-    def remembered() -> None:
-        if supervisor.peers.get(peer) is not None:
-            supervisor.calls.answer(peer, call.number, name)
-
-    process = supervisor.scheduler.models[name].process
-    supervisor.worker_barrier.wait([process.worker] if process else [], remembered)
 
 
 def _not_loaded(name: str, known: CatalogueEntry | None) -> LemonbusError:

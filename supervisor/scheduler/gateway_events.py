@@ -191,12 +191,13 @@ def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -
     return True
 
 
-def pin_requested(state: SchedulerState, name: str, *, pinned: bool) -> bool:
+def pin_requested(state: SchedulerState, peer: str, number: int, name: str, *, pinned: bool) -> bool:
     """A caller wants a model never to be evicted, or to be evicted again; return False if it is neither loaded nor about to be."""
     model = state.models.get(name)
     if model is None or not model.unloadable:
         return False
     model_changes.override_policy(model, PolicyOverrides(pinned=pinned))
+    answers.answer_when_remembered(state, model, PendingCall(peer, number, 0), name)
     state.settled = False
     return True
 

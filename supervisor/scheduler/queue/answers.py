@@ -27,13 +27,17 @@ def answer_loads(state: SchedulerState, model: ScheduledModel) -> None:
 
 
 def answer_load(state: SchedulerState, model: ScheduledModel, caller: PendingCall) -> None:
-    """Tell a load's caller that the model is ready, as soon as its worker remembers what calls have asked for it.
+    """Tell a load's caller that the model is ready."""
+    if model.spec is not None:
+        report = Loaded(model.name, model.spec.checkpoint, model.spec.recipe)
+        answer_when_remembered(state, model, caller, report)
+
+
+def answer_when_remembered(state: SchedulerState, model: ScheduledModel, caller: PendingCall, report: object) -> None:
+    """Answer a call as soon as the worker of its model remembers what calls have asked for the model.
 
     The answer promises that a pin or an idle time counts. A supervisor that takes over learns them from the worker alone.
     """
-    if model.spec is None:
-        return
-    report = Loaded(model.name, model.spec.checkpoint, model.spec.recipe)
     model_changes.let_worker_remember(state, model)
     asked = model.process is not None and model.overrides != PolicyOverrides()
     worker = model.process.worker if model.process is not None and asked else ""

@@ -178,7 +178,7 @@ def test_two_workers_with_one_model_do_not_both_stay() -> None:
 
 def test_a_worker_remembers_what_calls_asked_for_its_model() -> None:
     scheduler, _ = recovered(ready()._replace(remembered=RememberedState(ttl=30.0)))
-    scheduler.pin_requested("a", pinned=True)
+    scheduler.pin_requested("g1", 1, "a", pinned=True)
     scheduler.reconcile(NOW)
     assert sent(scheduler.effects()) == [RememberState(RememberedState(pinned=True, ttl=30.0))]
     scheduler.reconcile(NOW)

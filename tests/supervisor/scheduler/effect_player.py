@@ -7,7 +7,6 @@ from collections import Counter
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
-from protocol.messages.models import Loaded
 from protocol.messages.peers import CheckModel, Shutdown, StartEngine
 from protocol.messages.recovery import RememberState
 from protocol.messages.work import Cancel, QueueStatus, Refused, Run
@@ -77,7 +76,10 @@ class EffectPlayer:
             self.scheduler.reconcile_unless_settled(self.now)
         else:
             self.scheduler.reconcile(self.now)
-        for effect in self.scheduler.effects():
+        effects = self.scheduler.effects()
+        for count, effect in enumerate(effects, start=1):
+            if isinstance(effect, AnswerCall):
+                invariants.check_promise(self.scheduler.models, self.workers, effect, effects[count:])
             self._play(effect)
         if self.scheduler.settled:
             self.scheduler.reconcile(self.now)
@@ -90,9 +92,7 @@ class EffectPlayer:
                 self.workers[worker] = SimulatedWorker()
             case SendMessage(peer, message, _):
                 self.deliver(peer, message)
-            case AnswerCall(peer, number, report, after):
-                if isinstance(report, Loaded):
-                    invariants.check_promise(self.scheduler.models[report.model], self.workers, after)
+            case AnswerCall(peer, number, report):
                 assert (peer, number) not in self.reports, "answered twice"
                 self.reports[peer, number] = report
                 self.calls.discard((peer, number))

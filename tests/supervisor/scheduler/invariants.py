@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from protocol.ids import RequestKey
+from protocol.messages.models import Loaded
 from protocol.messages.recovery import RememberState
+from supervisor.scheduler.effects import AnswerCall, Effect, SendMessage
 from supervisor.scheduler.model_states import WORKER_STATES, ModelState
 from supervisor.scheduler.policy import PolicyOverrides
 from supervisor.scheduler.scheduled_model import ScheduledModel
@@ -49,13 +51,31 @@ def check_requests(
     assert set(live) == queued | running, "a request is neither queued nor running"
 
 
-def check_promise(model: ScheduledModel, workers: Mapping[str, SimulatedWorker], after: str) -> None:
-    """A load is answered when its worker, which has read all before, remembers what calls have asked for the model."""
-    if model.overrides == PolicyOverrides():
+def check_promise(
+    models: Mapping[str, ScheduledModel],
+    workers: Mapping[str, SimulatedWorker],
+    answer: AnswerCall,
+    later: Sequence[Effect],
+) -> None:
+    """A load or pin is answered when the worker, which has read all before, remembers what calls have asked for the model.
+
+    ``later``: the effects after the answer. They may tell the worker what another call asked for at the same time.
+    """
+    match answer.report:
+        case Loaded(model=name):
+            model = models[name]
+            assert model.process is not None
+        case str(name):  # a pin, perhaps of a model that is not loaded yet
+            model = models[name]
+        case _:
+            return
+    if model.overrides == PolicyOverrides() or model.process is None or not model.process.counts_as_loaded:
         return
-    assert model.process is not None
-    assert after == model.process.worker
-    remembered = [command.state for command in workers[after].commands if isinstance(command, RememberState)]
+    assert answer.after == model.process.worker
+    sent = [effect.message for effect in later if isinstance(effect, SendMessage) and effect.peer == answer.after]
+    if any(isinstance(message, RememberState) for message in sent):
+        return
+    remembered = [command.state for command in workers[answer.after].commands if isinstance(command, RememberState)]
     assert remembered, f"{model.name}: another supervisor would not know {model.overrides}"
     assert tuple(model.overrides) == (remembered[-1].pinned, remembered[-1].ttl)
 

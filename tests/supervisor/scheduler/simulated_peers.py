@@ -166,6 +166,13 @@ class ObservedScheduler(Scheduler):
             del self.gateways.calls[peer, number]
         return done
 
+    def pin_requested(self, peer: str, number: int, name: str, *, pinned: bool) -> bool:
+        self.gateways.calls[peer, number] = lambda other, _at: other.pin_requested(peer, number, name, pinned=pinned)
+        done = super().pin_requested(peer, number, name, pinned=pinned)
+        if not done:
+            del self.gateways.calls[peer, number]
+        return done
+
     def call_abandoned(self, peer: str, number: int) -> None:
         self.gateways.calls.pop((peer, number), None)
         super().call_abandoned(peer, number)

@@ -88,8 +88,13 @@ class Simulation(EffectPlayer):
         self.settle()
 
     def pin(self, name: str, pinned: bool = True) -> bool:
-        done = self.scheduler.pin_requested(name, pinned=pinned)
+        number = -1 - len(self.reports)  # unlike those of all other calls
+        self.calls.add(("g1", number))
+        done = self.scheduler.pin_requested("g1", number, name, pinned=pinned)
+        if not done:
+            self.calls.discard(("g1", number))
         self.settle()
+        assert ("g1", number) not in self.calls, "a pin waits for something"
         return done
 
     def load_missing(self, name: str, number: int, *, provisional: bool = False) -> None:
